@@ -1,0 +1,36 @@
+# One virtual environment, made from the pinned versions; every target uses it.
+PYTHON ?= python3
+WORKERS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help install test test-slow format bench clean
+
+help:  ## say what there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+install: $(VENV)/installed  ## make .venv with the tested versions
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+test: install  ## format, lint, types, tests and doctests (minutes)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -n $(WORKERS)
+
+test-slow: install  ## the longer campaigns (up to half an hour)
+	$(BIN)/pytest -n $(WORKERS) -m slow
+
+format: install  ## let ruff rewrite the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: install  ## the budgets, as ratios measured in one run
+	@for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:  ## remove the environment and the caches
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""Problems whose laws are known without sampling, and the machinery that measures weak order on them."""

@@ -1,0 +1,1 @@
+"""The conclusions: records or bare numbers in, answers that speak out."""

@@ -1,0 +1,1 @@
+"""Intervals, equivalence tests and curve tests. Knows nothing of SGD."""

@@ -1,0 +1,1 @@
+"""The formulas of the paper, corrected: floats in, floats out, one formula in one place."""

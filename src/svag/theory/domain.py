@@ -1,0 +1,69 @@
+"""What a formula refuses: checks that name the argument, its value and the reason."""
+
+import math
+
+
+def finite(name: str, value: float) -> float:
+    """Return `value`, or refuse NaN and infinity."""
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, got {value}")
+    return float(value)
+
+
+def positive(name: str, value: float) -> float:
+    """Return `value`, or refuse what is not a finite number above 0."""
+    if finite(name, value) <= 0:
+        raise ValueError(f"{name} must be positive, got {value}")
+    return float(value)
+
+
+def non_negative(name: str, value: float) -> float:
+    """Return `value`, or refuse what is not a finite number of at least 0."""
+    if finite(name, value) < 0:
+        raise ValueError(f"{name} must not be negative, got {value}")
+    return float(value)
+
+
+def whole(name: str, value: float, at_least: int = 1) -> int:
+    """Return `value` as an int, or refuse what is not a whole number of at least `at_least`."""
+    if finite(name, value) != int(value) or value < at_least:
+        raise ValueError(f"{name} must be a whole number of at least {at_least}, got {value}")
+    return int(value)
+
+
+def closeness(c2: float) -> float:
+    """Return C², or refuse C² ≤ 1, for which no two processes are C-close (def:c_close)."""
+    if finite("c2", c2) <= 1:
+        raise ValueError(f"c2 (the square of the closeness constant C) must exceed 1, got {c2}")
+    return float(c2)
+
+
+def noise_to_signal(value: float) -> float:
+    """Return N/G, or refuse a negative one; infinity (G = 0) is allowed."""
+    if math.isnan(value) or value < 0:
+        raise ValueError(
+            f"noise_to_signal is N/G and must be at least 0, got {value}; "
+            "a negative estimate of G means that G is not resolved: average more readings before dividing"
+        )
+    return float(value)
+
+
+def scale_up(kappa: float) -> float:
+    """Return κ, or refuse κ < 1: the certificates compare a run with one of a larger batch."""
+    if finite("kappa", kappa) < 1:
+        raise ValueError(f"kappa must be at least 1, got {kappa}; exchange the two runs to scale down")
+    return float(kappa)
+
+
+def decay_per_step(lr_wd: float) -> float:
+    """Return ηλ, or refuse ηλ outside [0, 2), where weight decay alone makes the weights grow."""
+    if not 0 <= finite("lr_wd", lr_wd) < 2:
+        raise ValueError(f"lr × weight_decay must lie in [0, 2), got {lr_wd}; beyond 2 weight decay itself diverges")
+    return float(lr_wd)
+
+
+def momentum(beta: float) -> float:
+    """Return β, or refuse a momentum outside [0, 1)."""
+    if not 0 <= finite("momentum", beta) < 1:
+        raise ValueError(f"momentum must lie in [0, 1), got {beta}")
+    return float(beta)

@@ -1,0 +1,136 @@
+"""What holds the weight norm in balance: scale-invariant loss, coupled weight decay (eq:RGN_sgd, eq:RGN_sde).
+
+Scale invariance makes every gradient orthogonal to the weights, so weight decay alone shrinks R = E|x|² and the
+gradients alone make it grow. Each process has one function for the balance at equilibrium and one for the transient.
+"""
+
+from dataclasses import dataclass
+
+from svag.theory import domain
+
+
+@dataclass(frozen=True)
+class Balance:
+    """The two sides of an equilibrium, per unit of learning rate."""
+
+    decay: float
+    growth: float
+
+    @property
+    def residual(self) -> float:
+        """Growth minus decay: 0 at equilibrium, positive while the norm grows."""
+        return self.growth - self.decay
+
+    @property
+    def ratio(self) -> float:
+        """Growth over decay: 1 at equilibrium."""
+        return self.growth / self.decay
+
+
+def sgd_balance(param_sq: float, grad_sq: float, noise_trace: float, *, lr: float, weight_decay: float) -> Balance:
+    """SGD and NGD: (2 − ηλ)λR = η(G + N) (eq:RGN_sgd).
+
+    >>> sgd_balance(10.0, 1.0, 18.5, lr=0.5, weight_decay=0.5).ratio
+    1.1142857142857143
+    """
+    return svag_balance(param_sq, grad_sq, noise_trace, lr=lr, weight_decay=weight_decay)
+
+
+def svag_balance(
+    param_sq: float, grad_sq: float, noise_trace: float, *, lr: float, weight_decay: float, ell: float = 1.0
+) -> Balance:
+    """SVAG at every l: (2 − hλ)λR = hG + ηN with h = η/l (ours). N is that of the SGD run, not amplified.
+
+    >>> svag_balance(10.0, 4.0, 18.5, lr=0.5, weight_decay=0.5, ell=4).growth
+    9.75
+    """
+    _check(param_sq, noise_trace, lr, weight_decay)
+    h = lr / domain.positive("ell", ell)
+    return Balance(decay=(2 - h * weight_decay) * weight_decay * param_sq, growth=h * grad_sq + lr * noise_trace)
+
+
+def sde_balance(param_sq: float, sde_noise_trace: float, *, weight_decay: float) -> Balance:
+    """Itô SDE: 2λR̄ = N̄ with N̄ = Tr(ηΣ) (eq:RGN_sde).
+
+    >>> sde_balance(10.0, 5.0, weight_decay=0.25).residual
+    0.0
+    """
+    _check(param_sq, sde_noise_trace, 1.0, weight_decay)
+    return Balance(decay=2 * weight_decay * param_sq, growth=sde_noise_trace)
+
+
+def second_order_sde_balance(
+    param_sq: float, grad_sq: float, sde_noise_trace: float, *, lr: float, weight_decay: float
+) -> Balance:
+    """2nd-order SDE: (2 + ηλ)λR′ = ηG′ + N̄′ (eq:app_RGN_2nd_sde).
+
+    >>> second_order_sde_balance(8.0, 2.0, 8.0, lr=0.5, weight_decay=0.5).ratio
+    1.0
+    """
+    _check(param_sq, sde_noise_trace, lr, weight_decay)
+    return Balance(
+        decay=(2 + lr * weight_decay) * weight_decay * param_sq,
+        growth=lr * grad_sq + sde_noise_trace,
+    )
+
+
+def momentum_balance(
+    param_sq: float, velocity_sq: float, *, lr: float, weight_decay: float, momentum: float
+) -> Balance:
+    """SGD with momentum β: 2λR = (1 + β)η E|v|², v the velocity buffer of torch.optim.SGD (ours).
+
+    >>> momentum_balance(10.0, 1.0, lr=0.5, weight_decay=0.0375, momentum=0.5).ratio
+    1.0
+    """
+    _check(param_sq, velocity_sq, lr, weight_decay)
+    return Balance(decay=2 * weight_decay * param_sq, growth=(1 + domain.momentum(momentum)) * lr * velocity_sq)
+
+
+def sgd_next_param_sq(
+    param_sq: float, grad_sq: float, noise_trace: float, *, lr: float, weight_decay: float, ell: float = 1.0
+) -> float:
+    """E|x|² after one step: (1 − hλ)²R + h²(G + lN), h = η/l; SGD for l = 1 (eq:norm_sgd_wd).
+
+    >>> sgd_next_param_sq(4.0, 1.0, 3.0, lr=0.5, weight_decay=1.0)
+    2.0
+    """
+    _check(param_sq, noise_trace, lr, weight_decay)
+    h = lr / domain.positive("ell", ell)
+    return (1 - h * weight_decay) ** 2 * param_sq + h**2 * (grad_sq + ell * noise_trace)
+
+
+def sde_param_sq_rate(param_sq: float, sde_noise_trace: float, *, weight_decay: float) -> float:
+    """d/dt E|X|² = −2λR̄ + N̄ for the Itô SDE (eq:norm_sde_wd, whose Σ is Σ̄ = ηΣ).
+
+    >>> sde_param_sq_rate(4.0, 3.0, weight_decay=0.25)
+    1.0
+    """
+    return sde_balance(param_sq, sde_noise_trace, weight_decay=weight_decay).residual
+
+
+def second_order_sde_param_sq_rate(
+    param_sq: float, grad_sq: float, sde_noise_trace: float, *, lr: float, weight_decay: float
+) -> float:
+    """d/dt E|X|² = −(2 + ηλ)λR′ + ηG′ + N̄′ for the 2nd-order SDE (eq:app_ito_lemma).
+
+    >>> second_order_sde_param_sq_rate(8.0, 2.0, 9.0, lr=0.5, weight_decay=0.5)
+    1.0
+    """
+    return second_order_sde_balance(param_sq, grad_sq, sde_noise_trace, lr=lr, weight_decay=weight_decay).residual
+
+
+def steps_to_equilibrium(lr: float, weight_decay: float, e_folds: float = 1.0) -> float:
+    """Steps of SGD in which the distance to equilibrium falls by `e_folds` factors of e: 1/(4ηλ) each; allow 3 to 5.
+
+    >>> steps_to_equilibrium(0.5, 0.0005)
+    1000.0
+    """
+    return domain.positive("e_folds", e_folds) / (
+        4 * domain.positive("lr", lr) * domain.positive("weight_decay", weight_decay)
+    )
+
+
+def _check(param_sq: float, noise_trace: float, lr: float, weight_decay: float) -> None:
+    domain.positive("param_sq", param_sq)
+    domain.non_negative("noise_trace", noise_trace)
+    domain.decay_per_step(domain.positive("lr", lr) * domain.positive("weight_decay", weight_decay))
