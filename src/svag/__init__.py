@@ -8,6 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from svag.findings.scaling import scaling_verdict
+    from svag.findings.sde import sde_verdict
     from svag.theory.kappa import critical_batch_size, max_kappa
     from svag.theory.rules import linear_scaling, square_root_scaling
     from svag.theory.weights import svag_weights
@@ -18,6 +20,8 @@ _HOME = {
     "critical_batch_size": "svag.theory.kappa",
     "linear_scaling": "svag.theory.rules",
     "max_kappa": "svag.theory.kappa",
+    "scaling_verdict": "svag.findings.scaling",
+    "sde_verdict": "svag.findings.sde",
     "square_root_scaling": "svag.theory.rules",
     "svag_weights": "svag.theory.weights",
 }
@@ -26,6 +30,8 @@ __all__ = [
     "critical_batch_size",
     "linear_scaling",
     "max_kappa",
+    "scaling_verdict",
+    "sde_verdict",
     "square_root_scaling",
     "svag_weights",
 ]
