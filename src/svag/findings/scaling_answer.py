@@ -1,5 +1,6 @@
 """What a ladder of batch sizes found, as an object that speaks."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,10 +42,13 @@ class ScalingVerdict:
             "never fails": f"inside the ladder, which ends at batch size {last}",
             "fails from the start": f"that is, already at batch size {first}",
         }[self.answer]
-        found = f"{self.answer} {where}; interval [{self.low:.4g}, {self.high:.4g}]"
+        high = f"{self.high:.4g}]" if math.isfinite(self.high) else "∞)"
+        found = f"{self.answer} {where}; interval [{self.low:.4g}, {high}"
         rule = (
             f"fails above error {self.threshold:.4g} ({self.tolerance:.0%} over the best, batch size {self.best_batch})"
         )
+        if self.best_batch is None:
+            rule = "no batch size without diverged seeds"
         return f"{found}\n{describe(self.arms, 'batch size')}; {rule}\nNext: {self.status}"
 
     def to_dict(self) -> dict[str, object]:

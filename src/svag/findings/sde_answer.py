@@ -1,5 +1,6 @@
 """What a comparison of SGD with its SDE found, as an object that speaks."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,13 +50,14 @@ class SDEVerdict:
     arms: tuple[ArmSummary, ...]
 
     def __str__(self) -> str:
-        found = (
-            f"{self.answer}: SGD − SDE = {self.gap:+.4g} [{self.low:+.4g}, {self.high:+.4g}], margin ±{self.margin:g}"
-        )
+        gap = "unknown" if math.isnan(self.gap) else f"{self.gap:+.4g}"
+        if math.isfinite(self.low):
+            gap += f" [{self.low:+.4g}, {self.high:+.4g}]"
+        found = f"{self.answer}: SGD − SDE = {gap}, margin ±{self.margin:g}"
         fit = {
             "fit": f"limit from E_∞ + c/ell (lack of fit p = {self.lack_of_fit:.2g})",
             "largest_ell": f"limit is the largest ell, because E_∞ + c/ell does not fit (p = {self.lack_of_fit:.2g})",
-            "none": "no limit",
+            "none": "spread unknown",
         }[self.limit]
         converged = (
             f"converged in ell from {self.converged_at} on" if self.converged else "convergence in ell not shown"

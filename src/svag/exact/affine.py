@@ -1,0 +1,101 @@
+"""Affine gradients in one dimension: every process and every SDE by matrices on the moments (thm:sde_svag).
+
+The cumulants of an affine gradient are polynomials κ_j(x) of degree j, so E x′^p of the next step is a combination of
+1, E x, …, E x^p: a step is a lower-triangular matrix on the vector of moments, an SDE is the exponential of one.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.polynomial import Polynomial
+from scipy.linalg import expm
+from scipy.special import comb
+
+from svag.arrays import FloatArray
+from svag.exact.noise import Noise, cumulants_to_moments
+from svag.exact.orbit import orbit
+from svag.exact.processes import Levy, Limit, Process, SecondOrder
+from svag.theory import domain
+
+X = Polynomial([0.0, 1.0])
+ZERO = Polynomial([0.0])
+
+
+@dataclass(frozen=True)
+class AffineProblem:
+    """SGD on a random affine gradient, from `start`, at learning rate `lr` and batch size `batch_size`."""
+
+    noise: Noise
+    lr: float
+    batch_size: int = 1
+    start: float = 0.0
+
+    def __post_init__(self) -> None:
+        domain.positive("lr", self.lr)
+        domain.whole("batch_size", self.batch_size)
+        domain.finite("start", self.start)
+
+    def cumulants(self, degree: int) -> list[Polynomial]:
+        """Cumulants of the gradient of one batch of B: κ_j / B^(j−1), at index j."""
+        return [cumulant / float(self.batch_size) ** (j - 1) for j, cumulant in enumerate(self.noise.cumulants(degree))]
+
+    def step_matrix(self, process: Process, degree: int) -> FloatArray:
+        """Matrix that takes (1, E x, …, E x^degree) one step of η/l further."""
+        h = self.lr / process.ell
+        kappa = self.cumulants(degree)
+        amplified = [kappa[0], *(process.cumulant_factor(j) * kappa[j] for j in range(1, degree + 1))]
+        return _moment_matrix([(-h) ** j * moment for j, moment in enumerate(cumulants_to_moments(amplified))])
+
+    def generator(self, limit: Limit, degree: int) -> FloatArray:
+        """Matrix A of d/dt (1, E X, …, E X^degree) = A (1, E X, …, E X^degree)."""
+        kappa = self.cumulants(degree)
+        if isinstance(limit, SecondOrder):
+            slope = kappa[1].deriv()
+            kappa[1] = kappa[1] + self.lr / 2 * slope * kappa[1]
+            kappa[2:] = [second * (1 + self.lr * slope) if limit.corrected else second for second in kappa[2:]]
+        rates = [ZERO, *((-1) ** j * self.lr ** (j - 1) * kappa[j] for j in range(1, degree + 1))]
+        if not isinstance(limit, Levy):
+            rates[3:] = [ZERO] * len(rates[3:])
+        elif limit.printed:
+            rates[3::2] = [-rate for rate in rates[3::2]]
+        return _moment_matrix(rates)
+
+    def moments(self, process: Process, steps: int, degree: int) -> FloatArray:
+        """(1, E x, …, E x^degree) after each of `steps` × ell steps; row 0 is the start."""
+        return orbit(self.step_matrix(process, degree), self._start(degree), steps * process.ell)
+
+    def limit_moments(self, limit: Limit, steps: int, degree: int, ell: int = 1) -> FloatArray:
+        """(1, E X, …, E X^degree) at the times kη/ell, k = 0 … steps × ell."""
+        flow = np.asarray(expm(self.lr / ell * self.generator(limit, degree)), dtype=np.float64)
+        return orbit(flow, self._start(degree), steps * ell)
+
+    def equilibrium(self, process: Process, degree: int) -> FloatArray:
+        """(1, E x, …, E x^degree) of the stationary law of a stable process."""
+        return _null_vector(self.step_matrix(process, degree) - np.eye(degree + 1))
+
+    def limit_equilibrium(self, limit: Limit, degree: int) -> FloatArray:
+        """(1, E X, …, E X^degree) of the stationary law of a stable SDE."""
+        return _null_vector(self.generator(limit, degree))
+
+    def recentred(self) -> "AffineProblem":
+        """The same problem in the coordinate x − start, where the moments of one step are those of its increment."""
+        return replace(self, noise=self.noise.shifted(self.start), start=0.0)
+
+    def _start(self, degree: int) -> FloatArray:
+        return self.start ** np.arange(degree + 1.0)
+
+
+def _moment_matrix(increments: list[Polynomial]) -> FloatArray:
+    """Row p holds the coefficients of Σ_j C(p, j) x^(p−j) c_j(x), c_j(x) being E Δ^j at x, or its rate."""
+    degree = len(increments) - 1
+    matrix = np.zeros((degree + 1, degree + 1))
+    for p in range(degree + 1):
+        row = sum((comb(p, j) * X ** (p - j) * increments[j] for j in range(p + 1)), ZERO)
+        coefficients = np.trim_zeros(row.coef, "b")
+        matrix[p, : coefficients.size] = coefficients
+    return matrix
+
+
+def _null_vector(matrix: FloatArray) -> FloatArray:
+    """The m with m_0 = 1 and matrix @ m = 0; the first row of the matrix is 0."""
+    return np.concatenate([[1.0], np.linalg.solve(matrix[1:, 1:], -matrix[1:, 0])])
