@@ -47,10 +47,12 @@ def crossing_interval(
         distances = np.quantile(np.abs(drawn - drawn[:, [best]]), confidence, axis=0)
         rivals = np.flatnonzero(whole & (means - means[best] <= distances))
         points = weights[known]
-        excess = points @ np.where(whole, means, 0.0) - (1 + tolerance) * means[best]
-        moved, bests = drawn @ points.T, (1 + tolerance) * drawn[:, rivals]
-        not_passing[known] = excess + np.quantile(bests[:, :, None] - moved[:, None, :], 1 - half, axis=0).max(axis=0)
-        failing[known] = excess - np.quantile(moved - bests.min(axis=1, keepdims=True), 1 - half, axis=0)
+        at, bars = points @ np.where(whole, means, 0.0), (1 + tolerance) * means[rivals]
+        moved, moved_bars = drawn @ points.T, (1 + tolerance) * drawn[:, rivals]
+        # Passing: below the bar that each rival sets (intersection–union). Failing: above one of them (the largest).
+        slack = np.quantile(moved_bars[:, :, None] - moved[:, None, :], 1 - half, axis=0)
+        not_passing[known] = (at - bars[:, None] + slack).max(axis=0)
+        failing[known] = at - bars.min() - np.quantile(moved - moved_bars.min(axis=1, keepdims=True), 1 - half, axis=0)
     sizes = _sizes(arms, rungs)
     return _last_pass(sizes, not_passing), _first_fail(sizes, failing)
 

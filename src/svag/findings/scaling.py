@@ -90,6 +90,8 @@ def _next(
         return f"run more seeds, 3 or more, at batch size {lonely}: one seed shows no spread, so there is no interval."
     if not np.isfinite(means).any():
         return "lower the learning rate: every batch size has seeds that diverged."
+    if answer == "never fails" and limits[0] < arms[-1].key:
+        return "add seeds: at this spread, batch sizes of the ladder may still fail."
     if answer == "never fails":
         return f"add batch sizes above {arms[-1].key}, or take it that this ladder shows no failure."
     if answer == "fails from the start":

@@ -40,10 +40,11 @@ class ScalingVerdict:
         where = {
             "fails": f"at batch size {self.observed:.4g}" if self.observed is not None else "",
             "never fails": f"inside the ladder, which ends at batch size {last}",
-            "fails from the start": f"that is, already at batch size {first}",
+            "fails from the start": f"already at batch size {first}",
         }[self.answer]
         high = f"{self.high:.4g}]" if math.isfinite(self.high) else "∞)"
-        found = f"{self.answer} {where}; interval [{self.low:.4g}, {high}"
+        comma = "," if self.answer == "fails from the start" else ""
+        found = f"{self.answer}{comma} {where}; interval [{self.low:.4g}, {high}"
         rule = (
             f"fails above error {self.threshold:.4g} ({self.tolerance:.0%} over the best, batch size {self.best_batch})"
         )
