@@ -83,6 +83,17 @@ def test_negative_control_dropping_diverged_seeds_would_call_it_equivalent() -> 
     assert "survivors" in found.status
 
 
+def test_two_questions_are_corrected_by_holm() -> None:
+    noise = np.array([-0.1, 0.0, 0.1])
+    arms = {1: 0.2 + noise, 4: noise, 16: noise}
+    alone = svag.sde_verdict(arms, margin=0.1)
+    assert 0.025 < alone.p_different < 0.05
+    assert alone.answer == "different"
+    both = svag.sde_verdict({**arms, 4: np.append(noise, math.nan)}, margin=0.1)  # now rates are compared too
+    assert both.p_different == pytest.approx(2 * alone.p_different, rel=1e-9)
+    assert both.answer == "inconclusive"
+
+
 def test_divergence_alone_can_make_the_difference() -> None:
     arms = {1: [61.0, 61.1, 60.9, 61.0, 61.05], 4: [61.0, 61.0, 61.1, 60.9, 60.95], 16: [math.nan] * 5}
     found = svag.sde_verdict(arms, margin=1.0)

@@ -35,6 +35,14 @@ def test_the_interval_covers_as_promised(den: float) -> None:
     assert all(one.low >= 0 and one.value >= 0 for one in found)
 
 
+def test_a_short_series_keeps_long_blocks_and_has_fewer() -> None:
+    found = ratio_interval(*readings(np.random.default_rng(19), 900, 1.0))  # 100 autocorrelation times
+    assert found.iact > 5
+    assert found.block_length >= 10 * found.iact
+    assert 2 <= found.blocks < 20
+    assert not found.enough
+
+
 def test_independent_readings_each_count_as_a_block() -> None:
     rng = np.random.default_rng(12)
     found = [
