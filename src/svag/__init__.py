@@ -8,8 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from svag.findings.scaling import scaling_verdict
-    from svag.findings.sde import sde_verdict
+    from svag.findings.scaling.verdict import scaling_verdict
+    from svag.findings.sde.verdict import sde_verdict
     from svag.theory.kappa import critical_batch_size, max_kappa
     from svag.theory.rules import linear_scaling, square_root_scaling
     from svag.theory.weights import svag_weights
@@ -20,8 +20,8 @@ _HOME = {
     "critical_batch_size": "svag.theory.kappa",
     "linear_scaling": "svag.theory.rules",
     "max_kappa": "svag.theory.kappa",
-    "scaling_verdict": "svag.findings.scaling",
-    "sde_verdict": "svag.findings.sde",
+    "scaling_verdict": "svag.findings.scaling.verdict",
+    "sde_verdict": "svag.findings.sde.verdict",
     "square_root_scaling": "svag.theory.rules",
     "svag_weights": "svag.theory.weights",
 }

@@ -1,6 +1,6 @@
 """What to do after a comparison of SGD with its SDE: one sentence, the most useful step first."""
 
-from svag.findings.sde_evidence import LEVEL, Evidence
+from svag.findings.sde.evidence import LEVEL, Evidence
 
 
 def next_step(evidence: Evidence, seeds_needed: int | None) -> str:

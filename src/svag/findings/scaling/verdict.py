@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike
 
 from svag.arrays import FloatArray
 from svag.findings.arms import Arm, read_arms
-from svag.findings.crossing import crossing
-from svag.findings.ladder_interval import crossing_interval
-from svag.findings.scaling_answer import ScalingVerdict
+from svag.findings.scaling.answer import ScalingVerdict
+from svag.findings.scaling.crossing import crossing
+from svag.findings.scaling.interval import crossing_interval
 from svag.theory import domain
 
 _CONFIDENCE = 0.95

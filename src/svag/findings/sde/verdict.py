@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from numpy.typing import ArrayLike
 
 from svag.findings.arms import read_arms
-from svag.findings.sde_answer import SDEVerdict
-from svag.findings.sde_evidence import weigh
-from svag.findings.sde_next import next_step
+from svag.findings.sde.answer import SDEVerdict
+from svag.findings.sde.evidence import weigh
+from svag.findings.sde.next_step import next_step
 from svag.theory import domain
 
 

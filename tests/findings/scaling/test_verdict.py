@@ -8,7 +8,7 @@ from scipy.stats import binom
 
 import svag
 from svag.arrays import FloatArray
-from svag.findings.crossing import crossing
+from svag.findings.scaling.crossing import crossing
 
 RUNGS = (32, 64, 128, 256, 512, 1024)
 FLAT_THEN_UP = np.array([0.1, 0.1, 0.1, 0.11, 0.14, 0.2])  # three equal bests: the lowest of their means is too low
