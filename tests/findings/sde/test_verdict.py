@@ -120,9 +120,27 @@ def test_lack_of_fit_falls_back_to_the_largest_ell_and_allows_for_what_it_misses
     assert (converged.limit, converged.answer) == ("largest_ell", "different")
     assert converged.gap == pytest.approx(3.0)
     assert converged.high - converged.gap > 0.5  # half the margin
-    not_converged = svag.sde_verdict({1: 3.0 + noise, 4: 2.9 + noise, 16: noise}, margin=1.0)
+    not_converged = svag.sde_verdict({1: 3.0 + noise, 4: 3.5 + noise, 16: noise}, margin=1.0)
     assert (not_converged.limit, not_converged.answer) == ("largest_ell", "inconclusive")
     assert "add ell=64" in not_converged.status
+
+
+def test_a_gap_larger_than_the_last_move_in_ell_is_a_difference_without_convergence() -> None:
+    """SGD 7 below the largest ell, which itself still moves by 0.8: whatever the limit is, SGD is not there."""
+    noise = np.array([-0.1, 0.0, 0.1, 0.05, -0.05])
+    found = svag.sde_verdict({1: 73.6 + noise, 4: 80.0 + noise, 16: 80.8 + noise}, margin=0.5)
+    assert (found.limit, found.converged, found.answer) == ("largest_ell", False, "different")
+    assert found.low < found.gap - 0.8
+    assert -7.2 + 0.8 < found.high < 0
+    assert "add ell=64" in found.status
+    assert "from ell=4 to 16" in found.status
+
+
+def test_returning_curves_are_not_called_different_before_they_converge() -> None:
+    """No gap at all: the error at ell falls like 1/ell from 4 on, and SGD happens to sit at the limit."""
+    noise = np.array([-0.1, 0.0, 0.1, 0.05, -0.05])
+    found = svag.sde_verdict({1: noise, 4: 5.0 + noise, 16: 1.25 + noise}, margin=0.5)
+    assert (found.limit, found.answer) == ("largest_ell", "inconclusive")
 
 
 def test_an_inconclusive_answer_says_how_many_seeds_would_decide() -> None:

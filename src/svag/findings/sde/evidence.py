@@ -26,7 +26,8 @@ class Gap:
         estimate: the estimate, with infinite error when there are too few numbers.
         limit: where the limit comes from.
         lack_of_fit: p value of the test that E_∞ + c/ell fits.
-        allowance: what the limit itself may still miss: margin/2 when it is the largest ell, 0 when it is fitted.
+        allowance: what the limit itself may still miss: 0 when it is fitted; when it is the largest ell, margin/2 if
+            SVAG has converged, and otherwise as much as it moved from the ell before, at most.
         seeds: seeds of the smallest arm used.
     """
 
@@ -83,10 +84,10 @@ class Evidence:
 
     @property
     def answer(self) -> Answer:
-        """Equivalent only if every seed finished; different also by the rates of divergence."""
+        """Equivalent only if the limit is trusted and every seed finished; different also by how often they diverge."""
         if self.trusted and self.p_rates is None and self.p_equivalent < LEVEL:
             return "equivalent"
-        if (self.trusted and self.p_gap < LEVEL) or self.p_divergence < LEVEL:
+        if self.p_gap < LEVEL or self.p_divergence < LEVEL:
             return "different"
         return "inconclusive"
 
@@ -100,8 +101,9 @@ class Evidence:
 
 def weigh(arms: Sequence[Arm], margin: float) -> Evidence:
     """Test everything: `arms` in increasing ell, the first of them SGD."""
-    gap = _gap(arms, margin)
     biases = _biases(arms)
+    converged_at = _converged_at(biases, margin)
+    gap = _gap(arms, None if converged_at is None else margin / 2)
     p_rates = None
     if any(arm.diverged for arm in arms):
         p_rates = compare_rates(arms[0].diverged, arms[0].seeds, arms[-1].diverged, arms[-1].seeds).p_value
@@ -113,14 +115,15 @@ def weigh(arms: Sequence[Arm], margin: float) -> Evidence:
         margin=margin,
         gap=gap,
         biases=biases,
-        converged_at=_converged_at(biases, margin),
+        converged_at=converged_at,
         p_gap=1.0 if p_gap is None else adjusted[0],
         p_rates=p_rates,
         p_divergence=1.0 if p_rates is None else adjusted[-1],
     )
 
 
-def _gap(arms: Sequence[Arm], margin: float) -> Gap:
+def _gap(arms: Sequence[Arm], still_missing: float | None) -> Gap:
+    """`still_missing` is what the largest ell may still miss, if SVAG has converged."""
     used = [arm for arm in arms if arm.finite.size > 1]
     if len(used) < 2 or used[0].key != 1 or not any(arm.has_spread for arm in used):
         value = arms[0].summary().mean - arms[-1].summary().mean
@@ -129,7 +132,10 @@ def _gap(arms: Sequence[Arm], margin: float) -> Gap:
     fit = fit_limit([1 / arm.key for arm in used], [arm.finite for arm in used])
     if fit.lack_of_fit >= LEVEL:
         return Gap(fit.slope, "fit", fit.lack_of_fit, 0.0, seeds)
-    return Gap(welch(used[0].finite, used[-1].finite), "largest_ell", fit.lack_of_fit, margin / 2, seeds)
+    if still_missing is None:
+        # Errors of order 1/l at least halve from one l to twice it: what is left is less than the last move.
+        still_missing = max(map(abs, welch(used[-2].finite, used[-1].finite).interval()))
+    return Gap(welch(used[0].finite, used[-1].finite), "largest_ell", fit.lack_of_fit, still_missing, seeds)
 
 
 def _biases(arms: Sequence[Arm]) -> list[tuple[int, Estimate]]:

@@ -16,6 +16,11 @@ def _step(evidence: Evidence, seeds_needed: int | None) -> str:
         return "nothing more to run: SGD and its SDE do not diverge equally often; a smaller learning rate may help."
     if not evidence.measured:
         return _too_little(evidence)
+    if not evidence.trusted and answer == "different":
+        return (
+            f"add ell={4 * arms[-1].key} if you want to know the SDE's value: SVAG has not converged in ell, but even "
+            f"if it moves as far again as from ell={arms[-2].key} to {arms[-1].key}, SGD does not end there."
+        )
     if not evidence.trusted:
         return (
             f"add ell={4 * arms[-1].key}: E_∞ + c/ell does not fit and SVAG has not converged in ell, "

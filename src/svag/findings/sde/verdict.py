@@ -28,8 +28,8 @@ def sde_verdict(finals: Mapping[int, ArrayLike], margin: float | None = None) ->
 
     Converged at l: the remaining bias (r/(r − 1))(E_l − E_rl), r the ratio to the next ell, is inside ±margin/2 by the
     same two tests, for this and every larger ell but the last. If the line does not fit (5%), the limit is the largest
-    ell, and the interval is widened by the margin/2 that it may still miss; without convergence in ell the answer is
-    then inconclusive.
+    ell, and the interval is widened by what that may still miss: margin/2 if converged, otherwise as much as the last
+    move in ell, in which case nothing can be equivalent.
 
     A diverged seed (NaN) is an outcome: rates of divergence of SGD and of the largest ell are compared by Fisher's
     test (with Holm's correction beside the gap of the survivors), and nothing is equivalent on the survivors' word.
