@@ -1,41 +1,47 @@
 """The parts of a step are micro-batches of one process: hooks write down their norms as they pass."""
 
 import weakref
+from collections.abc import Sequence
 
 from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
 from torch.utils.hooks import RemovableHandle
 
 from svag.noise.measured import row_norms, total_square
-from svag.noise.undisturbed import probes_listen
 
 
 class MicroBatches:
     """Collects Σ|u_i|² over the micro-batches of a step, whose gradients u_i add up to `.grad`.
 
-    A hook sees each parameter's gradient before it is added to `.grad`: no gradient is copied or kept, only norms.
+    A hook sees each parameter's gradient before it is added to `.grad`: no gradient is copied or kept, only norms. What
+    goes elsewhere (torch.autograd.grad) is not seen.
     """
 
     def __init__(self, parameters: dict[str, nn.Parameter]) -> None:
+        self._parameters = parameters
         self._fresh_seen = False
         self._norms: dict[str, Tensor] = {}
-        self._twice = ""
+        self._twice: set[str] = set()
         self._sum_sq: Tensor | None = None
         self._parts, self._scale = 0, 1.0
-        handles = [self._listen(name, parameter) for name, parameter in parameters.items()]
-        self._remove = weakref.finalize(self, _remove_all, handles)
+        # a parameter does not own the node that accumulates its gradient: it lives as long as we hold it
+        self._nodes = {name: get_gradient_edge(parameter).node for name, parameter in parameters.items()}
+        self._remove = weakref.finalize(self, _remove_all, [self._listen(name) for name in parameters])
 
     def micro_batch(self, scale: float) -> None:
         """One micro-batch has been back-propagated, with its loss multiplied by `scale`."""
-        twice, norms = self._twice, self._norms
-        self._twice, self._norms = "", {}
+        # a norm without a gradient is left from an older step, in which other parameters were used
+        norms = [norm for name, norm in self._norms.items() if self._parameters[name].grad is not None]
+        twice = self._twice
+        self._twice, self._norms = set(), {}
         if twice and self._fresh_seen:
             self.forget()
             raise ValueError(
-                f"{twice} received two gradients in one micro-batch: call micro_batch() after every backward()"
+                f"{min(twice)} received two gradients in one micro-batch: call micro_batch() after every backward()"
             )
         if not norms:
             raise ValueError("no gradient arrived since the last micro_batch(): call it after backward()")
-        square = total_square(list(norms.values())) / scale**2
+        square = total_square(norms) / scale**2
         self._sum_sq = square if self._sum_sq is None else self._sum_sq + square
         self._parts, self._scale = self._parts + 1, scale
 
@@ -55,29 +61,32 @@ class MicroBatches:
 
     def forget(self) -> None:
         """Drop what was recorded since the last step."""
-        self._norms, self._twice = {}, ""
+        self._norms, self._twice = {}, set()
         self._sum_sq, self._parts, self._scale = None, 0, 1.0
 
     def remove(self) -> None:
         """Take the hooks off the parameters."""
         self._remove()
 
-    def _listen(self, name: str, parameter: nn.Parameter) -> RemovableHandle:
+    def _listen(self, name: str) -> RemovableHandle:
         weak = weakref.ref(self)  # a recorder that is dropped takes its hooks along
 
-        def record(gradient: Tensor) -> None:
+        def record(gradients: Sequence[Tensor]) -> None:
             recorder = weak()
-            if recorder is not None and probes_listen():
-                recorder._record(name, gradient, fresh=parameter.grad is None)
+            if recorder is not None:
+                recorder._record(name, gradients[0])
 
-        handle: RemovableHandle = parameter.register_hook(record)
+        handle: RemovableHandle = self._nodes[name].register_prehook(record)
         return handle
 
-    def _record(self, name: str, gradient: Tensor, fresh: bool) -> None:
+    def _record(self, name: str, gradient: Tensor) -> None:
         # `.grad` is None in the first backward of a step: what was recorded before belongs to a step nobody closed
+        fresh = self._parameters[name].grad is None
         self._fresh_seen |= fresh
-        if name in self._norms and not fresh:
-            self._twice = name
+        if fresh:
+            self._twice.discard(name)
+        elif name in self._norms:
+            self._twice.add(name)
         self._norms[name] = row_norms(gradient)
 
 

@@ -1,8 +1,11 @@
 """The parts of a step are the ranks of a data-parallel model: a communication hook writes down their norms."""
 
+from collections.abc import Sequence
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
 from torch.distributed import GradBucket  # type: ignore[attr-defined]  # it is there, and DDP checks for it
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -29,8 +32,9 @@ class Ranks:
                 "this DistributedDataParallel model already has a communication hook, and it takes only one: make the "
                 "probe first, or measure with svag.measure_noise"
             ) from error
-        first = next(iter(parameters.values()))
-        self._handle = first.register_hook(lambda _: self._notice(fresh=first.grad is None))
+        self._first = next(iter(parameters.values()))
+        self._node = get_gradient_edge(self._first).node  # it lives as long as we hold it
+        self._handle = self._node.register_prehook(self._notice)
 
     def micro_batch(self, scale: float) -> None:
         """Note the scale; the parts are the ranks, however many micro-batches each of them accumulates."""
@@ -71,9 +75,9 @@ class Ranks:
         pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
         self._norms += [row_norms(gradient) for parameter, gradient in pairs if id(parameter) in self._ids]
 
-    def _notice(self, fresh: bool) -> None:
+    def _notice(self, gradients: Sequence[Tensor]) -> None:
         # `.grad` is None in the first backward of a step: reductions before it belong to a step nobody closed
-        if fresh:
+        if self._first.grad is None:
             self._fresh_seen, self._reductions = True, 0
 
 

@@ -1,4 +1,4 @@
-"""Measuring without leaving a trace: buffers, modes, generators and probes are as they were, whatever happens."""
+"""Measuring without leaving a trace: buffers, modes and generators are as they were, whatever happens."""
 
 import random
 from collections.abc import Iterable, Iterator
@@ -9,13 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-_undisturbed = 0
-
-
-def probes_listen() -> bool:
-    """Whether in-run probes should record the gradients that pass by: not those of another measurement."""
-    return _undisturbed == 0
-
 
 @contextmanager
 def undisturbed(model: nn.Module, generators: Iterable[torch.Generator] = ()) -> Iterator[None]:
@@ -23,7 +16,6 @@ def undisturbed(model: nn.Module, generators: Iterable[torch.Generator] = ()) ->
 
     Gradients are recorded inside even when the caller switched them off. A data-parallel model does not synchronise.
     """
-    global _undisturbed
     devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
     states = [(generator, generator.get_state()) for generator in generators]
     python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002  # the user's augmentation uses it
@@ -34,11 +26,9 @@ def undisturbed(model: nn.Module, generators: Iterable[torch.Generator] = ()) ->
         stack.enter_context(torch.enable_grad())
         if isinstance(model, DistributedDataParallel):
             stack.enter_context(model.no_sync())
-        _undisturbed += 1
         try:
             yield
         finally:
-            _undisturbed -= 1
             random.setstate(python_state)
             np.random.set_state(numpy_state)  # noqa: NPY002
             for generator, state in states:
