@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from svag.findings.critical_batch import predict_critical_batch
     from svag.noise.frozen import measure_noise
     from svag.noise.invariance import scale_invariance_error
     from svag.noise.probe import NoiseProbe
@@ -28,6 +29,7 @@ _HOME = {
     "load_readings": "svag.records.readings_file",
     "max_kappa": "svag.theory.kappa",
     "measure_noise": "svag.noise.frozen",
+    "predict_critical_batch": "svag.findings.critical_batch",
     "scale_invariance_error": "svag.noise.invariance",
     "square_root_scaling": "svag.theory.rules",
     "svag_weights": "svag.theory.weights",
@@ -42,6 +44,7 @@ __all__ = [
     "load_readings",
     "max_kappa",
     "measure_noise",
+    "predict_critical_batch",
     "scale_invariance_error",
     "square_root_scaling",
     "svag_weights",
