@@ -1,0 +1,96 @@
+"""Laws of the gradient of one example: finitely many, or a shower of them (compound Poisson)."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.polynomial import Polynomial
+from scipy.special import comb
+
+
+@dataclass(frozen=True)
+class Atoms:
+    """One of finitely many affine gradients g(x) = slope·x − intercept, with these probabilities."""
+
+    slopes: tuple[float, ...]
+    intercepts: tuple[float, ...]
+    probabilities: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.slopes) == len(self.intercepts) == len(self.probabilities) > 0:
+            raise ValueError("slopes, intercepts and probabilities must have the same, positive length")
+        if min(self.probabilities) <= 0 or not np.isclose(sum(self.probabilities), 1):
+            raise ValueError(f"probabilities must be positive and sum to 1, got {self.probabilities}")
+
+    @property
+    def gradients(self) -> tuple[Polynomial, ...]:
+        """The gradient of each atom as a polynomial in x."""
+        return tuple(
+            Polynomial([-intercept, slope]) for slope, intercept in zip(self.slopes, self.intercepts, strict=True)
+        )
+
+    def raw_moments(self, degree: int) -> list[Polynomial]:
+        """E g^j as polynomials in x, j = 0 … degree."""
+        return [
+            sum((p * g**j for p, g in zip(self.probabilities, self.gradients, strict=True)), Polynomial([0.0]))
+            for j in range(degree + 1)
+        ]
+
+    def cumulants(self, degree: int) -> list[Polynomial]:
+        """Cumulants κ_j as polynomials in x, j = 1 … degree, at index j; index 0 is 0."""
+        return moments_to_cumulants(self.raw_moments(degree))
+
+    def shifted(self, by: float) -> "Atoms":
+        """The same law in the coordinate x − by."""
+        moved = (b - a * by for a, b in zip(self.slopes, self.intercepts, strict=True))
+        return Atoms(self.slopes, tuple(moved), self.probabilities)
+
+
+@dataclass(frozen=True)
+class CompoundPoisson:
+    """A sure gradient plus the sum of a Poisson number (mean `rate`) of atoms.
+
+    Infinitely divisible (eq:divisible_noise): a batch can be halved for ever.
+
+    Attributes:
+        atoms: what arrives.
+        rate: how many arrive on average.
+        sure: slope and intercept of the part without noise.
+    """
+
+    atoms: Atoms
+    rate: float = 1.0
+    sure: tuple[float, float] = (0.0, 0.0)
+
+    def cumulants(self, degree: int) -> list[Polynomial]:
+        """κ_j = rate × the j-th raw moment of the atoms, at index j; index 0 is 0; κ_1 includes the sure part."""
+        slope, intercept = self.sure
+        cumulants = [Polynomial([0.0]), *(self.rate * moment for moment in self.atoms.raw_moments(degree)[1:])]
+        cumulants[1] = cumulants[1] + Polynomial([-intercept, slope])
+        return cumulants
+
+    def shifted(self, by: float) -> "CompoundPoisson":
+        """The same law in the coordinate x − by."""
+        slope, intercept = self.sure
+        return CompoundPoisson(self.atoms.shifted(by), self.rate, (slope, intercept - slope * by))
+
+
+Noise: TypeAlias = Atoms | CompoundPoisson
+
+
+def moments_to_cumulants(moments: list[Polynomial]) -> list[Polynomial]:
+    """Cumulants from raw moments: κ_n = m_n − Σ_{j<n} C(n−1, j−1) κ_j m_{n−j}."""
+    cumulants = [Polynomial([0.0])]
+    for n in range(1, len(moments)):
+        lower = (comb(n - 1, j - 1) * cumulants[j] * moments[n - j] for j in range(1, n))
+        cumulants.append(moments[n] - sum(lower, Polynomial([0.0])))
+    return cumulants
+
+
+def cumulants_to_moments(cumulants: list[Polynomial]) -> list[Polynomial]:
+    """Raw moments from cumulants: m_n = Σ_j C(n−1, j−1) κ_j m_{n−j}, m_0 = 1."""
+    moments = [Polynomial([1.0])]
+    for n in range(1, len(cumulants)):
+        terms = (comb(n - 1, j - 1) * cumulants[j] * moments[n - j] for j in range(1, n + 1))
+        moments.append(sum(terms, Polynomial([0.0])))
+    return moments

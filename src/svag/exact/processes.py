@@ -1,0 +1,133 @@
+"""The processes of the paper, each by what it does to the law of one batch gradient.
+
+Every discrete process here moves by −(η/l) times a gradient with the mean of the batch gradient. What tells them apart
+is the law of that gradient, given twice: as a factor on each cumulant, and as a log-characteristic function made from
+the one of the batch gradient. A test bed uses whichever it can evaluate.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from svag.arrays import FloatArray
+from svag.theory import domain
+from svag.theory.weights import cumulant_factor, svag_weights
+
+ComplexArray: TypeAlias = NDArray[np.complex128]
+LogCharacteristic: TypeAlias = Callable[[FloatArray], ComplexArray]
+
+
+class Process(Protocol):
+    """A process that takes `ell` steps of η/ell in the time of one SGD step."""
+
+    @property
+    def ell(self) -> int:
+        """How many steps make one effective step."""
+
+    def cumulant_factor(self, j: int) -> float:
+        """By what the j-th cumulant of the batch gradient is multiplied."""
+
+
+class CharacteristicProcess(Process, Protocol):
+    """A process that also knows the whole law of its step."""
+
+    def log_characteristic(self, batch: LogCharacteristic, theta: FloatArray, variance: FloatArray) -> ComplexArray:
+        """log E exp(iθ(g − ∇L)) of the step's gradient g, from that of the batch gradient and its variance."""
+
+
+@dataclass(frozen=True)
+class Svag:
+    """SVAG with refinement `ell`, its batches cut into `split` parts (eq:svag_iter); `Svag(1)` is SGD."""
+
+    ell: int
+    split: int = 1
+
+    def __post_init__(self) -> None:
+        domain.whole("ell", self.ell)
+        svag_weights(self.ell, self.split)
+
+    def cumulant_factor(self, j: int) -> float:
+        """m^(j−1)(a^j + b^j)."""
+        return cumulant_factor(j, self.ell, self.split)
+
+    def log_characteristic(self, batch: LogCharacteristic, theta: FloatArray, variance: FloatArray) -> ComplexArray:
+        """Sum over both weights w of ψ(mwθ)/m, where ψ(mθ)/m belongs to a batch of B/m."""
+        m = self.split
+        a, b = svag_weights(self.ell, m)
+        return (batch(m * a * theta) + batch(m * b * theta)) / m
+
+
+@dataclass(frozen=True)
+class NoisyGD:
+    """Gaussian noise of l times the covariance (eq:noisy_gd); `NoisyGD(l)` is Euler–Maruyama at η/l (eq:em)."""
+
+    ell: int
+
+    def __post_init__(self) -> None:
+        domain.whole("ell", self.ell)
+
+    def cumulant_factor(self, j: int) -> float:
+        """Mean kept, covariance amplified, nothing else."""
+        return {1: 1.0, 2: float(self.ell)}.get(j, 0.0)
+
+    def log_characteristic(self, batch: LogCharacteristic, theta: FloatArray, variance: FloatArray) -> ComplexArray:
+        """−lθ²σ²/2."""
+        return (-0.5 * self.ell * theta**2 * variance).astype(np.complex128)
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The linear scaling rule downwards: batches of B/l at η/l (def:lsr, def:glsr). Not a way to the Itô SDE.
+
+    A genuine process where a batch can be divided (eq:divisible_noise), formal cumulant algebra elsewhere.
+    """
+
+    ell: int
+
+    def __post_init__(self) -> None:
+        domain.whole("ell", self.ell)
+
+    def cumulant_factor(self, j: int) -> float:
+        """l^(j−1)."""
+        return float(self.ell ** (j - 1))
+
+    def log_characteristic(self, batch: LogCharacteristic, theta: FloatArray, variance: FloatArray) -> ComplexArray:
+        """ψ(lθ)/l."""
+        return batch(self.ell * theta) / self.ell
+
+
+SGD = Svag(1)
+
+
+@dataclass(frozen=True)
+class Ito:
+    """dX = −∇L dt + (ηΣ)^½ dW (eq:motivating_sde)."""
+
+
+@dataclass(frozen=True)
+class SecondOrder:
+    """The Itô SDE with the drift −∇(L + (η/4)|∇L|²) (eq:app_2nd_sde_wd).
+
+    Attributes:
+        corrected: use ηΣ + (η²/2)(HΣ + ΣH) for the diffusion, without which a noise-dominated equilibrium comes out
+            worse than at first order.
+    """
+
+    corrected: bool = False
+
+
+@dataclass(frozen=True)
+class Levy:
+    """The limit of the linear-scaling ladder, dX = −∇L dt − ησ(X) dZ_{t/η} (eq:levy_sde).
+
+    Attributes:
+        printed: take the + of the paper instead, which is another process when the noise is skewed.
+    """
+
+    printed: bool = False
+
+
+Limit: TypeAlias = Ito | SecondOrder | Levy
