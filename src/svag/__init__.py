@@ -8,6 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from svag.records.reading import Reading
+    from svag.records.readings_file import append_readings, load_readings
     from svag.theory.kappa import critical_batch_size, max_kappa
     from svag.theory.rules import linear_scaling, square_root_scaling
     from svag.theory.weights import svag_weights
@@ -15,16 +17,22 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 _HOME = {
+    "Reading": "svag.records.reading",
+    "append_readings": "svag.records.readings_file",
     "critical_batch_size": "svag.theory.kappa",
     "linear_scaling": "svag.theory.rules",
+    "load_readings": "svag.records.readings_file",
     "max_kappa": "svag.theory.kappa",
     "square_root_scaling": "svag.theory.rules",
     "svag_weights": "svag.theory.weights",
 }
 
 __all__ = [
+    "Reading",
+    "append_readings",
     "critical_batch_size",
     "linear_scaling",
+    "load_readings",
     "max_kappa",
     "square_root_scaling",
     "svag_weights",
