@@ -8,6 +8,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from svag.dynamics.noisy_gd import NoisyGD
+    from svag.dynamics.pairs import independent_pairs
+    from svag.dynamics.sampler import BatchSampler
+    from svag.dynamics.svag import SVAG
     from svag.records.reading import Reading
     from svag.records.readings_file import append_readings, load_readings
     from svag.theory.kappa import critical_batch_size, max_kappa
@@ -17,9 +21,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 _HOME = {
+    "SVAG": "svag.dynamics.svag",
+    "BatchSampler": "svag.dynamics.sampler",
+    "NoisyGD": "svag.dynamics.noisy_gd",
     "Reading": "svag.records.reading",
     "append_readings": "svag.records.readings_file",
     "critical_batch_size": "svag.theory.kappa",
+    "independent_pairs": "svag.dynamics.pairs",
     "linear_scaling": "svag.theory.rules",
     "load_readings": "svag.records.readings_file",
     "max_kappa": "svag.theory.kappa",
@@ -28,9 +36,13 @@ _HOME = {
 }
 
 __all__ = [
+    "SVAG",
+    "BatchSampler",
+    "NoisyGD",
     "Reading",
     "append_readings",
     "critical_batch_size",
+    "independent_pairs",
     "linear_scaling",
     "load_readings",
     "max_kappa",
