@@ -12,7 +12,7 @@ from scipy.linalg import expm
 from scipy.special import comb
 
 from svag.arrays import FloatArray
-from svag.exact.noise import Atoms, CompoundPoisson, Noise, cumulants_to_moments
+from svag.exact.noise import Noise, cumulants_to_moments
 from svag.exact.processes import Levy, Limit, Process, SecondOrder
 from svag.theory import domain
 
@@ -60,19 +60,18 @@ class AffineProblem:
             kappa[1] = kappa[1] + self.lr / 2 * slope * kappa[1]
             kappa[2] = kappa[2] * (1 + self.lr * slope) if limit.corrected else kappa[2]
         jumps = degree if isinstance(limit, Levy) else min(degree, 2)
-        return _rows(
-            [
-                sum(
-                    (
-                        (-1) ** j * self.lr ** (j - 1) * comb(p, j) * X ** (p - j) * kappa[j]
-                        for j in range(1, min(p, jumps) + 1)
-                    ),
-                    Polynomial([0.0]),
-                )
-                for p in range(degree + 1)
-            ],
-            degree,
-        )
+        sign = [-1.0 if j % 2 and not (j > 2 and limit == Levy(printed=True)) else 1.0 for j in range(degree + 1)]
+        rows = [
+            sum(
+                (
+                    sign[j] * self.lr ** (j - 1) * comb(p, j) * X ** (p - j) * kappa[j]
+                    for j in range(1, min(p, jumps) + 1)
+                ),
+                Polynomial([0.0]),
+            )
+            for p in range(degree + 1)
+        ]
+        return _rows(rows, degree)
 
     def moments(self, process: Process, steps: int, degree: int) -> FloatArray:
         """(1, E x, …, E x^degree) after each of `steps` × ell steps; row 0 is the start."""
@@ -83,16 +82,17 @@ class AffineProblem:
         flow = np.asarray(expm(self.lr / ell * self.generator(limit, degree)), dtype=np.float64)
         return _orbit(flow, self._start(degree), steps * ell)
 
+    def equilibrium(self, process: Process, degree: int) -> FloatArray:
+        """(1, E x, …, E x^degree) of the stationary law of a stable process."""
+        return _null_vector(self.step_matrix(process, degree) - np.eye(degree + 1))
+
+    def limit_equilibrium(self, limit: Limit, degree: int) -> FloatArray:
+        """(1, E X, …, E X^degree) of the stationary law of a stable SDE."""
+        return _null_vector(self.generator(limit, degree))
+
     def recentred(self) -> "AffineProblem":
         """The same problem in the coordinate x − start, where the moments of one step are those of its increment."""
-        atoms = self.noise.atoms if isinstance(self.noise, CompoundPoisson) else self.noise
-        shifted = Atoms(
-            atoms.slopes,
-            tuple(b - a * self.start for a, b in zip(atoms.slopes, atoms.intercepts, strict=True)),
-            atoms.probabilities,
-        )
-        noise = replace(self.noise, atoms=shifted) if isinstance(self.noise, CompoundPoisson) else shifted
-        return replace(self, noise=noise, start=0.0)
+        return replace(self, noise=self.noise.shifted(self.start), start=0.0)
 
     def _start(self, degree: int) -> FloatArray:
         return self.start ** np.arange(degree + 1.0)
@@ -113,3 +113,8 @@ def _orbit(matrix: FloatArray, start: FloatArray, steps: int) -> FloatArray:
     for k in range(steps):
         orbit[k + 1] = matrix @ orbit[k]
     return orbit
+
+
+def _null_vector(matrix: FloatArray) -> FloatArray:
+    """The m with m_0 = 1 and matrix @ m = 0; the first row of the matrix is 0."""
+    return np.concatenate([[1.0], np.linalg.solve(matrix[1:, 1:], -matrix[1:, 0])])

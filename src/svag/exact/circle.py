@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import expm
 
 from svag.arrays import FloatArray
-from svag.exact.processes import ComplexArray, Levy, Limit, Process, SecondOrder
+from svag.exact.processes import CharacteristicProcess, ComplexArray, Levy, Limit, SecondOrder
 from svag.theory import domain
 
 
@@ -52,7 +52,7 @@ class CircleProblem:
         angle = self.grid[:, None] + np.array(self.phases)
         return np.array(self.offsets) + np.array(self.amplitudes) * np.sin(angle)
 
-    def step_matrix(self, process: Process) -> FloatArray:
+    def step_matrix(self, process: CharacteristicProcess) -> FloatArray:
         """Matrix that takes f at the nodes to E f(next weight) at the nodes."""
         h, p, curves = self.lr / process.ell, np.array(self.probabilities), self.curves()
         mean, variance = (curves @ p)[:, None], (curves**2 @ p)[:, None]

@@ -68,6 +68,16 @@ def poisson_law(mean: float) -> DiscreteLaw:
     return DiscreteLaw(points, np.asarray(poisson.pmf(points, mean), dtype=np.float64))
 
 
+def repeated(law: DiscreteLaw, times: int) -> DiscreteLaw:
+    """The law of the sum of `times` independent copies of a law on consecutive whole numbers."""
+    if np.any(np.diff(law.points) != 1):
+        raise ValueError("only laws on consecutive whole numbers can be summed by convolution")
+    probabilities = np.ones(1)
+    for _ in range(domain.whole("times", times)):
+        probabilities = np.convolve(probabilities, law.probabilities)
+    return DiscreteLaw(times * law.points[0] + np.arange(probabilities.size), probabilities)
+
+
 def combine(first: DiscreteLaw, second: DiscreteLaw, a: float, b: float) -> DiscreteLaw:
     """The law of aX + bY for independent X, Y; points of less than 1e-18 are left out."""
     points = np.add.outer(a * first.points, b * second.points).ravel()

@@ -30,6 +30,10 @@ class Process(Protocol):
     def cumulant_factor(self, j: int) -> float:
         """By what the j-th cumulant of the batch gradient is multiplied."""
 
+
+class CharacteristicProcess(Process, Protocol):
+    """A process that also knows the whole law of its step."""
+
     def log_characteristic(self, batch: LogCharacteristic, theta: FloatArray, variance: FloatArray) -> ComplexArray:
         """log E exp(iθ(g − ∇L)) of the step's gradient g, from that of the batch gradient and its variance."""
 
@@ -117,7 +121,13 @@ class SecondOrder:
 
 @dataclass(frozen=True)
 class Levy:
-    """The limit of the linear-scaling ladder, dX = −∇L dt − ησ(X) dZ_{t/η} (eq:levy_sde, with its sign corrected)."""
+    """The limit of the linear-scaling ladder, dX = −∇L dt − ησ(X) dZ_{t/η} (eq:levy_sde).
+
+    Attributes:
+        printed: take the + of the paper instead, which is another process when the noise is skewed.
+    """
+
+    printed: bool = False
 
 
 Limit: TypeAlias = Ito | SecondOrder | Levy

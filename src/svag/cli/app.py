@@ -1,0 +1,38 @@
+"""The commands, and how an error reaches the user: one sentence and an exit code, never a traceback."""
+
+from typing import Annotated
+
+import typer
+
+import svag
+from svag.cli.verify import verify
+
+app = typer.Typer(
+    name="svag",
+    help="How far can I scale the batch, and does the SDE describe my SGD?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(verify)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"svag {svag.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Read the options that stand before a command."""
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

@@ -1,0 +1,83 @@
+"""`svag verify`: the theorems of the paper against exact answers, as a table."""
+
+import difflib
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from svag.findings.verify.check import Check
+
+
+def verify(
+    labels: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[LABEL]...", help="LaTeX labels of the paper; all when none is given."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the checks that simulate.")] = 0,
+) -> None:
+    """Check the theorems of the paper against exact answers.
+
+    Negative controls are marked: there the number shows that a wrong algorithm, or a formula as printed, would be
+    caught. Exit code 1 when a check fails, 2 for a label that does not exist.
+    """
+    from svag.findings.verify import LABELS, run_topic, topics_for
+
+    chosen = labels or list(LABELS)
+    for label in chosen:
+        if label not in LABELS:
+            near = difflib.get_close_matches(label, LABELS, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(LABELS)}."
+            raise typer.BadParameter(f"no check has the label {label}; {hint}", param_hint="LABEL")
+    checks: list[Check] = []
+    with _progress() as progress:
+        topics = topics_for(chosen)
+        task = progress.add_task("", total=len(topics))
+        for number, topic in topics:
+            progress.update(task, description=", ".join(topic.labels))
+            checks += run_topic(number, topic, chosen, seed)
+            progress.advance(task)
+    if as_json:
+        typer.echo(json.dumps([check.to_dict() for check in checks], ensure_ascii=False, indent=2))
+    else:
+        _print(checks)
+    if not all(check.passed for check in checks):
+        raise typer.Exit(1)
+
+
+def _progress() -> Progress:
+    """A bar on standard error, so that the table or the JSON can be piped."""
+    columns = BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
+    return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+def _print(checks: "list[Check]") -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("label", no_wrap=True)
+    table.add_column("claim", overflow="fold")
+    table.add_column("measured", justify="right", no_wrap=True)
+    table.add_column("must be", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    previous = ""
+    for check in checks:
+        table.add_row(
+            check.label if check.label != previous else "",
+            f"[dim]control:[/dim] {check.claim}" if check.control else check.claim,
+            f"{check.measured:.4g}",
+            check.tolerance,
+            "[green]pass[/green]" if check.passed else "[bold red]FAIL[/bold red]",
+        )
+        previous = check.label
+    console = Console()
+    console.print(table)
+    failed = sum(not check.passed for check in checks)
+    controls = sum(check.control for check in checks)
+    labels = len({check.label for check in checks})
+    console.print(
+        f"\n{len(checks) - failed} of {len(checks)} checks pass ({labels} labels, {controls} negative controls)."
+    )

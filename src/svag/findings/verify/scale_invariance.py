@@ -1,0 +1,138 @@
+"""Scale-invariant losses: the identities behind the equilibrium, and the transient of E|x|² (lem:sc, cor:sc)."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from svag.arrays import FloatArray
+from svag.exact.chains import simulate
+from svag.exact.processes import SGD
+from svag.exact.rayleigh import RayleighProblem, param_sq
+from svag.findings.verify.beds import rayleigh, sphere
+from svag.findings.verify.check import Z_LIMIT, Check, claims, relative_error, z_score
+from svag.theory.equilibrium import (
+    sde_param_sq_rate,
+    second_order_sde_param_sq_rate,
+    sgd_next_param_sq,
+)
+
+LR, WEIGHT_DECAY = 0.1, 0.05
+
+
+def orthogonality(rng: np.random.Generator) -> Iterator[Check]:
+    """lem:sc: ⟨x, ∇L⟩ = 0 and c∇L(cx) = ∇L(x)."""
+    claim, control = claims("lem:sc")
+    problem, x = rayleigh(), 3 * sphere(rng, 100)
+    gradient = problem.gradient(x)
+    yield claim.at_most("⟨x, ∇L⟩ over |x||∇L|", np.abs(_cosine(x, gradient)).max(), 1e-13)
+    yield claim.at_most(
+        "c∇L(cx) − ∇L(x), c = 7 (relative)", relative_error(7 * problem.gradient(7 * x), gradient), 1e-12
+    )
+    yield claim.at_most(
+        "∇L against a complex step of L (relative)", relative_error(_complex_step(problem, x), gradient), 1e-12
+    )
+    decayed = gradient + WEIGHT_DECAY * x
+    yield control.at_least("with weight decay it is not orthogonal", np.abs(_cosine(x, decayed)).min(), 1e-3)
+
+
+def noise_orthogonality(rng: np.random.Generator) -> Iterator[Check]:
+    """cor:sc: xᵀΣx = 0, because every example's gradient is orthogonal to x."""
+    claim, _ = claims("cor:sc")
+    problem, x = rayleigh(), 3 * sphere(rng, 100)
+    gradients = _example_gradients(problem, x)
+    centred = gradients - gradients.mean(axis=0)
+    along = np.einsum("ncd,cd->nc", centred, x) ** 2
+    total = (centred**2).sum(axis=2) * param_sq(x)
+    yield claim.at_most("xᵀΣx over |x|² Tr Σ", (along.sum(axis=0) / total.sum(axis=0)).max(), 1e-24)
+    trace = (centred**2).sum(axis=2).mean(axis=0)
+    yield claim.at_most(
+        "closed form of N against enumeration (relative)", relative_error(problem.noise_trace(x, 1), trace), 1e-12
+    )
+
+
+def hessian_identity(rng: np.random.Generator) -> Iterator[Check]:
+    """lem:2nd_sde_hessian: xᵀ∇²L∇L = −|∇L|²."""
+    claim, _ = claims("lem:2nd_sde_hessian")
+    problem, x = rayleigh(), 3 * sphere(rng, 100)
+    gradient = problem.gradient(x)
+    product = problem.hessian_product(x, gradient)
+    yield claim.at_most(
+        "xᵀ∇²L∇L + |∇L|² (relative)", relative_error((x * product).sum(axis=1), -param_sq(gradient)), 1e-12
+    )
+    step = 1e-6
+    difference = (problem.gradient(x + step * gradient) - problem.gradient(x - step * gradient)) / (2 * step)
+    yield claim.at_most("∇²L∇L against central differences (relative)", relative_error(product, difference), 1e-7)
+
+
+def sgd_norm(rng: np.random.Generator) -> Iterator[Check]:
+    """eq:norm_sgd_wd: one step by enumeration, and the whole transient of E|x|² along 20,000 chains."""
+    claim, control = claims("eq:norm_sgd_wd")
+    problem, x = rayleigh(), 2 * sphere(rng, 100)
+    after = x - LR * (_example_gradients(problem, x) + WEIGHT_DECAY * x)
+    enumerated = (after**2).sum(axis=2).mean(axis=0)
+    grad_sq, noise_trace = problem.grad_sq(x), problem.noise_trace(x, 1)
+    stated = [
+        sgd_next_param_sq(*values, lr=LR, weight_decay=WEIGHT_DECAY)
+        for values in zip(param_sq(x), grad_sq, noise_trace, strict=True)
+    ]
+    yield claim.at_most(
+        "E|x|² after one step, against enumeration (relative)", relative_error(np.array(stated), enumerated), 1e-12
+    )
+
+    paths = simulate(
+        problem, SGD, lr=LR, weight_decay=WEIGHT_DECAY, batch_size=1, steps=40, start=sphere(rng, 20_000), rng=rng
+    )
+    shrink, growth = (1 - LR * WEIGHT_DECAY) ** 2, LR**2 * (paths.grad_sq + paths.noise_trace)
+    expected = undecayed = paths.param_sq[0]
+    for step in range(40):
+        expected, undecayed = shrink * expected + growth[step], undecayed + growth[step]
+        if step + 1 in (1, 5, 40):
+            gap = abs(z_score(paths.param_sq[step + 1] - expected))
+            yield claim.at_most(f"transient of E|x|², 20,000 chains, step {step + 1} (|z|)", gap, Z_LIMIT)
+    gap = abs(z_score(paths.param_sq[40] - undecayed))
+    yield control.at_least("the same without the factor (1 − ηλ)² (|z|)", gap, 10 * Z_LIMIT)
+
+
+def sde_norm(rng: np.random.Generator) -> Iterator[Check]:
+    """eq:norm_sde_wd: d/dt E|X|² from the generator of the SDE, which uses Tr Σ̄ = Tr(ηΣ), not Tr Σ."""
+    claim, control = claims("eq:norm_sde_wd")
+    problem, x = rayleigh(), 2 * sphere(rng, 100)
+    gradient, noise = problem.gradient(x), LR * problem.noise_trace(x, 1)
+    drift = -gradient - WEIGHT_DECAY * x
+    generator = 2 * (x * drift).sum(axis=1) + noise
+    r = param_sq(x)
+    first = [sde_param_sq_rate(*v, weight_decay=WEIGHT_DECAY) for v in zip(r, noise, strict=True)]
+    yield claim.at_most(
+        "Itô SDE: rate against its generator (relative)", relative_error(np.array(first), generator), 1e-12
+    )
+    printed = -2 * WEIGHT_DECAY * r + problem.noise_trace(x, 1)
+    yield control.at_least("as printed, with Tr Σ (relative)", relative_error(printed, generator), 0.1)
+    decayed = gradient + WEIGHT_DECAY * x
+    curved = problem.hessian_product(x, decayed) + WEIGHT_DECAY * decayed
+    generator = 2 * (x * (drift - LR / 2 * curved)).sum(axis=1) + noise
+    second = [
+        second_order_sde_param_sq_rate(*v, lr=LR, weight_decay=WEIGHT_DECAY)
+        for v in zip(r, param_sq(gradient), noise, strict=True)
+    ]
+    yield claim.at_most(
+        "2nd-order SDE: rate against its generator (relative)", relative_error(np.array(second), generator), 1e-12
+    )
+
+
+def _example_gradients(problem: RayleighProblem, x: FloatArray) -> FloatArray:
+    """∇L_i(x) one example at a time: examples × chains × d."""
+    return np.array([problem.weighted_gradient(x, one[None]) for one in np.eye(len(problem.examples))])
+
+
+def _complex_step(problem: RayleighProblem, x: FloatArray) -> FloatArray:
+    """∇L by the complex-step derivative of the definition ⟨a_i, x⟩²/|x|²."""
+    columns = []
+    for axis in np.eye(x.shape[1]):
+        z = x + 1e-30j * axis
+        loss = ((z @ problem.examples.T) ** 2 / (z**2).sum(axis=1, keepdims=True)).mean(axis=1)
+        columns.append(loss.imag / 1e-30)
+    return np.array(columns).T
+
+
+def _cosine(x: FloatArray, y: FloatArray) -> FloatArray:
+    return np.asarray((x * y).sum(axis=1) / np.sqrt(param_sq(x) * param_sq(y)), dtype=np.float64)
