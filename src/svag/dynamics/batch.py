@@ -72,11 +72,10 @@ def check_pair(first: Batch, second: Batch) -> None:
     if first is second:
         raise ValueError("the two batches of a pair must be drawn independently, got one batch twice")
     one, other = list(tensors(first)), list(tensors(second))
-    if [t.dtype for t in one] != [t.dtype for t in other]:
+    if _kinds(one) != _kinds(other):
         raise ValueError(
-            "the two batches of a pair must be alike, got tensors of "
-            f"{_dtypes(one)} and of {_dtypes(other)}: if this is one batch (inputs, targets) and not a pair of "
-            "batches, svag.independent_pairs(loader) makes pairs"
+            f"the two batches of a pair must be alike, got one of {_kinds(one)} and one of {_kinds(other)}: "
+            "if this is one batch (inputs, targets) and not a pair, svag.independent_pairs(loader) makes pairs"
         )
     if {t.device for t in one} != {t.device for t in other}:
         raise ValueError(
@@ -90,5 +89,5 @@ def check_pair(first: Batch, second: Batch) -> None:
         )
 
 
-def _dtypes(found: list[Tensor]) -> str:
-    return ", ".join(str(t.dtype).removeprefix("torch.") for t in found) or "none"
+def _kinds(found: list[Tensor]) -> str:
+    return ", ".join(f"{t.ndim}-d {str(t.dtype).removeprefix('torch.')}" for t in found) or "no tensors"

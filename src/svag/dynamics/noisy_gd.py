@@ -147,7 +147,9 @@ class NoisyGD:
 
     def _weighted_pass(self, losses_fn: LossFn, chunks: Iterable[Batch], z: Tensor | None) -> Tensor:
         """Back-propagate Σ c_i L_i chunk by chunk and return Σ L_i."""
-        weights = torch.full((self._n,), 1 / self._n) if z is None else 1 / self._n + self._amplitude * (z - z.mean())
+        weights = torch.full((self._n,), 1 / self._n, dtype=torch.float64)
+        if z is not None:
+            weights = 1 / self._n + self._amplitude * (z - z.mean())
         seen, total = 0, torch.zeros(())
         for chunk in chunks:
             if not self._guarded:
