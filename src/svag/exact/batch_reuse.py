@@ -25,7 +25,7 @@ def reused_batch_moments(problem: AffineProblem, ell: int, steps: int, degree: i
         for old, reused in enumerate(noise.gradients):
             move = Polynomial([0.0, 1.0]) - h * (a * fresh + b * reused)
             for p in range(degree + 1):
-                step[new, p, old, : p + 1] = noise.probabilities[new] * (move**p).coef[: p + 1]
+                step[new, p, old, : p + 1] = (noise.probabilities[new] * move**p).coef[: p + 1]
     state = np.multiply.outer(np.array(noise.probabilities), problem.start ** np.arange(degree + 1.0))
     orbit = [state.sum(axis=0)]
     for _ in range(steps * ell):

@@ -1,5 +1,6 @@
 """Thousands of chains at once on the Rayleigh quotient, with exact G, N and R along the path."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -75,7 +76,7 @@ def simulate(
     """Run one chain a row of `start` for `steps` effective steps."""
     h = domain.positive("lr", lr) / process.ell
     beta = domain.momentum(process.beta) if isinstance(process, Momentum) else 0.0
-    draw = _example_weights(process, len(problem.examples), domain.whole("batch_size", batch_size), len(start))
+    draw = example_weights(process, len(problem.examples), domain.whole("batch_size", batch_size), len(start))
     x, velocity = start.copy(), np.zeros_like(start)
     record = np.empty((4, steps + 1, len(start)))
     for step in range(steps + 1):
@@ -89,18 +90,20 @@ def simulate(
                 gradient += lr / 2 * (problem.hessian_product(x, full) + weight_decay * full)
             velocity = beta * velocity + gradient
             x -= h * velocity
-    return Paths(*record, weights=x)
+    r, g, n, v = record
+    return Paths(r, g, n, v, weights=x)
 
 
-def _example_weights(process: ChainProcess, n: int, batch_size: int, chains: int) -> Draw:
+def example_weights(process: ChainProcess, n: int, batch_size: int, chains: int) -> Draw:
     """How to draw the weight of every example in one step of the process."""
 
     def counts(rng: np.random.Generator) -> FloatArray:
-        return rng.multinomial(batch_size, np.full(n, 1 / n), size=chains) / batch_size
+        return np.asarray(rng.multinomial(batch_size, np.full(n, 1 / n), size=chains) / batch_size, dtype=np.float64)
 
     def gaussian(rng: np.random.Generator) -> FloatArray:
         z = rng.standard_normal((chains, n))
-        return 1 / n + np.sqrt(process.ell / (n * batch_size)) * (z - z.mean(axis=1, keepdims=True))
+        scale = math.sqrt(process.ell / (n * batch_size))
+        return np.asarray(1 / n + scale * (z - z.mean(axis=1, keepdims=True)), dtype=np.float64)
 
     if isinstance(process, NoisyGD | SecondOrderEuler):
         return gaussian

@@ -23,14 +23,16 @@ class RayleighProblem:
 
     def losses(self, x: FloatArray) -> FloatArray:
         """L_i(x): chains × examples."""
-        return (x @ self.examples.T) ** 2 / param_sq(x)[:, None]
+        losses: FloatArray = (x @ self.examples.T) ** 2 / param_sq(x)[:, None]
+        return losses
 
     def weighted_gradient(self, x: FloatArray, weights: FloatArray) -> FloatArray:
         """Σ_i w_i ∇L_i(x), with ∇L_i = 2(⟨a_i, x⟩a_i − L_i x)/|x|²; `weights` is chains × examples."""
         projections, r = x @ self.examples.T, param_sq(x)[:, None]
         pulled = (weights * projections) @ self.examples
         loss = (weights * projections**2).sum(axis=1, keepdims=True) / r
-        return 2 * (pulled - loss * x) / r
+        gradient: FloatArray = 2 * (pulled - loss * x) / r
+        return gradient
 
     def gradient(self, x: FloatArray) -> FloatArray:
         """∇L(x), the mean over all examples."""
@@ -42,7 +44,8 @@ class RayleighProblem:
         r, gradient = param_sq(x)[:, None], self.gradient(x)
         loss = self.losses(x).mean(axis=1, keepdims=True)
         stretched = (v @ self.examples.T) @ self.examples / len(self.examples)
-        return 2 * (stretched - loss * v - _dot(gradient, v) * x - _dot(x, v) * gradient) / r
+        product: FloatArray = 2 * (stretched - loss * v - _dot(gradient, v) * x - _dot(x, v) * gradient) / r
+        return product
 
     def grad_sq(self, x: FloatArray) -> FloatArray:
         """G(x) = |∇L(x)|²."""

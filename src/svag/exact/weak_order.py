@@ -23,18 +23,21 @@ class WeakOrder:
     @property
     def slopes(self) -> FloatArray:
         """Local slopes d log error / d log refinement between neighbouring refinements, one row a pair."""
-        steps = np.diff(np.log(self.refinements))[:, None]
-        return np.diff(np.log(self.errors), axis=0) / steps
+        rise: FloatArray = np.diff(np.log(self.errors), axis=0)
+        run: FloatArray = np.diff(np.log(self.refinements))
+        return rise / run[:, None]
 
     @property
     def order(self) -> FloatArray:
         """The order per test function: minus the slope between the two finest refinements."""
-        return -self.slopes[-1]
+        finest: FloatArray = self.slopes[-1]
+        return -finest
 
     @property
     def limit_constant(self) -> FloatArray:
         """l × error at the finest refinement: the C of an error C/l."""
-        return self.refinements[-1] * self.errors[-1]
+        finest: FloatArray = self.errors[-1]
+        return self.refinements[-1] * finest
 
 
 def measure_weak_order(

@@ -73,6 +73,6 @@ def _scaled_beta(name: str, beta: float, kappa: float) -> float:
     if not 0 <= domain.finite(name, beta) < 1:
         raise ValueError(f"{name} must lie in [0, 1), got {beta}")
     forget = kappa * (1 - beta)
-    if forget >= 1:
+    if forget > 1 - 1e-12:  # 10 × (1 − 0.9) is just below 1 in floating point
         raise ValueError(f"kappa × (1 − {name}) must stay below 1, got {kappa} × {1 - beta:.4g}: scale by less")
     return 1 - forget

@@ -1,6 +1,7 @@
 """The balances of R, G and N at equilibrium, one a process, on the Rayleigh quotient (eq:RGN_sgd, thm:eq_sde_sgd)."""
 
 from collections.abc import Callable, Iterator
+from typing import TypedDict
 
 import numpy as np
 
@@ -19,7 +20,16 @@ from svag.theory.equilibrium import (
 )
 
 LR, WEIGHT_DECAY = 0.1, 0.2
-RATES = {"lr": LR, "weight_decay": WEIGHT_DECAY}
+
+
+class Rates(TypedDict):
+    """What every run and balance here shares."""
+
+    lr: float
+    weight_decay: float
+
+
+RATES = Rates(lr=LR, weight_decay=WEIGHT_DECAY)
 
 
 def balances(rng: np.random.Generator) -> Iterator[Check]:

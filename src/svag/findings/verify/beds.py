@@ -28,6 +28,14 @@ EXAMPLES = AffineProblem(Atoms((0.5, 1.5, 1.0), (0.0, -0.5, 1.0), (0.5, 0.2, 0.3
 CIRCLE = CircleProblem((0.3, -0.2, 0.1), (0.6, 1.0, 0.8), (0.0, 0.5, 2.0), (0.5, 0.2, 0.3), lr=0.5)
 
 
+def regression(lr: float = 0.1) -> RegressionProblem:
+    """Least squares on six random examples in three dimensions: noise that depends on the weights."""
+    rng = np.random.default_rng(2021)
+    inputs, outputs = rng.standard_normal((6, 3)), rng.standard_normal(6)
+    hessians = np.einsum("ni,nj->nij", inputs, inputs)
+    return RegressionProblem(hessians, outputs[:, None] * inputs, lr, 2, np.ones(3))
+
+
 def ornstein_uhlenbeck(lr: float) -> RegressionProblem:
     """A quadratic in two dimensions with noise that does not depend on the weights (fig:proof_concept)."""
     hessian = np.array([[1.0, 0.3], [0.3, 0.5]])
@@ -44,7 +52,7 @@ def rayleigh(examples: int = 12, dimension: int = 6) -> RayleighProblem:
 def sphere(rng: np.random.Generator, chains: int, dimension: int = 6) -> FloatArray:
     """Random directions, one a chain."""
     x = rng.standard_normal((chains, dimension))
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
+    return np.asarray(x / np.linalg.norm(x, axis=1, keepdims=True), dtype=np.float64)
 
 
 def equilibrium_run(

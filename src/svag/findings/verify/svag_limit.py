@@ -1,15 +1,17 @@
 """SVAG tends to the Itô SDE at order 1, and plausible mistakes do not (thm:sde_svag, fig:proof_concept)."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
 from svag.arrays import FloatArray
+from svag.exact.affine_nd import RegressionProblem, stable_lr
 from svag.exact.batch_reuse import reused_batch_moments
 from svag.exact.processes import Ito, Ladder, NoisyGD, Svag
-from svag.exact.weak_order import measure_weak_order
-from svag.findings.verify.beds import EFFECTIVE_STEPS, EXAMPLES, SKEWED, SYMMETRIC, ornstein_uhlenbeck
-from svag.findings.verify.check import Check, claims
+from svag.exact.weak_order import WeakOrder, measure_weak_order
+from svag.findings.verify.beds import EFFECTIVE_STEPS, EXAMPLES, SKEWED, SYMMETRIC, ornstein_uhlenbeck, regression
+from svag.findings.verify.check import Check, Claim, claims
 from svag.findings.verify.weak_orders import (
     DEGREES,
     ELLS,
@@ -33,6 +35,7 @@ def sde_svag(rng: np.random.Generator) -> Iterator[Check]:
     yield claim.near("split SVAG (m=2) → Itô: slope in l, degrees 1–4", furthest(slopes, -1), -1, SLOPE)
     slopes = circle_order(Svag, Ito()).slopes[-1]
     yield claim.near("SVAG → Itô: slope in l, nonlinear gradients", furthest(slopes, -1), -1, SLOPE)
+    yield from _regression(claim)
     slopes = affine_richardson_order(SKEWED, Svag).slopes[-1]
     yield claim.near("Richardson: slope in l, degrees 1–4", furthest(slopes, -2), -2, RICHARDSON_SLOPE)
     slopes = circle_richardson_order(Svag).slopes[-1]
@@ -57,6 +60,24 @@ def sde_svag(rng: np.random.Generator) -> Iterator[Check]:
         lambda ell: EXAMPLES.limit_moments(Ito(), EFFECTIVE_STEPS, 2, ell)[:, 2:],
     )
     yield control.at_least("reusing the previous batch ↛ Itô: slope of x²", reused.slopes[-1].min(), -0.1)
+
+
+def _regression(claim: Claim) -> Iterator[Check]:
+    """Linear regression in three dimensions: moments, loss, and the learning rate at which it becomes unstable."""
+    bed = regression()
+    order = measure_weak_order(
+        ELLS,
+        lambda ell: _with_loss(bed, bed.moments(EFFECTIVE_STEPS, ell)),
+        lambda ell: _with_loss(bed, bed.sde_moments(EFFECTIVE_STEPS, ell)),
+    )
+    yield claim.near("SVAG → Itô: slope in l, regression, moments and loss", furthest(order.slopes[-1], -1), -1, SLOPE)
+    stable = np.array([stable_lr(bed.hessians, bed.batch_size, ell) for ell in (*ELLS, math.inf)])
+    gaps = WeakOrder(ELLS, np.abs(1 / stable[:-1] - 1 / stable[-1])[:, None])
+    yield claim.near("largest stable η of SVAG → that of Itô: slope in l", gaps.slopes[-1, 0], -1, SLOPE)
+
+
+def _with_loss(bed: RegressionProblem, moments: FloatArray) -> FloatArray:
+    return np.column_stack([_components(moments), bed.loss(moments)])
 
 
 def proof_concept(rng: np.random.Generator) -> Iterator[Check]:

@@ -1,0 +1,49 @@
+"""`svag verify` as a user runs it."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from svag.cli.app import app
+from svag.exact.processes import Ito, Ladder
+from svag.findings.verify import svag_limit, weak_orders
+from svag.findings.verify.beds import SKEWED
+
+run = CliRunner().invoke
+
+
+def test_one_label_prints_a_table_and_succeeds() -> None:
+    result = run(app, ["verify", "lem:Dtil"], env={"COLUMNS": "140"})
+    assert result.exit_code == 0, result.output
+    assert "lem:Dtil" in result.stdout
+    assert "4 of 4 checks pass (1 labels, 0 negative controls)." in result.stdout
+
+
+def test_json_holds_every_check() -> None:
+    result = run(app, ["verify", "app:lem:ito_taylor", "--json"])
+    checks = json.loads(result.stdout)
+    assert [check["control"] for check in checks] == [False, True]
+    assert set(checks[0]) == {"label", "claim", "measured", "tolerance", "control", "passed"}
+
+
+def test_an_unknown_label_is_one_sentence_with_the_remedy() -> None:
+    result = run(app, ["verify", "thm:sde_svg"])
+    assert result.exit_code == 2
+    assert "did you mean" in result.stderr
+    assert "thm:sde_svag" in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_a_failing_check_exits_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Certify the ladder as if it were SVAG: the command must notice."""
+    broken = weak_orders.affine_order(SKEWED, Ladder, Ito())
+    monkeypatch.setattr(svag_limit, "affine_order", lambda *_: broken)
+    result = run(app, ["verify", "thm:sde_svag"])
+    assert result.exit_code == 1
+    assert "FAIL" in result.stdout
+
+
+def test_the_version() -> None:
+    result = run(app, ["--version"])
+    assert result.stdout.startswith("svag ")

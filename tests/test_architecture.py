@@ -1,0 +1,150 @@
+"""The rules of the house, enforced: layers, no torch where it is not needed, every name and label documented."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import svag
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "svag"
+
+# What each folder may import. A folder that is not here yet has to be added, with a decision about its place.
+MAY_IMPORT = {
+    "theory": set[str](),
+    "stats": set[str](),
+    "exact": {"theory"},
+    "records": {"theory"},
+    "noise": {"records", "theory", "stats"},
+    "dynamics": {"noise", "records", "theory", "stats"},
+    "lab": {"dynamics", "noise", "records", "theory", "stats"},
+    "experiments": {"records", "theory"},
+    "findings": {"records", "exact", "stats", "theory"},
+    "execution": {"lab", "experiments", "records"},
+    "report": {"findings", "experiments", "records", "exact", "stats", "theory"},
+    "cli": {"report", "execution", "findings", "experiments", "lab", "dynamics", "noise", "records", "exact", "theory"},
+}
+WITH_TORCH = {"noise", "dynamics", "lab", "execution"}
+CHART_LIBRARIES = {"altair", "vl_convert"}
+EVERYWHERE = {"arrays"}
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    for path in sorted(SOURCE.rglob("*.py")):
+        folder = path.relative_to(SOURCE).parts[0]
+        if folder not in {"__init__.py", "__main__.py", "arrays.py"}:
+            yield folder, path
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide the layer"
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def forbidden(folder: str, names: Iterator[str]) -> set[str]:
+    bad = set()
+    for name in names:
+        package, _, rest = name.partition(".")
+        target = rest.partition(".")[0]
+        if package == "svag" and target and target not in {folder, *EVERYWHERE} | MAY_IMPORT[folder]:
+            bad.add(name)
+        if package == "torch" and folder not in WITH_TORCH:
+            bad.add(name)
+        if package in CHART_LIBRARIES and folder != "report":
+            bad.add(name)
+    return bad
+
+
+@pytest.mark.parametrize(
+    ("folder", "path"), [pytest.param(*one, id=str(one[1].relative_to(SOURCE))) for one in modules()]
+)
+def test_imports_go_downward_only(folder: str, path: Path) -> None:
+    assert folder in MAY_IMPORT, f"the folder {folder} has no place in the layers yet"
+    assert not forbidden(folder, imports(path))
+
+
+def test_the_layer_rule_catches_a_violation() -> None:
+    assert forbidden("theory", iter(["svag.exact.affine"])) == {"svag.exact.affine"}
+    assert forbidden("findings", iter(["torch.nn", "svag.noise.probe"])) == {"torch.nn", "svag.noise.probe"}
+    assert forbidden("noise", iter(["torch", "altair"])) == {"altair"}
+
+
+def test_the_layers_have_no_cycle() -> None:
+    placed: set[str] = set()
+    while len(placed) < len(MAY_IMPORT):
+        free = {folder for folder, below in MAY_IMPORT.items() if below <= placed} - placed
+        assert free, f"a cycle among {set(MAY_IMPORT) - placed}"
+        placed |= free
+
+
+@pytest.mark.parametrize("command", [["--help"], ["verify", "--help"], ["--version"]])
+def test_the_command_line_starts_without_torch(command: list[str]) -> None:
+    code = (
+        "import sys, svag.cli\n"
+        "try:\n    svag.cli.main()\n"
+        "except SystemExit as stop:\n    assert not stop.code, stop.code\n"
+        "assert 'torch' not in sys.modules and 'scipy' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_importing_svag_imports_nothing_heavy() -> None:
+    code = "import sys, svag\nassert not {'torch', 'numpy', 'scipy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("name", svag.__all__)
+def test_every_public_name_is_documented_and_exported_once(name: str) -> None:
+    thing = getattr(svag, name)
+    assert thing.__module__ == svag._HOME[name], "the table names the module that defines it"
+    assert thing.__doc__
+    assert ">>>" in thing.__doc__, f"svag.{name} has no doctest"
+    heading = re.compile(rf"^### `svag\.{name}\b", re.MULTILINE)
+    assert len(heading.findall((ROOT / "docs" / "api.md").read_text())) == 1, (
+        f"docs/api.md must describe svag.{name} once"
+    )
+
+
+def test_the_table_of_public_names_is_complete() -> None:
+    assert sorted(svag._HOME) == sorted(svag.__all__) == svag.__all__
+    described = re.findall(r"^### `svag\.(\w+)", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    assert sorted(described) == svag.__all__
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = svag.nonsense
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    for _, path in modules():
+        assert ast.get_docstring(ast.parse(path.read_text())), path
+
+
+LABEL = re.compile(r"(?<![\w:])((?:thm|lem|cor|eq|fig|sec|subsec|def|app|appsec):(?:lem:)?[A-Za-z0-9_]+(?:-[a-z]+)*)")
+
+
+def test_every_label_in_code_and_docs_is_a_label_of_the_paper() -> None:
+    paper = set((ROOT / "tests" / "paper" / "labels.txt").read_text().split())
+    files = [*SOURCE.rglob("*.py"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    for path in files:
+        unknown = set(LABEL.findall(path.read_text())) - paper
+        assert not unknown, f"{path.relative_to(ROOT)}: {unknown}"
+
+
+def test_the_page_of_theorems_and_the_checks_name_the_same_labels() -> None:
+    labels = import_module("svag.findings.verify").LABELS
+    rows = re.findall(r"^\| `([^`]+)` \|", (ROOT / "docs" / "theorems.md").read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted(labels)
