@@ -1,7 +1,8 @@
 """The budgets of the steppers, as ratios within one run: `python benchmarks/dynamics.py`.
 
 Every number is the median over interleaved repeats of (this step)/(the reference step in the same repeat), in seconds
-of one thread, so that a busy machine does not matter. Memory is the peak of live tensor storage, counted at every operation. Nothing is asserted.
+of one thread, so that a busy machine does not matter. Memory is the peak of live tensor storage, counted at every
+operation. Nothing is asserted.
 """
 
 import math

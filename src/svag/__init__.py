@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from svag.dynamics.pairs import independent_pairs
     from svag.dynamics.sampler import BatchSampler
     from svag.dynamics.svag import SVAG
+    from svag.findings.critical_batch import predict_critical_batch
+    from svag.noise.frozen import measure_noise
+    from svag.noise.invariance import scale_invariance_error
+    from svag.noise.probe import NoiseProbe
     from svag.records.reading import Reading
     from svag.records.readings_file import append_readings, load_readings
     from svag.theory.kappa import critical_batch_size, max_kappa
@@ -21,16 +25,20 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 _HOME = {
-    "SVAG": "svag.dynamics.svag",
     "BatchSampler": "svag.dynamics.sampler",
+    "NoiseProbe": "svag.noise.probe",
     "NoisyGD": "svag.dynamics.noisy_gd",
     "Reading": "svag.records.reading",
+    "SVAG": "svag.dynamics.svag",
     "append_readings": "svag.records.readings_file",
     "critical_batch_size": "svag.theory.kappa",
     "independent_pairs": "svag.dynamics.pairs",
     "linear_scaling": "svag.theory.rules",
     "load_readings": "svag.records.readings_file",
     "max_kappa": "svag.theory.kappa",
+    "measure_noise": "svag.noise.frozen",
+    "predict_critical_batch": "svag.findings.critical_batch",
+    "scale_invariance_error": "svag.noise.invariance",
     "square_root_scaling": "svag.theory.rules",
     "svag_weights": "svag.theory.weights",
 }
@@ -38,6 +46,7 @@ _HOME = {
 __all__ = [
     "SVAG",
     "BatchSampler",
+    "NoiseProbe",
     "NoisyGD",
     "Reading",
     "append_readings",
@@ -46,6 +55,9 @@ __all__ = [
     "linear_scaling",
     "load_readings",
     "max_kappa",
+    "measure_noise",
+    "predict_critical_batch",
+    "scale_invariance_error",
     "square_root_scaling",
     "svag_weights",
 ]

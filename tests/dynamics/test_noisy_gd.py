@@ -172,7 +172,7 @@ def test_a_pass_that_is_not_of_one_function_is_refused_and_changes_nothing(probl
     cases: list[tuple[Any, Any, str]] = [
         (augmented, chunks, "two answers for the same chunk.*random augmentation"),
         (contrastive, chunks, "depends on the other examples"),
-        (tiny.loss, chunks, "one loss for each of the 2 examples of the chunk, got"),
+        (tiny.loss, chunks, "one loss for each of the 2 examples of a chunk, got"),
         (lambda batch: 1.0, chunks, "got float"),
         (tiny.losses, chunks[:1], "held 2 of the dataset_size=5 examples"),
         (tiny.losses, chunks * 2, "more than dataset_size=5"),

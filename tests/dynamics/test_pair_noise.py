@@ -50,6 +50,10 @@ def test_readings_average_to_g_and_to_n_at_the_batch_size_of_the_run(
     one = readings[0]
     assert one.param_sq == pytest.approx(start @ start, rel=1e-12)
     assert (one.batch_size, one.n, one.step, one.ell, one.population) == (BATCH, 2, 0, ell, population)
+    assert one.param_dot_grad is not None
+    assert np.mean([r.param_dot_grad for r in readings if r.param_dot_grad is not None]) == pytest.approx(
+        start @ gradient, rel=1e-10
+    )
     assert (one.lr, one.weight_decay, one.momentum, one.optimizer) == (0.3, 0.01, 0.0, "SGD")
     assert readings[-1].step == (len(readings) - 1) // ell
 
@@ -90,12 +94,12 @@ def test_parameters_that_only_one_batch_uses(problem: MakeProblem) -> None:
     assert sim.noise[0].noise_trace == pytest.approx((3**2 + 4**2) / 2)
 
 
-def test_pairs_that_are_not_finite_leave_no_reading_but_a_warning() -> None:
+def test_pairs_that_are_not_finite_are_reported_once_and_left_out() -> None:
     x = torch.nn.Parameter(torch.tensor([1.0]))
     model = torch.nn.ParameterList([x])
     with svag.SVAG(model, torch.optim.SGD(model.parameters(), lr=0.3), ell=5, track_noise=True) as sim:
         sim.substep(lambda batch: (x * batch).sum(), torch.ones(1), torch.zeros(1))
         sim.substep(lambda batch: (x * batch).sum(), torch.ones(1), torch.full((1,), torch.inf))
-    with pytest.warns(UserWarning, match="effective step 0 are not finite"):
-        assert len(sim.noise) == 1
+    with pytest.raises(ValueError, match="effective step 0 are not finite"):
+        _ = sim.noise
     assert len(sim.noise) == 1

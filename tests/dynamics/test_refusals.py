@@ -85,10 +85,10 @@ def test_a_refused_substep_changes_nothing_either() -> None:
         with pytest.raises(ValueError, match="drawn independently, got one batch twice"):
             setup.sim.substep(setup.loss, *[batch(0)] * 2)
         setup.assert_untouched()
-        with pytest.raises(ValueError, match=r"one number, got shape \(6, 1\)"):
+        with pytest.raises(ValueError, match=r"mean loss as a scalar, got shape \(6, 1\)"):
             setup.sim.substep(lambda b: setup.model(b[0]), batch(0), batch(1))
         setup.assert_untouched()
-        with pytest.raises(ValueError, match="one number, got float"):
+        with pytest.raises(TypeError, match="must return a tensor, got float"):
             setup.sim.substep(lambda b: 1.0, batch(0), batch(1))  # type: ignore[arg-type,return-value]
         setup.assert_untouched()
 
