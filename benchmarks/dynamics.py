@@ -23,7 +23,7 @@ import svag
 
 Batch = tuple[Tensor, Tensor]
 Step = Callable[[], object]
-REPEATS = 15
+REPEATS = 21
 
 
 def network(batch_norm: bool) -> nn.Sequential:

@@ -82,6 +82,9 @@ def test_a_refused_substep_changes_nothing_either() -> None:
         with pytest.raises(FloatingPointError, match="not finite in effective step 1"):
             setup.sim.substep(setup.loss, batch(0), (batch(1)[0] * math.inf, batch(1)[1]))
         setup.assert_untouched()
+        with pytest.raises(ValueError, match="second batch is missing"):
+            setup.sim.substep(setup.loss, batch(0))
+        setup.assert_untouched()
         with pytest.raises(ValueError, match="drawn independently, got one batch twice"):
             setup.sim.substep(setup.loss, *[batch(0)] * 2)
         setup.assert_untouched()
@@ -123,6 +126,7 @@ def test_a_closed_or_half_done_context_is_refused() -> None:
         ({"ell": 1.5}, "ell must be a whole number"),
         ({"ell": math.nan}, "ell must be a finite number"),
         ({"ell": 2, "split": 5}, "ell must be at least split/2"),
+        ({"ell": 2, "population": 0.5}, "population must be a whole number"),
         ({"ell": 2, "chunks": 0}, "chunks must be a whole number"),
         ({"ell": 1, "track_noise": True}, "NoiseProbe"),
     ],

@@ -11,6 +11,8 @@ Batch: TypeAlias = Any  # whatever the user's loss function takes
 
 def check_pair(first: Batch, second: Batch) -> None:
     """Refuse two batches that cannot be independent draws of one kind."""
+    if second is None:
+        raise ValueError("the second batch is missing: only with ell equal to split does a step need just one")
     if first is second:
         raise ValueError("the two batches of a pair must be drawn independently, got one batch twice")
     one, other = list(tensors_of(first)), list(tensors_of(second))

@@ -76,7 +76,7 @@ class SVAG:
         self.ell = domain.whole("ell", ell)
         self.split = domain.whole("split", split)
         self.momentum_limit = momentum_limit
-        self._population = population
+        self._population = None if population is None else domain.whole("population", population)
         self._check_finite = check_finite
         self._two_batches = svag_weights(self.ell, self.split)[1] != 0
         if track_noise and not self._two_batches:
