@@ -22,7 +22,9 @@ def covariance_trace(problem: "Problem", size: int) -> float:
     return float(np.square(gradients - gradients.mean(0)).sum(1).mean())
 
 
-@pytest.mark.parametrize(("ell", "split", "population"), [(2, 1, None), (5, 1, N), (8, 2, N), (8, 4, N), (8, 2, None)])
+@pytest.mark.parametrize(
+    ("ell", "split", "population"), [(2, 1, None), (5, 1, N), (2, 2, N), (8, 2, N), (8, 4, N), (8, 2, None)]
+)
 def test_readings_average_to_g_and_to_n_at_the_batch_size_of_the_run(
     problem: MakeProblem, ell: int, split: int, population: int | None
 ) -> None:

@@ -78,8 +78,9 @@ class SVAG:
         self.momentum_limit = momentum_limit
         self._population = None if population is None else domain.whole("population", population)
         self._check_finite = check_finite
-        self._two_batches = svag_weights(self.ell, self.split)[1] != 0
-        if track_noise and not self._two_batches:
+        corrected = population is not None and self.split > 1  # then both weights differ from 0 even if ell is split
+        two_batches = svag_weights(self.ell, self.split)[1] != 0 or corrected
+        if track_noise and not two_batches:
             raise ValueError(
                 f"track_noise needs the second batch, which ell={ell}, split={split} does not evaluate: "
                 "svag.NoiseProbe measures an SGD run"
@@ -97,7 +98,7 @@ class SVAG:
             refuse_sharded(model)
             refuse_sparse(model, self._trained())
         self._noise = PairNoise(self.ell, population) if track_noise else None
-        self._statistics = RunningStatistics(model, updates=self.ell * (2 if self._two_batches else 1))
+        self._statistics = RunningStatistics(model, updates=self.ell * (2 if two_batches else 1))
         self._add_gradient = GradientPass(model, chunks)
         self._clock = Clock(self.ell)
         self._open = False
