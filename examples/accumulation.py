@@ -4,6 +4,7 @@ python examples/accumulation.py [STEPS]
 """
 
 import sys
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,11 +22,11 @@ def main() -> None:
     x = torch.randn(2000, 20)
     y = (x[:, :3].sum(dim=1) + torch.randn(2000) > 0).long()
     model = nn.Sequential(nn.Linear(20, 32, bias=False), nn.LayerNorm(32), nn.ReLU(), nn.Linear(32, 2))
-    decayed = list(model[0].parameters())
-    rest = [parameter for module in model[1:] for parameter in module.parameters()]
-    optimizer = torch.optim.SGD([{"params": decayed, "weight_decay": 2e-3}, {"params": rest}], lr=0.5)
+    decayed, *rest = model.parameters()
+    groups: list[dict[str, Any]] = [{"params": [decayed], "weight_decay": 2e-3}, {"params": rest}]
+    optimizer = torch.optim.SGD(groups, lr=0.5)
     probe = svag.NoiseProbe(
-        model, optimizer, batch_size=MICRO_BATCHES * MICRO_BATCH_SIZE, population=len(x), parameters=decayed
+        model, optimizer, batch_size=MICRO_BATCHES * MICRO_BATCH_SIZE, population=len(x), parameters=[decayed]
     )
     for _ in range(STEPS):
         optimizer.zero_grad()
