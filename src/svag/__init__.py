@@ -8,6 +8,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from svag.noise.frozen import measure_noise
+    from svag.noise.invariance import scale_invariance_error
+    from svag.noise.probe import NoiseProbe
+    from svag.records.reading import Reading
+    from svag.records.readings_file import append_readings, load_readings
     from svag.theory.kappa import critical_batch_size, max_kappa
     from svag.theory.rules import linear_scaling, square_root_scaling
     from svag.theory.weights import svag_weights
@@ -15,17 +20,29 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 _HOME = {
+    "NoiseProbe": "svag.noise.probe",
+    "Reading": "svag.records.reading",
+    "append_readings": "svag.records.readings_file",
     "critical_batch_size": "svag.theory.kappa",
     "linear_scaling": "svag.theory.rules",
+    "load_readings": "svag.records.readings_file",
     "max_kappa": "svag.theory.kappa",
+    "measure_noise": "svag.noise.frozen",
+    "scale_invariance_error": "svag.noise.invariance",
     "square_root_scaling": "svag.theory.rules",
     "svag_weights": "svag.theory.weights",
 }
 
 __all__ = [
+    "NoiseProbe",
+    "Reading",
+    "append_readings",
     "critical_batch_size",
     "linear_scaling",
+    "load_readings",
     "max_kappa",
+    "measure_noise",
+    "scale_invariance_error",
     "square_root_scaling",
     "svag_weights",
 ]

@@ -1,0 +1,1 @@
+"""Measuring G, N and R on a torch model, frozen or while it trains."""

@@ -1,0 +1,160 @@
+"""The frozen probe: G and N at the weights as they are, from independent batches of the training size."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from svag.noise.batches import batch_size_of
+from svag.noise.losses import gradients_of, mean_loss
+from svag.noise.measured import inner_product, measured_parameters, square_norm
+from svag.noise.settings import settings_of, velocities
+from svag.noise.stream import GROUPS, GradientStream
+from svag.noise.undisturbed import undisturbed
+from svag.records.reading import Reading
+from svag.stats.ratio import ratio_interval
+
+Batch = TypeVar("Batch")
+
+_CONFIDENCE = 0.95
+# An endless loader and an unreachable relative_error must still end.
+_DEFAULT_CAP = 1000
+
+
+def measure_noise(
+    model: nn.Module,
+    loss_fn: Callable[[Batch], Tensor],
+    batches: Iterable[Batch],
+    population: int | None = None,
+    relative_error: float | None = None,
+    max_batches: int | None = None,
+    *,
+    optimizer: Optimizer | None = None,
+    parameters: Iterable[Tensor] | None = None,
+    generators: Iterable[torch.Generator] = (),
+    step: int | None = None,
+    run: str = "",
+) -> Reading:
+    """Measure G and N at the present weights from independent batches of equal size, and leave no trace.
+
+    The model is used as it is, in train mode if it is in train mode, so BatchNorm is measured as it trains: give
+    batches of the training size. Parameters, `.grad`, buffers, modes, the optimizer, the global generators and the
+    given ones are bit for bit what they were, also after an error. Memory is that of a few gradients however many
+    batches there are.
+
+    >>> model = nn.Linear(1, 1, bias=False)
+    >>> _ = nn.init.ones_(model.weight)
+    >>> batches = [torch.tensor([[1.0]]), torch.tensor([[3.0]])]  # the loss w·x has the gradients 1 and 3
+    >>> print(measure_noise(model, lambda x: model(x).mean(), batches))
+    G = 3, N = 2 at batch size 1, R = 1 (2 gradients)
+
+    Args:
+        model: the model whose gradients are measured.
+        loss_fn: takes a batch, returns its mean loss.
+        batches: independent batches, all of the size the run trains with; finite, unless `max_batches` is given.
+        population: number of examples in the data set, when the batches are disjoint parts of one shuffled epoch: G and
+            N are then corrected for it. None for batches drawn independently of each other.
+        relative_error: stop as soon as the 95% interval of N/G reaches this far to either side, relative to N/G. How
+            far it got is `relative_error` of the reading, and `n` what it cost.
+        max_batches: use no more batches than this; 1000 when only `relative_error` is given.
+        optimizer: the optimizer of the run, asked for learning rate, weight decay and momentum.
+        parameters: measure only these.
+        generators: generators that drawing the batches consumes; they are put back. A DataLoader's own is known.
+        step: effective step of the run, for the reading.
+        run: name of the run, for the reading.
+    """
+    measured = list(measured_parameters(model, parameters).values())
+    settings = None if optimizer is None else settings_of(optimizer, measured)
+    wanted = None if relative_error is None else _positive("relative_error", relative_error)
+    limit = _DEFAULT_CAP if max_batches is None and wanted is not None else max_batches
+    if limit is not None and limit < 2:
+        raise ValueError(f"max_batches must be at least 2, got {limit}: one gradient cannot tell signal from noise")
+    consumed = [*generators, *_loader_generators(batches)]
+    with undisturbed(model, consumed):
+        stream = _stream(model, loss_fn, islice(batches, limit), measured, population, wanted)
+    estimate = stream.estimate()
+    buffers = [] if optimizer is None else velocities(optimizer, measured)
+    return Reading(
+        grad_sq=estimate.grad_sq,
+        noise_trace=estimate.noise_trace,
+        param_sq=float(square_norm(measured)),
+        batch_size=stream.batch_size,
+        n=stream.n,
+        step=step,
+        lr=None if settings is None or settings.lr is None else float(settings.lr),
+        weight_decay=None if settings is None else settings.weight_decay,
+        momentum=None if settings is None else settings.momentum,
+        optimizer=None if settings is None else settings.optimizer,
+        population=population,
+        velocity_sq=float(square_norm(buffers)) if buffers else None,
+        param_dot_grad=float(inner_product(measured, stream.mean_gradient())),
+        relative_error=interval_reach(stream),
+        run=run,
+    )
+
+
+def _stream(
+    model: nn.Module,
+    loss_fn: Callable[[Batch], Tensor],
+    batches: Iterable[Batch],
+    measured: Sequence[nn.Parameter],
+    population: int | None,
+    relative_error: float | None,
+) -> GradientStream:
+    stream: GradientStream | None = None
+    for number, batch in enumerate(batches, start=1):
+        size = batch_size_of(batch)
+        if stream is None:
+            stream = GradientStream(size, population)
+        elif size != stream.batch_size:
+            raise ValueError(
+                f"all batches must have the size of the first ({stream.batch_size}), batch {number} has {size}: use "
+                "drop_last=True"
+            )
+        if not bool(torch.isfinite(stream.add(gradients_of(mean_loss(loss_fn, batch), measured)))):
+            raise ValueError(f"batch {number} gave gradients that are not finite: the run has diverged or overflowed")
+        # looked at only when all groups have the same size
+        if (
+            relative_error is not None
+            and stream.n % GROUPS == 0
+            and (interval_reach(stream) or math.inf) <= relative_error
+        ):
+            break
+    if stream is None or stream.n < 2:
+        raise ValueError(f"at least 2 batches are needed, got {0 if stream is None else 1}")
+    return stream
+
+
+def interval_reach(stream: GradientStream) -> float | None:
+    """How far the 95% interval of N/G reaches to its wider side, over N/G; None when G is not resolved."""
+    values = stream.pseudo_values()
+    if not values:
+        return None
+    found = ratio_interval(
+        [value.noise_trace for value in values],
+        [value.grad_sq for value in values],
+        confidence=_CONFIDENCE,
+        independent=True,
+    )
+    if found.kind != "bounded" or found.value <= 0:
+        return None
+    return max(found.high - found.value, found.value - found.low) / found.value
+
+
+def _loader_generators(batches: Iterable[object]) -> list[torch.Generator]:
+    if not isinstance(batches, DataLoader):
+        return []
+    owners = (batches, batches.sampler, batches.batch_sampler)
+    found = (getattr(owner, "generator", None) for owner in owners)
+    return [generator for generator in found if isinstance(generator, torch.Generator)]
+
+
+def _positive(name: str, value: float) -> float:
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be positive, got {value}")
+    return value

@@ -1,0 +1,229 @@
+"""The in-run probe: G and N of every step of an ordinary run, from gradients that the run computes anyway."""
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
+from typing import Protocol, Self, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from svag.noise.batches import batch_size_of, split
+from svag.noise.losses import mean_loss
+from svag.noise.measured import inner_product, measured_parameters, square_norm
+from svag.noise.micro_batches import MicroBatches
+from svag.noise.pending import PendingReadings
+from svag.noise.ranks import Ranks
+from svag.noise.refusals import batch_norms, refuse_sharded, refuse_sparse
+from svag.noise.settings import settings_of, velocities
+from svag.noise.undisturbed import buffers_kept_on_error
+from svag.records.reading import Reading
+
+Batch = TypeVar("Batch")
+
+
+class Recorder(Protocol):
+    """Who writes down the norms of the parts: `MicroBatches` of one process, or the `Ranks` of several."""
+
+    def micro_batch(self, scale: float) -> None: ...  # noqa: D102
+    def close(self) -> tuple[Tensor, int, float]: ...  # noqa: D102
+    def forget(self) -> None: ...  # noqa: D102
+    def remove(self) -> None: ...  # noqa: D102
+
+
+class NoiseProbe:
+    """Measure G, N and R at every step, from the micro-batches of the step or the ranks of a data-parallel run.
+
+    Three ways to use it, each giving one reading a step:
+
+    - plain loop: `loss = probe.backward(loss_fn, batch, parts=4)` instead of `loss_fn(batch).backward()`;
+    - accumulation loop: `probe.micro_batch()` after each micro-batch's `backward()`, `probe.close_step()` before
+      `optimizer.step()`;
+    - DistributedDataParallel (give the wrapped model): `probe.close_step()` before `optimizer.step()`; the ranks are
+      the parts.
+
+    The gradients that the optimizer sees are exactly those of the micro-batched step. Clip, and unscale a GradScaler,
+    after `close_step()`. Nothing waits for the device until `readings` is asked for. In `backward`, BatchNorm
+    normalises each part by itself; such readings are labelled `approximate` (`svag.noise.ghost.compare_parts` tells by
+    how much).
+
+    >>> model = nn.Linear(1, 1, bias=False)
+    >>> _ = nn.init.ones_(model.weight)
+    >>> probe = NoiseProbe(model, torch.optim.SGD(model.parameters(), lr=0.5), batch_size=2)
+    >>> probe.backward(lambda x: model(x).mean(), torch.tensor([[1.0], [3.0]]), parts=2)
+    tensor(2.)
+    >>> print(probe.readings[0])
+    G = 3, N = 1 at batch size 2, R = 1 (2 gradients)
+
+    Args:
+        model: the model that trains; under data parallelism the DistributedDataParallel wrapper.
+        optimizer: its optimizer, asked for learning rate, weight decay, momentum and velocity.
+        batch_size: examples averaged by one optimizer step, over all micro-batches and ranks.
+        population: size of the data set when the examples of a batch are distinct: drawn without replacement, or a
+            shuffled epoch.
+        parameters: measure only these, for example the weights that decay.
+        run: name of the run, for the readings.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        *,
+        batch_size: int,
+        population: int | None = None,
+        parameters: Iterable[Tensor] | None = None,
+        run: str = "",
+    ) -> None:
+        if batch_size < 2:
+            raise ValueError(f"batch_size must be at least 2 to be cut into parts, got {batch_size}")
+        if population is not None and population <= batch_size:
+            raise ValueError(
+                f"population ({population}) must exceed batch_size ({batch_size}): the full batch has no noise"
+            )
+        refuse_sharded(model)
+        named = measured_parameters(model, parameters)
+        self._parameters = list(named.values())
+        refuse_sparse(model, self._parameters)
+        settings_of(optimizer, self._parameters)
+        self._model, self._optimizer, self._batch_size = model, optimizer, batch_size
+        self._pending = PendingReadings(batch_size, population, run)
+        self._closed, self._tried = 0, False
+        self._ranks = 1
+        self._recorder: Recorder
+        if isinstance(model, DistributedDataParallel):
+            self._ranks = dist.get_world_size(model.process_group)
+        if isinstance(model, DistributedDataParallel) and self._ranks > 1:
+            self._recorder = Ranks(model, named)
+        else:
+            self._recorder = MicroBatches(named)
+
+    @property
+    def readings(self) -> list[Reading]:
+        """One reading per closed step, oldest first; asking for it waits for the device."""
+        return self._pending.collect()
+
+    def backward(
+        self,
+        loss_fn: Callable[[Batch], Tensor],
+        batch: Batch,
+        parts: int = 4,
+        *,
+        scaler: GradScaler | None = None,
+        step: int | None = None,
+    ) -> Tensor:
+        """Back-propagate `batch` in equal parts and close the step; return its mean loss, detached.
+
+        Call it with zeroed gradients. If anything is wrong with the input, gradients are left as they were.
+
+        Args:
+            loss_fn: takes a batch (here: a part of one), returns its mean loss.
+            batch: the examples of this step, on this rank.
+            parts: in how many parts the batch is cut; it must divide the batch. Ranks count as parts by themselves.
+            scaler: scales the losses, when the run uses one.
+            step: effective step of the run; by default, how many steps were closed before.
+        """
+        pieces = self._pieces(batch, parts)
+        self._refuse_stale_gradients()
+        self._recorder.forget()
+        before = [(parameter, parameter.grad) for parameter in self._model.parameters()]
+        approximate = bool(batch_norms(self._model, synchronised_only=self._ranks > 1))
+        try:
+            # what loss_fn returns is found out at the first step; from then on buffers need no safety copy
+            with nullcontext() if self._tried else buffers_kept_on_error(self._model):
+                losses = []
+                for number, piece in enumerate(pieces, start=1):
+                    with self._unsynchronised(number < len(pieces)):
+                        loss = mean_loss(loss_fn, piece) / len(pieces)
+                        (loss if scaler is None else scaler.scale(loss)).backward()
+                    self._recorder.micro_batch(1.0 if scaler is None else scaler.get_scale())
+                    losses.append(loss.detach())
+                self.close_step(step=step, approximate=approximate)
+        except BaseException:
+            self._recorder.forget()
+            for parameter, gradient in before:
+                parameter.grad = None if gradient is None else gradient.zero_()
+            raise
+        self._tried = True
+        return torch.stack(losses).sum()
+
+    def micro_batch(self, scale: float = 1.0) -> None:
+        """Close one micro-batch, after its `backward()`; its loss is already divided by their number.
+
+        `scale` is a GradScaler's factor, `scaler.get_scale()`. Under data parallelism the ranks are the parts, and this
+        only notes the scale.
+        """
+        if not scale > 0:
+            raise ValueError(f"scale must be positive, got {scale}")
+        self._recorder.micro_batch(scale)
+
+    def close_step(self, *, step: int | None = None, approximate: bool | None = None) -> None:
+        """Close one step, before gradients are unscaled or clipped and before `optimizer.step()`.
+
+        `step` is the effective step of the run; by default, how many steps were closed before. `approximate` labels the
+        reading; by default, a SyncBatchNorm under data parallelism does.
+        """
+        sum_sq, parts, scale = self._recorder.close()
+        measured = [(p, p.grad) for p in self._parameters if p.grad is not None]
+        gradients = [gradient for _, gradient in measured]
+        buffers = velocities(self._optimizer, self._parameters)
+        numbers = [
+            sum_sq * parts**2,
+            square_norm(gradients) * (parts / scale) ** 2,
+            square_norm(self._parameters),
+            inner_product([parameter for parameter, _ in measured], gradients) / scale,
+        ]
+        if buffers:
+            numbers.append(square_norm(buffers))
+        if approximate is None:
+            approximate = bool(batch_norms(self._model, synchronised_only=True))
+        self._pending.add(
+            torch.stack([number.to(sum_sq.device) for number in numbers]),
+            parts=parts,
+            step=self._closed if step is None else step,
+            settings=settings_of(self._optimizer, self._parameters),
+            approximate=approximate,
+            may_overflow=scale != 1.0,
+        )
+        self._closed += 1
+
+    def close(self) -> None:
+        """Take the probe off the model; the readings stay."""
+        self._recorder.remove()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _pieces(self, batch: Batch, parts: int) -> list[Batch]:
+        size = batch_size_of(batch)
+        if size * self._ranks != self._batch_size:
+            where = f" on each of {self._ranks} ranks" if self._ranks > 1 else ""
+            raise ValueError(
+                f"the batch has {size} examples{where}, but the probe was made for batch_size={self._batch_size}: use "
+                "drop_last=True, or make the probe with the size of one optimizer step"
+            )
+        if parts < 2 and self._ranks == 1:
+            raise ValueError(f"parts must be at least 2, got {parts}: one gradient cannot tell signal from noise")
+        return split(batch, parts)
+
+    def _unsynchronised(self, wait: bool) -> AbstractContextManager[None]:
+        """Under data parallelism, only the last part of a step is reduced."""
+        if wait and isinstance(self._model, DistributedDataParallel):
+            return self._model.no_sync()
+        return nullcontext()
+
+    def _refuse_stale_gradients(self) -> None:
+        stale = [parameter.grad for parameter in self._model.parameters() if parameter.grad is not None]
+        if stale and bool(square_norm(stale) != 0):
+            raise ValueError(
+                "gradients of an earlier step are still there: call optimizer.zero_grad() before probe.backward()"
+            )

@@ -1,0 +1,73 @@
+"""Measuring without leaving a trace: buffers, modes and generators are as they were, whatever happens."""
+
+import random
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+@contextmanager
+def undisturbed(model: nn.Module, generators: Iterable[torch.Generator] = ()) -> Iterator[None]:
+    """Keep what a forward pass changes: buffers (BatchNorm), train/eval modes, global and given generators.
+
+    Gradients are recorded inside even when the caller switched them off. A data-parallel model does not synchronise.
+    """
+    devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
+    states = [(generator, generator.get_state()) for generator in generators]
+    python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002  # the user's augmentation uses it
+    modes = [(module, module.training) for module in model.modules()]
+    with ExitStack() as stack:
+        stack.enter_context(kept_buffers(model))
+        stack.enter_context(torch.random.fork_rng(devices=devices))
+        stack.enter_context(torch.enable_grad())
+        if isinstance(model, DistributedDataParallel):
+            stack.enter_context(model.no_sync())
+        try:
+            yield
+        finally:
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)  # noqa: NPY002
+            for generator, state in states:
+                generator.set_state(state)
+            for module, training in modes:
+                module.training = training
+
+
+@contextmanager
+def kept_buffers(model: nn.Module) -> Iterator[None]:
+    """Put back the buffers of `model`, also those that a forward pass replaces by new tensors."""
+    kept = _snapshot(model)
+    try:
+        yield
+    finally:
+        _put_back(kept)
+
+
+@contextmanager
+def buffers_kept_on_error(model: nn.Module) -> Iterator[None]:
+    """Put back the buffers of `model` only if something goes wrong."""
+    kept = _snapshot(model)
+    try:
+        yield
+    except BaseException:
+        _put_back(kept)
+        raise
+
+
+def _snapshot(model: nn.Module) -> list[tuple[nn.Module, str, Tensor, Tensor]]:
+    return [
+        (module, name, buffer, buffer.detach().clone())
+        for module in model.modules()
+        for name, buffer in module.named_buffers(recurse=False)
+    ]
+
+
+def _put_back(kept: list[tuple[nn.Module, str, Tensor, Tensor]]) -> None:
+    with torch.no_grad():
+        for module, name, buffer, content in kept:
+            buffer.copy_(content)
+            setattr(module, name, buffer)

@@ -1,0 +1,80 @@
+"""One reading of the gradient noise: G, N and R at one moment of a run, and what the optimizer was doing then."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Reading(BaseModel):
+    """Unbiased estimates of G = |∇L|² and N = Tr Σ at one point x, with the batch size that N belongs to.
+
+    A single G may well be negative: average readings first, divide last (`svag.predict_critical_batch` does).
+
+    >>> reading = Reading(grad_sq=0.5, noise_trace=8.0, param_sq=100.0, batch_size=128, n=4, lr=0.5)
+    >>> Reading.model_validate_json(reading.model_dump_json()) == reading
+    True
+    >>> print(reading)
+    G = 0.5, N = 8 at batch size 128, R = 100 (4 gradients)
+
+    Attributes:
+        grad_sq: estimate of G, the squared norm of the full gradient; unbiased, so it may be negative.
+        noise_trace: estimate of N, the trace of the covariance of one batch gradient at `batch_size`; the
+            without-replacement one when `population` is given.
+        param_sq: R, the squared norm of the measured parameters.
+        batch_size: B, examples averaged by one optimizer step, over all micro-batches and ranks.
+        n: how many gradients the estimates are made of (2 for a pair, k for k parts of a batch).
+        step: effective step of the run, counted from 0.
+        lr: η, the learning rate of the run (SVAG divides it by `ell` itself).
+        weight_decay: λ, coupled L2 as in torch.optim.SGD.
+        momentum: β of torch.optim.SGD.
+        optimizer: kind of optimizer, by its class ("SGD", "AdamW", …).
+        population: number of examples that batches are drawn from without replacement; None means with replacement,
+            or too many to matter.
+        ell: SVAG's refinement; 1 is SGD.
+        velocity_sq: |v|² of the momentum buffer of torch.optim.SGD.
+        param_dot_grad: ⟨x, ĝ⟩, 0 for a scale-invariant loss (lem:sc).
+        relative_error: half-width of the 95% interval of N/G, relative to N/G; only a frozen reading knows it.
+        approximate: the parts had other BatchNorm statistics than the batch, so N and G are not exactly the run's.
+        run: which run the reading belongs to, when several share a file.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    grad_sq: Finite
+    noise_trace: NonNegative
+    param_sq: NonNegative
+    batch_size: int = Field(ge=1)
+    n: int = Field(ge=2)
+    step: int | None = Field(default=None, ge=0)
+    lr: NonNegative | None = None
+    weight_decay: NonNegative | None = None
+    momentum: float | None = Field(default=None, ge=0, lt=1)
+    optimizer: str | None = None
+    population: int | None = Field(default=None, ge=1)
+    ell: int = Field(default=1, ge=1)
+    velocity_sq: NonNegative | None = None
+    param_dot_grad: Finite | None = None
+    relative_error: NonNegative | None = None
+    approximate: bool = False
+    run: str = ""
+
+    @field_validator("population")
+    @classmethod
+    def _holds_a_batch(cls, population: int | None, info: ValidationInfo) -> int | None:
+        batch_size = info.data.get("batch_size", 1)
+        if population is not None and population <= batch_size:
+            raise ValueError(f"population must exceed batch_size ({batch_size}): the full batch has no noise")
+        return population
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields as JSON values."""
+        return self.model_dump(mode="json")
+
+    def __str__(self) -> str:
+        return (
+            f"G = {self.grad_sq:.4g}, N = {self.noise_trace:.4g} at batch size {self.batch_size}, "
+            f"R = {self.param_sq:.4g} ({self.n} gradients)"
+        )

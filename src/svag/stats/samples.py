@@ -1,0 +1,48 @@
+"""What a test is fed: rows of finite numbers, or a sentence that says what is wrong with them."""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from svag.arrays import FloatArray
+
+
+def finite_row(name: str, values: ArrayLike, at_least: int = 1) -> FloatArray:
+    """Return `values` as one row of floats, or refuse other shapes, NaN, infinity and too few of them.
+
+    >>> finite_row("losses", [1, 2])
+    array([1., 2.])
+    """
+    row = np.asarray(values, dtype=np.float64)
+    if row.ndim != 1:
+        raise ValueError(f"{name} must be one row of numbers, got shape {row.shape}")
+    if row.size < at_least:
+        raise ValueError(f"{name} must hold at least {at_least} numbers, got {row.size}")
+    bad = np.flatnonzero(~np.isfinite(row))
+    if bad.size:
+        raise ValueError(f"{name}[{bad[0]}] is {row[bad[0]]}: {name} must be finite numbers")
+    return row
+
+
+def probability(name: str, value: float) -> float:
+    """Return `value`, or refuse what is not strictly between 0 and 1."""
+    if not 0 < value < 1:
+        raise ValueError(f"{name} must lie strictly between 0 and 1, got {value}")
+    return float(value)
+
+
+def positive(name: str, value: float) -> float:
+    """Return `value`, or refuse what is not a finite number above 0."""
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a positive finite number, got {value}")
+    return float(value)
+
+
+def json_number(value: float) -> float | None:
+    """Return `value` for a JSON document, which knows neither infinity nor NaN: those become null.
+
+    >>> json_number(2.0), json_number(math.inf)
+    (2.0, None)
+    """
+    return float(value) if math.isfinite(value) else None

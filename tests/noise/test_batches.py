@@ -1,0 +1,47 @@
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from svag.noise.batches import batch_size_of, split
+
+
+class Pair(NamedTuple):
+    x: Tensor
+    y: Tensor
+
+
+def test_nested_batches_are_cut_alike_without_copying() -> None:
+    x, y = torch.arange(8.0).reshape(4, 2), torch.arange(4)
+    batch: Any = {"inputs": [x, Pair(x, y)], "scale": 2.0, "weight": torch.tensor(3.0), "none": None}
+    first, second = split(batch, 2)
+    assert first["inputs"][0].data_ptr() == x.data_ptr()
+    assert isinstance(second["inputs"][1], Pair)
+    assert torch.equal(second["inputs"][1].y, torch.tensor([2, 3]))
+    assert second["scale"] == 2.0
+    assert torch.equal(second["weight"], torch.tensor(3.0))
+
+
+def test_the_parts_are_the_batch_in_order() -> None:
+    x = torch.randn(12, 3)
+    assert torch.equal(torch.cat(split(x, 4)), x)
+
+
+def test_size_is_the_leading_dimension_of_the_first_tensor() -> None:
+    assert batch_size_of((torch.tensor(1.0), torch.zeros(5, 2), torch.zeros(7))) == 5
+
+
+def test_refusals() -> None:
+    with pytest.raises(ValueError, match="10 examples cannot be cut into 4 equal parts"):
+        split(torch.zeros(10), 4)
+    with pytest.raises(ValueError, match="equal parts"):
+        split(torch.zeros(10), 0)
+    with pytest.raises(ValueError, match="the batch is empty"):
+        batch_size_of(torch.zeros(0, 3))
+    with pytest.raises(TypeError, match="a batch must hold a tensor"):
+        batch_size_of("text")
+    with pytest.raises(ValueError, match="3 rows where the first has 4"):
+        split((torch.zeros(4), torch.zeros(3)), 2)
+    with pytest.raises(TypeError, match="with a set in it"):
+        split((torch.zeros(4), {1}), 2)

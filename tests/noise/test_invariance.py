@@ -1,0 +1,62 @@
+import pytest
+import torch
+from tests.noise.nets import data, everything, loss_of, net
+from torch import Tensor, nn
+
+from svag import scale_invariance_error
+from svag.noise.theorems import ScaleInvariantNet, network_checks
+
+
+def invariant(shift: bool = False) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(6, 5, generator=generator, dtype=torch.float64)
+    return ScaleInvariantNet(generator, shift=shift), (x, torch.randint(3, (6,), generator=generator))
+
+
+def test_a_scale_invariant_network_reads_zero_and_a_bias_spoils_it() -> None:
+    model, batch = invariant()
+    assert scale_invariance_error(model, loss_of(model), batch) < 1e-14
+    spoilt, batch = invariant(shift=True)
+    assert scale_invariance_error(spoilt, loss_of(spoilt), batch) > 0.01
+
+
+def test_batch_norm_and_a_frozen_last_layer_make_a_network_scale_invariant() -> None:
+    model = nn.Sequential(
+        nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8, eps=1e-30, affine=False), nn.ReLU(), nn.Linear(8, 3)
+    ).double()
+    assert scale_invariance_error(model, loss_of(model), data(16)) > 1e-3
+    model[3].requires_grad_(False)
+    assert scale_invariance_error(model, loss_of(model), data(16)) < 1e-12
+    assert scale_invariance_error(model, loss_of(model), data(16), parameters=list(model[0].parameters())) < 1e-12
+
+
+def test_homogeneous_losses_are_seen_by_the_gradient_alone_and_periodic_ones_by_the_loss_alone() -> None:
+    weight = nn.Linear(1, 1, bias=False, dtype=torch.float64)
+    nn.init.ones_(weight.weight)
+    one = torch.ones(1, 1, dtype=torch.float64)
+    # L = w² + 1: L(2w)/L(w) is far from 1
+    assert scale_invariance_error(weight, lambda x: weight(x).square().mean() + 1, one) >= 1.0
+    # flat at w = 1 and different at 2w: only the loss tells
+    assert scale_invariance_error(weight, lambda x: ((weight(x) - 1).square() + 1).mean(), one) == pytest.approx(1.0)
+
+
+def test_leaves_no_trace_and_drops_the_same_units() -> None:
+    model = net("batch", dropout=True)
+    loss_of(model)(data(6)).backward()
+    before = everything(model)
+    scale_invariance_error(model, loss_of(model), data(8))
+    assert everything(model) == before
+    with pytest.raises(ValueError, match="as a scalar"):
+        scale_invariance_error(model, lambda b: model(b[0]), data(8))
+    assert everything(model) == before
+    flat = nn.Sequential(nn.Linear(4, 8, bias=False), nn.LayerNorm(8, eps=0, elementwise_affine=False), nn.Dropout(0.5))
+    flat.append(nn.Linear(8, 3).requires_grad_(False)).double()
+    assert scale_invariance_error(flat, loss_of(flat), data(8)) < 1e-12
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_network_labels_hold_and_fail_on_the_control(seed: int) -> None:
+    checks, control = network_checks(seed), network_checks(seed, shift=True)
+    assert [check.label for check in checks] == ["lem:sc", "lem:sc", "cor:sc", "lem:2nd_sde_hessian"]
+    assert all(check.holds for check in checks)
+    assert not any(check.holds for check in control)

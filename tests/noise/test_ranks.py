@@ -1,0 +1,77 @@
+"""Two gloo processes against one process with the same examples."""
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.noise.nets import batches, loss_of, net
+from tests.noise.ranks_worker import BATCH, STEPS
+from torch.optim import SGD
+
+from svag import NoiseProbe, Reading
+
+
+def one_process(parameters: bool = False) -> list[Reading]:
+    model = net()
+    optimizer = SGD(model.parameters(), lr=0.1, momentum=0.5)
+    chosen = [p for p in model.parameters() if p.ndim > 1] if parameters else None
+    probe = NoiseProbe(model, optimizer, batch_size=BATCH, population=1000, parameters=chosen)
+    for batch in batches(STEPS, BATCH):
+        optimizer.zero_grad()
+        probe.backward(loss_of(model), batch, parts=2)
+        optimizer.step()
+    return probe.readings
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, object]]]:
+    out = tmp_path_factory.mktemp("ranks")
+    port = str(free_port())
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.noise.ranks_worker", str(rank), port, str(out)],
+            cwd=Path(__file__).parents[2],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        for process in processes:
+            _, errors = process.communicate(timeout=120)
+            assert process.returncode == 0, errors
+    finally:
+        for process in processes:
+            process.kill()
+    return [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.mark.parametrize("style", ["backward", "accumulate", "backward parts", "parameters"])
+def test_two_processes_read_what_one_does(ranks: list[dict[str, dict[str, object]]], style: str) -> None:
+    reference = one_process(parameters=style == "parameters")
+    for rank in ranks:
+        found = [Reading.model_validate(reading) for reading in rank["results"][style]]  # type: ignore[attr-defined]
+        assert len(found) == STEPS
+        for mine, theirs in zip(found, reference, strict=True):
+            assert mine.optimizer == theirs.optimizer
+            rest = {"exclude_defaults": True, "exclude": {"optimizer"}}
+            assert mine.model_dump(**rest) == pytest.approx(theirs.model_dump(**rest), rel=1e-9)  # type: ignore[arg-type]
+
+
+def test_refusals_are_one_sentence(ranks: list[dict[str, dict[str, object]]]) -> None:
+    said = ranks[0]["refusals"]
+    assert "already has a communication hook" in str(said["hook"])
+    assert "16 examples on each of 2 ranks" in str(said["size"])
+    assert "outside no_sync()" in str(said["never"])
+    assert "reduced 2 times in one step" in str(said["twice"])
+    assert said["readings"] == "1"

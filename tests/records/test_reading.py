@@ -1,0 +1,64 @@
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from svag import Reading, append_readings, load_readings
+
+
+def reading(**changes: object) -> Reading:
+    return Reading.model_validate(
+        {"grad_sq": -0.25, "noise_trace": 8.0, "param_sq": 3.0, "batch_size": 16, "n": 4} | changes
+    )
+
+
+def test_is_frozen_and_refuses_unknown_fields() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        reading().grad_sq = 1.0
+    with pytest.raises(ValidationError, match="noise"):
+        reading(noise=1.0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"grad_sq": float("nan")},
+        {"grad_sq": float("inf")},
+        {"noise_trace": -1.0},
+        {"param_sq": -1.0},
+        {"batch_size": 0},
+        {"n": 1},
+        {"momentum": 1.0},
+        {"population": 16},
+        {"step": -1},
+    ],
+)
+def test_refuses_what_no_run_can_leave(change: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(change))):
+        reading(**change)
+
+
+def test_a_file_is_shared_by_runs_and_read_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "readings.jsonl"
+    first = [reading(run="a", step=0, lr=0.1, population=100), reading(run="a", step=1)]
+    second = [reading(run="b", step=0, optimizer="SGD", momentum=0.9, velocity_sq=2.0)]
+    append_readings(path, first)
+    append_readings(path, second)
+    assert load_readings(path) == first + second
+
+
+def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "readings.jsonl"
+    append_readings(path, [reading(step=0), reading(step=1)])
+    path.write_text(path.read_text()[:-10])
+    assert load_readings(path) == [reading(step=0)]
+
+
+@pytest.mark.parametrize("line", ["{not json", json.dumps({"grad_sq": 1.0}), json.dumps([1])])
+def test_a_bad_line_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "readings.jsonl"
+    append_readings(path, [reading()])
+    path.write_text(path.read_text() + line + "\n")
+    with pytest.raises(ValueError, match=r"line 2 of .*readings\.jsonl is not"):
+        load_readings(path)

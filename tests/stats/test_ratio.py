@@ -1,0 +1,124 @@
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy import special
+from scipy.signal import lfilter
+from scipy.stats import binom
+
+from svag.arrays import FloatArray
+from svag.stats.ratio import ratio_interval
+from svag.stats.ratio_limits import fieller, log_delta, pair_moments
+
+PHI = 0.8  # integrated autocorrelation time 9
+
+
+def readings(rng: np.random.Generator, n: int, den: float) -> tuple[FloatArray, FloatArray]:
+    """A numerator around 2 and a denominator around `den`, single readings of either sign, correlated in time."""
+    noise = lfilter([1.0], [1.0, -PHI], rng.normal(size=(2, n + 50)))[:, 50:] * math.sqrt(1 - PHI**2)
+    return 2 + 0.5 * noise[0], den + 0.5 * noise[1] + 0.2 * noise[0]
+
+
+# Promise: coverage .94 to .96. 3,000 series: the bounds are the 1e-6 quantiles of the binomial at those ends, .918 and
+# .976; blocks of a fifth (.88) and intervals for independent readings (about .5) are far outside.
+REPEATS = 3000
+BOUNDS = binom.ppf(1e-6, REPEATS, 0.94) / REPEATS, binom.isf(1e-6, REPEATS, 0.96) / REPEATS
+
+
+@pytest.mark.parametrize("den", [1.0, 0.1])  # log-delta; Fieller, sometimes unbounded
+def test_the_interval_covers_as_promised(den: float) -> None:
+    rng = np.random.default_rng(11)
+    found = [ratio_interval(*readings(rng, 2400, den)) for _ in range(REPEATS)]
+    assert BOUNDS[0] < np.mean([one.low <= 2 / den <= one.high for one in found]) < BOUNDS[1]
+    assert {one.method for one in found} == ({"log_delta"} if den == 1.0 else {"log_delta", "fieller"})
+    assert all(one.low >= 0 and one.value >= 0 for one in found)
+
+
+def test_independent_readings_each_count_as_a_block() -> None:
+    rng = np.random.default_rng(12)
+    found = [
+        ratio_interval(2 + rng.normal(size=40), 1 + 0.5 * rng.normal(size=40), independent=True) for _ in range(REPEATS)
+    ]
+    assert BOUNDS[0] < np.mean([one.low <= 2 <= one.high for one in found]) < BOUNDS[1]
+    assert (found[0].blocks, found[0].block_length, found[0].enough) == (40, 1, True)
+
+
+def test_negative_control_intervals_for_independent_readings_do_not_cover() -> None:
+    rng = np.random.default_rng(13)
+    found = [ratio_interval(*readings(rng, 2400, 1.0), independent=True) for _ in range(REPEATS)]
+    assert np.mean([one.low <= 2 <= one.high for one in found]) < 0.7 < BOUNDS[0]
+
+
+def test_negative_control_blocks_of_a_fifth_do_not_cover() -> None:
+    rng, covered = np.random.default_rng(14), 0
+    for _ in range(REPEATS):
+        num, den = readings(rng, 20 * 18, 1.0)  # 20 blocks of 2 autocorrelation times
+        low, high = log_delta(pair_moments(num.reshape(20, 18).mean(axis=1), den.reshape(20, 18).mean(axis=1)))
+        covered += low <= 2 <= high
+    assert covered / REPEATS < BOUNDS[0]
+
+
+def test_negative_control_the_average_of_ratios_does_not_cover() -> None:
+    rng, covered = np.random.default_rng(15), 0
+    for _ in range(REPEATS):
+        num, den = readings(rng, 2400, 0.3)
+        ratios = (num / den).reshape(20, -1).mean(axis=1)
+        half = special.stdtrit(19, 0.975) * ratios.std(ddof=1) / math.sqrt(20)
+        covered += abs(ratios.mean() - 2 / 0.3) <= half
+    assert covered / REPEATS < BOUNDS[0]
+
+
+def test_near_zero_log_delta_is_wrong_where_fieller_is_right() -> None:
+    # Denominator 1.5 standard errors above 0, 20 Gaussian pairs; the set at the truth covers exactly 95%, less the
+    # cases (pruned to the empty set) where the mean is significantly negative: P(t₁₉ < −2.09 − 1.5) < .001.
+    rng, covered, log_covered = np.random.default_rng(16), 0, 0
+    for _ in range(REPEATS):
+        pairs = pair_moments(5 + rng.normal(size=20), 1.5 / math.sqrt(20) + rng.normal(size=20))
+        truth, limits = 5 / (1.5 / math.sqrt(20)), fieller(pairs)
+        covered += limits is not None and limits[0] <= truth <= limits[1]
+        if pairs.den > 0:  # otherwise log-delta has no answer at all
+            low, high = log_delta(pairs)
+            log_covered += low <= truth <= high
+    assert BOUNDS[0] < covered / REPEATS < BOUNDS[1]
+    assert log_covered / REPEATS < BOUNDS[0]
+
+
+def test_unresolved_empty_and_short_series_say_so() -> None:
+    rng = np.random.default_rng(17)
+    noise = rng.normal(size=1000)
+    unbounded = ratio_interval(5 + noise, 0.01 * noise)
+    assert (unbounded.kind, unbounded.high) == ("unbounded", math.inf)
+    assert unbounded.low > 100
+    assert "not resolved" in unbounded.status
+    empty = ratio_interval(5 + noise, noise - 1)
+    assert empty.kind == "empty"
+    assert math.isnan(empty.value)
+    assert "significantly negative" in empty.status
+    short = ratio_interval(5 + noise[:8], 1 + 0.1 * noise[:8])
+    assert (short.kind, short.low, short.method, short.enough) == ("unbounded", 0.0, "none", False)
+    assert "series too short" in short.status
+    assert ratio_interval([1.0], [2.0]).value == 0.5
+    for one in (unbounded, empty, short):
+        assert json.loads(json.dumps(one.to_dict(), allow_nan=False))["high"] is None
+        assert "inf]" not in str(one)
+
+
+def test_a_constant_series_is_its_own_answer() -> None:
+    found = ratio_interval(np.full(400, 3.0), np.full(400, 2.0))
+    assert (found.value, found.low, found.high, found.kind) == (1.5, 1.5, 1.5, "bounded")
+
+
+def test_units_do_not_matter() -> None:
+    num, den = readings(np.random.default_rng(18), 2400, 1.0)
+    one, other = ratio_interval(num, den), ratio_interval(1e-12 * num, 1e-9 * den)
+    assert (other.low, other.high) == pytest.approx((1e-3 * one.low, 1e-3 * one.high), rel=1e-9)
+
+
+def test_bad_input_is_named() -> None:
+    with pytest.raises(ValueError, match="must be read together, got 3 and 2 readings"):
+        ratio_interval([1.0, 2.0, 3.0], [1.0, 2.0])
+    with pytest.raises(ValueError, match=r"denominator\[0\] is nan"):
+        ratio_interval([1.0], [math.nan])
+    with pytest.raises(ValueError, match="confidence"):
+        ratio_interval([1.0], [1.0], confidence=95)

@@ -1,0 +1,30 @@
+import math
+
+import pytest
+
+from svag.stats.samples import finite_row, json_number, positive, probability
+
+
+def test_a_bad_row_is_refused_with_its_place_and_value() -> None:
+    with pytest.raises(ValueError, match=r"losses\[1\] is nan"):
+        finite_row("losses", [1.0, math.nan])
+    with pytest.raises(ValueError, match=r"losses must be one row of numbers, got shape \(1, 2\)"):
+        finite_row("losses", [[1.0, 2.0]])
+    with pytest.raises(ValueError, match="at least 2 numbers, got 0"):
+        finite_row("losses", [], at_least=2)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -1.0, 95.0, math.nan])
+def test_a_confidence_outside_the_open_interval_is_refused(value: float) -> None:
+    with pytest.raises(ValueError, match="confidence must lie strictly between 0 and 1"):
+        probability("confidence", value)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan])
+def test_a_margin_that_is_not_positive_is_refused(value: float) -> None:
+    with pytest.raises(ValueError, match="margin must be a positive finite number"):
+        positive("margin", value)
+
+
+def test_json_numbers_are_finite_or_null() -> None:
+    assert [json_number(x) for x in (1.5, math.inf, -math.inf, math.nan)] == [1.5, None, None, None]
