@@ -8,6 +8,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from svag.dynamics.noisy_gd import NoisyGD
+    from svag.dynamics.pairs import independent_pairs
+    from svag.dynamics.sampler import BatchSampler
+    from svag.dynamics.svag import SVAG
     from svag.noise.frozen import measure_noise
     from svag.noise.invariance import scale_invariance_error
     from svag.noise.probe import NoiseProbe
@@ -20,10 +24,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 _HOME = {
+    "BatchSampler": "svag.dynamics.sampler",
     "NoiseProbe": "svag.noise.probe",
+    "NoisyGD": "svag.dynamics.noisy_gd",
     "Reading": "svag.records.reading",
+    "SVAG": "svag.dynamics.svag",
     "append_readings": "svag.records.readings_file",
     "critical_batch_size": "svag.theory.kappa",
+    "independent_pairs": "svag.dynamics.pairs",
     "linear_scaling": "svag.theory.rules",
     "load_readings": "svag.records.readings_file",
     "max_kappa": "svag.theory.kappa",
@@ -34,10 +42,14 @@ _HOME = {
 }
 
 __all__ = [
+    "SVAG",
+    "BatchSampler",
     "NoiseProbe",
+    "NoisyGD",
     "Reading",
     "append_readings",
     "critical_batch_size",
+    "independent_pairs",
     "linear_scaling",
     "load_readings",
     "max_kappa",

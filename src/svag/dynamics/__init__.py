@@ -1,0 +1,1 @@
+"""Stepping a torch model: SVAG, noisy gradient descent, and the batches they need."""

@@ -1,0 +1,58 @@
+"""One weighted backward pass into `.grad`, in chunks if asked for; data-parallel ranks talk only in the last one."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TypeAlias
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from svag.dynamics.batch import Batch, parts, size
+
+LossFn: TypeAlias = Callable[[Batch], Tensor]
+
+
+class GradientPass:
+    """Adds weight · ∇L_γ to `.grad`, so that several batches share one gradient and one graph is alive at a time."""
+
+    def __init__(self, model: nn.Module, chunks: int) -> None:
+        self._parallel = model if isinstance(model, DistributedDataParallel) else None
+        self._chunks = chunks
+        self.ranks = dist.get_world_size(self._parallel.process_group) if self._parallel else 1
+
+    def __call__(self, weight: float, loss_fn: LossFn, batch: Batch, *, synchronise: bool) -> Tensor:
+        """Back-propagate weight · L_γ and return L_γ, detached; ranks add up their gradients if `synchronise`."""
+        if self._chunks == 1:
+            return self._piece(weight, loss_fn, batch, synchronise)
+        pieces = parts(batch, self._chunks)
+        shares = [size(piece) / size(batch) for piece in pieces]
+        losses = [
+            share * self._piece(weight * share, loss_fn, piece, synchronise and piece is pieces[-1])
+            for share, piece in zip(shares, pieces, strict=True)
+        ]
+        return torch.stack(losses).sum()
+
+    def all_finite(self, loss: Tensor) -> bool:
+        """Whether the loss is finite on every rank; all ranks get the same answer, so that all can refuse together."""
+        finite = torch.isfinite(loss).to(torch.float32)
+        if self._parallel:
+            dist.all_reduce(finite, dist.ReduceOp.MIN, group=self._parallel.process_group)
+        return bool(finite.item())
+
+    def _piece(self, weight: float, loss_fn: LossFn, batch: Batch, synchronise: bool) -> Tensor:
+        with self._silence(synchronise):
+            loss = _one_number(loss_fn(batch))
+            torch.autograd.backward(loss, torch.full_like(loss, weight))
+        return loss.detach()
+
+    def _silence(self, synchronise: bool) -> AbstractContextManager[None]:
+        return nullcontext() if synchronise or self._parallel is None else self._parallel.no_sync()
+
+
+def _one_number(loss: object) -> Tensor:
+    if not isinstance(loss, Tensor) or loss.ndim != 0:
+        found = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+        raise ValueError(f"loss_fn must return the mean loss of the batch, a tensor that holds one number, got {found}")
+    return loss

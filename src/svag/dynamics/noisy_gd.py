@@ -1,0 +1,170 @@
+"""Noisy gradient descent with exactly SGD's covariance, from one weighted pass over the data (eq:noisy_gd, eq:em)."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from svag.dynamics import per_example
+from svag.dynamics.batch import Batch
+from svag.dynamics.clock import Clock
+from svag.dynamics.gradient_pass import LossFn
+from svag.dynamics.refined_step import RefinedStep
+from svag.dynamics.snapshot import Undo
+from svag.theory import domain
+from svag.theory.gaussian_weights import IndependentSampling, noise_amplitude
+
+
+class NoisyGD:
+    r"""Gradient descent with Gaussian noise of the covariance that SGD has at `batch_size`.
+
+    $$x \leftarrow x - \frac{\eta}{s}\sum_i c_i\nabla L_i(x), \qquad
+      c_i = \frac1n + \sqrt{\frac{s}{nB}}\,(z_i - \bar z)\,\Bigl[\sqrt{\tfrac{n-B}{n-1}}\Bigr], \quad z \sim N(0, I_n)$$
+
+    where n is the argument `dataset_size`, B is `batch_size`, s is `refine` and η is the optimizer's own `lr`. The
+    bracket belongs to batches drawn without replacement. One backward pass over the data with these weights has the
+    mean ∇L and exactly s times the covariance of a batch gradient; no per-example gradient is ever formed.
+
+    >>> x = nn.Parameter(torch.tensor([1.0]))
+    >>> optimizer = torch.optim.SGD([x], lr=0.5)
+    >>> gd = NoisyGD(nn.ParameterList([x]), optimizer, batch_size=float("inf"), dataset_size=2)
+    >>> gd.step(lambda batch: batch * x, [torch.tensor([1.0, 3.0])]).item(), x.item()
+    (2.0, 0.0)
+
+    Args:
+        model: the model; BatchNorm and active Dropout are refused, because an example then has no loss of its own.
+        optimizer: a `torch.optim.SGD`; momentum only with `refine=1`.
+        batch_size: B of the SGD run; `math.inf` is gradient descent, bit for bit.
+        dataset_size: n.
+        sampling: how the SGD run draws its batches.
+        refine: s; 1 is NGD, s > 1 is Euler–Maruyama of the Itô SDE with step η/s: s calls of `step` are then one
+            effective step, over which η is held.
+        generator: where the noise comes from; not needed when there is none.
+
+    Reference: Li, Malladi, Arora (2021), eq:noisy_gd and eq:em; the weighting of one pass is ours.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        *,
+        batch_size: float,
+        dataset_size: int,
+        sampling: IndependentSampling = "without_replacement",
+        refine: int = 1,
+        generator: Generator | None = None,
+    ) -> None:
+        self._amplitude = noise_amplitude(batch_size, dataset_size, sampling=sampling, refine=refine)
+        self._n = domain.whole("dataset_size", dataset_size)
+        if self._amplitude > 0 and generator is None:
+            raise ValueError("generator is missing: noise needs one, e.g. torch.Generator().manual_seed(0)")
+        if isinstance(model, DistributedDataParallel):
+            raise ValueError("noisy gradient descent weighs examples across the whole pass: run it in one process")
+        if refine > 1 and any(group["momentum"] for group in optimizer.param_groups):
+            raise ValueError(f"refine={refine} is the SDE of SGD without momentum: set momentum to 0, or refine to 1")
+        per_example.refuse_layers(model)
+        self.refine = domain.whole("refine", refine)
+        self._model = model
+        self._generator = generator
+        # with refine=1 nothing is refined, and every SGD setting is its own limit
+        self._refined = RefinedStep(optimizer, self.refine, "overdamped" if refine == 1 else None)
+        self.optimizer = self._refined.optimizer
+        self._undo = Undo(model, optimizer)
+        self._clock = Clock(self.refine)
+        self._guarded = False
+
+    @property
+    def effective_step(self) -> int:
+        """Effective steps that have ended: calls of `step` over `refine`."""
+        return self._clock.effective_step
+
+    @property
+    def time(self) -> float:
+        """Σ η/s over all calls of `step`, η of the first parameter group."""
+        return self._clock.time
+
+    @property
+    def boundary(self) -> bool:
+        """Whether an effective step has just ended."""
+        return self._clock.boundary
+
+    def step(self, losses_fn: LossFn, chunks: Iterable[Batch]) -> Tensor:
+        """Take one step from one pass over the data.
+
+        Args:
+            losses_fn: the losses of a chunk, one for every example.
+            chunks: batches of any size that together hold every example once, in the same order every time.
+
+        Returns:
+            The mean loss over the data, detached. If anything goes wrong on the way, model and optimizer are as they
+            were.
+        """
+        before = None if self._generator is None else self._generator.get_state()
+        try:
+            return self._step(losses_fn, chunks, self._draw())
+        except BaseException:
+            if self._generator is not None and before is not None:
+                self._generator.set_state(before)
+            raise
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the run is, its generator included."""
+        noise = None if self._generator is None else self._generator.get_state()
+        return {"clock": self._clock.state_dict(), "generator": noise}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was called."""
+        self._clock.load_state_dict(state["clock"])
+        if self._generator is not None and state["generator"] is not None:
+            self._generator.set_state(state["generator"])
+
+    def __repr__(self) -> str:
+        return f"NoisyGD(refine={self.refine}, effective_step={self.effective_step}, time={self.time:g})"
+
+    def _draw(self) -> Tensor | None:
+        """z ~ N(0, I_n), once a step, whatever the chunks; None when there is no noise."""
+        if self._generator is None or self._amplitude == 0:
+            return None
+        dtype = self.optimizer.param_groups[0]["params"][0].dtype
+        precise = dtype if dtype == torch.float64 else torch.float32
+        return torch.randn(self._n, generator=self._generator, device=self._generator.device, dtype=precise)
+
+    def _step(self, losses_fn: LossFn, chunks: Iterable[Batch], z: Tensor | None) -> Tensor:
+        per_example.refuse_layers(self._model)
+        if not self._guarded:
+            per_example.refuse_random_dataset(chunks)
+        self._refined.begin(self._clock)
+        with self._refined, self._undo.on_error(weights=False):
+            self.optimizer.zero_grad()
+            total = self._weighted_pass(losses_fn, chunks, z)  # .grad = Σ c_i ∇L_i
+            self._refined.step(self._clock)  # x ← x − (η/s) .grad
+        self._clock.tick()
+        return total / self._n
+
+    def _weighted_pass(self, losses_fn: LossFn, chunks: Iterable[Batch], z: Tensor | None) -> Tensor:
+        """Back-propagate Σ c_i L_i chunk by chunk and return Σ L_i."""
+        weights = torch.full((self._n,), 1 / self._n) if z is None else 1 / self._n + self._amplitude * (z - z.mean())
+        seen, total = 0, torch.zeros(())
+        for chunk in chunks:
+            if not self._guarded:
+                self._guard(losses_fn, chunk)
+            losses = per_example.per_example_losses(losses_fn, chunk)
+            if seen == 0:
+                weights, total = weights.to(losses), torch.zeros_like(losses[:1]).sum()
+            if seen + len(losses) > self._n:
+                raise ValueError(f"chunks hold more than dataset_size={self._n} examples: give every example once")
+            torch.autograd.backward(losses, weights[seen : seen + len(losses)])
+            total += losses.detach().sum()
+            seen += len(losses)
+        if seen != self._n:
+            raise ValueError(f"chunks held {seen} of the dataset_size={self._n} examples: give every example once")
+        return total
+
+    def _guard(self, losses_fn: LossFn, chunk: Batch) -> None:
+        """Once in a run, before the first gradient: is this a function of the data?"""
+        per_example.refuse_random(losses_fn, chunk)
+        self._guarded = True

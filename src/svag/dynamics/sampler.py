@@ -1,0 +1,110 @@
+"""Endless batches of indices, from an explicit generator whose position can be saved."""
+
+from collections.abc import Iterator
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Generator
+
+from svag.theory import domain
+
+Sampling = Literal["without_replacement", "with_replacement", "shuffle"]
+
+
+class BatchSampler:
+    """Batches of indices for `DataLoader(dataset, batch_sampler=…)`, without end.
+
+    - "without_replacement" (the default): the examples of a batch are different, and every batch is drawn
+      independently of all others. Both arms of a comparison of SGD and SVAG should use it.
+    - "with_replacement": every example is drawn independently.
+    - "shuffle": the usual epochs. Batches of one epoch are not independent of each other, which SVAG needs; the
+      examples left over at the end of an epoch are dropped.
+
+    >>> sampler = BatchSampler(10, 4, generator=Generator().manual_seed(0))
+    >>> batch = next(iter(sampler))
+    >>> len(set(batch))
+    4
+
+    Args:
+        n: number of examples.
+        batch_size: B.
+        sampling: how batches are drawn.
+        generator: where the randomness comes from, on the CPU.
+
+    With workers a DataLoader draws batches ahead of time, and the saved state is ahead by as many: save when no batch
+    is under way, or load in the main process.
+    """
+
+    def __init__(
+        self, n: int, batch_size: int, *, sampling: Sampling = "without_replacement", generator: Generator
+    ) -> None:
+        self.n = domain.whole("n", n)
+        self.batch_size = domain.whole("batch_size", batch_size)
+        if sampling not in get_args(Sampling):
+            raise ValueError(f"sampling must be one of {', '.join(get_args(Sampling))}, got {sampling!r}")
+        if sampling != "with_replacement" and batch_size > n:
+            raise ValueError(f"batch_size={batch_size} exceeds the n={n} examples: draw with_replacement or fewer")
+        if generator.device.type != "cpu":
+            raise ValueError(f"generator is on {generator.device}, but indices are drawn on the CPU: give a CPU one")
+        self.sampling = sampling
+        self._generator = generator
+        self._epoch: list[int] = []
+        self._epoch_began = generator.get_state()
+        self._position = 0
+
+    def __iter__(self) -> Iterator[list[int]]:
+        while True:
+            yield self.draw()
+
+    def draw(self) -> list[int]:
+        """The next batch."""
+        if self.sampling == "with_replacement":
+            return self._indices(self.batch_size)
+        if self.sampling == "without_replacement":
+            return self._different()
+        if self._position + self.batch_size > len(self._epoch):
+            self._epoch_began, self._position = self._generator.get_state(), 0
+            self._epoch = self._permutation()
+        self._position += self.batch_size
+        return self._epoch[self._position - self.batch_size : self._position]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the sampler is, its generator included."""
+        return {
+            "n": self.n,
+            "batch_size": self.batch_size,
+            "sampling": self.sampling,
+            "generator": self._generator.get_state(),
+            "epoch_began": self._epoch_began,
+            "position": self._position,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was called."""
+        for name, mine in (("n", self.n), ("batch_size", self.batch_size), ("sampling", self.sampling)):
+            if state[name] != mine:
+                raise ValueError(f"the state was saved with {name}={state[name]}, but this sampler has {name}={mine}")
+        self._epoch_began, self._position = state["epoch_began"], state["position"]
+        if self._position:
+            self._generator.set_state(self._epoch_began)
+            self._epoch = self._permutation()
+        else:
+            self._epoch = []
+        self._generator.set_state(state["generator"])
+
+    def _different(self) -> list[int]:
+        """B different indices: draw one after the other and skip repetitions, unless most of the data is asked for."""
+        if 2 * self.batch_size > self.n:
+            return self._permutation()[: self.batch_size]
+        drawn: dict[int, None] = {}
+        while len(drawn) < self.batch_size:
+            drawn.update(dict.fromkeys(self._indices(self.batch_size)))
+        return list(drawn)[: self.batch_size]
+
+    def _indices(self, count: int) -> list[int]:
+        found: list[int] = torch.randint(self.n, (count,), generator=self._generator).tolist()
+        return found
+
+    def _permutation(self) -> list[int]:
+        order: list[int] = torch.randperm(self.n, generator=self._generator).tolist()
+        return order

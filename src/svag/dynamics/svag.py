@@ -1,0 +1,278 @@
+"""SVAG as a drop-in for one step of SGD in any training loop (eq:svag_iter, thm:sde_svag)."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from svag.dynamics import batch_norm
+from svag.dynamics.batch import Batch, check_pair, size
+from svag.dynamics.clock import Clock
+from svag.dynamics.gradient_pass import GradientPass, LossFn
+from svag.dynamics.pair_noise import PairNoise
+from svag.dynamics.refined_step import RefinedStep
+from svag.dynamics.snapshot import Undo
+from svag.records.reading import Reading
+from svag.theory import domain
+from svag.theory.refinement import MomentumLimit
+from svag.theory.weights import finite_population_weights, svag_weights
+
+
+class SVAG:
+    r"""Stochastic Variance Amplified Gradient around your own `torch.optim.SGD`.
+
+    $$x \leftarrow x - \frac{\eta}{l}\,\bigl(a\,\nabla L_{\gamma_1}(x) + b\,\nabla L_{\gamma_2}(x)\bigr),
+      \qquad a, b = \tfrac12\bigl(1 \pm \sqrt{2l/m - 1}\bigr)$$
+
+    where l is the argument `ell`, m is `split`, γ₁ and γ₂ are independent batches of B/m examples, and η is the
+    optimizer's own `lr`, which stays what it is for everyone who looks; η/l is what is applied. l such sub-steps are
+    one effective step, the counterpart of one SGD step, with η (and momentum) read at its start and held. `ell=1` is
+    SGD bit for bit and evaluates only the first batch; as `ell` grows the run approaches the Itô SDE of SGD.
+
+    >>> x = nn.Parameter(torch.tensor([1.0]))
+    >>> model = nn.ParameterList([x])
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    >>> with SVAG(model, optimizer, ell=5) as sim:  # a, b = 2, −1
+    ...     loss = sim.substep(lambda batch: (batch * x).mean(), torch.tensor([3.0]), torch.tensor([1.0]))
+    >>> x.item(), optimizer.param_groups[0]["lr"]  # 1 − (0.5/5)(2·3 − 1·1)
+    (0.5, 0.5)
+
+    Args:
+        model: the model; its BatchNorm running statistics are slowed to the same time scale while the context is open.
+        optimizer: a `torch.optim.SGD`. Its learning rate stays visible as η and follows any scheduler.
+        ell: SVAG's refinement, a whole number of at least 1.
+        split: cut the batch of the SGD run into this many parts and draw batches of one part's size (at most 2·ell).
+        momentum_limit: "underdamped" or "overdamped", to be named when the optimizer has momentum.
+        track_noise: keep a `Reading` of G and N from every pair, in `noise`.
+        check_finite: refuse a step whose loss is not finite. It waits for the device.
+        chunks: cut every batch into this many parts that are back-propagated one after the other, to save memory; the
+            loss must then be a mean over examples.
+        population: number of examples, if every batch is drawn without replacement; makes `split` exact there.
+
+    Reference: Li, Malladi, Arora (2021), eq:svag_iter; `split` and `momentum_limit` are ours.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        ell: int,
+        split: int = 1,
+        momentum_limit: MomentumLimit | None = None,
+        track_noise: bool = False,
+        check_finite: bool = False,
+        *,
+        chunks: int = 1,
+        population: int | None = None,
+    ) -> None:
+        self.ell = domain.whole("ell", ell)
+        self.split = domain.whole("split", split)
+        self.momentum_limit = momentum_limit
+        self._population = population
+        self._check_finite = check_finite
+        self._two_batches = svag_weights(self.ell, self.split)[1] != 0
+        if track_noise and not self._two_batches:
+            raise ValueError(
+                f"track_noise needs the second batch, which ell={ell}, split={split} does not evaluate: "
+                "svag.NoiseProbe measures an SGD run"
+            )
+        self._refined = RefinedStep(optimizer, self.ell, momentum_limit)
+        self.optimizer = self._refined.optimizer
+        if momentum_limit is not None and not any(group["momentum"] for group in optimizer.param_groups):
+            raise ValueError(f"momentum_limit={momentum_limit!r} was named, but the optimizer has no momentum")
+        if not {id(p) for p in self._trained()} & {id(p) for p in model.parameters()}:
+            raise ValueError("the optimizer trains no parameter of the model: build it from model.parameters()")
+        self._cut = split > 1 or domain.whole("chunks", chunks) > 1
+        self._batch_norms = batch_norm.batch_norms(model)
+        self._refuse_cut_batch_norm()
+        self._statistics = batch_norm.RunningStatistics(model, updates=self.ell * (2 if self._two_batches else 1))
+        self._add_gradient = GradientPass(model, chunks)
+        self._noise = PairNoise(self.ell, population) if track_noise else None
+        self._undo = Undo(model, optimizer)
+        self._clock = Clock(self.ell)
+        self._open = False
+
+    def __enter__(self) -> "SVAG":
+        if self._open:
+            raise RuntimeError("this svag.SVAG context is open already")
+        self._refined.__enter__()
+        self._statistics.refine()
+        self._open = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open = False
+        self._statistics.restore()
+        self._refined.__exit__(kind, error, trace)
+
+    @property
+    def effective_step(self) -> int:
+        """Effective steps that have ended: the number of SGD steps this run corresponds to."""
+        return self._clock.effective_step
+
+    @property
+    def time(self) -> float:
+        """Σ η/l over all sub-steps, η of the first parameter group."""
+        return self._clock.time
+
+    @property
+    def boundary(self) -> bool:
+        """Whether an effective step has just ended."""
+        return self._clock.boundary
+
+    @property
+    def noise(self) -> list[Reading]:
+        """One `Reading` a sub-step if `track_noise`; fetching them waits for the device."""
+        return self._noise.readings() if self._noise else []
+
+    def step(self, loss_fn: LossFn, pairs: Iterator[tuple[Batch, Batch]]) -> Tensor:
+        """Take one effective step: `ell` sub-steps on the next `ell` pairs. It replaces one step of SGD.
+
+        Args:
+            loss_fn: the mean loss of a batch, called as `loss_fn(batch)`.
+            pairs: an iterator of pairs of independent batches, such as `svag.independent_pairs(loader)`.
+
+        Returns:
+            The mean loss of the evaluated batches, detached. If anything goes wrong on the way, model and optimizer are
+            as they were before the effective step.
+        """
+        self._refuse_closed()
+        if not self.boundary:
+            raise RuntimeError(
+                f"step() begins an effective step, but {self._clock.substep} of {self.ell} sub-steps are done: "
+                "finish it with substep()"
+            )
+        if iter(pairs) is not pairs:
+            raise ValueError(
+                f"pairs must be an iterator, got {type(pairs).__name__}, which would start again at every step: "
+                "make svag.independent_pairs(loader) once, before the loop"
+            )
+        with self._transaction(weights=self.ell > 1):
+            losses = [self._update(loss_fn, *self._next_pair(pairs, done)) for done in range(self.ell)]
+        return torch.stack(losses).mean()
+
+    def substep(self, loss_fn: LossFn, first: Batch, second: Batch = None) -> Tensor:
+        """Take one SVAG update from two independent batches; `second` is not looked at when its weight is 0.
+
+        The primitive under `step`, for loops that need to see every sub-step. Call schedulers, evaluation and the like
+        when `boundary` is True.
+        """
+        self._refuse_closed()
+        with self._transaction(weights=False):
+            return self._update(loss_fn, first, second)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the run is. Save it next to the state of the model, the optimizer and the sampler."""
+        return {
+            "ell": self.ell,
+            "split": self.split,
+            "momentum_limit": self.momentum_limit,
+            "clock": self._clock.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was called; the readings in `noise` are not part of it."""
+        for name, mine in (("ell", self.ell), ("split", self.split), ("momentum_limit", self.momentum_limit)):
+            if state[name] != mine:
+                raise ValueError(f"the state was saved with {name}={state[name]}, but this svag.SVAG has {name}={mine}")
+        self._clock.load_state_dict(state["clock"])
+
+    def __repr__(self) -> str:
+        return f"SVAG(ell={self.ell}, split={self.split}, effective_step={self.effective_step}, time={self.time:g})"
+
+    def _update(self, loss_fn: LossFn, first: Batch, second: Batch) -> Tensor:
+        self._refined.begin(self._clock)
+        self._refuse_cut_batch_norm()
+        a, b = self._weights(first)
+        if b == 0:
+            self.optimizer.zero_grad()
+            loss = self._add_gradient(a, loss_fn, first, synchronise=True)
+        else:
+            check_pair(first, second)
+            self.optimizer.zero_grad()
+            # .grad = a ∇L_γ1 + b ∇L_γ2
+            first_loss = self._add_gradient(a, loss_fn, first, synchronise=self._noise is not None)
+            if self._noise:
+                self._noise.keep_first(self._trained())
+            second_loss = self._add_gradient(b, loss_fn, second, synchronise=True)
+            loss = (first_loss + second_loss) / 2
+            if self._noise:
+                self._measure(self._noise, (a, b), first)
+        if self._check_finite and not self._add_gradient.all_finite(loss):
+            raise FloatingPointError(
+                f"the loss is not finite in effective step {self.effective_step}: the step was not taken, lower the "
+                "learning rate or look at the batch"
+            )
+        self._refined.step(self._clock)  # x ← x − (η/l) .grad
+        self._clock.tick()
+        return loss
+
+    def _weights(self, batch: Batch) -> tuple[float, float]:
+        if self._population is None or self.split == 1:
+            return svag_weights(self.ell, self.split)
+        return finite_population_weights(
+            self.ell, self.split, batch_size=self._run_batch_size(batch), population=self._population
+        )
+
+    def _run_batch_size(self, batch: Batch) -> int:
+        """B of the SGD run: every batch here is one of `split` parts of it, and every rank has its share."""
+        return size(batch) * self.split * self._add_gradient.ranks
+
+    def _measure(self, noise: PairNoise, weights: tuple[float, float], batch: Batch) -> None:
+        noise.measure(
+            self._trained(),
+            weights,
+            batch_size=self._run_batch_size(batch),
+            step=self.effective_step,
+            lr=self._clock.held[0],
+            weight_decay=float(self.optimizer.param_groups[0]["weight_decay"]),
+            momentum=self._clock.held_momentum[0],
+        )
+
+    def _trained(self) -> list[Tensor]:
+        return [p for group in self.optimizer.param_groups for p in group["params"] if p.requires_grad]
+
+    @contextmanager
+    def _transaction(self, *, weights: bool) -> Iterator[None]:
+        """Count nothing and change nothing unless the block comes to its end."""
+        clock, readings = replace(self._clock), self._noise.count if self._noise else 0
+        try:
+            with self._undo.on_error(weights=weights):
+                yield
+        except BaseException:
+            self._clock = clock
+            if self._noise:
+                self._noise.forget_after(readings)
+            raise
+
+    def _next_pair(self, pairs: Iterator[tuple[Batch, Batch]], done: int) -> tuple[Batch, Batch]:
+        pair: object = next(pairs, None)
+        if pair is None:
+            raise ValueError(
+                f"pairs ended after {done} of the {self.ell} pairs of an effective step, which was not taken: "
+                "give an endless iterator, such as svag.independent_pairs over a svag.BatchSampler"
+            )
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise ValueError(
+                f"pairs must yield two batches at a time, got {type(pair).__name__}: "
+                "svag.independent_pairs(loader) makes pairs"
+            )
+        return pair[0], pair[1]
+
+    def _refuse_closed(self) -> None:
+        if not self._open:
+            raise RuntimeError("this svag.SVAG is not open: step inside `with svag.SVAG(...) as sim:`")
+
+    def _refuse_cut_batch_norm(self) -> None:
+        if self._cut and (layer := batch_norm.batch_dependent(self._batch_norms)):
+            raise ValueError(
+                f"{layer} normalises by the whole batch, which split and chunks would cut: "
+                "use split=1 and chunks=1, or GroupNorm"
+            )
