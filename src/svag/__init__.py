@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from svag.noise.probe import NoiseProbe
     from svag.records.reading import Reading
     from svag.records.readings_file import append_readings, load_readings
+    from svag.records.record import RunRecord, load_records
+    from svag.records.spec import RunSpec
     from svag.theory.kappa import critical_batch_size, max_kappa
     from svag.theory.rules import linear_scaling, square_root_scaling
     from svag.theory.weights import svag_weights
@@ -28,12 +30,15 @@ _HOME = {
     "NoiseProbe": "svag.noise.probe",
     "NoisyGD": "svag.dynamics.noisy_gd",
     "Reading": "svag.records.reading",
+    "RunRecord": "svag.records.record",
+    "RunSpec": "svag.records.spec",
     "SVAG": "svag.dynamics.svag",
     "append_readings": "svag.records.readings_file",
     "critical_batch_size": "svag.theory.kappa",
     "independent_pairs": "svag.dynamics.pairs",
     "linear_scaling": "svag.theory.rules",
     "load_readings": "svag.records.readings_file",
+    "load_records": "svag.records.record",
     "max_kappa": "svag.theory.kappa",
     "measure_noise": "svag.noise.frozen",
     "scale_invariance_error": "svag.noise.invariance",
@@ -47,11 +52,14 @@ __all__ = [
     "NoiseProbe",
     "NoisyGD",
     "Reading",
+    "RunRecord",
+    "RunSpec",
     "append_readings",
     "critical_batch_size",
     "independent_pairs",
     "linear_scaling",
     "load_readings",
+    "load_records",
     "max_kappa",
     "measure_noise",
     "scale_invariance_error",
