@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from svag.dynamics.pairs import independent_pairs
     from svag.dynamics.sampler import BatchSampler
     from svag.dynamics.svag import SVAG
+    from svag.findings.critical_batch import predict_critical_batch
     from svag.noise.frozen import measure_noise
     from svag.noise.invariance import scale_invariance_error
     from svag.noise.probe import NoiseProbe
@@ -41,6 +42,7 @@ _HOME = {
     "load_records": "svag.records.record",
     "max_kappa": "svag.theory.kappa",
     "measure_noise": "svag.noise.frozen",
+    "predict_critical_batch": "svag.findings.critical_batch",
     "scale_invariance_error": "svag.noise.invariance",
     "square_root_scaling": "svag.theory.rules",
     "svag_weights": "svag.theory.weights",
@@ -62,6 +64,7 @@ __all__ = [
     "load_records",
     "max_kappa",
     "measure_noise",
+    "predict_critical_batch",
     "scale_invariance_error",
     "square_root_scaling",
     "svag_weights",

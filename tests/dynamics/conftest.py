@@ -1,6 +1,6 @@
 """A tiny nonlinear network in double precision, and helpers to look at it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +29,7 @@ class Problem:
     x: Tensor
     y: Tensor
 
-    def batch(self, indices: tuple[int, ...] | list[int]) -> Batch:
+    def batch(self, indices: Iterable[int]) -> Batch:
         return self.x[list(indices)], self.y[list(indices)]
 
     def losses(self, batch: Batch) -> Tensor:
@@ -46,7 +46,7 @@ class Problem:
     def set(self, values: FloatArray) -> None:
         nn.utils.vector_to_parameters(torch.from_numpy(values.copy()), self.model.parameters())
 
-    def gradient(self, indices: tuple[int, ...] | list[int]) -> FloatArray:
+    def gradient(self, indices: Iterable[int]) -> FloatArray:
         """∇L of one batch, made without the library under test."""
         grads = torch.autograd.grad(self.loss(self.batch(indices)), list(self.model.parameters()))
         return torch.cat([g.flatten() for g in grads]).numpy()

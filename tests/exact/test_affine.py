@@ -116,7 +116,7 @@ def test_limit_equilibrium() -> None:
     )
 
 
-@pytest.mark.parametrize("noise", [ATOMS, CompoundPoisson(ATOMS, rate=2.0, sure=(0.3, 0.1))])
+@pytest.mark.parametrize("noise", [ATOMS, CompoundPoisson(ATOMS, sure=(0.3, 0.1))])
 def test_recentring_moves_the_coordinate_only(noise: Atoms | CompoundPoisson) -> None:
     problem = replace(PROBLEM, noise=noise)
     mean = problem.moments(SGD, 3, 1)[-1, 1]

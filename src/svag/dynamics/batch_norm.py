@@ -1,26 +1,13 @@
-"""Layers that see a whole batch: which they are, and how fast their running statistics move.
+"""How fast running statistics move (BatchNorm) when one step of SGD becomes many.
 
 One SGD step updates the running statistics once; one effective step of SVAG does so 2l times (l times when only one
 batch is evaluated). Their momentum is refined so that they remember the same stretch of time.
 """
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.modules.batchnorm import _NormBase
 
 from svag.theory.refinement import refined_average
-
-
-def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
-    """The BatchNorm layers of a model by name, synchronised ones included."""
-    return {name: module for name, module in model.named_modules() if isinstance(module, _BatchNorm)}
-
-
-def batch_dependent(layers: dict[str, _BatchNorm]) -> str | None:
-    """Name of the first layer that would now normalise by the batch, so that an example has no loss of its own."""
-    for name, layer in layers.items():
-        if layer.training or layer.running_mean is None:
-            return f"{name} ({type(layer).__name__})"
-    return None
 
 
 class RunningStatistics:

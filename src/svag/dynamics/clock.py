@@ -43,6 +43,11 @@ class Clock:
         """Σ η/l over all sub-steps, η of the first parameter group; exactly Σ η at a boundary, for every l."""
         return self.begun if self.boundary else self.begun + self.held[0] * self.substep / self.ell
 
+    @property
+    def lr(self) -> float | None:
+        """The held learning rate, if all parameter groups have the same."""
+        return self.held[0] if len(set(self.held)) == 1 else None
+
     def start(self, lrs: list[float], momenta: list[float] | None = None) -> None:
         """Begin a sub-step; at a boundary, read the settings to hold."""
         if self.boundary:

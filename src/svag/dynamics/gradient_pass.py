@@ -9,7 +9,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from svag.dynamics.batch import Batch, parts, size
+from svag.dynamics.batch import Batch
+from svag.noise.batches import split
+from svag.noise.losses import mean_loss
 
 LossFn: TypeAlias = Callable[[Batch], Tensor]
 
@@ -26,13 +28,11 @@ class GradientPass:
         """Back-propagate weight · L_γ and return L_γ, detached; ranks add up their gradients if `synchronise`."""
         if self._chunks == 1:
             return self._piece(weight, loss_fn, batch, synchronise)
-        pieces = parts(batch, self._chunks)
-        shares = [size(piece) / size(batch) for piece in pieces]
+        pieces = split(batch, self._chunks)
         losses = [
-            share * self._piece(weight * share, loss_fn, piece, synchronise and piece is pieces[-1])
-            for share, piece in zip(shares, pieces, strict=True)
+            self._piece(weight / self._chunks, loss_fn, piece, synchronise and piece is pieces[-1]) for piece in pieces
         ]
-        return torch.stack(losses).sum()
+        return torch.stack(losses).mean()
 
     def all_finite(self, loss: Tensor) -> bool:
         """Whether the loss is finite on every rank; all ranks get the same answer, so that all can refuse together."""
@@ -43,16 +43,9 @@ class GradientPass:
 
     def _piece(self, weight: float, loss_fn: LossFn, batch: Batch, synchronise: bool) -> Tensor:
         with self._silence(synchronise):
-            loss = _one_number(loss_fn(batch))
+            loss = mean_loss(loss_fn, batch)
             torch.autograd.backward(loss, torch.full_like(loss, weight))
         return loss.detach()
 
     def _silence(self, synchronise: bool) -> AbstractContextManager[None]:
         return nullcontext() if synchronise or self._parallel is None else self._parallel.no_sync()
-
-
-def _one_number(loss: object) -> Tensor:
-    if not isinstance(loss, Tensor) or loss.ndim != 0:
-        found = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-        raise ValueError(f"loss_fn must return the mean loss of the batch, a tensor that holds one number, got {found}")
-    return loss

@@ -13,7 +13,7 @@ from svag.dynamics.batch import Batch
 from svag.dynamics.clock import Clock
 from svag.dynamics.gradient_pass import LossFn
 from svag.dynamics.refined_step import RefinedStep
-from svag.dynamics.snapshot import Undo
+from svag.dynamics.snapshot import unchanged_on_error
 from svag.theory import domain
 from svag.theory.gaussian_weights import IndependentSampling, noise_amplitude
 
@@ -73,7 +73,6 @@ class NoisyGD:
         # with refine=1 nothing is refined, and every SGD setting is its own limit
         self._refined = RefinedStep(optimizer, self.refine, "overdamped" if refine == 1 else None)
         self.optimizer = self._refined.optimizer
-        self._undo = Undo(model, optimizer)
         self._clock = Clock(self.refine)
         self._guarded = False
 
@@ -138,7 +137,7 @@ class NoisyGD:
         if not self._guarded:
             per_example.refuse_random_dataset(chunks)
         self._refined.begin(self._clock)
-        with self._refined, self._undo.on_error(weights=False):
+        with self._refined, unchanged_on_error(self._model, self.optimizer, weights=False):
             self.optimizer.zero_grad()
             total = self._weighted_pass(losses_fn, chunks, z)  # .grad = Σ c_i ∇L_i
             self._refined.step(self._clock)  # x ← x − (η/s) .grad
@@ -147,7 +146,9 @@ class NoisyGD:
 
     def _weighted_pass(self, losses_fn: LossFn, chunks: Iterable[Batch], z: Tensor | None) -> Tensor:
         """Back-propagate Σ c_i L_i chunk by chunk and return Σ L_i."""
-        weights = torch.full((self._n,), 1 / self._n) if z is None else 1 / self._n + self._amplitude * (z - z.mean())
+        weights = torch.full((self._n,), 1 / self._n, dtype=torch.float64)
+        if z is not None:
+            weights = 1 / self._n + self._amplitude * (z - z.mean())
         seen, total = 0, torch.zeros(())
         for chunk in chunks:
             if not self._guarded:

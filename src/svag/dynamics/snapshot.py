@@ -8,42 +8,30 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from svag.noise.undisturbed import buffers_kept_on_error
 
-class Undo:
-    """Puts a model and its optimizer back when a step does not come to its end."""
 
-    def __init__(self, model: nn.Module, optimizer: Optimizer) -> None:
-        self._optimizer = optimizer
-        self._with_buffers = [module for module in model.modules() if any(True for _ in module.buffers(recurse=False))]
+@contextmanager
+def unchanged_on_error(model: nn.Module, optimizer: Optimizer, *, weights: bool) -> Iterator[None]:
+    """Restore the model's buffers after any error, and the weights and the optimizer's state too if `weights`.
 
-    @contextmanager
-    def on_error(self, *, weights: bool) -> Iterator[None]:
-        """Restore the buffers after any error, and the weights and the optimizer's state too if `weights`.
-
-        A single update needs no copy of the weights: it is refused before it touches them. Several do.
-        """
-        buffers = [buffer.clone() for buffer in self._buffers()]
-        parameters = [p.detach().clone() for p in self._parameters()] if weights else []
-        state = {p: _copy(kept) for p, kept in self._optimizer.state.items()} if weights else {}
-        try:
+    A single update needs no copy of the weights: it is refused before it touches them. Several do.
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"]] if weights else []
+    kept = [p.detach().clone() for p in parameters]
+    state = {p: _copy(mine) for p, mine in optimizer.state.items()} if weights else {}
+    try:
+        with buffers_kept_on_error(model):
             yield
-        except BaseException:
+    except BaseException:
+        if weights:
             with torch.no_grad():
-                for live, kept in zip(self._buffers(), buffers, strict=True):
-                    live.copy_(kept)
-                if weights:
-                    for live, kept in zip(self._parameters(), parameters, strict=True):
-                        live.copy_(kept)
-                    self._optimizer.state.clear()
-                    self._optimizer.state.update(state)
-            self._optimizer.zero_grad()
-            raise
-
-    def _buffers(self) -> Iterator[Tensor]:
-        return (buffer for module in self._with_buffers for buffer in module.buffers(recurse=False))
-
-    def _parameters(self) -> Iterator[Tensor]:
-        return (p for group in self._optimizer.param_groups for p in group["params"])
+                for parameter, content in zip(parameters, kept, strict=True):
+                    parameter.copy_(content)
+            optimizer.state.clear()
+            optimizer.state.update(state)
+        optimizer.zero_grad()
+        raise
 
 
 def _copy(state: dict[str, Any]) -> dict[str, Any]:

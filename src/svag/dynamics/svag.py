@@ -10,13 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from svag.dynamics import batch_norm
-from svag.dynamics.batch import Batch, check_pair, size
+from svag.dynamics.batch import Batch, check_pair
+from svag.dynamics.batch_norm import RunningStatistics
 from svag.dynamics.clock import Clock
 from svag.dynamics.gradient_pass import GradientPass, LossFn
 from svag.dynamics.pair_noise import PairNoise
 from svag.dynamics.refined_step import RefinedStep
-from svag.dynamics.snapshot import Undo
+from svag.dynamics.snapshot import unchanged_on_error
+from svag.noise.batches import batch_size_of
+from svag.noise.refusals import batch_norms, refuse_sharded, refuse_sparse
+from svag.noise.settings import settings_of
 from svag.records.reading import Reading
 from svag.theory import domain
 from svag.theory.refinement import MomentumLimit
@@ -50,8 +53,8 @@ class SVAG:
         momentum_limit: "underdamped" or "overdamped", to be named when the optimizer has momentum.
         track_noise: keep a `Reading` of G and N from every pair, in `noise`.
         check_finite: refuse a step whose loss is not finite. It waits for the device.
-        chunks: cut every batch into this many parts that are back-propagated one after the other, to save memory; the
-            loss must then be a mean over examples.
+        chunks: cut every batch into this many equal parts that are back-propagated one after the other, to save
+            memory; the loss must then be a mean over examples.
         population: number of examples, if every batch is drawn without replacement; makes `split` exact there.
 
     Reference: Li, Malladi, Arora (2021), eq:svag_iter; `split` and `momentum_limit` are ours.
@@ -73,14 +76,16 @@ class SVAG:
         self.ell = domain.whole("ell", ell)
         self.split = domain.whole("split", split)
         self.momentum_limit = momentum_limit
-        self._population = population
+        self._population = None if population is None else domain.whole("population", population)
         self._check_finite = check_finite
-        self._two_batches = svag_weights(self.ell, self.split)[1] != 0
-        if track_noise and not self._two_batches:
+        corrected = population is not None and self.split > 1  # then both weights differ from 0 even if ell is split
+        two_batches = svag_weights(self.ell, self.split)[1] != 0 or corrected
+        if track_noise and not two_batches:
             raise ValueError(
                 f"track_noise needs the second batch, which ell={ell}, split={split} does not evaluate: "
                 "svag.NoiseProbe measures an SGD run"
             )
+        self._model = model
         self._refined = RefinedStep(optimizer, self.ell, momentum_limit)
         self.optimizer = self._refined.optimizer
         if momentum_limit is not None and not any(group["momentum"] for group in optimizer.param_groups):
@@ -88,12 +93,13 @@ class SVAG:
         if not {id(p) for p in self._trained()} & {id(p) for p in model.parameters()}:
             raise ValueError("the optimizer trains no parameter of the model: build it from model.parameters()")
         self._cut = split > 1 or domain.whole("chunks", chunks) > 1
-        self._batch_norms = batch_norm.batch_norms(model)
         self._refuse_cut_batch_norm()
-        self._statistics = batch_norm.RunningStatistics(model, updates=self.ell * (2 if self._two_batches else 1))
-        self._add_gradient = GradientPass(model, chunks)
+        if track_noise:
+            refuse_sharded(model)
+            refuse_sparse(model, self._trained())
         self._noise = PairNoise(self.ell, population) if track_noise else None
-        self._undo = Undo(model, optimizer)
+        self._statistics = RunningStatistics(model, updates=self.ell * (2 if two_batches else 1))
+        self._add_gradient = GradientPass(model, chunks)
         self._clock = Clock(self.ell)
         self._open = False
 
@@ -130,7 +136,7 @@ class SVAG:
     @property
     def noise(self) -> list[Reading]:
         """One `Reading` a sub-step if `track_noise`; fetching them waits for the device."""
-        return self._noise.readings() if self._noise else []
+        return self._noise.collect() if self._noise else []
 
     def step(self, loss_fn: LossFn, pairs: Iterator[tuple[Batch, Batch]]) -> Tensor:
         """Take one effective step: `ell` sub-steps on the next `ell` pairs. It replaces one step of SGD.
@@ -223,34 +229,34 @@ class SVAG:
 
     def _run_batch_size(self, batch: Batch) -> int:
         """B of the SGD run: every batch here is one of `split` parts of it, and every rank has its share."""
-        return size(batch) * self.split * self._add_gradient.ranks
+        return batch_size_of(batch) * self.split * self._add_gradient.ranks
 
     def _measure(self, noise: PairNoise, weights: tuple[float, float], batch: Batch) -> None:
+        settings = replace(settings_of(self.optimizer, self._trained()), lr=self._clock.lr)
         noise.measure(
             self._trained(),
             weights,
             batch_size=self._run_batch_size(batch),
             step=self.effective_step,
-            lr=self._clock.held[0],
-            weight_decay=float(self.optimizer.param_groups[0]["weight_decay"]),
-            momentum=self._clock.held_momentum[0],
+            settings=settings,
         )
 
-    def _trained(self) -> list[Tensor]:
+    def _trained(self) -> list[nn.Parameter]:
         return [p for group in self.optimizer.param_groups for p in group["params"] if p.requires_grad]
 
     @contextmanager
     def _transaction(self, *, weights: bool) -> Iterator[None]:
         """Count nothing and change nothing unless the block comes to its end."""
-        clock, readings = replace(self._clock), self._noise.count if self._noise else 0
+        clock, taken = replace(self._clock), False
         try:
-            with self._undo.on_error(weights=weights):
+            with unchanged_on_error(self._model, self.optimizer, weights=weights):
                 yield
-        except BaseException:
-            self._clock = clock
+            taken = True
+        finally:
+            if not taken:
+                self._clock = clock
             if self._noise:
-                self._noise.forget_after(readings)
-            raise
+                self._noise.settle(taken=taken)
 
     def _next_pair(self, pairs: Iterator[tuple[Batch, Batch]], done: int) -> tuple[Batch, Batch]:
         pair: object = next(pairs, None)
@@ -271,8 +277,8 @@ class SVAG:
             raise RuntimeError("this svag.SVAG is not open: step inside `with svag.SVAG(...) as sim:`")
 
     def _refuse_cut_batch_norm(self) -> None:
-        if self._cut and (layer := batch_norm.batch_dependent(self._batch_norms)):
+        if self._cut and (layers := batch_norms(self._model)):
             raise ValueError(
-                f"{layer} normalises by the whole batch, which split and chunks would cut: "
+                f"{type(layers[0]).__name__} normalises by the whole batch, which split and chunks would cut: "
                 "use split=1 and chunks=1, or GroupNorm"
             )

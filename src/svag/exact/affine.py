@@ -13,10 +13,12 @@ from scipy.special import comb
 
 from svag.arrays import FloatArray
 from svag.exact.noise import Noise, cumulants_to_moments
+from svag.exact.orbit import orbit
 from svag.exact.processes import Levy, Limit, Process, SecondOrder
 from svag.theory import domain
 
 X = Polynomial([0.0, 1.0])
+ZERO = Polynomial([0.0])
 
 
 @dataclass(frozen=True)
@@ -40,47 +42,32 @@ class AffineProblem:
     def step_matrix(self, process: Process, degree: int) -> FloatArray:
         """Matrix that takes (1, E x, …, E x^degree) one step of η/l further."""
         h = self.lr / process.ell
-        cumulants = [
-            process.cumulant_factor(j) * kappa if j else kappa for j, kappa in enumerate(self.cumulants(degree))
-        ]
-        moments = cumulants_to_moments(cumulants)
-        return _rows(
-            [
-                sum((comb(p, i) * (-h) ** i * X ** (p - i) * moments[i] for i in range(p + 1)), Polynomial([0.0]))
-                for p in range(degree + 1)
-            ],
-            degree,
-        )
+        kappa = self.cumulants(degree)
+        amplified = [kappa[0], *(process.cumulant_factor(j) * kappa[j] for j in range(1, degree + 1))]
+        return _moment_matrix([(-h) ** j * moment for j, moment in enumerate(cumulants_to_moments(amplified))])
 
     def generator(self, limit: Limit, degree: int) -> FloatArray:
         """Matrix A of d/dt (1, E X, …, E X^degree) = A (1, E X, …, E X^degree)."""
-        kappa = self.cumulants(max(degree, 2))
+        kappa = self.cumulants(degree)
         if isinstance(limit, SecondOrder):
             slope = kappa[1].deriv()
             kappa[1] = kappa[1] + self.lr / 2 * slope * kappa[1]
-            kappa[2] = kappa[2] * (1 + self.lr * slope) if limit.corrected else kappa[2]
-        jumps = degree if isinstance(limit, Levy) else min(degree, 2)
-        sign = [-1.0 if j % 2 and not (j > 2 and limit == Levy(printed=True)) else 1.0 for j in range(degree + 1)]
-        rows = [
-            sum(
-                (
-                    sign[j] * self.lr ** (j - 1) * comb(p, j) * X ** (p - j) * kappa[j]
-                    for j in range(1, min(p, jumps) + 1)
-                ),
-                Polynomial([0.0]),
-            )
-            for p in range(degree + 1)
-        ]
-        return _rows(rows, degree)
+            kappa[2:] = [second * (1 + self.lr * slope) if limit.corrected else second for second in kappa[2:]]
+        rates = [ZERO, *((-1) ** j * self.lr ** (j - 1) * kappa[j] for j in range(1, degree + 1))]
+        if not isinstance(limit, Levy):
+            rates[3:] = [ZERO] * len(rates[3:])
+        elif limit.printed:
+            rates[3::2] = [-rate for rate in rates[3::2]]
+        return _moment_matrix(rates)
 
     def moments(self, process: Process, steps: int, degree: int) -> FloatArray:
         """(1, E x, …, E x^degree) after each of `steps` × ell steps; row 0 is the start."""
-        return _orbit(self.step_matrix(process, degree), self._start(degree), steps * process.ell)
+        return orbit(self.step_matrix(process, degree), self._start(degree), steps * process.ell)
 
     def limit_moments(self, limit: Limit, steps: int, degree: int, ell: int = 1) -> FloatArray:
         """(1, E X, …, E X^degree) at the times kη/ell, k = 0 … steps × ell."""
         flow = np.asarray(expm(self.lr / ell * self.generator(limit, degree)), dtype=np.float64)
-        return _orbit(flow, self._start(degree), steps * ell)
+        return orbit(flow, self._start(degree), steps * ell)
 
     def equilibrium(self, process: Process, degree: int) -> FloatArray:
         """(1, E x, …, E x^degree) of the stationary law of a stable process."""
@@ -98,21 +85,15 @@ class AffineProblem:
         return self.start ** np.arange(degree + 1.0)
 
 
-def _rows(polynomials: list[Polynomial], degree: int) -> FloatArray:
-    """The coefficients of each polynomial as a row; none may exceed `degree`."""
-    rows = np.zeros((len(polynomials), degree + 1))
-    for row, polynomial in zip(rows, polynomials, strict=True):
-        coefficients = np.trim_zeros(polynomial.coef, "b")
-        row[: coefficients.size] = coefficients
-    return rows
-
-
-def _orbit(matrix: FloatArray, start: FloatArray, steps: int) -> FloatArray:
-    orbit = np.empty((steps + 1, start.size))
-    orbit[0] = start
-    for k in range(steps):
-        orbit[k + 1] = matrix @ orbit[k]
-    return orbit
+def _moment_matrix(increments: list[Polynomial]) -> FloatArray:
+    """Row p holds the coefficients of Σ_j C(p, j) x^(p−j) c_j(x), c_j(x) being E Δ^j at x, or its rate."""
+    degree = len(increments) - 1
+    matrix = np.zeros((degree + 1, degree + 1))
+    for p in range(degree + 1):
+        row = sum((comb(p, j) * X ** (p - j) * increments[j] for j in range(p + 1)), ZERO)
+        coefficients = np.trim_zeros(row.coef, "b")
+        matrix[p, : coefficients.size] = coefficients
+    return matrix
 
 
 def _null_vector(matrix: FloatArray) -> FloatArray:

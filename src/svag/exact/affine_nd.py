@@ -10,6 +10,7 @@ import numpy as np
 from scipy.linalg import expm
 
 from svag.arrays import FloatArray
+from svag.exact.orbit import orbit
 from svag.theory import domain
 
 
@@ -75,11 +76,7 @@ class RegressionProblem:
 
     def _orbit(self, matrix: FloatArray, steps: int) -> FloatArray:
         y = np.concatenate([[1.0], self.start])
-        orbit = np.empty((steps + 1, y.size**2))
-        orbit[0] = np.outer(y, y).ravel()
-        for k in range(steps):
-            orbit[k + 1] = matrix @ orbit[k]
-        return orbit.reshape(steps + 1, y.size, y.size)
+        return orbit(matrix, np.outer(y, y).ravel(), steps).reshape(-1, y.size, y.size)
 
 
 def stable_lr(hessians: FloatArray, batch_size: int, ell: float = 1.0, noise: float = 1.0) -> float:

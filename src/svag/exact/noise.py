@@ -48,31 +48,29 @@ class Atoms:
 
 @dataclass(frozen=True)
 class CompoundPoisson:
-    """A sure gradient plus the sum of a Poisson number (mean `rate`) of atoms.
+    """A sure gradient plus the sum of a Poisson number (mean 1) of atoms.
 
     Infinitely divisible (eq:divisible_noise): a batch can be halved for ever.
 
     Attributes:
         atoms: what arrives.
-        rate: how many arrive on average.
         sure: slope and intercept of the part without noise.
     """
 
     atoms: Atoms
-    rate: float = 1.0
     sure: tuple[float, float] = (0.0, 0.0)
 
     def cumulants(self, degree: int) -> list[Polynomial]:
-        """κ_j = rate × the j-th raw moment of the atoms, at index j; index 0 is 0; κ_1 includes the sure part."""
+        """κ_j is the j-th raw moment of the atoms, at index j; index 0 is 0; κ_1 includes the sure part."""
         slope, intercept = self.sure
-        cumulants = [Polynomial([0.0]), *(self.rate * moment for moment in self.atoms.raw_moments(degree)[1:])]
+        cumulants = [Polynomial([0.0]), *self.atoms.raw_moments(degree)[1:]]
         cumulants[1] = cumulants[1] + Polynomial([-intercept, slope])
         return cumulants
 
     def shifted(self, by: float) -> "CompoundPoisson":
         """The same law in the coordinate x − by."""
         slope, intercept = self.sure
-        return CompoundPoisson(self.atoms.shifted(by), self.rate, (slope, intercept - slope * by))
+        return CompoundPoisson(self.atoms.shifted(by), (slope, intercept - slope * by))
 
 
 Noise: TypeAlias = Atoms | CompoundPoisson

@@ -10,7 +10,7 @@ Batch = TypeVar("Batch")
 
 def batch_size_of(batch: object) -> int:
     """Leading dimension of the first tensor in `batch`."""
-    for tensor in _tensors(batch):
+    for tensor in tensors_of(batch):
         if tensor.ndim:
             if not tensor.shape[0]:
                 raise ValueError("the batch is empty: its first tensor has 0 examples")
@@ -30,15 +30,16 @@ def split(batch: Batch, parts: int) -> list[Batch]:
     return [_cut(batch, size, part * length, length) for part in range(parts)]
 
 
-def _tensors(batch: object) -> Iterator[Tensor]:
+def tensors_of(batch: object) -> Iterator[Tensor]:
+    """Every tensor in `batch`, in order."""
     if isinstance(batch, Tensor):
         yield batch
     elif isinstance(batch, Mapping):
         for value in batch.values():
-            yield from _tensors(value)
+            yield from tensors_of(value)
     elif isinstance(batch, list | tuple):
         for value in batch:
-            yield from _tensors(value)
+            yield from tensors_of(value)
 
 
 def _cut(batch: Batch, size: int, start: int, length: int) -> Batch:

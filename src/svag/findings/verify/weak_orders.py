@@ -6,6 +6,7 @@ import numpy as np
 
 from svag.arrays import FloatArray
 from svag.exact.affine import AffineProblem
+from svag.exact.orbit import orbit
 from svag.exact.processes import CharacteristicProcess, Ito, Limit, Process
 from svag.exact.weak_order import WeakOrder, measure_weak_order, richardson
 from svag.findings.verify.beds import CIRCLE, EFFECTIVE_STEPS
@@ -74,9 +75,6 @@ def _circle_limit(limit: Limit, ell: int) -> FloatArray:
 def _circle_orbit(step: FloatArray, steps: int) -> FloatArray:
     """E f at one start after each step, for the four test functions."""
     x, start = CIRCLE.grid, 5
-    values = np.stack([np.cos(x), np.sin(x), np.cos(2 * x), np.sin(2 * x)], axis=1)
-    orbit = [values[start]]
-    for _ in range(steps):
-        values = step @ values
-        orbit.append(values[start])
-    return np.array(orbit)
+    functions = np.stack([np.cos(x), np.sin(x), np.cos(2 * x), np.sin(2 * x)], axis=1)
+    at_start: FloatArray = orbit(step, functions, steps)[:, start]
+    return at_start

@@ -1,0 +1,121 @@
+"""Readings of one run setting, averaged: G, N, R and what the theory makes of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from svag.arrays import FloatArray
+from svag.records.reading import Reading
+from svag.theory.equilibrium import momentum_balance, svag_balance
+from svag.theory.momentum import effective_lr, momentum_excess
+from svag.theory.pull import pull_share
+
+
+@dataclass(frozen=True)
+class Averages:
+    """Averages over readings that share batch size, learning rate, weight decay, momentum and optimizer."""
+
+    readings: tuple[Reading, ...]
+
+    @classmethod
+    def over(cls, readings: Sequence[Reading]) -> "Averages":
+        """Average `readings`, or refuse to mix what differs in more than its moment."""
+        for field in ("batch_size", "weight_decay", "momentum", "optimizer", "ell", "population"):
+            values = list(dict.fromkeys(getattr(reading, field) for reading in readings))
+            if len(values) > 1:
+                shown = ", ".join(str(value) for value in values[:4])
+                raise ValueError(
+                    f"readings of different {field} ({shown}) cannot be averaged: predict from one at a time"
+                )
+        moving = readings[0].momentum and any(reading.velocity_sq is not None for reading in readings)
+        # the velocity does not exist before the first step with momentum
+        return cls(tuple(r for r in readings if r.velocity_sq is not None or not moving))
+
+    @property
+    def setting(self) -> Reading:
+        """Any of the readings, to ask for what they share."""
+        return self.readings[0]
+
+    @property
+    def momentum(self) -> float:
+        """β, 0 when unknown."""
+        return self.setting.momentum or 0.0
+
+    @property
+    def lr_wd(self) -> float | None:
+        """ηλ, or None when either is unknown."""
+        if self.setting.lr is None or self.setting.weight_decay is None:
+            return None
+        return self.setting.lr * self.setting.weight_decay
+
+    @cached_property
+    def noise(self) -> FloatArray:
+        """N of each reading."""
+        return np.array([reading.noise_trace for reading in self.readings])
+
+    @cached_property
+    def grad_sq(self) -> FloatArray:
+        """G of each reading."""
+        return np.array([reading.grad_sq for reading in self.readings])
+
+    @cached_property
+    def param_sq(self) -> FloatArray:
+        """R of each reading."""
+        return np.array([reading.param_sq for reading in self.readings])
+
+    @cached_property
+    def velocity_sq(self) -> FloatArray | None:
+        """|v|² of each reading, or None."""
+        values = [reading.velocity_sq for reading in self.readings if reading.velocity_sq is not None]
+        return np.array(values) if len(values) == len(self.readings) else None
+
+    @cached_property
+    def signal(self) -> FloatArray | None:
+        """What N is compared with: G, or with momentum X = (1 − β²)|v|² − N; None when that cannot be known."""
+        if not self.momentum:
+            return self.grad_sq
+        if self.velocity_sq is not None:
+            return (1 - self.momentum**2) * self.velocity_sq - self.noise
+        if self.setting.lr and self.setting.weight_decay:
+            # at equilibrium (1 − β²)E|v|² = 2λR/η_eff
+            scale = 2 * self.setting.weight_decay / effective_lr(self.setting.lr, self.momentum)
+            return scale * self.param_sq - self.noise
+        return None
+
+    @property
+    def excess(self) -> float | None:
+        """D = 2λR/(η_eff N), or None when λ or η are unknown or 0."""
+        noise, param = float(self.noise.mean()), float(self.param_sq.mean())
+        if not (self.setting.lr and self.setting.weight_decay and noise > 0 and param > 0):
+            return None
+        return momentum_excess(
+            param, noise, lr=self.setting.lr, weight_decay=self.setting.weight_decay, momentum=self.momentum
+        )
+
+    @property
+    def share(self) -> float | None:
+        """Pull of the loss itself on the weights, relative to weight decay (lem:sc: 0); None when unknown."""
+        products = [reading.param_dot_grad for reading in self.readings if reading.param_dot_grad is not None]
+        lr, decay = self.setting.lr, self.setting.weight_decay
+        if len(products) < len(self.readings) or not (lr and decay and self.param_sq.mean() > 0):
+            return None
+        param = float(self.param_sq.mean())
+        return pull_share(param, float(np.mean(products)), lr=lr, weight_decay=decay, ell=self.setting.ell)
+
+    @property
+    def balance(self) -> float | None:
+        """Growth of the weights over their decay, 1 at equilibrium, the loss's own pull included where it is known."""
+        lr, decay, param = self.setting.lr, self.setting.weight_decay, float(self.param_sq.mean())
+        if not (lr and decay and param > 0):
+            return None
+        if self.momentum and self.velocity_sq is not None:
+            velocity = float(self.velocity_sq.mean())
+            ratio = momentum_balance(param, velocity, lr=lr, weight_decay=decay, momentum=self.momentum).ratio
+        elif self.momentum:
+            return None
+        else:
+            grad_sq, noise = float(self.grad_sq.mean()), float(self.noise.mean())
+            ratio = svag_balance(param, grad_sq, noise, lr=lr, weight_decay=decay, ell=self.setting.ell).ratio
+        return ratio / (1 + (self.share or 0.0)) if (self.share or 0.0) > -1 else None

@@ -1,0 +1,131 @@
+"""Why a prediction may not be trusted, each reason a sentence that says what to do about it."""
+
+import math
+from collections.abc import Iterator
+
+from svag.arrays import FloatArray
+from svag.findings.averages import Averages
+from svag.stats.blocks import BlockPlan
+from svag.stats.drift import trend_test
+from svag.stats.ratio import RatioInterval
+from svag.stats.ratio_limits import pair_moments
+from svag.theory.equilibrium import steps_to_equilibrium
+from svag.theory.momentum import effective_lr
+
+# Growth over decay of the weights within this of 1 counts as balanced, and a smaller pull of the loss as none:
+# B* then moves by no more than about as much.
+_TOLERANCE = 0.1
+_E_FOLDS = 3.0
+# Fewer blocks than this say little about their own spread (Student's t with 4 degrees of freedom is 2.8).
+_MIN_BLOCKS = 5
+_DRIFT_LEVEL = 0.01
+
+
+def optimizer_doubts(found: Averages, b_simple: float) -> Iterator[str]:
+    """What the certificate does not cover."""
+    setting = found.setting
+    if setting.optimizer is not None and not setting.optimizer.startswith("SGD"):
+        yield (
+            f"{setting.optimizer} is adaptive and linear scaling does not apply to it: scale by "
+            "svag.square_root_scaling instead."
+        )
+    elif setting.optimizer not in (None, "SGD"):
+        yield f"The certificate does not cover {setting.optimizer}: use plain momentum or none."
+    if setting.ell > 1:
+        yield f"These are readings of SVAG with ell={setting.ell}, and the certificate is about SGD: measure at ell=1."
+    if setting.weight_decay == 0:
+        yield (
+            "No weight decay: the weights have no equilibrium and the certificate does not apply; "
+            f"B_simple = {b_simple:.4g} does."
+        )
+    if found.signal is None:
+        yield "With momentum the bound needs the velocity or the weight decay: record them (NoiseProbe does)."
+
+
+def amount_doubts(found: Averages, interval: RatioInterval, low: float) -> Iterator[str]:
+    """Too few readings, or G not resolved."""
+    count = len(found.readings)
+    if interval.kind == "empty":
+        yield (
+            "The average G is significantly negative: the gradients of a reading were not independent draws at one "
+            "point; give population= for a shuffled epoch, and never use successive steps."
+        )
+    elif interval.blocks < _MIN_BLOCKS:
+        need = 20 * interval.block_length
+        yield f"Too few readings: {count} are {interval.blocks} independent blocks; record about {need} of them."
+    elif interval.kind == "unbounded":
+        yield f"G is not resolved: B* ≥ {low:.4g}, unbounded; measure about {_more(found, interval)} more readings."
+
+
+def equilibrium_doubts(found: Averages, steps: int | None) -> Iterator[str]:
+    """Not at equilibrium, by the balance of the weights where η and λ are known, by a trend otherwise."""
+    lr, decay, balance = found.setting.lr, found.setting.weight_decay, found.balance
+    if decay == 0:
+        return
+    relaxation = steps_to_equilibrium(effective_lr(lr, found.momentum), decay) if lr and decay else None
+    passed = None if relaxation is None or steps is None else steps / relaxation
+    waited = (
+        f"; {passed:.2g} relaxation times 1/(4ηλ) of {relaxation:.0f} steps had passed, allow 3 to 5"
+        if passed is not None
+        else f"; the relaxation time 1/(4ηλ) is {relaxation:.0f} steps, allow 3 to 5"
+        if relaxation is not None
+        else ""
+    )
+    cure = "train longer at this learning rate, or move the window later."
+    if balance is not None and abs(balance - 1) > _TOLERANCE:
+        unknown = "" if found.share is not None else " (or the network is not scale invariant)"
+        yield f"Not at equilibrium{unknown}: the weights grow {balance:.2f} times as fast as they decay{waited}; {cure}"
+    elif balance is None or passed is None or passed < _E_FOLDS:
+        for name, series in (("R", found.param_sq), ("N", found.noise)):
+            change = _drift(series)
+            if abs(change) > _TOLERANCE:
+                yield f"Not at equilibrium: {name} changes by {change:+.0%} over the window{waited}; {cure}"
+                break
+
+
+def invariance_doubts(found: Averages) -> Iterator[str]:
+    """The loss pulls on the weight norm more than the theorem can overlook."""
+    if found.share is not None and abs(found.share) > _TOLERANCE:
+        yield (
+            "The network is not scale invariant, so B* is only approximate: the loss pulls on the weights "
+            f"{found.share:+.0%} as hard as weight decay; measure only normalised weights (parameters=), or build the "
+            "network scale invariant."
+        )
+
+
+def remarks(found: Averages, interval: RatioInterval, c2: float) -> Iterator[str]:
+    """What a reader should know although it is no reason for doubt."""
+    if found.share is not None and 0.01 < abs(found.share) <= _TOLERANCE:
+        yield f"Nearly scale invariant: the loss pulls on the weights {found.share:+.0%} as hard as weight decay."
+    if found.momentum:
+        source = "velocity" if found.velocity_sq is not None else "weight norm"
+        yield f"Momentum {found.momentum:g}: N/G is N/X, with X = (1−β²)|v|² − N from the {source}."
+        if found.excess is not None and found.excess > c2:
+            yield f"D = 2λR/(η_eff N) = {found.excess:.3g} > C²: the run is not C-close to its SDE."
+    if found.lr_wd is None:
+        yield "Learning rate or weight decay is unknown: equilibrium is judged by drift alone."
+    if any(reading.approximate for reading in found.readings):
+        yield "Approximate: BatchNorm saw parts of the batch; check once with svag.noise.ghost.compare_parts."
+    if interval.blocks >= _MIN_BLOCKS and not interval.enough:
+        yield f"Only {interval.blocks} independent blocks: the interval is wider than it need be."
+
+
+def _drift(series: FloatArray) -> float:
+    """Relative change over the series where it is significant, 0 otherwise."""
+    mean = float(series.mean())
+    if series.size < 4 or mean <= 0:
+        return 0.0
+    test = trend_test(series)
+    return test.change / mean if test.drifts(_DRIFT_LEVEL) else 0.0
+
+
+def _more(found: Averages, interval: RatioInterval) -> str:
+    """Readings to add until the interval of G reaches half-way to 0; its width falls like 1/√readings."""
+    count, signal = len(found.readings), found.signal
+    if signal is None:
+        return "many"
+    plan = BlockPlan(count, interval.iact, interval.blocks, interval.block_length)
+    reach = pair_moments(plan.means(found.noise), plan.means(signal)).relative_halfwidths(interval.confidence)[1]
+    # nothing is known about G yet when its average is not even positive
+    factor = 4 * reach**2 if math.isfinite(reach) and reach < 10 else 400.0
+    return f"{max(math.ceil(count * (factor - 1)), 1)}"

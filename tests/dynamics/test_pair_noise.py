@@ -1,0 +1,107 @@
+"""track_noise: G and N from every pair, unbiased by enumeration, and without a trace in the run."""
+
+from collections.abc import Callable
+from itertools import combinations, product
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+
+import svag
+
+if TYPE_CHECKING:
+    from tests.dynamics.conftest import Problem
+
+MakeProblem = Callable[[int], "Problem"]
+N, BATCH = 6, 4
+
+
+def covariance_trace(problem: "Problem", size: int) -> float:
+    gradients = np.array([problem.gradient(batch) for batch in combinations(range(N), size)])
+    return float(np.square(gradients - gradients.mean(0)).sum(1).mean())
+
+
+@pytest.mark.parametrize(
+    ("ell", "split", "population"), [(2, 1, None), (5, 1, N), (2, 2, N), (8, 2, N), (8, 4, N), (8, 2, None)]
+)
+def test_readings_average_to_g_and_to_n_at_the_batch_size_of_the_run(
+    problem: MakeProblem, ell: int, split: int, population: int | None
+) -> None:
+    """All pairs of without-replacement batches: the average over them is the expectation."""
+    tiny = problem(N)
+    start, parts = tiny.get(), list(combinations(range(N), BATCH // split))
+    optimizer = torch.optim.SGD(tiny.model.parameters(), lr=0.3, weight_decay=0.01)
+    with svag.SVAG(tiny.model, optimizer, ell=ell, split=split, track_noise=True, population=population) as sim:
+        for first, second in product(parts, parts):
+            tiny.set(start)
+            if first != second:
+                sim.substep(tiny.loss, tiny.batch(first), tiny.batch(second))
+            else:  # the same examples by chance, drawn independently all the same
+                sim.substep(tiny.loss, tiny.batch(first), tuple(t.clone() for t in tiny.batch(second)))
+    tiny.set(start)
+
+    gradient = tiny.gradient(tuple(range(N)))
+    expected_trace = covariance_trace(tiny, BATCH)
+    if population is None:  # taken as drawn with replacement: N of the part, over `split`
+        expected_trace = covariance_trace(tiny, BATCH // split) / split
+    readings = sim.noise
+    assert len(readings) == len(parts) ** 2
+    assert np.mean([r.grad_sq for r in readings]) == pytest.approx(gradient @ gradient, rel=1e-10)
+    assert np.mean([r.noise_trace for r in readings]) == pytest.approx(expected_trace, rel=1e-10)
+    one = readings[0]
+    assert one.param_sq == pytest.approx(start @ start, rel=1e-12)
+    assert (one.batch_size, one.n, one.step, one.ell, one.population) == (BATCH, 2, 0, ell, population)
+    assert one.param_dot_grad is not None
+    assert np.mean([r.param_dot_grad for r in readings if r.param_dot_grad is not None]) == pytest.approx(
+        start @ gradient, rel=1e-10
+    )
+    assert (one.lr, one.weight_decay, one.momentum, one.optimizer) == (0.3, 0.01, 0.0, "SGD")
+    assert readings[-1].step == (len(readings) - 1) // ell
+
+
+def test_a_pair_is_the_u_statistic_of_its_two_gradients(problem: MakeProblem) -> None:
+    tiny = problem(N)
+    g1, g2 = tiny.gradient((0, 1)), tiny.gradient((2, 3))
+    with svag.SVAG(tiny.model, torch.optim.SGD(tiny.model.parameters(), lr=0.3), ell=2, track_noise=True) as sim:
+        sim.substep(tiny.loss, tiny.batch((0, 1)), tiny.batch((2, 3)))
+        reading = sim.noise[0]
+    assert reading.grad_sq == pytest.approx(g1 @ g2, rel=1e-12)
+    assert reading.noise_trace == pytest.approx((g1 - g2) @ (g1 - g2) / 2, rel=1e-12)
+
+
+def test_tracking_leaves_no_trace(problem: MakeProblem) -> None:
+    ends = []
+    for track in (False, True):
+        tiny = problem(N)
+        tiny.model.float()
+        data = [(tiny.x[i : i + 2].float(), tiny.y[i : i + 2].float()) for i in (0, 2, 4)]
+        optimizer = torch.optim.SGD(tiny.model.parameters(), lr=0.3)
+        with svag.SVAG(tiny.model, optimizer, ell=3, track_noise=track, chunks=2) as sim:
+            for _ in range(4):
+                sim.step(tiny.loss, iter([(data[0], data[1]), (data[2], data[0]), (data[1], data[2])]))
+        ends.append(tiny.get())
+        assert len(sim.noise) == 12 * track
+    assert np.array_equal(ends[0], ends[1])
+
+
+def test_parameters_that_only_one_batch_uses(problem: MakeProblem) -> None:
+    """No gradient is a gradient of 0."""
+    used, unused = torch.nn.Parameter(torch.tensor([1.0])), torch.nn.Parameter(torch.tensor([1.0]))
+    model = torch.nn.ParameterList([used, unused])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    with svag.SVAG(model, optimizer, ell=5, track_noise=True) as sim:
+        sim.substep(lambda x: (used * x).sum() + ((unused * x).sum() if x > 3 else 0), torch.ones(1), 4 * torch.ones(1))
+    assert sim.noise[0].grad_sq == pytest.approx(1 * 4 + 0 * 4)
+    assert sim.noise[0].noise_trace == pytest.approx((3**2 + 4**2) / 2)
+
+
+def test_pairs_that_are_not_finite_are_reported_once_and_left_out() -> None:
+    x = torch.nn.Parameter(torch.tensor([1.0]))
+    model = torch.nn.ParameterList([x])
+    with svag.SVAG(model, torch.optim.SGD(model.parameters(), lr=0.3), ell=5, track_noise=True) as sim:
+        sim.substep(lambda batch: (x * batch).sum(), torch.ones(1), torch.zeros(1))
+        sim.substep(lambda batch: (x * batch).sum(), torch.ones(1), torch.full((1,), torch.inf))
+    with pytest.raises(ValueError, match="effective step 0 are not finite"):
+        _ = sim.noise
+    assert len(sim.noise) == 1
