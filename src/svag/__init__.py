@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from svag.lab.models.build import build_model
     from svag.theory.kappa import critical_batch_size, max_kappa
     from svag.theory.rules import linear_scaling, square_root_scaling
     from svag.theory.weights import svag_weights
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 _HOME = {
+    "build_model": "svag.lab.models.build",
     "critical_batch_size": "svag.theory.kappa",
     "linear_scaling": "svag.theory.rules",
     "max_kappa": "svag.theory.kappa",
@@ -23,6 +25,7 @@ _HOME = {
 }
 
 __all__ = [
+    "build_model",
     "critical_batch_size",
     "linear_scaling",
     "max_kappa",
