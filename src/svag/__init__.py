@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from svag.dynamics.sampler import BatchSampler
     from svag.dynamics.svag import SVAG
     from svag.findings.critical_batch import predict_critical_batch
+    from svag.lab.models.build import build_model
     from svag.noise.frozen import measure_noise
     from svag.noise.invariance import scale_invariance_error
     from svag.noise.probe import NoiseProbe
@@ -35,6 +36,7 @@ _HOME = {
     "RunSpec": "svag.records.spec",
     "SVAG": "svag.dynamics.svag",
     "append_readings": "svag.records.readings_file",
+    "build_model": "svag.lab.models.build",
     "critical_batch_size": "svag.theory.kappa",
     "independent_pairs": "svag.dynamics.pairs",
     "linear_scaling": "svag.theory.rules",
@@ -57,6 +59,7 @@ __all__ = [
     "RunRecord",
     "RunSpec",
     "append_readings",
+    "build_model",
     "critical_batch_size",
     "independent_pairs",
     "linear_scaling",
