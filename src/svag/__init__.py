@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from svag.dynamics.svag import SVAG
     from svag.findings.critical_batch import predict_critical_batch
     from svag.lab.models.build import build_model
+    from svag.lab.run import run
     from svag.noise.frozen import measure_noise
     from svag.noise.invariance import scale_invariance_error
     from svag.noise.probe import NoiseProbe
@@ -45,6 +46,7 @@ _HOME = {
     "max_kappa": "svag.theory.kappa",
     "measure_noise": "svag.noise.frozen",
     "predict_critical_batch": "svag.findings.critical_batch",
+    "run": "svag.lab.run",
     "scale_invariance_error": "svag.noise.invariance",
     "square_root_scaling": "svag.theory.rules",
     "svag_weights": "svag.theory.weights",
@@ -68,6 +70,7 @@ __all__ = [
     "max_kappa",
     "measure_noise",
     "predict_critical_batch",
+    "run",
     "scale_invariance_error",
     "square_root_scaling",
     "svag_weights",
