@@ -142,6 +142,13 @@ def test_an_unbalanced_run_without_the_radial_product_may_be_either() -> None:
     assert found.pull_share is None
 
 
+def test_the_pull_of_the_loss_belongs_to_the_balance() -> None:
+    """(2−ηλ)λR + 2(1−ηλ)⟨x,∇L⟩ = η(G+N) holds for R = 1349.5 and ⟨x,∇L⟩ = 1.4, so only scale invariance is in doubt."""
+    found = predict_critical_batch(settled(param_dot_grad=1.4, param_sq=1349.5))
+    assert found.balance == pytest.approx(1.0, abs=0.02)
+    assert "Not at equilibrium" not in found.status
+
+
 def test_nearly_scale_invariant_is_a_remark() -> None:
     found = predict_critical_batch(settled(param_dot_grad=0.1, param_sq=2648.0))
     assert found.ok

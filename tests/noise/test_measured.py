@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from svag.noise.measured import inner_product, measured_parameters, row_norms, square_norm
+from svag.noise.measured import inner_product, measured_parameters, square_norm
 
 
 def test_a_tied_parameter_counts_once_and_a_frozen_one_not_at_all() -> None:
@@ -57,4 +57,4 @@ def test_memory_formats_do_not_matter() -> None:
 
 def test_sparse_is_refused() -> None:
     with pytest.raises(ValueError, match="sparse=False"):
-        row_norms(torch.zeros(3).to_sparse())
+        square_norm([torch.zeros(3).to_sparse()])

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.noise.nets import batches, loss_of, net
+from tests.noise.nets import batches, data, loss_of, net
 from tests.noise.ranks_worker import BATCH, STEPS
 from torch.optim import SGD
 
@@ -74,4 +74,12 @@ def test_refusals_are_one_sentence(ranks: list[dict[str, dict[str, object]]]) ->
     assert "16 examples on each of 2 ranks" in str(said["size"])
     assert "outside no_sync()" in str(said["never"])
     assert "reduced 2 times in one step" in str(said["twice"])
-    assert said["readings"] == "1"
+
+
+def test_steps_that_nobody_closes_leave_nothing_behind(ranks: list[dict[str, dict[str, object]]]) -> None:
+    model = net()
+    probe = NoiseProbe(model, SGD(model.parameters(), lr=0.1), batch_size=BATCH)
+    probe.backward(loss_of(model), data(BATCH), parts=2)
+    (theirs,) = probe.readings
+    mine = Reading.model_validate_json(str(ranks[0]["refusals"]["readings"]))
+    assert (mine.grad_sq, mine.noise_trace) == pytest.approx((theirs.grad_sq, theirs.noise_trace), rel=1e-9)

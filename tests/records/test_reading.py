@@ -48,14 +48,17 @@ def test_a_file_is_shared_by_runs_and_read_in_order(tmp_path: Path) -> None:
     assert load_readings(path) == first + second
 
 
-def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cut", range(2, 60, 7))
+def test_a_torn_line_is_left_out_also_when_the_run_goes_on(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "readings.jsonl"
     append_readings(path, [reading(step=0), reading(step=1)])
-    path.write_text(path.read_text()[:-10])
+    path.write_text(path.read_text()[:-cut])
     assert load_readings(path) == [reading(step=0)]
+    append_readings(path, [reading(step=2)])
+    assert load_readings(path) == [reading(step=0), reading(step=2)]
 
 
-@pytest.mark.parametrize("line", ["{not json", json.dumps({"grad_sq": 1.0}), json.dumps([1])])
+@pytest.mark.parametrize("line", ["not json", "{not json}", json.dumps({"grad_sq": 1.0}), json.dumps([1])])
 def test_a_bad_line_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "readings.jsonl"
     append_readings(path, [reading()])

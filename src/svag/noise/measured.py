@@ -1,9 +1,15 @@
 """Which parameters are measured, and their squared norms in double precision."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+
+# Entries that are summed in single precision: six digits are kept.
+_ROW = 1024
+
+TensorLike = TypeVar("TensorLike", bound=Tensor)
 
 
 def measured_parameters(model: nn.Module, parameters: Iterable[Tensor] | None = None) -> dict[str, nn.Parameter]:
@@ -32,40 +38,68 @@ def measured_parameters(model: nn.Module, parameters: Iterable[Tensor] | None = 
     return found
 
 
-def row_norms(tensor: Tensor) -> Tensor:
-    """Norms of the rows of a tensor, as one vector in at least single precision.
-
-    One single-precision sum over a million entries can be off by 1e-3, which a difference of norms does not forgive:
-    rows are summed in single precision, and `total_square` sums rows in double.
-    """
-    if tensor.layout != torch.strided:
+def flatten(tensors: Sequence[Tensor]) -> Tensor:
+    """Tensors of one device as one vector in at least single precision, filled up with zeros to whole rows."""
+    if any(tensor.layout != torch.strided for tensor in tensors):
         raise ValueError("sparse gradients cannot be measured: build the embedding with sparse=False")
-    wide = tensor.detach() if tensor.dtype.itemsize >= 4 else tensor.detach().float()
-    if wide.ndim >= 2:
-        norms: Tensor = torch.linalg.vector_norm(wide, dim=tuple(range(1, wide.ndim)))
-        return norms
-    return torch.stack([torch.linalg.vector_norm(chunk) for chunk in wide.reshape(-1).split(8192)])
+    with torch.no_grad():
+        pieces = [tensor.reshape(-1) for tensor in tensors]
+        missing = -sum(piece.numel() for piece in pieces) % _ROW
+        flat = torch.cat([*pieces, pieces[0].new_zeros(missing)])
+        return flat if flat.dtype.itemsize >= 4 else flat.float()
 
 
-def total_square(norms: list[Tensor]) -> Tensor:
-    """Sum of the squares of many norms, as a 0-d tensor that stays on its device."""
-    device = norms[0].device
-    joined = torch.cat([norm.to(device) for norm in norms])
-    return joined.to(precise(device)).square().sum()
+def flat_square(flat: Tensor) -> Tensor:
+    """Squared norm of what `flatten` returned, in double precision, as a 0-d tensor that stays on its device.
+
+    One single-precision sum over ten million entries is off by 4e-3, which a difference of squares does not forgive:
+    rows are summed in single precision, and their sums in double.
+    """
+    return sum_squares(flat_norms(flat))
+
+
+def flat_norms(flat: Tensor) -> Tensor:
+    """Norms of the rows of what `flatten` returned."""
+    norms: Tensor = torch.linalg.vector_norm(flat.view(-1, _ROW), dim=1)
+    return norms
+
+
+def sum_squares(norms: Tensor) -> Tensor:
+    """Sum of squares in double precision."""
+    return norms.to(precise(norms.device)).square().sum()
+
+
+def by_device(tensors: Iterable[TensorLike]) -> list[list[TensorLike]]:
+    """Group tensors by the device they live on."""
+    groups: dict[torch.device, list[TensorLike]] = {}
+    for tensor in tensors:
+        groups.setdefault(tensor.device, []).append(tensor)
+    return list(groups.values())
+
+
+def total(numbers: Sequence[Tensor]) -> Tensor:
+    """Sum of 0-d tensors, on the device of the first."""
+    if len(numbers) == 1:
+        return numbers[0]
+    device = numbers[0].device
+    return torch.stack([number.to(device) for number in numbers]).sum()
 
 
 def square_norm(tensors: Iterable[Tensor]) -> Tensor:
     """Squared norm of several tensors taken as one vector."""
-    return total_square([row_norms(tensor) for tensor in tensors])
+    return total([flat_square(flatten(group)) for group in by_device(tensors)])
 
 
-def inner_product(one: Iterable[Tensor], other: Iterable[Tensor]) -> Tensor:
+def flat_product(one: Tensor, other: Tensor) -> Tensor:
+    """Inner product of two vectors that `flatten` returned."""
+    wide = torch.promote_types(one.dtype, other.dtype)
+    return torch.dot(one.to(wide), other.to(wide)).to(precise(one.device))
+
+
+def inner_product(one: Sequence[Tensor], other: Sequence[Tensor]) -> Tensor:
     """Inner product of two lists of tensors taken as vectors."""
-    products = [
-        torch.dot(a.detach().reshape(-1).to(b.dtype), b.detach().reshape(-1)) for a, b in zip(one, other, strict=True)
-    ]
-    device = products[0].device
-    return torch.stack([product.to(device, precise(device)) for product in products]).sum()
+    pairs = zip(by_device(one), by_device(other), strict=True)
+    return total([flat_product(flatten(a), flatten(b)) for a, b in pairs])
 
 
 def precise(device: torch.device) -> torch.dtype:

@@ -14,12 +14,13 @@ from torch.optim import Optimizer
 
 from svag.noise.batches import batch_size_of, split
 from svag.noise.losses import mean_loss
-from svag.noise.measured import inner_product, measured_parameters, square_norm
+from svag.noise.measured import measured_parameters, square_norm
 from svag.noise.micro_batches import MicroBatches
 from svag.noise.pending import PendingReadings
 from svag.noise.ranks import Ranks
 from svag.noise.refusals import batch_norms, refuse_sharded, refuse_sparse
 from svag.noise.settings import settings_of, velocities
+from svag.noise.step_sums import StepSums
 from svag.noise.undisturbed import buffers_kept_on_error
 from svag.records.reading import Reading
 
@@ -30,7 +31,7 @@ class Recorder(Protocol):
     """Who writes down the norms of the parts: `MicroBatches` of one process, or the `Ranks` of several."""
 
     def micro_batch(self, scale: float) -> None: ...  # noqa: D102
-    def close(self) -> tuple[Tensor, int, float]: ...  # noqa: D102
+    def close(self) -> StepSums: ...  # noqa: D102
     def forget(self) -> None: ...  # noqa: D102
     def remove(self) -> None: ...  # noqa: D102
 
@@ -46,10 +47,11 @@ class NoiseProbe:
     - DistributedDataParallel (give the wrapped model): `probe.close_step()` before `optimizer.step()`; the ranks are
       the parts.
 
-    The gradients that the optimizer sees are exactly those of the micro-batched step. Clip, and unscale a GradScaler,
-    after `close_step()`. Nothing waits for the device until `readings` is asked for. In `backward`, BatchNorm
-    normalises each part by itself; such readings are labelled `approximate` (`svag.noise.ghost.compare_parts` tells by
-    how much).
+    `.grad` is read and never changed: the optimizer sees exactly the gradients of the micro-batched step. Clip, and
+    unscale a GradScaler, after `close_step()`. The memory of two gradients is taken, and nothing is attached to the
+    model except the communication hook under data parallelism. Nothing waits for the device until `readings` is asked
+    for. In `backward`, BatchNorm normalises each part by itself; such readings are labelled `approximate`
+    (`svag.noise.ghost.compare_parts` tells by how much).
 
     >>> model = nn.Linear(1, 1, bias=False)
     >>> _ = nn.init.ones_(model.weight)
@@ -167,27 +169,19 @@ class NoiseProbe:
         `step` is the effective step of the run; by default, how many steps were closed before. `approximate` labels the
         reading; by default, a SyncBatchNorm under data parallelism does.
         """
-        sum_sq, parts, scale = self._recorder.close()
-        measured = [(p, p.grad) for p in self._parameters if p.grad is not None]
-        gradients = [gradient for _, gradient in measured]
-        buffers = velocities(self._optimizer, self._parameters)
-        numbers = [
-            sum_sq * parts**2,
-            square_norm(gradients) * (parts / scale) ** 2,
-            square_norm(self._parameters),
-            inner_product([parameter for parameter, _ in measured], gradients) / scale,
-        ]
-        if buffers:
+        sums = self._recorder.close()
+        numbers = [sums.sum_sq, sums.sq_sum, square_norm(self._parameters), sums.param_dot_grad]
+        if buffers := velocities(self._optimizer, self._parameters):
             numbers.append(square_norm(buffers))
         if approximate is None:
             approximate = bool(batch_norms(self._model, synchronised_only=True))
         self._pending.add(
-            torch.stack([number.to(sum_sq.device) for number in numbers]),
-            parts=parts,
+            torch.stack([number.to(sums.sum_sq.device) for number in numbers]),
+            parts=sums.parts,
             step=self._closed if step is None else step,
             settings=settings_of(self._optimizer, self._parameters),
             approximate=approximate,
-            may_overflow=scale != 1.0,
+            may_overflow=sums.scaled,
         )
         self._closed += 1
 

@@ -10,11 +10,12 @@ from torch.distributed import GradBucket  # type: ignore[attr-defined]  # it is 
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from svag.noise.measured import row_norms, total_square
+from svag.noise.measured import inner_product, square_norm, total
+from svag.noise.step_sums import StepSums
 
 
 class Ranks:
-    """Collects Σ|u_i|² over the ranks, whose gradients u_i (divided by their number) add up to `.grad`.
+    """Collects the sums of a step over the ranks, whose gradients average to `.grad`.
 
     The hook sees what a rank has accumulated just before it is reduced, and then reduces it as
     DistributedDataParallel does by itself. Closing a step costs one all-reduce of one number.
@@ -22,9 +23,11 @@ class Ranks:
 
     def __init__(self, model: DistributedDataParallel, parameters: dict[str, nn.Parameter]) -> None:
         self.group = model.process_group
-        self._ids = {id(parameter) for parameter in parameters.values()}
+        self._parameters = list(parameters.values())
+        self._ids = {id(parameter) for parameter in self._parameters}
         self._active, self._fresh_seen = True, False
-        self.forget()
+        self._squares: list[Tensor] = []
+        self._reductions, self._scale = 0, 1.0
         try:
             model.register_comm_hook(self, _record_and_reduce)
         except RuntimeError as error:
@@ -32,19 +35,18 @@ class Ranks:
                 "this DistributedDataParallel model already has a communication hook, and it takes only one: make the "
                 "probe first, or measure with svag.measure_noise"
             ) from error
-        self._first = next(iter(parameters.values()))
-        self._node = get_gradient_edge(self._first).node  # it lives as long as we hold it
+        self._node = get_gradient_edge(self._parameters[0]).node  # it lives as long as we hold it
         self._handle = self._node.register_prehook(self._notice)
 
     def micro_batch(self, scale: float) -> None:
         """Note the scale; the parts are the ranks, however many micro-batches each of them accumulates."""
         self._scale = scale
 
-    def close(self) -> tuple[Tensor, int, float]:
-        """Return Σ|u_i|², the number of ranks and the scale that is still in `.grad`, and start the next step."""
-        norms, reductions, scale = self._norms, self._reductions, self._scale
+    def close(self) -> StepSums:
+        """Return the sums of the step and start the next one."""
+        squares, reductions, scale = self._squares, self._reductions, self._scale
         self.forget()
-        if not norms:
+        if not squares:
             raise ValueError("no gradient was reduced in this step: its last backward() must be outside no_sync()")
         if reductions > 1 and self._fresh_seen:
             raise ValueError(
@@ -52,13 +54,21 @@ class Ranks:
                 "at the last backward()"
             )
         ranks = dist.get_world_size(self.group)
-        sum_sq = total_square(norms) / (scale * ranks) ** 2
+        sum_sq = total(squares) / scale**2
         dist.all_reduce(sum_sq, group=self.group)
-        return sum_sq, ranks, scale
+        pairs = [(parameter, parameter.grad) for parameter in self._parameters if parameter.grad is not None]
+        gradients = [gradient for _, gradient in pairs]
+        return StepSums(
+            sum_sq=sum_sq,
+            sq_sum=square_norm(gradients) * (ranks / scale) ** 2,
+            param_dot_grad=inner_product([parameter for parameter, _ in pairs], gradients) / scale,
+            parts=ranks,
+            scaled=scale != 1.0,
+        )
 
     def forget(self) -> None:
         """Drop what was recorded since the last step."""
-        self._norms: list[Tensor] = []
+        self._squares = []
         self._reductions, self._scale = 0, 1.0
 
     def remove(self) -> None:
@@ -67,17 +77,19 @@ class Ranks:
         self._handle.remove()
 
     def record(self, bucket: GradBucket) -> None:
-        """Keep the norms of one bucket; the first bucket of a backward pass starts anew."""
+        """Keep the square of one bucket; the first bucket of a backward pass starts anew."""
         if not self._active:
             return
         if bucket.index() == 0:
-            self._norms, self._reductions = [], self._reductions + 1
+            self._squares, self._reductions = [], self._reductions + 1
         pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
-        self._norms += [row_norms(gradient) for parameter, gradient in pairs if id(parameter) in self._ids]
+        measured = [gradient for parameter, gradient in pairs if id(parameter) in self._ids]
+        if measured:
+            self._squares.append(square_norm(measured))
 
     def _notice(self, gradients: Sequence[Tensor]) -> None:
         # `.grad` is None in the first backward of a step: reductions before it belong to a step nobody closed
-        if self._first.grad is None:
+        if self._parameters[0].grad is None:
             self._fresh_seen, self._reductions = True, 0
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from svag.noise.measured import precise, row_norms, total_square
+from svag.noise.measured import precise, square_norm
 from svag.theory.estimators import NoiseEstimate, disjoint_parts, u_statistic
 
 # A delete-one-group jackknife: more groups give a steadier interval and take more memory.
@@ -33,7 +33,7 @@ class GradientStream:
     def add(self, gradients: Sequence[Tensor]) -> Tensor:
         """Add one gradient; return its square as a 0-d tensor."""
         group = self.n % GROUPS
-        square = total_square([row_norms(gradient.to(precise(gradient.device))) for gradient in gradients])
+        square = square_norm([gradient.to(precise(gradient.device)) for gradient in gradients])
         if group == len(self._sums):
             self._sums.append([gradient.to(precise(gradient.device), copy=True) for gradient in gradients])
             self._squares.append(square)

@@ -1,0 +1,48 @@
+"""The same question under DistributedDataParallel: the ranks are the parts, and one call is added.
+
+torchrun --nproc-per-node 2 examples/data_parallel.py [STEPS]
+"""
+
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import svag
+
+STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 3000
+BATCH = 32  # examples of one step, over all ranks
+
+
+def main() -> None:
+    """Train on every rank, predict on the first."""
+    dist.init_process_group("gloo")
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)  # the same data and weights everywhere
+    torch.set_num_threads(1)
+    x = torch.randn(2000, 20)
+    y = (x[:, :3].sum(dim=1) + torch.randn(2000) > 0).long()
+    module = nn.Sequential(
+        nn.Linear(20, 32, bias=False),
+        nn.LayerNorm(32, eps=1e-12, elementwise_affine=False),
+        nn.ReLU(),
+        nn.Linear(32, 2).requires_grad_(False),
+    )
+    model = DistributedDataParallel(module)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5, weight_decay=2e-3)
+    probe = svag.NoiseProbe(model, optimizer, batch_size=BATCH, population=len(x))  # the wrapped model
+    for _ in range(STEPS):
+        mine = torch.randperm(len(x))[:BATCH].chunk(ranks)[rank]  # the same draw everywhere, another part of it
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x[mine]), y[mine]).backward()
+        probe.close_step()  # before optimizer.step()
+        optimizer.step()
+    if rank == 0:
+        print(svag.predict_critical_batch(probe.readings, window=(0.5, 1.0)))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
