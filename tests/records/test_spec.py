@@ -195,7 +195,7 @@ def check(fields: Any) -> None:
         assert all(0 <= rate <= spec.lr for rate in rates)
 
 
-# Deterministic, so that a failure is everybody's; about one in six is valid.
+# Deterministic, so that a failure is everybody's; about one in eight is valid.
 FUZZ = settings(derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 

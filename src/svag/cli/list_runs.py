@@ -50,8 +50,8 @@ def _print(records: "list[RunRecord]", folder: Path) -> None:
             f"{record.step}/{record.steps}",
             "" if accuracy is None else f"{accuracy:.4f}",
         )
-    console = Console()
-    console.print(table, width=None if console.is_terminal else 200)  # a file has no edge to cut at
+    wide = None if Console().is_terminal else 250  # a file has no edge to cut at
+    Console(width=wide).print(table)
 
 
 def _description(record: "RunRecord") -> tuple[str, ...]:
