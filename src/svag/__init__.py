@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from svag.dynamics.sampler import BatchSampler
     from svag.dynamics.svag import SVAG
     from svag.findings.critical_batch import predict_critical_batch
+    from svag.findings.scaling.verdict import scaling_verdict
+    from svag.findings.sde.verdict import sde_verdict
     from svag.lab.models.build import build_model
     from svag.lab.run import run
     from svag.noise.frozen import measure_noise
@@ -48,6 +50,8 @@ _HOME = {
     "predict_critical_batch": "svag.findings.critical_batch",
     "run": "svag.lab.run",
     "scale_invariance_error": "svag.noise.invariance",
+    "scaling_verdict": "svag.findings.scaling.verdict",
+    "sde_verdict": "svag.findings.sde.verdict",
     "square_root_scaling": "svag.theory.rules",
     "svag_weights": "svag.theory.weights",
 }
@@ -72,6 +76,8 @@ __all__ = [
     "predict_critical_batch",
     "run",
     "scale_invariance_error",
+    "scaling_verdict",
+    "sde_verdict",
     "square_root_scaling",
     "svag_weights",
 ]

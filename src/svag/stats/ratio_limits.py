@@ -92,8 +92,6 @@ def fieller(pairs: PairMoments, confidence: float = 0.95) -> tuple[float, float]
     root = math.sqrt(max(b * b - a * c, 0.0))
     if a > 0:
         return max((b - root) / a, 0.0), (b + root) / a
-    if c > 0 and b + root > 0:
-        return c / (
-            b + root
-        ), math.inf  # the positive root of a r² − 2 b r + c, written so that a = 0 is no special case
+    if c > 0 and b + root > 0:  # the positive root of a r² − 2 b r + c, written so that a = 0 is no special case
+        return c / (b + root), math.inf
     return 0.0, math.inf

@@ -1,0 +1,154 @@
+import json
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+import svag
+from svag.arrays import FloatArray
+from svag.findings.scaling.crossing import crossing
+
+RUNGS = (32, 64, 128, 256, 512, 1024)
+FLAT_THEN_UP = np.array([0.1, 0.1, 0.1, 0.11, 0.14, 0.2])  # three equal bests: the lowest of their means is too low
+# 500 ladders a case, 95% promised: the 1e-6 quantile of the binomial is .897; the plain bootstrap covers .84 to .90.
+REPEATS = 500
+BOUND = binom.ppf(1e-6, REPEATS, 0.95) / REPEATS
+
+
+def ladder(rng: np.random.Generator, sd: Sequence[float], n: int) -> dict[int, FloatArray]:
+    return {rung: e + s * rng.normal(size=n) for rung, e, s in zip(RUNGS, FLAT_THEN_UP, sd, strict=True)}
+
+
+@pytest.mark.parametrize(("n", "growth"), [(3, 1.0), (3, 1.4), (8, 1.0), (5, 0.7)])
+def test_the_interval_covers_the_crossing(n: int, growth: float) -> None:
+    rng = np.random.default_rng(1)
+    truth, _ = crossing(np.array(RUNGS, dtype=float), FLAT_THEN_UP, 0.2)
+    sd = [0.004 * growth ** (i - 2.5) for i in range(6)]  # equal spreads, or growing or shrinking with the batch
+    found = [svag.scaling_verdict(ladder(rng, sd, n), resamples=400) for _ in range(REPEATS)]
+    assert np.mean([one.low <= truth <= one.high for one in found]) > BOUND
+    assert all(one.observed is None or one.low <= one.observed <= one.high for one in found)
+
+
+def test_many_equally_good_rungs_do_not_drag_the_limits_down() -> None:
+    # The lowest of ten means of eight seeds is 1.5 standard errors too low on average: an interval that takes the rung
+    # seen to be best for the best one covers less than .89, the 1e-6 quantile of the binomial for 400 ladders at .95.
+    rng, repeats = np.random.default_rng(4), 400
+    rungs, truth = 2 ** np.arange(4, 15), np.append(np.full(10, 0.1), 0.14)
+    target, _ = crossing(rungs.astype(float), truth, 0.2)
+    covered = 0
+    for _ in range(repeats):
+        errors = {int(rung): e + 0.004 * rng.normal(size=8) for rung, e in zip(rungs, truth, strict=True)}
+        found = svag.scaling_verdict(errors, resamples=300)
+        covered += found.low <= target <= found.high
+    assert covered / repeats > binom.ppf(1e-6, repeats, 0.95) / repeats
+
+
+def test_negative_control_the_plain_bootstrap_of_the_crossing_does_not_cover() -> None:
+    rng = np.random.default_rng(2)
+    sizes, covered = np.array(RUNGS, dtype=float), 0
+    truth, _ = crossing(sizes, FLAT_THEN_UP, 0.2)
+    for _ in range(300):
+        arms = np.array(list(ladder(rng, [0.004] * 6, 10).values()))
+        drawn = np.take_along_axis(arms[None], rng.integers(0, 10, size=(200, 6, 10)), axis=2).mean(axis=2)
+        low, high = np.quantile([crossing(sizes, means, 0.2)[0] for means in drawn], [0.025, 0.975])
+        covered += low <= truth <= high
+    assert covered / 300 < binom.ppf(1e-6, 300, 0.95) / 300 + 0.02  # .84 measured; 300 ladders allow .88
+
+
+def test_an_exact_ladder_has_an_exact_answer() -> None:
+    found = svag.scaling_verdict({32: [0.1, 0.1], 128: [0.14, 0.14]})
+    assert (found.answer, found.best_batch) == ("fails", 32)
+    assert (found.observed, found.low, found.high) == pytest.approx((64.0, 64.0, 64.0), rel=1e-10)
+    assert found.threshold == pytest.approx(0.12, rel=1e-10)
+
+
+def test_a_ladder_that_never_fails_bounds_the_failure_from_below_only() -> None:
+    found = svag.scaling_verdict({32: [0.1, 0.101], 64: [0.1, 0.102], 128: [0.1, 0.1]})
+    assert (found.answer, found.observed, found.low, found.high) == ("never fails", None, 128.0, math.inf)
+    assert "above 128" in found.status
+    assert found.to_dict()["high"] is None
+
+
+def test_a_ladder_that_fails_from_the_start_bounds_it_from_above_only() -> None:
+    found = svag.scaling_verdict({32: [0.2, 0.201], 64: [0.1, 0.101], 128: [0.3, 0.301]})
+    assert (found.answer, found.observed, found.low, found.high) == ("fails from the start", 32.0, 0.0, 32.0)
+    assert "best batch size, 64" in found.status
+
+
+def test_diverged_seeds_are_failures_and_dropping_them_would_hide_it() -> None:
+    good = {32: [0.1, 0.101, 0.099], 64: [0.1, 0.1, 0.102]}
+    found = svag.scaling_verdict({**good, 128: [math.nan] * 3})
+    assert (found.answer, found.observed, found.low, found.high) == ("fails", math.sqrt(64 * 128), 64.0, 128.0)
+    some = svag.scaling_verdict({**good, 128: [0.1, 0.101, math.nan]})
+    assert (some.answer, some.low, some.high) == ("fails", 64.0, math.inf)  # one in three may have been bad luck
+    assert "diverged: 1 of 3 at batch size=128" in str(some)
+    dropped = svag.scaling_verdict({**good, 128: [0.1, 0.101]})
+    assert dropped.answer == "never fails"  # the negative control
+
+
+def test_ladders_that_diverge_at_the_start_or_everywhere() -> None:
+    found = svag.scaling_verdict({32: [math.nan] * 3, 64: [0.1, 0.1, 0.2]})
+    assert (found.answer, found.high) == ("fails from the start", 32.0)
+    everywhere = svag.scaling_verdict({32: [math.nan] * 3, 64: [math.nan] * 3})
+    assert (everywhere.answer, everywhere.best_batch) == ("fails from the start", None)
+    assert "lower the learning rate" in everywhere.status
+    assert json.loads(json.dumps(everywhere.to_dict(), allow_nan=False))["threshold"] is None
+    between = svag.scaling_verdict({32: [0.1, 0.101], 64: [math.nan] * 3, 128: [0.1, 0.101]})
+    assert (between.answer, between.low, between.high) == ("fails", 32.0, 64.0)
+
+
+def test_one_seed_gives_a_number_without_an_interval() -> None:
+    found = svag.scaling_verdict({32: [0.1], 128: [0.14]})
+    assert found.observed == pytest.approx(64.0)
+    assert (found.low, found.high) == (0.0, math.inf)
+    assert "run more seeds" in found.status
+
+
+def test_the_bootstrap_is_reproducible_and_its_randomness_an_argument() -> None:
+    errors = {32: [0.1, 0.101, 0.105], 64: [0.11, 0.113, 0.11], 128: [0.15, 0.155, 0.16]}
+    assert svag.scaling_verdict(errors) == svag.scaling_verdict(errors)
+    other = svag.scaling_verdict(errors, generator=np.random.default_rng(7))
+    assert other.high != svag.scaling_verdict(errors).high
+    assert other.observed == svag.scaling_verdict(errors).observed
+
+
+def test_units_do_not_matter() -> None:
+    errors = {32: [0.1, 0.11, 0.105], 64: [0.12, 0.13, 0.1], 128: [0.15, 0.2, 0.16]}
+    per_cent = {rung: [100 * e for e in seeds] for rung, seeds in errors.items()}
+    one, other = svag.scaling_verdict(errors), svag.scaling_verdict(per_cent)
+    assert (one.observed, one.low, one.high) == pytest.approx((other.observed, other.low, other.high), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("errors", "tolerance", "sentence"),
+    [
+        ({}, 0.2, "errors must map each batch_size"),
+        ({32: [0.1]}, 0.2, "errors hold only batch size 32: a ladder needs at least two"),
+        ({32: [0.1], 64: [-0.1]}, 0.2, r"errors\[64\] holds -0.1: test errors are not negative"),
+        ({32: [0.0], 64: [0.1]}, 0.2, "the lowest mean error is 0"),
+        ({32: [0.1], 64: [0.1]}, 0.0, "tolerance must be positive"),
+        ({32: [0.1], 64: [0.1]}, math.nan, "tolerance must be a finite number"),
+    ],
+)
+def test_what_is_no_ladder_is_refused(errors: dict[int, list[float]], tolerance: float, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        svag.scaling_verdict(errors, tolerance=tolerance)
+
+
+def test_three_readable_lines_and_json_for_every_kind_of_answer() -> None:
+    rng = np.random.default_rng(3)
+    for errors in (
+        ladder(rng, [0.002] * 6, 3),
+        ladder(rng, [0.02] * 6, 2),
+        {32: [0.1, 0.2], 64: [0.1, math.nan]},
+        {32: [0.3, 0.3], 64: [0.1, 0.11]},
+        {32: [math.nan], 64: [math.nan]},
+    ):
+        found = svag.scaling_verdict(errors)
+        lines = str(found).splitlines()
+        assert len(lines) == 3
+        assert lines[0].startswith(found.answer)
+        assert lines[2] == f"Next: {found.status}"
+        json.dumps(found.to_dict(), allow_nan=False)

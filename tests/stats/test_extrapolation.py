@@ -1,0 +1,104 @@
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from svag.arrays import FloatArray
+from svag.stats.contrast import welch
+from svag.stats.extrapolation import fit_limit, remaining_bias
+
+X = (1.0, 1 / 4, 1 / 16)
+
+
+def samples(rng: np.random.Generator, c: float, sd: tuple[float, float, float], n: int = 5) -> list[FloatArray]:
+    return [c * x + s * rng.normal(size=n) for x, s in zip(X, sd, strict=True)]
+
+
+def test_the_line_is_the_least_squares_line() -> None:
+    rng = np.random.default_rng(0)
+    groups = [rng.normal(size=n) for n in (3, 5, 4)]
+    x = np.repeat(X, (3, 5, 4))
+    slope, limit = np.polyfit(x, np.concatenate(groups), 1)
+    fit = fit_limit(X, groups)
+    assert (fit.slope.value, fit.limit.value) == pytest.approx((slope, limit), rel=1e-10)
+
+
+def test_lack_of_fit_is_the_textbook_f_test() -> None:
+    rng = np.random.default_rng(1)
+    groups = [rng.normal(size=n) for n in (3, 5, 4, 6)]
+    x = np.repeat([*X, 1 / 64], (3, 5, 4, 6))
+    y = np.concatenate(groups)
+    residual = y - np.polyval(np.polyfit(x, y, 1), x)
+    pure = sum(float(np.square(group - group.mean()).sum()) for group in groups)
+    f = ((residual @ residual - pure) / 2) / (pure / (y.size - 4))
+    assert fit_limit([*X, 1 / 64], groups).lack_of_fit == pytest.approx(stats.f.sf(f, 2, y.size - 4), rel=1e-9)
+
+
+REPEATS = 4000  # binomial bounds at α = 1e-6: ±.017 around .95 and around .05
+
+
+@pytest.mark.parametrize("sd", [(0.3, 0.3, 0.3), (0.1, 0.2, 0.4), (0.4, 0.2, 0.1)])
+def test_the_gap_is_covered_and_a_true_line_is_believed(sd: tuple[float, float, float]) -> None:
+    rng = np.random.default_rng(2)
+    fits = [fit_limit(X, samples(rng, 1.0, sd)) for _ in range(REPEATS)]
+    low, high = stats.binom.ppf(1e-6, REPEATS, 0.94) / REPEATS, stats.binom.isf(1e-6, REPEATS, 0.97) / REPEATS
+    assert low < np.mean([a <= 1.0 <= b for a, b in (fit.slope.interval() for fit in fits)]) < high
+    assert low < np.mean([a <= 0.0 <= b for a, b in (fit.limit.interval() for fit in fits)]) < high
+    # The F test assumes one spread: 5% false alarms there, up to 8% at spreads of 1 : 4.
+    promised = 0.05 if len(set(sd)) == 1 else 0.08
+    assert np.mean([fit.lack_of_fit < 0.05 for fit in fits]) < stats.binom.isf(1e-6, REPEATS, promised) / REPEATS
+
+
+def test_negative_control_the_largest_ell_is_not_the_limit() -> None:
+    rng, covered = np.random.default_rng(3), 0
+    for _ in range(REPEATS):  # E_1 − E_16 is 15/16 of the gap: 2 standard errors off at this spread
+        groups = samples(rng, 1.0, (0.05, 0.05, 0.05))
+        low, high = welch(groups[0], groups[2]).interval()
+        covered += low <= 1.0 <= high
+    assert covered / REPEATS < stats.binom.ppf(1e-6, REPEATS, 0.94) / REPEATS
+
+
+def test_a_curve_that_is_no_line_is_noticed() -> None:
+    rng = np.random.default_rng(4)
+    bent = [np.array([e]) + 0.02 * rng.normal(size=5) for e in (1.0, 0.8, 0.1)]
+    assert fit_limit(X, bent).lack_of_fit < 1e-6
+
+
+@pytest.mark.parametrize(("one", "other"), [(4, 16), (2, 4), (3, 8), (8, 64)])
+def test_the_remaining_bias_is_exact_on_a_line(one: int, other: int) -> None:
+    e = {ell: np.full(2, 5.0 + 3.0 / ell) for ell in (one, other)}
+    assert remaining_bias(1 / one, 1 / other, e[one], e[other]).value == pytest.approx(3.0 / one, rel=1e-10)
+
+
+def test_the_remaining_bias_carries_its_factor_into_the_error() -> None:
+    rng = np.random.default_rng(5)
+    one, other = rng.normal(size=(2, 4))
+    plain, bias = welch(one, other), remaining_bias(1 / 4, 1 / 16, one, other)
+    assert bias.error == pytest.approx(4 / 3 * plain.error, rel=1e-12)
+    assert bias.freedom == pytest.approx(plain.freedom, rel=1e-12)
+
+
+def test_convergence_is_claimed_wrongly_at_most_one_time_in_twenty() -> None:
+    # The bias of x = 1/4 is c/4; at c = 4 × .5 it is just outside a margin of .5.
+    rng = np.random.default_rng(6)
+    wrong = 0
+    for _ in range(REPEATS):
+        _, one, other = samples(rng, 2.0, (0.1, 0.15, 0.15))
+        wrong += remaining_bias(X[1], X[2], one, other).p_equivalent(0.5) < 0.05
+    assert wrong / REPEATS < stats.binom.isf(1e-6, REPEATS, 0.05) / REPEATS
+
+
+def test_groups_without_spread_and_two_groups() -> None:
+    constant = [np.full(3, 1.0), np.full(3, 0.25), np.full(3, 1 / 16)]
+    assert fit_limit(X, constant).lack_of_fit == 1.0
+    assert fit_limit(X, [np.full(3, 1.0), np.full(3, 0.9), np.full(3, 0.0)]).lack_of_fit == 0.0
+    assert fit_limit(X[:2], constant[:2]).lack_of_fit == 1.0
+    assert math.isclose(fit_limit(X[:2], constant[:2]).slope.value, 1.0)
+
+
+def test_bad_ladders_are_refused() -> None:
+    with pytest.raises(ValueError, match="two different x"):
+        fit_limit([1.0, 1.0], [np.ones(2), np.ones(2)])
+    with pytest.raises(ValueError, match="x_one must exceed x_other"):
+        remaining_bias(1 / 16, 1 / 4, np.ones(2), np.ones(2))
