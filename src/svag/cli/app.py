@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 import svag
+from svag.cli.data import data
 from svag.cli.verify import verify
 
 app = typer.Typer(
@@ -16,6 +17,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(verify)
+app.add_typer(data, name="data")
 
 
 def _print_version(wanted: bool) -> None:
