@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 import svag
+from svag.cli.data import data
 from svag.cli.list_runs import list_runs
 from svag.cli.run import run
 from svag.cli.verify import verify
@@ -20,6 +21,7 @@ app = typer.Typer(
 app.command()(verify)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(run)
 app.command("list")(list_runs)
+app.add_typer(data, name="data")
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,5 +1,6 @@
 """Downloads that break, lie or happen twice at once."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 from svag.lab.data.errors import DataError
 from svag.lab.data.fetch import fetch
+from svag.lab.data.resume import Resume
 from svag.lab.data.sources import Download
 
 CONTENT = bytes(range(256)) * 4000
@@ -101,6 +103,19 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(download: Download, tmp
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(DataError, match=r"cannot write .*file/file.bin \(Not a directory\): choose another folder"):
         fetch(download, tmp_path / "file", wait=0)
+
+
+def test_a_full_disk_is_one_sentence_and_gets_its_space_back(
+    download: Download, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Resume, *_: object) -> None:
+        self.part.write_bytes(CONTENT[:1000])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Resume, "_attempt", full)
+    with pytest.raises(DataError, match=r"cannot write .*file.bin \(No space left on device\): choose another folder"):
+        fetch(download, tmp_path, wait=0)
+    assert files(tmp_path) == set()
 
 
 def test_two_processes_download_once(download: Download, server: Any, tmp_path: Path) -> None:

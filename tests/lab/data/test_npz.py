@@ -126,7 +126,7 @@ def test_the_hash_is_that_of_the_arrays(path: Path, tmp_path: Path) -> None:
     changed[0, 0, 0, 0] += 1
     others = {
         npz_sha256(save(path, test_x=changed)),
-        npz_sha256(save(path, train_y=GOOD["train_y"].astype(np.int32))),
+        npz_sha256(save(path, train_y=GOOD["train_y"].astype(np.uint64))),
         npz_sha256(save(path, train_x=GOOD["train_x"].reshape(8, 3, 2, 8), test_x=GOOD["test_x"].reshape(2, 3, 2, 8))),
     }
     assert len(others | {first}) == 4

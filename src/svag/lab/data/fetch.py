@@ -60,6 +60,9 @@ def _download(download: Download, work: Path, target: Path, wait: float) -> None
             f"cannot download {download.url} ({_reason(error)}): {kept}, or put {download.filename} "
             f"into {target.parent}"
         ) from error
+    except OSError:  # a full disk, say: it shall not stay full because of us
+        shutil.rmtree(work, ignore_errors=True)
+        raise
     except ValueError as error:
         if continued:  # the old part may have been the bad one
             return _download(download, work, target, wait)

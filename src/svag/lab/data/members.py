@@ -50,11 +50,11 @@ def _files_of(download: Download, places: list[Path]) -> list[Path]:
     """Return all unpacked files of a download (each may be gzipped), else the download itself, else nothing."""
     for place in places:
         choices = [(place / member.name, place / f"{member.name}.gz") for member in download.members]
-        loose = [next((path for path in pair if path.is_file()), None) for pair in choices]
+        loose = [next((path for path in pair if _is_file(path)), None) for pair in choices]
         files = [path for path in loose if path is not None]
         if len(files) == len(download.members):
             return files
-    return [place / download.filename for place in places if (place / download.filename).is_file()][:1]
+    return [place / download.filename for place in places if _is_file(place / download.filename)][:1]
 
 
 def _contents(download: Download, files: list[Path]) -> dict[str, bytes]:
@@ -76,8 +76,10 @@ def _bytes(path: Path) -> bytes:
             with gzip.open(path) as file:
                 return file.read()
         return path.read_bytes()
-    except (OSError, EOFError, zlib.error) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise _corrupt(path, str(error)) from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
 
 
 def _untar(path: Path, download: Download) -> dict[str, bytes]:
@@ -92,11 +94,20 @@ def _untar(path: Path, download: Download) -> dict[str, bytes]:
                 name = entry.name.rpartition("/")[2]
                 if name in wanted and (file := archive.extractfile(entry)):
                     contents[name] = file.read()
-    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error, tarfile.TarError) as error:
         raise _corrupt(path, str(error)) from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
     if missing := wanted - set(contents):
         raise _corrupt(path, f"it does not hold {', '.join(sorted(missing))}")
     return contents
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a folder that may not be entered: nothing is found there
+        return False
 
 
 def _md5(content: bytes) -> str:
@@ -105,3 +116,7 @@ def _md5(content: bytes) -> str:
 
 def _corrupt(path: Path, why: str) -> DataError:
     return DataError(f"{path} is corrupt ({why}): delete it, then `svag data get` brings a good one")
+
+
+def _unreadable(path: Path, error: OSError) -> DataError:
+    return DataError(f"{path} cannot be read ({error.strerror or error}): check its permissions")

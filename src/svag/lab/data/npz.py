@@ -43,7 +43,7 @@ def npz_sha256(path: Path) -> str:
     digest = hashlib.sha256()
     for name, array in sorted(_load(path).items()):
         digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-        digest.update(np.ascontiguousarray(array).data)
+        digest.update(array.tobytes())
     return digest.hexdigest()
 
 
@@ -61,7 +61,7 @@ def _load(path: Path) -> dict[str, NDArray[np.generic]]:
             return {name: archive[name] for name in NAMES}
     except FileNotFoundError as error:
         raise DataError(f"there is no file {path}: check the path") from error
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, EOFError, ValueError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"{path} cannot be read as an npz file of plain arrays ({error}): write it again") from error
 
 

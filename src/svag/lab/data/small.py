@@ -8,7 +8,7 @@ import numpy as np
 from svag.lab.data.arrays import Arrays
 
 NAME = "fashion-small"
-TITLE = "Fashion-MNIST by 2×2 means, 14×14 grey, 10 classes"
+TITLE = "14×14 grey, 10 classes of clothes"
 COUNT = 10_000
 SIDE = 14
 

@@ -98,7 +98,7 @@ def _svhn(name: str, md5: str, megabytes: float) -> Download:
 
 FASHION_MNIST = Source(
     "fashion-mnist",
-    "Fashion-MNIST, 28×28 grey, 10 classes",
+    "28×28 grey, 10 classes of clothes",
     "fashion-mnist",
     (60_000, 10_000),
     (  # .gz: the README of zalandoresearch/fashion-mnist, and torchvision
@@ -117,7 +117,7 @@ FASHION_MNIST = Source(
 )
 CIFAR10 = Source(
     "cifar10",
-    "CIFAR-10, 32×32 colour, 10 classes",
+    "32×32 colour, 10 classes",
     "cifar-10-batches-bin",
     (50_000, 10_000),
     (
@@ -141,7 +141,7 @@ CIFAR10 = Source(
 )
 CIFAR100 = Source(
     "cifar100",
-    "CIFAR-100, 32×32 colour, 100 classes",
+    "32×32 colour, 100 classes",
     "cifar-100-binary",
     (50_000, 10_000),
     (
@@ -158,7 +158,7 @@ CIFAR100 = Source(
 )
 SVHN = Source(
     "svhn",
-    "SVHN cropped digits, 32×32 colour, 10 classes",
+    "32×32 colour, 10 digits of house numbers",
     "svhn",
     (73_257, 26_032),
     (  # torchvision
