@@ -171,3 +171,10 @@ def test_the_number_of_threads_of_the_checkpoint_is_used_and_put_back(
     finally:
         torch.set_num_threads(1)
     assert set(used) == {1}
+
+
+def test_threads_are_an_argument(npz: Path, tmp_path: Path) -> None:
+    assert run(small(npz), tmp_path / "run", progress=False, threads=2).outcome["hardware"]["threads"] == 2
+    assert torch.get_num_threads() == 1
+    with pytest.raises(ValueError, match="threads must be a whole number of at least 1, got 0"):
+        run(small(npz), tmp_path / "none", progress=False, threads=0)

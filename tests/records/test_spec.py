@@ -113,6 +113,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"probe": {"kind": "frozen", "window": [0.8, 0.5]}}, "probe.window: must hold at least one effective step"),
     ({"probe": {"kind": "frozen", "readings": 1, "window": [0, 30]}}, "probe.window: ends at 30, after the end"),
     ({"probe": {"kind": "frozen", "batches": 1}}, "probe.batches: must be greater than or equal to 2, got 1"),
+    ({"evaluate.every": 0}, "evaluate.every: must be positive"),
     ({"evaluate.every": -1}, "evaluate.every: must not be negative"),
     ({"seed": -1}, "seed: must be greater than or equal to 0, got -1"),
     ({"process": "svag"}, "process: must be"),

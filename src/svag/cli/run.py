@@ -15,6 +15,9 @@ def run(
     out: Annotated[Path | None, typer.Option(help="The run directory; runs/<identity> when not given.")] = None,
     device: Annotated[Device, typer.Option(help="Where to compute.")] = "auto",
     data_dir: Annotated[Path | None, typer.Option(help="Where data files are, or shall be.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of torch; one is often fastest for small networks.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what the run left as JSON.")] = False,
 ) -> None:
     """Run a spec, or continue it where it was left.
@@ -32,5 +35,5 @@ def run(
         folder = out or Path("runs") / identity(chosen)[:12]
         from svag.lab.run import run as run_spec
 
-        record = run_spec(chosen, folder, device=device, data_dir=data_dir)
+        record = run_spec(chosen, folder, device=device, data_dir=data_dir, threads=threads)
     typer.echo(json.dumps(record.to_dict(), ensure_ascii=False, indent=2) if as_json else str(record))

@@ -28,7 +28,10 @@ class RunFolder:
 
     def __init__(self, path: Path, identity: str, header: dict[str, Any]) -> None:
         self._path, self._identity = path, identity
-        (path / OUTCOME).unlink(missing_ok=True)  # that of a run that failed and is tried again
+        try:
+            (path / OUTCOME).unlink(missing_ok=True)  # that of a run that failed and is tried again
+        except OSError as error:
+            raise disk_error(path / OUTCOME, error) from error
         replace_file(path / SPEC, json.dumps(header, indent=2, ensure_ascii=False).encode() + b"\n")
         self._metrics = Journal(path / METRICS)
         self._timings = Journal(path / TIMINGS)
@@ -41,8 +44,10 @@ class RunFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._metrics.close()
-        self._timings.close()
+        try:
+            self._metrics.close()
+        finally:
+            self._timings.close()
 
     @property
     def seconds(self) -> float:

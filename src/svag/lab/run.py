@@ -1,5 +1,6 @@
 """`svag.run`: one run from a spec, from where it was left to its end."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from svag.records.probe_spec import FrozenProbe
 from svag.records.record import METRICS, SPEC, RunRecord, read_record
 from svag.records.run_lock import RunLock
 from svag.records.spec import RunSpec
+from svag.theory import domain
 
 
 class RunFailed(Exception):  # noqa: N818
@@ -35,6 +37,7 @@ def run(
     *,
     device: str = "auto",
     data_dir: str | Path | None = None,
+    threads: int | None = None,
     progress: bool = True,
     save_seconds: float = 60.0,
 ) -> RunRecord:
@@ -62,6 +65,7 @@ def run(
         out: the run directory; made if it is not there.
         device: "auto", "cpu" or "cuda".
         data_dir: where the files of the data set are, or shall be; $SVAG_DATA or the user's cache when None.
+        threads: threads of torch; its own default when None. A checkpoint goes on with the number it was made with.
         progress: show a bar to a person, lines to a file.
         save_seconds: seconds between two checkpoints.
     """
@@ -80,7 +84,7 @@ def run(
         device=place,
     )
     check_spec(spec, len(data.train_x))
-    with _own_randomness(spec.seed, place):
+    with _reproducible(spec.seed, place, threads):
         training = prepare(spec, data)
         return _run(training, folder, name, progress=progress, save_seconds=save_seconds)
 
@@ -132,13 +136,20 @@ def _refuse_another(folder: Path, record: RunRecord, name: str) -> None:
 
 
 @contextmanager
-def _own_randomness(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed torch's global generators, which dropout uses, and put them and the number of threads back afterwards."""
-    threads = torch.get_num_threads()
+def _reproducible(seed: int, device: torch.device, threads: int | None) -> Iterator[None]:
+    """Seed torch's global generators, which dropout uses; put them, threads and algorithms back afterwards."""
+    before, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     devices = [torch.cuda.current_device()] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(stream_seed(seed, "dropout"))
         try:
+            if threads is not None:
+                torch.set_num_threads(domain.whole("threads", threads))
+            if device.type == "cuda":
+                os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
+                torch.use_deterministic_algorithms(True, warn_only=True)
             yield
         finally:
-            torch.set_num_threads(threads)
+            torch.set_num_threads(before)
+            torch.use_deterministic_algorithms(strict, warn_only=warn_only)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from svag.records.numbers import Count, Moment, Several, step_of
 from svag.records.refusal import SpecError
@@ -88,6 +88,13 @@ class EvaluateSpec(BaseModel):
 
     every: Moment = 0.05
     train: bool = False
+
+    @field_validator("every")
+    @classmethod
+    def _some(cls, every: float) -> float:
+        if every == 0:
+            raise ValueError("must be positive: 1 evaluates after every effective step")
+        return every
 
     def interval(self, steps: int) -> int:
         """Effective steps between two evaluations."""
