@@ -159,7 +159,7 @@ def test_the_ladder_reads_its_own_batches_and_rates(npz: Path, tmp_path: Path) -
 
 
 def test_evaluations_come_on_their_cadence_and_say_what_they_should(npz: Path, tmp_path: Path) -> None:
-    spec = small(npz, {"evaluate": {"every": 4, "train": True}, "probe": {"kind": "in_run"}})
+    spec = small(npz, {"evaluate": {"every": 4, "train": True}, "probe": {"kind": "in_run"}, "model.norm": "batch"})
     record = go(spec, tmp_path / "run")
     assert [row["step"] for row in record.evaluations] == [0, 4, 8, 10]
     assert [row["lr"] for row in record.evaluations] == pytest.approx([0.1, 0.1, 0.01, 0.01])

@@ -39,6 +39,7 @@ def test_the_format_of_the_design_is_understood_and_written_back() -> None:
 def test_yaml_numbers_without_a_point_are_numbers() -> None:
     """YAML reads 1e-3 as text; a person means a number."""
     assert RunSpec.from_yaml(DESIGN.replace("1.0e-3", "1e-3")) == RunSpec.from_yaml(DESIGN)
+    assert RunSpec.from_yaml(DESIGN.replace("budget: 5000", "budget: 5e3")) == RunSpec.from_yaml(DESIGN)
 
 
 def test_epochs_are_ordinary_epochs_of_whole_batches() -> None:
@@ -77,6 +78,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"batch_size": 401}, "batch_size: must not exceed the 400 examples of the data, got 401"),
     ({"batch_size": 0}, "batch_size: must be greater than or equal to 1, got 0"),
     ({"budget": 0}, "budget: must be greater than or equal to 1, got 0"),
+    ({"budget": 2.5}, "budget: must be a valid integer, got 2.5"),
+    ({"budget": "many"}, "budget: must be a valid integer, got 'many'"),
     ({"budget": {"epochs": 0.001}}, "budget.epochs: comes to no effective step"),
     ({"budget": {"epoch": 1}}, "budget.epochs: is missing"),
     ({"momentum": 1}, "momentum: must lie in [0, 1)"),

@@ -14,6 +14,15 @@ def _no_bool(value: object) -> object:
     return value
 
 
+def _whole(value: object) -> object:
+    """What YAML takes for text, 1e3, is a whole number to a person."""
+    if isinstance(value, str):
+        with suppress(ValueError, OverflowError):
+            number = float(value)
+            return int(number) if number == int(number) else number
+    return _no_bool(value)
+
+
 def moment(value: object) -> int | float:
     """A moment of a run: a whole number is an effective step, a number with a point is a fraction of the budget.
 
@@ -47,7 +56,7 @@ Moment = Annotated[int | float, PlainValidator(moment)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_no_bool)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(_no_bool)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_no_bool)]
-Count = Annotated[int, Field(ge=1, le=10**12), BeforeValidator(_no_bool)]
-Whole = Annotated[int, Field(ge=0, le=10**12), BeforeValidator(_no_bool)]
-Several = Annotated[int, Field(ge=2, le=10**9), BeforeValidator(_no_bool)]
-Seed = Annotated[int, Field(ge=0, lt=2**63), BeforeValidator(_no_bool)]
+Count = Annotated[int, Field(ge=1, le=10**12), BeforeValidator(_whole)]
+Whole = Annotated[int, Field(ge=0, le=10**12), BeforeValidator(_whole)]
+Several = Annotated[int, Field(ge=2, le=10**9), BeforeValidator(_whole)]
+Seed = Annotated[int, Field(ge=0, lt=2**63), BeforeValidator(_whole)]

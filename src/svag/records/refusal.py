@@ -60,10 +60,11 @@ def _reason(
         return str(context["error"])
     if kind in {"model_type", "model_attributes_type", "dict_type"}:
         return f"must be a mapping of fields, got {shown(value)}"
-    what = message.removeprefix("Input should be ")
-    return (
-        f"must be {what[:1].lower()}{what[1:]}, got {shown(value)}" if what != message else f"{message}: {shown(value)}"
-    )
+    rule, prefix = message.partition(",")[0], "Input should be "
+    if not rule.startswith(prefix):
+        return f"{message}: {shown(value)}"
+    what = rule.removeprefix(prefix)
+    return f"must be {what[:1].lower()}{what[1:]}, got {shown(value)}"
 
 
 def near(name: str, known: Iterable[str]) -> str:
