@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from svag.dynamics.pairs import independent_pairs
     from svag.dynamics.sampler import BatchSampler
     from svag.dynamics.svag import SVAG
-    from svag.findings.critical_batch import predict_critical_batch
+    from svag.findings.critical_batch.prediction import predict_critical_batch
     from svag.findings.scaling.verdict import scaling_verdict
     from svag.findings.sde.verdict import sde_verdict
     from svag.lab.models.build import build_model
@@ -48,6 +48,7 @@ _HOME = {
     "max_kappa": "svag.theory.kappa",
     "measure_noise": "svag.noise.frozen",
     "predict_critical_batch": "svag.findings.critical_batch",
+    "predict_critical_batch": "svag.findings.critical_batch.prediction",
     "run": "svag.lab.run",
     "scale_invariance_error": "svag.noise.invariance",
     "scaling_verdict": "svag.findings.scaling.verdict",

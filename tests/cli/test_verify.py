@@ -20,6 +20,16 @@ def test_one_label_prints_a_table_and_succeeds() -> None:
     assert "4 of 4 checks pass (1 labels, 0 negative controls)." in result.stdout
 
 
+def test_scale_invariance_is_also_checked_on_a_network() -> None:
+    result = run(app, ["verify", "cor:sc", "lem:2nd_sde_hessian", "--json"])
+    checks = json.loads(result.stdout)
+    on_network = [check for check in checks if "network" in check["claim"]]
+    assert {(check["label"], check["control"]) for check in on_network} == {
+        (label, control) for label in ("cor:sc", "lem:2nd_sde_hessian") for control in (False, True)
+    }
+    assert all(check["passed"] for check in checks)
+
+
 def test_json_holds_every_check() -> None:
     result = run(app, ["verify", "app:lem:ito_taylor", "--json"])
     checks = json.loads(result.stdout)

@@ -80,7 +80,7 @@ def refusals(rank: int) -> dict[str, str]:
     probe.close()
     model.zero_grad()
     loss_of(model)(mine).backward()
-    said["readings"] = "\n".join(reading.model_dump_json() for reading in probe.readings)
+    said["readings"] = "\n".join(json.dumps(reading.to_dict()) for reading in probe.readings)
     return said
 
 

@@ -56,16 +56,19 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, 
     return [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)]
 
 
+def numbers(reading: Reading) -> dict[str, float]:
+    return {name: value for name, value in reading.to_dict().items() if isinstance(value, float | int)}
+
+
 @pytest.mark.parametrize("style", ["backward", "accumulate", "backward parts", "parameters"])
 def test_two_processes_read_what_one_does(ranks: list[dict[str, dict[str, object]]], style: str) -> None:
     reference = one_process(parameters=style == "parameters")
     for rank in ranks:
-        found = [Reading.model_validate(reading) for reading in rank["results"][style]]  # type: ignore[attr-defined]
+        found = [Reading(**reading) for reading in rank["results"][style]]  # type: ignore[attr-defined]
         assert len(found) == STEPS
         for mine, theirs in zip(found, reference, strict=True):
             assert mine.optimizer == theirs.optimizer
-            rest = {"exclude_defaults": True, "exclude": {"optimizer"}}
-            assert mine.model_dump(**rest) == pytest.approx(theirs.model_dump(**rest), rel=1e-9)  # type: ignore[arg-type]
+            assert numbers(mine) == pytest.approx(numbers(theirs), rel=1e-9)
 
 
 def test_refusals_are_one_sentence(ranks: list[dict[str, dict[str, object]]]) -> None:
@@ -81,5 +84,5 @@ def test_steps_that_nobody_closes_leave_nothing_behind(ranks: list[dict[str, dic
     probe = NoiseProbe(model, SGD(model.parameters(), lr=0.1), batch_size=BATCH)
     probe.backward(loss_of(model), data(BATCH), parts=2)
     (theirs,) = probe.readings
-    mine = Reading.model_validate_json(str(ranks[0]["refusals"]["readings"]))
+    mine = Reading(**json.loads(str(ranks[0]["refusals"]["readings"])))
     assert (mine.grad_sq, mine.noise_trace) == pytest.approx((theirs.grad_sq, theirs.noise_trace), rel=1e-9)

@@ -12,6 +12,8 @@ from rich.table import Table
 if TYPE_CHECKING:
     from svag.findings.verify.check import Check
 
+NETWORK_LABELS = {"lem:sc", "cor:sc", "lem:2nd_sde_hessian"}
+
 
 def verify(
     labels: Annotated[
@@ -37,17 +39,35 @@ def verify(
     checks: list[Check] = []
     with _progress() as progress:
         topics = topics_for(chosen)
-        task = progress.add_task("", total=len(topics))
+        task = progress.add_task("", total=len(topics) + 1)
         for number, topic in topics:
             progress.update(task, description=", ".join(topic.labels))
             checks += run_topic(number, topic, chosen, seed)
             progress.advance(task)
+        if set(chosen) & NETWORK_LABELS:
+            progress.update(task, description="on a network")
+            checks += _on_a_network(chosen, seed)
+    checks.sort(key=lambda check: LABELS.index(check.label))
     if as_json:
         typer.echo(json.dumps([check.to_dict() for check in checks], ensure_ascii=False, indent=2))
     else:
         _print(checks)
     if not all(check.passed for check in checks):
         raise typer.Exit(1)
+
+
+def _on_a_network(labels: list[str], seed: int) -> "list[Check]":
+    """The same identities on a scale-invariant network, and on one that is not: the only checks that need torch."""
+    from svag.findings.verify.check import Claim
+    from svag.noise.theorems import network_checks
+
+    found = [
+        Claim(one.label).at_most(f"network: {one.claim}", one.measured, one.tolerance) for one in network_checks(seed)
+    ] + [
+        Claim(one.label, control=True).at_least(f"network with a trainable bias: {one.claim}", one.measured, 1e-6)
+        for one in network_checks(seed, shift=True)
+    ]
+    return [check for check in found if check.label in labels]
 
 
 def _progress() -> Progress:

@@ -1,20 +1,23 @@
 """One reading of the gradient noise: G, N and R at one moment of a run, and what the optimizer was doing then."""
 
-from typing import Annotated
+from dataclasses import asdict
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import ConfigDict, Field, model_validator
+from pydantic.dataclasses import dataclass
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class Reading(BaseModel):
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Reading:
     """Unbiased estimates of G = |∇L|² and N = Tr Σ at one point x, with the batch size that N belongs to.
 
     A single G may well be negative: average readings first, divide last (`svag.predict_critical_batch` does).
 
-    >>> reading = Reading(grad_sq=0.5, noise_trace=8.0, param_sq=100.0, batch_size=128, n=4, lr=0.5)
-    >>> Reading.model_validate_json(reading.model_dump_json()) == reading
+    >>> reading = Reading(0.5, noise_trace=8.0, param_sq=100.0, batch_size=128, n=4, lr=0.5)
+    >>> Reading(**reading.to_dict()) == reading
     True
     >>> print(reading)
     G = 0.5, N = 8 at batch size 128, R = 100 (4 gradients)
@@ -41,37 +44,33 @@ class Reading(BaseModel):
         run: which run the reading belongs to, when several share a file.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     grad_sq: Finite
     noise_trace: NonNegative
     param_sq: NonNegative
-    batch_size: int = Field(ge=1)
-    n: int = Field(ge=2)
-    step: int | None = Field(default=None, ge=0)
+    batch_size: Annotated[int, Field(ge=1)]
+    n: Annotated[int, Field(ge=2)]
+    step: Annotated[int, Field(ge=0)] | None = None
     lr: NonNegative | None = None
     weight_decay: NonNegative | None = None
-    momentum: float | None = Field(default=None, ge=0, lt=1)
+    momentum: Annotated[float, Field(ge=0, lt=1)] | None = None
     optimizer: str | None = None
-    population: int | None = Field(default=None, ge=1)
-    ell: int = Field(default=1, ge=1)
+    population: Annotated[int, Field(ge=1)] | None = None
+    ell: Annotated[int, Field(ge=1)] = 1
     velocity_sq: NonNegative | None = None
     param_dot_grad: Finite | None = None
     relative_error: NonNegative | None = None
     approximate: bool = False
     run: str = ""
 
-    @field_validator("population")
-    @classmethod
-    def _holds_a_batch(cls, population: int | None, info: ValidationInfo) -> int | None:
-        batch_size = info.data.get("batch_size", 1)
-        if population is not None and population <= batch_size:
-            raise ValueError(f"population must exceed batch_size ({batch_size}): the full batch has no noise")
-        return population
+    @model_validator(mode="after")
+    def _holds_a_batch(self) -> Self:
+        if self.population is not None and self.population <= self.batch_size:
+            raise ValueError(f"population must exceed batch_size ({self.batch_size}): the full batch has no noise")
+        return self
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields as JSON values."""
-        return self.model_dump(mode="json")
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values; `Reading(**fields)` reads them back."""
+        return asdict(self)
 
     def __str__(self) -> str:
         return (

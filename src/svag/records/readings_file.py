@@ -5,9 +5,11 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from svag.records.reading import Reading
+
+_READING = TypeAdapter(Reading)
 
 
 def append_readings(path: str | Path, readings: Iterable[Reading]) -> None:
@@ -21,7 +23,7 @@ def append_readings(path: str | Path, readings: Iterable[Reading]) -> None:
     ...     len(load_readings(f"{folder}/readings.jsonl"))
     2
     """
-    lines = "".join(reading.model_dump_json() + "\n" for reading in readings)
+    lines = "".join(json.dumps(reading.to_dict()) + "\n" for reading in readings)
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         size = os.fstat(handle).st_size
@@ -53,7 +55,7 @@ def _torn(line: str) -> bool:
 
 def _parse(line: str, path: str | Path, number: int) -> Reading:
     try:
-        return Reading.model_validate(json.loads(line))
+        return _READING.validate_python(json.loads(line))
     except json.JSONDecodeError as error:
         raise ValueError(f"line {number} of {path} is not JSON ({error.msg}); remove it to read the others") from error
     except ValidationError as error:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from svag.arrays import FloatArray
-from svag.findings.averages import Averages
+from svag.findings.critical_batch.averages import Averages
 from svag.stats.blocks import BlockPlan
 from svag.stats.drift import trend_test
 from svag.stats.ratio import RatioInterval

@@ -5,9 +5,15 @@ import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from svag.findings.averages import Averages
-from svag.findings.doubts import amount_doubts, equilibrium_doubts, invariance_doubts, optimizer_doubts, remarks
-from svag.findings.windows import Window, choose_readings, steps_into_phase
+from svag.findings.critical_batch.averages import Averages
+from svag.findings.critical_batch.doubts import (
+    amount_doubts,
+    equilibrium_doubts,
+    invariance_doubts,
+    optimizer_doubts,
+    remarks,
+)
+from svag.findings.critical_batch.windows import Window, choose_readings, steps_into_phase
 from svag.records.reading import Reading
 from svag.stats.ratio import RatioInterval, ratio_interval
 from svag.stats.samples import json_number

@@ -1,8 +1,8 @@
 import pytest
-from tests.findings.streams import make
+from tests.findings.critical_batch.streams import make
 
 from svag import Reading
-from svag.findings.windows import Window, choose_readings, steps_into_phase
+from svag.findings.critical_batch.windows import Window, choose_readings, steps_into_phase
 
 
 def phases(*lengths: tuple[float, int], run: str = "") -> list[Reading]:

@@ -1,10 +1,11 @@
 import json
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.findings.streams import Stream, make, settled
+from tests.findings.critical_batch.streams import Stream, make, settled
 
 from svag import Reading, critical_batch_size, predict_critical_batch
 from svag.arrays import FloatArray
@@ -158,7 +159,7 @@ def test_nearly_scale_invariant_is_a_remark() -> None:
 def test_drift_tells_when_the_balance_cannot() -> None:
     unknown = {"lr": None, "weight_decay": None}
     assert predict_critical_batch(settled(**unknown)).ok
-    drifting = [reading.model_copy(update={"param_sq": 1 + k / 400}) for k, reading in enumerate(settled(**unknown))]
+    drifting = [replace(reading, param_sq=1 + k / 400) for k, reading in enumerate(settled(**unknown))]
     found = predict_critical_batch(drifting)
     assert not found.ok
     assert "R changes by +67% over the window" in found.status
@@ -166,7 +167,7 @@ def test_drift_tells_when_the_balance_cannot() -> None:
 
 def test_early_readings_are_tested_for_drift_even_when_they_balance() -> None:
     early = [
-        reading.model_copy(update={"step": k, "param_sq": reading.param_sq * (0.85 + 0.3 * k / 400)})
+        replace(reading, step=k, param_sq=reading.param_sq * (0.85 + 0.3 * k / 400))
         for k, reading in enumerate(settled())
     ]
     found = predict_critical_batch(early)
@@ -213,11 +214,11 @@ def test_momentum_uses_the_velocity() -> None:
     common = {"momentum": beta, "lr": lr, "weight_decay": decay, "param_sq": param_sq}
     rng = np.random.default_rng(3)
     readings = [
-        reading.model_copy(update={"velocity_sq": velocity * (1 + 0.002 * float(rng.standard_normal()))})
+        replace(reading, velocity_sq=velocity * (1 + 0.002 * float(rng.standard_normal())))
         for reading in settled(2000, **common)
     ]
-    readings = [r.model_copy(update={"noise_trace": 10 + 0.1 * (r.noise_trace - 10)}) for r in readings]
-    readings[0] = readings[0].model_copy(update={"velocity_sq": None})  # before the first step there is none
+    readings = [replace(r, noise_trace=10 + 0.1 * (r.noise_trace - 10)) for r in readings]
+    readings[0] = replace(readings[0], velocity_sq=None)  # before the first step there is none
     found = predict_critical_batch(readings)
     assert found.ok, found.status
     assert found.readings == 1999
@@ -228,7 +229,7 @@ def test_momentum_uses_the_velocity() -> None:
     assert found.excess == pytest.approx((noise + signal) / noise, rel=0.01)
     assert "Momentum 0.9" in found.status
     # without the velocity the weight norm stands in for it
-    norm = predict_critical_batch([r.model_copy(update={"velocity_sq": None}) for r in readings])
+    norm = predict_critical_batch([replace(r, velocity_sq=None) for r in readings])
     assert norm.noise_to_signal == pytest.approx(noise / signal, rel=0.05)
     assert "from the weight norm" in norm.status
 

@@ -1,6 +1,7 @@
 """Streams of readings whose N/G is known exactly."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -41,9 +42,8 @@ class Stream:
 
 
 def make(grad_sq: float, noise_trace: float, **changes: object) -> Reading:
-    return Reading.model_validate(
-        {"grad_sq": grad_sq, "noise_trace": noise_trace, "param_sq": 1.0, "batch_size": 64, "n": 2} | changes
-    )
+    fields: dict[str, Any] = {"param_sq": 1.0, "batch_size": 64, "n": 2}
+    return Reading(grad_sq, noise_trace, **fields | changes)
 
 
 def settled(count: int = 400, seed: int = 0, /, **changes: object) -> list[Reading]:
