@@ -47,7 +47,6 @@ _HOME = {
     "load_records": "svag.records.record",
     "max_kappa": "svag.theory.kappa",
     "measure_noise": "svag.noise.frozen",
-    "predict_critical_batch": "svag.findings.critical_batch",
     "predict_critical_batch": "svag.findings.critical_batch.prediction",
     "run": "svag.lab.run",
     "scale_invariance_error": "svag.noise.invariance",

@@ -13,6 +13,7 @@ from svag.lab.state import Run
 from svag.records.files import Journal, disk_error, parse_lines, replace_file
 from svag.records.reading import Reading
 from svag.records.record import CHECKPOINT, METRICS, OUTCOME, SPEC, TIMINGS
+from svag.records.rows import KIND, reading_of, row_of
 
 
 def make_folder(path: Path) -> None:
@@ -64,16 +65,15 @@ class RunFolder:
         run.load_state_dict(state)
         self._before = run.progress.seconds
         for row in parse_lines((self._path / METRICS).read_bytes()):
-            if row.pop("kind") == "reading":
-                run.progress.since.append(Reading.model_validate(row))
+            if row["kind"] == KIND:
+                run.progress.since.append(reading_of(row))
             else:
                 run.progress.since.clear()
 
     def write_readings(self, run: Run, readings: Sequence[Reading]) -> None:
         """Append readings; they also wait for the next evaluation, which summarises them."""
         run.progress.since.extend(readings)
-        rows = (reading.model_dump(mode="json", exclude_defaults=True) for reading in readings)
-        self._metrics.append({"kind": "reading", **row} for row in rows)
+        self._metrics.append(map(row_of, readings))
 
     def write_evaluation(self, row: dict[str, Any], timing: dict[str, Any]) -> None:
         """Append an evaluation, and what the clock says elsewhere."""

@@ -1,6 +1,7 @@
 """Readings at frozen weights in the middle of a run, from batches that the run itself never sees."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -43,7 +44,7 @@ class FrozenReadings:
                 raise Diverged(f"the gradients are not finite before effective step {step}") from error
             raise
         # drawn independently, but each without replacement: N is the without-replacement one
-        return reading.model_copy(update={"population": training.population, "ell": self._ell})
+        return replace(reading, population=training.population, ell=self._ell)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the stream of batches is."""

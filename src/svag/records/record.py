@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from svag.records.files import parse_lines
 from svag.records.reading import Reading
 from svag.records.refusal import SpecError
+from svag.records.rows import KIND, reading_of
 from svag.records.run_lock import in_use
 from svag.records.spec import RunSpec
 
@@ -71,8 +72,7 @@ class RunRecord:
     @cached_property
     def readings(self) -> list[Reading]:
         """What the probe measured, in order."""
-        fields = ({key: value for key, value in row.items() if key != "kind"} for row in self._of_kind("reading"))
-        return [Reading.model_validate(row) for row in fields]
+        return [reading_of(row) for row in self._of_kind(KIND)]
 
     @property
     def final(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class RunRecord:
             "step": self.step,
             "steps": self.steps,
             "final": self.final,
-            "readings": len(self._of_kind("reading")),
+            "readings": len(self._of_kind(KIND)),
             "outcome": self.outcome,
             "problem": self.problem,
             "spec": None if self.spec is None else self.spec.to_dict(),

@@ -1,6 +1,7 @@
 """What the loop asks of a process."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import fsum
 from typing import Any, Protocol
 
@@ -53,15 +54,14 @@ def one_per_step(readings: Sequence[Reading]) -> list[Reading]:
 def _average(group: list[Reading]) -> Reading:
     velocities = [reading.velocity_sq for reading in group if reading.velocity_sq is not None]
     products = [reading.param_dot_grad for reading in group if reading.param_dot_grad is not None]
-    return group[0].model_copy(
-        update={
-            "grad_sq": fsum(reading.grad_sq for reading in group) / len(group),
-            "noise_trace": fsum(reading.noise_trace for reading in group) / len(group),
-            "param_sq": fsum(reading.param_sq for reading in group) / len(group),
-            "velocity_sq": fsum(velocities) / len(group) if len(velocities) == len(group) else None,
-            "param_dot_grad": fsum(products) / len(group) if len(products) == len(group) else None,
-            "n": sum(reading.n for reading in group),
-        }
+    return replace(
+        group[0],
+        grad_sq=fsum(reading.grad_sq for reading in group) / len(group),
+        noise_trace=fsum(reading.noise_trace for reading in group) / len(group),
+        param_sq=fsum(reading.param_sq for reading in group) / len(group),
+        velocity_sq=fsum(velocities) / len(group) if len(velocities) == len(group) else None,
+        param_dot_grad=fsum(products) / len(group) if len(products) == len(group) else None,
+        n=sum(reading.n for reading in group),
     )
 
 
