@@ -130,6 +130,16 @@ def test_a_frozen_probe_leaves_no_trace_in_the_run(npz: Path, tmp_path: Path, pr
     assert [reading.step for reading in go(probed, tmp_path / "probed").readings] == [0, 2, 4, 6, 8]
 
 
+def test_a_frozen_reading_is_a_measurement_on_batches_of_its_own(npz: Path, tmp_path: Path) -> None:
+    spec = small(npz, {"probe": {"kind": "frozen", "readings": 1, "window": [0, 1], "batches": 3}})
+    bare = fresh(spec)
+    batches = BatchStream(bare.data, spec, "probe", 8)  # not those that the run trains on
+    expected = svag.measure_noise(bare.model, bare.loss, [batches.draw() for _ in range(3)])
+    [reading] = go(spec, tmp_path / "run").readings
+    assert (reading.grad_sq, reading.noise_trace) == (expected.grad_sq, expected.noise_trace)
+    assert (reading.population, reading.lr, reading.n) == (EXAMPLES, 0.1, 3)
+
+
 def test_pairs_are_measured_without_a_trace(npz: Path, tmp_path: Path) -> None:
     plain = small(npz, {"process": {"kind": "svag", "ell": 3}})
     one = final(plain, tmp_path / "plain")
