@@ -88,7 +88,18 @@ def test_the_layers_have_no_cycle() -> None:
         placed |= free
 
 
-@pytest.mark.parametrize("command", [["--help"], ["verify", "--help"], ["--version"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["--help"],
+        ["verify", "--help"],
+        ["--version"],
+        ["data", "--help"],
+        ["data", "list"],
+        ["run", "--help"],
+        ["list", "docs"],
+    ],
+)
 def test_the_command_line_starts_without_torch(command: list[str]) -> None:
     code = (
         "import sys, svag.cli\n"

@@ -15,11 +15,15 @@ if TYPE_CHECKING:
     from svag.findings.critical_batch.prediction import predict_critical_batch
     from svag.findings.scaling.verdict import scaling_verdict
     from svag.findings.sde.verdict import sde_verdict
+    from svag.lab.models.build import build_model
+    from svag.lab.run import run
     from svag.noise.frozen import measure_noise
     from svag.noise.invariance import scale_invariance_error
     from svag.noise.probe import NoiseProbe
     from svag.records.reading import Reading
     from svag.records.readings_file import append_readings, load_readings
+    from svag.records.record import RunRecord, load_records
+    from svag.records.spec import RunSpec
     from svag.theory.kappa import critical_batch_size, max_kappa
     from svag.theory.rules import linear_scaling, square_root_scaling
     from svag.theory.weights import svag_weights
@@ -31,15 +35,20 @@ _HOME = {
     "NoiseProbe": "svag.noise.probe",
     "NoisyGD": "svag.dynamics.noisy_gd",
     "Reading": "svag.records.reading",
+    "RunRecord": "svag.records.record",
+    "RunSpec": "svag.records.spec",
     "SVAG": "svag.dynamics.svag",
     "append_readings": "svag.records.readings_file",
+    "build_model": "svag.lab.models.build",
     "critical_batch_size": "svag.theory.kappa",
     "independent_pairs": "svag.dynamics.pairs",
     "linear_scaling": "svag.theory.rules",
     "load_readings": "svag.records.readings_file",
+    "load_records": "svag.records.record",
     "max_kappa": "svag.theory.kappa",
     "measure_noise": "svag.noise.frozen",
     "predict_critical_batch": "svag.findings.critical_batch.prediction",
+    "run": "svag.lab.run",
     "scale_invariance_error": "svag.noise.invariance",
     "scaling_verdict": "svag.findings.scaling.verdict",
     "sde_verdict": "svag.findings.sde.verdict",
@@ -53,14 +62,19 @@ __all__ = [
     "NoiseProbe",
     "NoisyGD",
     "Reading",
+    "RunRecord",
+    "RunSpec",
     "append_readings",
+    "build_model",
     "critical_batch_size",
     "independent_pairs",
     "linear_scaling",
     "load_readings",
+    "load_records",
     "max_kappa",
     "measure_noise",
     "predict_critical_batch",
+    "run",
     "scale_invariance_error",
     "scaling_verdict",
     "sde_verdict",

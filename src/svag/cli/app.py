@@ -5,6 +5,9 @@ from typing import Annotated
 import typer
 
 import svag
+from svag.cli.data import data
+from svag.cli.list_runs import list_runs
+from svag.cli.run import run
 from svag.cli.verify import verify
 
 app = typer.Typer(
@@ -16,6 +19,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(verify)
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(run)
+app.command("list")(list_runs)
+app.add_typer(data, name="data")
 
 
 def _print_version(wanted: bool) -> None:

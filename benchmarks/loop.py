@@ -1,0 +1,160 @@
+"""Our loop against the bare forward+backward+update on batches already in memory, and where the time of a step goes.
+
+Budget: at least 0.95 times the speed of the bare loop at batch 32 and 128 on the small network. Beside it: an ordinary
+DataLoader loop with per-sample transforms. All loops take turns, so that a busy machine slows them alike.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from svag.lab.checkpoint import save_checkpoint
+from svag.lab.data.dataset import DataSet
+from svag.lab.data.load import load_data
+from svag.lab.evaluation import evaluate
+from svag.lab.folder import RunFolder
+from svag.lab.loop import Loop
+from svag.lab.state import Progress, Run
+from svag.lab.steppers.choose import stepper_for
+from svag.lab.streams import BatchStream
+from svag.lab.training import Training, prepare
+from svag.lab.watching import Lines
+from svag.records.spec import RunSpec
+
+ROUNDS = 7
+
+
+def spec_at(batch_size: int, steps: int) -> RunSpec:
+    return RunSpec.from_yaml(
+        f"""
+        data: {{name: fashion-small, augment: {{pad: 1, flip: true}}}}
+        model: {{arch: preresnet8, norm: group, width: 0.5, scale_invariant: true}}
+        batch_size: {batch_size}
+        lr: 0.1
+        weight_decay: 1.0e-3
+        budget: {steps}
+        evaluate: {{every: {steps}}}
+        """
+    )
+
+
+class PerSample(Dataset[tuple[Tensor, int]]):
+    """What most training scripts do: one image at a time, padded, cropped and flipped by itself."""
+
+    def __init__(self, data: DataSet) -> None:
+        self._data = data
+
+    def __len__(self) -> int:
+        return len(self._data.train_x)
+
+    def __getitem__(self, row: int) -> tuple[Tensor, int]:
+        image = torch.nn.functional.pad(self._data.train_x[row], (1, 1, 1, 1))
+        top, left, mirrored = torch.randint(3, (3,)).tolist()
+        image = image[:, top : top + 14, left : left + 14]
+        return image.flip(2) if mirrored == 0 else image, int(self._data.train_y[row])
+
+
+def seconds(action: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def update(training: Training, batch: tuple[Tensor, Tensor]) -> None:
+    training.optimizer.zero_grad()
+    training.loss(batch).backward()
+    training.optimizer.step()
+
+
+class Measured:
+    """The three loops at one batch size."""
+
+    def __init__(self, data: DataSet, batch_size: int, steps: int) -> None:
+        self.spec, self.steps = spec_at(batch_size, steps), steps
+        self.bare, self.ours, self.plain = (prepare(self.spec, data) for _ in range(3))
+        draws = BatchStream(data, self.spec, "bench", batch_size)
+        self.in_memory = [draws.draw() for _ in range(steps)]
+        self.loader = DataLoader(PerSample(data), batch_size=batch_size, shuffle=True, drop_last=True)
+
+    def bare_loop(self) -> float:
+        def go() -> None:
+            for batch in self.in_memory:
+                update(self.bare, batch)
+
+        return seconds(go)
+
+    def our_loop(self) -> float:
+        """The loop as it runs, without its evaluations and its final checkpoint, which are timed by themselves."""
+        run = Run(self.ours, stepper_for(self.ours), None, Progress(torch.zeros((), dtype=torch.float64)))
+        with tempfile.TemporaryDirectory() as name, RunFolder(Path(name), "bench", {}) as folder:
+            loop = Loop(run, folder, Lines(self.steps, quiet=True), save_seconds=1e9)
+
+            def go() -> None:
+                for _ in range(self.steps):
+                    loop._take_step()
+                    loop._tell()
+
+            return seconds(go)
+
+    def loader_loop(self) -> float:
+        def go() -> None:
+            batches = iter(self.loader)
+            for _ in range(self.steps):
+                update(self.plain, next(batches))
+
+        return seconds(go)
+
+
+def where_a_step_goes(data: DataSet, batch_size: int, steps: int) -> None:
+    training = prepare(spec_at(batch_size, steps), data)
+    stream = BatchStream(data, training.spec, "bench", batch_size)
+    parts: dict[str, list[float]] = {"draw": [], "forward": [], "backward": [], "update": []}
+    for _ in range(steps):
+        times = [time.perf_counter()]
+        batch = stream.draw()
+        times.append(time.perf_counter())
+        training.optimizer.zero_grad()
+        loss = training.loss(batch)
+        times.append(time.perf_counter())
+        loss.backward()
+        times.append(time.perf_counter())
+        training.optimizer.step()
+        times.append(time.perf_counter())
+        for name, start, end in zip(parts, times, times[1:], strict=False):
+            parts[name].append(end - start)
+    shown = ", ".join(f"{name} {median(found) * 1e3:.2f} ms" for name, found in parts.items())
+    print(f"where a step at batch {batch_size} goes: {shown}")
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    data = load_data("fashion-small")
+    for batch_size, steps in ((32, 60), (128, 25)):
+        loops = Measured(data, batch_size, steps)
+        for warm in (loops.bare_loop, loops.our_loop, loops.loader_loop):
+            warm()
+        times = [(loops.bare_loop(), loops.our_loop(), loops.loader_loop()) for _ in range(ROUNDS)]
+        ours = median(bare / mine for bare, mine, _ in times)
+        theirs = median(bare / loader for bare, _, loader in times)
+        rate = median(batch_size * steps / mine for _, mine, _ in times)
+        print(
+            f"batch {batch_size}: our loop at {ours:.3f} of the bare loop's speed (budget 0.95), a DataLoader with "
+            f"per-sample transforms at {theirs:.3f}; {rate:.0f} images/s on one thread"
+        )
+        where_a_step_goes(data, batch_size, steps)
+    training = prepare(spec_at(32, 10), data)
+    evaluation = median(seconds(lambda: evaluate(training)) for _ in range(3))
+    run = Run(training, stepper_for(training), None, Progress(torch.zeros((), dtype=torch.float64)))
+    with tempfile.TemporaryDirectory() as name:
+        saving = median(seconds(lambda: save_checkpoint(Path(name) / "c.pt", run.state_dict())) for _ in range(5))
+    print(f"one evaluation (10,000 images): {evaluation:.2f} s; one checkpoint: {saving * 1e3:.1f} ms")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""`svag list`: the runs in a folder, as a table."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from svag.records.record import RunRecord
+
+COLOURS = {"finished": "green", "diverged": "yellow", "running": "cyan", "interrupted": "yellow"}
+
+
+def list_runs(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to look, at any depth.")] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the runs as JSON.")] = False,
+) -> None:
+    """Show the runs in a folder: what they are, how far they are, how good they are."""
+    from svag.records.record import load_records
+
+    if not folder.is_dir():
+        typer.echo(f"Error: there is no folder {folder}", err=True)
+        raise typer.Exit(2)
+    records = load_records(folder)
+    if as_json:
+        typer.echo(json.dumps([record.to_dict() for record in records], ensure_ascii=False, indent=2))
+    elif not records:
+        typer.echo(f"no runs in {folder}")
+    else:
+        _print(records, folder)
+
+
+def _print(records: "list[RunRecord]", folder: Path) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("run", "state", "data", "network", "process"):
+        table.add_column(name, no_wrap=True)
+    for name in ("batch", "lr", "seed", "step", "test accuracy"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for record in records:
+        colour = COLOURS.get(record.state, "bold red")
+        where = str(record.path.relative_to(folder)) if record.path != folder else record.path.name
+        accuracy = record.final.get("test_accuracy")
+        table.add_row(
+            where,
+            f"[{colour}]{record.state}[/{colour}]",
+            *_description(record),
+            f"{record.step}/{record.steps}",
+            "" if accuracy is None else f"{accuracy:.4f}",
+        )
+    wide = None if Console().is_terminal else 250  # a file has no edge to cut at
+    Console(width=wide).print(table)
+
+
+def _description(record: "RunRecord") -> tuple[str, ...]:
+    spec = record.spec
+    if spec is None:
+        return record.problem, "", "", "", "", ""
+    settings = spec.process.model_dump(exclude={"kind"}, exclude_none=True)
+    process = " ".join([spec.process.kind, *(f"{name}={value}" for name, value in settings.items())])
+    network = f"{spec.model.arch} {spec.model.norm}"
+    return spec.data.name, network, process, str(spec.batch_size), f"{spec.lr:g}", str(spec.seed)

@@ -1,0 +1,39 @@
+"""`svag run`: one run from a YAML spec."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+Device = Literal["auto", "cpu", "cuda"]
+
+
+def run(
+    context: typer.Context,
+    spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A YAML file that describes the run.")],
+    out: Annotated[Path | None, typer.Option(help="The run directory; runs/<identity> when not given.")] = None,
+    device: Annotated[Device, typer.Option(help="Where to compute.")] = "auto",
+    data_dir: Annotated[Path | None, typer.Option(help="Where data files are, or shall be.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of torch; one is often fastest for small networks.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what the run left as JSON.")] = False,
+) -> None:
+    """Run a spec, or continue it where it was left.
+
+    Every field of the spec is also a flag: --lr 0.1 --model.norm batch --process.kind svag --process.ell 4. The same
+    spec is never computed twice. A run that diverges is a result (exit code 0); one that fails is not (1).
+    """
+    from svag.cli.errors import reported
+    from svag.cli.fields import edits_from
+    from svag.records.identity import identity
+    from svag.records.spec import RunSpec
+
+    with reported():
+        chosen = RunSpec.load(spec, edits_from(context.args))
+        folder = out or Path("runs") / identity(chosen)[:12]
+        from svag.lab.run import run as run_spec
+
+        record = run_spec(chosen, folder, device=device, data_dir=data_dir, threads=threads)
+    typer.echo(json.dumps(record.to_dict(), ensure_ascii=False, indent=2) if as_json else str(record))

@@ -1,0 +1,1 @@
+"""One whole run: data, network, loop, checkpoints."""

@@ -1,0 +1,45 @@
+"""Where a run ran: what belongs into its outcome and nowhere else."""
+
+import os
+import platform
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+
+import svag
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the numbers depend on."""
+    return {
+        "svag": svag.__version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+    }
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    """What it ran on."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    return {
+        "device": device.type,
+        "name": name,
+        "system": platform.system(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _processor() -> str:
+    """The processor's own name where the system tells it."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123  # not a file that pathlib should read whole
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

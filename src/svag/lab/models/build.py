@@ -1,0 +1,110 @@
+"""`build_model`: a network of the paper by its name."""
+
+import math
+import re
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from svag.lab.models import vgg
+from svag.lab.models.initial import freeze, initialise, silence
+from svag.lab.models.mlp import MLP
+from svag.lab.models.norms import NORMS, Norm
+from svag.lab.models.preresnet import PreResNet
+from svag.lab.models.resnet import ResNet
+from svag.lab.models.user_network import Flags, build_user_network, load_user_network
+
+HIDDEN = 256
+"""Hidden units of the perceptron at width 1."""
+
+
+def build_model(
+    arch: str,
+    norm: Norm = "batch",
+    width: float = 1,
+    in_channels: int = 3,
+    num_classes: int = 10,
+    scale_invariant: bool = True,
+    *,
+    image_size: tuple[int, int] = (32, 32),
+    generator: torch.Generator | None = None,
+) -> nn.Module:
+    r"""Build a network of the paper, as it is or with a scale-invariant loss (sec:failure_mode_1).
+
+    $$L(c\,x) = L(x) \text{ for every } c > 0, \quad\text{hence } \langle x, \nabla L(x)\rangle = 0$$
+
+    where x are all trainable parameters. To that end norms have neither learnt scales nor an eps, convolutions no bias,
+    and the last linear layer keeps its first weights, N(0, 2/fan_in).
+
+    >>> network = build_model("preresnet32")
+    >>> sum(p.numel() for p in network.parameters() if p.requires_grad)
+    464048
+
+    Args:
+        arch: `preresnet{d}` or `resnet{d}` with d = 6n+2, `vgg11`, `vgg13`, `vgg16`, `vgg19`, `mlp`, or your own
+            network as `package.module:callable`, which is given those of the arguments that its signature names.
+        norm: `batch`, `group` (min(8, channels/4) groups), `layer` or `none`.
+        width: factor on the number of channels; 16·width must be whole for a ResNet, 64·width for a VGG.
+        in_channels: channels of the images, or features of plain vectors.
+        num_classes: number of logits.
+        scale_invariant: whether the loss shall be scale invariant; impossible without norms, which is refused.
+        image_size: height and width of the images. Only the perceptron needs it; all others take any size.
+        generator: where the first weights come from; torch's global one when None.
+
+    Reference: Li, Malladi, Arora (2021), the appendix on experiments.
+    """
+    if ":" in arch:
+        flags = Flags(norm, width, in_channels, num_classes, scale_invariant, image_size)
+        return build_user_network(load_user_network(arch), flags, generator)
+    if norm not in NORMS:
+        raise ValueError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}")
+    if norm == "none" and scale_invariant:
+        raise ValueError(
+            f"{arch} without a norm cannot be scale invariant: choose norm batch, group or layer, or "
+            "scale_invariant=False"
+        )
+    for name, value in (("in_channels", in_channels), ("num_classes", num_classes)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+    with torch.random.fork_rng(devices=[]):  # torch's own first weights are thrown away: they shall not cost a draw
+        network = _assemble(arch, norm, width, in_channels, num_classes, scale_invariant, image_size)
+    initialise(network, generator)
+    if scale_invariant:
+        freeze(network.linear)
+    if norm == "none" and isinstance(network, PreResNet | ResNet):
+        silence(network.branch_ends())
+    return network
+
+
+def _assemble(
+    arch: str, norm: Norm, width: float, in_channels: int, num_classes: int, scale_free: bool, size: tuple[int, int]
+) -> PreResNet | ResNet | vgg.VGG | MLP:
+    if residual := re.fullmatch(r"(pre)?resnet(\d+)", arch):
+        depth = int(residual[2])
+        if depth < 8 or depth % 6 != 2:
+            near = max(8, 6 * round((depth - 2) / 6) + 2)
+            raise ValueError(
+                f"the depth of {arch} must be 6n+2 with n ≥ 1: the nearest is {residual[1] or ''}resnet{near}"
+            )
+        small, middle, large = _scaled((16, 32, 64), width)
+        family = PreResNet if residual[1] else ResNet
+        return family(depth, (small, middle, large), in_channels, num_classes, norm, scale_free)
+    if arch in {f"vgg{depth}" for depth in vgg.STAGES}:
+        widths = _scaled(vgg.CHANNELS, width)
+        return vgg.VGG(int(arch.removeprefix("vgg")), widths, in_channels, num_classes, norm, scale_free)
+    if arch == "mlp":
+        (hidden,) = _scaled((HIDDEN,), width)
+        return MLP(in_channels * math.prod(size), hidden, num_classes, norm, scale_free)
+    raise ValueError(
+        f"no network is called {arch!r}: there are preresnet{{d}} and resnet{{d}} with d = 6n+2, vgg11, vgg13, vgg16, "
+        "vgg19 and mlp; for your own network write package.module:callable"
+    )
+
+
+def _scaled(channels: Sequence[int], width: float) -> tuple[int, ...]:
+    if not (math.isfinite(width) and width > 0 and all((c * width).is_integer() for c in map(float, channels))):
+        raise ValueError(
+            f"width must be positive and keep the number of channels whole, got {width}: {channels[0]} × width is not"
+        )
+    return tuple(int(c * width) for c in channels)

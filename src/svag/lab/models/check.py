@@ -1,0 +1,68 @@
+"""Does a network, ours or a user's, give logits of the right shape, have something to train, and keep its promise?"""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+TOLERANCE = 1e-3
+"""How far L(3x) may be from L(x), relative to the spread of the logits, in a network that is declared scale invariant.
+
+Our own networks are exact to rounding; a user's norms with torch's usual eps of 1e-5 pass too."""
+
+
+def check_network(network: nn.Module, images: Tensor, num_classes: int, *, scale_invariant: bool) -> None:
+    """Refuse a network that cannot be trained on `images`, or that is not scale invariant although it is declared so.
+
+    A copy is asked, in training mode: the network, its buffers and torch's generator stay as they are.
+
+    Args:
+        network: the network, on the device of the images.
+        images: a few training images; at least two, for BatchNorm.
+        num_classes: how many logits an image must give.
+        scale_invariant: whether the logits must not change when all trainable parameters are multiplied by 3.
+    """
+    if not any(parameter.requires_grad for parameter in network.parameters()):
+        raise ValueError("the network has no trainable parameters: leave requires_grad of at least one at True")
+    twin = copy.deepcopy(network).double().train()
+    try:
+        logits = _logits(twin, images.double())
+    except RuntimeError as error:
+        shape = "×".join(map(str, images.shape[1:]))
+        raise ValueError(f"the network cannot take images of shape {shape}: {_first_line(error)}") from error
+    if logits.shape != (len(images), num_classes):
+        raise ValueError(
+            f"the network must return {num_classes} logits for each image, got shape {tuple(logits.shape)} "
+            f"for {len(images)} images"
+        )
+    if not bool(logits.isfinite().all()):
+        raise ValueError("the network gives logits that are not finite at its first weights: check its initialisation")
+    if scale_invariant:
+        error_of_scaling = scaling_error(twin, images.double(), logits)
+        if not error_of_scaling <= TOLERANCE:
+            raise ValueError(
+                f"the network is declared scale invariant, but multiplying its weights by 3 moves its logits by "
+                f"{error_of_scaling:.1%} of their spread: use norms without affine, no biases and a frozen last layer, "
+                "or declare scale_invariant: false"
+            )
+
+
+def scaling_error(network: nn.Module, images: Tensor, logits: Tensor) -> float:
+    """Multiply the trainable parameters by 3 in place and return how far the logits move, relative to their spread."""
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.requires_grad:
+                parameter.mul_(3)
+    moved = (_logits(network, images) - logits).abs().max()
+    return float(moved / logits.std())
+
+
+def _logits(network: nn.Module, images: Tensor) -> Tensor:
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)  # dropout shall drop the same units in both passes
+        logits: Tensor = network(images)
+    return logits
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,85 @@
+"""Where a run is: the numbers that the loop carries from step to step, and how they go into a checkpoint and out."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from svag.lab.frozen_probe import FrozenReadings
+from svag.lab.steppers.stepper import Stepper
+from svag.lab.training import Training
+from svag.records.reading import Reading
+
+
+@dataclass
+class Progress:
+    """What the loop counts.
+
+    Attributes:
+        step: effective steps that are done.
+        time: Σ η over them.
+        loss_sum: sum of their losses since the last evaluation, on the device.
+        loss_count: how many that are.
+        seconds: seconds spent, over all sessions, up to the last checkpoint.
+        since: readings since the last evaluation.
+    """
+
+    loss_sum: Tensor
+    step: int = 0
+    time: float = 0.0
+    loss_count: int = 0
+    seconds: float = 0.0
+    since: list[Reading] = field(default_factory=list)
+
+    def add(self, loss: Tensor, lr: float) -> None:
+        """Count one effective step."""
+        self.loss_sum += loss
+        self.loss_count += 1
+        self.step += 1
+        self.time += lr
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """All that moves in a run."""
+
+    training: Training
+    stepper: Stepper
+    frozen: FrozenReadings | None
+    progress: Progress
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the next step depends on."""
+        device = self.training.data.device
+        return {
+            "step": self.progress.step,
+            "time": self.progress.time,
+            "loss_sum": self.progress.loss_sum,
+            "loss_count": self.progress.loss_count,
+            "seconds": self.progress.seconds,
+            "model": self.training.model.state_dict(),
+            "optimizer": self.training.optimizer.state_dict(),
+            "stepper": self.stepper.state_dict(),
+            "frozen": None if self.frozen is None else self.frozen.state_dict(),
+            "random": torch.get_rng_state(),
+            "random_cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+            "threads": torch.get_num_threads(),
+            "device": device.type,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was called."""
+        progress, device = self.progress, self.training.data.device
+        progress.step, progress.time = state["step"], state["time"]
+        progress.loss_sum.copy_(state["loss_sum"])
+        progress.loss_count, progress.seconds = state["loss_count"], state["seconds"]
+        self.training.model.load_state_dict(state["model"])
+        self.training.optimizer.load_state_dict(state["optimizer"])
+        self.stepper.load_state_dict(state["stepper"])
+        if self.frozen is not None:
+            self.frozen.load_state_dict(state["frozen"])
+        torch.set_rng_state(state["random"])
+        if device.type == "cuda":
+            torch.cuda.set_rng_state(state["random_cuda"], device)
+        torch.set_num_threads(state["threads"])

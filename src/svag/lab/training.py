@@ -1,0 +1,84 @@
+"""What is trained and on what: a network, its optimizer, the data, and the two forms of the loss."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD
+
+from svag.lab.data.dataset import DataSet
+from svag.lab.models.build import build_model
+from svag.lab.models.check import check_network
+from svag.lab.streams import Batch, stream
+from svag.records.spec import RunSpec
+
+# A few images are enough to see that a network takes them; two at least, for BatchNorm.
+_TRIAL = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """A network with its optimizer and data, and the spec that they were made from."""
+
+    spec: RunSpec
+    data: DataSet
+    model: nn.Module
+    optimizer: SGD
+
+    @property
+    def examples(self) -> int:
+        """Number of training examples."""
+        return len(self.data.train_x)
+
+    @property
+    def population(self) -> int | None:
+        """Number of examples if those of a batch are distinct; None where that makes no difference."""
+        distinct = self.spec.sampling != "with_replacement" and self.spec.batch_size < self.examples
+        return self.examples if distinct else None
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The mean loss of a batch."""
+        images, labels = batch
+        return nn.functional.cross_entropy(self.model(images), labels)
+
+    def losses(self, batch: Batch) -> Tensor:
+        """The loss of every example of a batch."""
+        images, labels = batch
+        return nn.functional.cross_entropy(self.model(images), labels, reduction="none")
+
+    def set_rate(self, rate: float) -> None:
+        """Set the learning rate of the optimizer."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+
+
+def prepare(spec: RunSpec, data: DataSet) -> Training:
+    """Build the network of a spec, with its first weights from the spec's seed, and its optimizer."""
+    model = build_model(
+        spec.model.arch,
+        norm=spec.model.norm,
+        width=spec.model.width,
+        in_channels=data.in_channels,
+        num_classes=data.num_classes,
+        scale_invariant=spec.model.scale_invariant,
+        image_size=data.image_size,
+        generator=stream(spec.seed, "first weights"),
+    ).to(data.device)
+    check_network(model, data.train_x[:_TRIAL], data.num_classes, scale_invariant=spec.model.scale_invariant)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = SGD(trained, lr=spec.lr, momentum=spec.momentum, weight_decay=spec.weight_decay)
+    return Training(spec, data, model.train(), optimizer)
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of `auto`, `cpu` or `cuda`.
+
+    >>> pick_device("cpu")
+    device(type='cpu')
+    """
+    if name not in {"auto", "cpu", "cuda"}:
+        raise ValueError(f"device must be auto, cpu or cuda, got {name!r}")
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        raise ValueError("device is cuda, but this torch sees no CUDA device: use cpu or auto")
+    return torch.device("cuda" if available and name != "cpu" else "cpu")

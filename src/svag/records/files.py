@@ -1,0 +1,103 @@
+"""Writing files so that a kill, a full disk or a second process never leaves half of one."""
+
+import errno
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+
+class DiskError(Exception):
+    """A folder that cannot be written; the message is one sentence with the way out."""
+
+
+def disk_error(path: Path, error: OSError) -> DiskError:
+    """Say in one sentence why a path cannot be written."""
+    if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+        return DiskError(f"{path} cannot be written, the disk is full: make room and start the run again, it continues")
+    return DiskError(f"{path} cannot be written ({error.strerror or error}): choose another folder with --out")
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put `content` in place of a file's, all or nothing, and on the disk before the old content is gone."""
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise disk_error(path, error) from error
+
+
+def to_line(fields: Mapping[str, Any]) -> str:
+    """One line of JSON lines."""
+    return json.dumps(fields, ensure_ascii=False, allow_nan=False, separators=(", ", ": ")) + "\n"
+
+
+def parse_lines(content: bytes) -> list[dict[str, Any]]:
+    r"""The rows of JSON lines up to the first that is not whole: a kill may have cut the last one.
+
+    >>> parse_lines(b'{"step": 1}\n{"st')
+    [{'step': 1}]
+    """
+    rows: list[dict[str, Any]] = []
+    for line in content.split(b"\n")[:-1]:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            break
+        if not isinstance(row, dict):
+            break
+        rows.append(row)
+    return rows
+
+
+class Journal:
+    """A file of JSON lines that one process appends to, and that can be cut back to where a checkpoint was made."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._file = path.open("ab")
+        except OSError as error:
+            raise disk_error(path, error) from error
+
+    @property
+    def length(self) -> int:
+        """Bytes in the file."""
+        return self._file.tell()
+
+    def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Append rows, whole, and hand them to the operating system."""
+        try:
+            self._file.write("".join(map(to_line, rows)).encode())
+            self._file.flush()
+        except OSError as error:
+            raise disk_error(self._path, error) from error
+
+    def to_disk(self) -> None:
+        """Wait until everything is on the disk."""
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise disk_error(self._path, error) from error
+
+    def cut(self, length: int) -> None:
+        """Forget all but the first `length` bytes."""
+        if self.length < length:
+            raise DiskError(
+                f"{self._path} is shorter than when checkpoint.pt was made: remove both to start the run anew"
+            )
+        self._file.truncate(length)
+        self._file.seek(length)
+
+    def close(self) -> None:
+        """Close the file; what could not be written before is given up."""
+        try:
+            self._file.close()
+        except OSError as error:
+            raise disk_error(self._path, error) from error

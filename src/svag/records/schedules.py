@@ -1,0 +1,128 @@
+"""Learning-rate schedules as pure functions of the effective step: drawn, checked and compared without training.
+
+Every schedule gives a *multiplier* of the learning rate of the spec, so that scaling the learning rate with the batch
+scales the schedule too. It is held over an effective step, whatever happens inside it.
+"""
+
+import math
+from itertools import pairwise
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from svag.records.numbers import Moment, Positive, Share, step_of
+from svag.records.refusal import SpecError
+
+
+class _Schedule(BaseModel):
+    """What all schedules share: a linear warm-up, multiplied with the schedule itself."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    warmup: Moment = 0
+
+    def multiplier(self, step: int, steps: int) -> float:
+        """Multiplier of the learning rate in effective step `step` (counted from 0) of a run of `steps`."""
+        rising = step_of(self.warmup, steps)
+        return min(1.0, (step + 1) / rising) * self._shape(step, steps) if rising else self._shape(step, steps)
+
+    def check(self, steps: int) -> None:
+        """Refuse what does not fit into a run of `steps`."""
+        if self.warmup and step_of(self.warmup, steps) >= steps:
+            raise SpecError("schedule.warmup", f"must end before the budget of {steps} effective steps")
+
+    def _shape(self, step: int, steps: int) -> float:
+        raise NotImplementedError
+
+
+class Constant(_Schedule):
+    """The learning rate of the spec, always.
+
+    >>> Constant(warmup=2).multiplier(0, 10), Constant(warmup=2).multiplier(5, 10)
+    (0.5, 1.0)
+    """
+
+    kind: Literal["constant"] = "constant"
+
+    def _shape(self, step: int, steps: int) -> float:
+        return 1.0
+
+
+class Steps(_Schedule):
+    """Multiplied by `factor` at each moment of `at`.
+
+    >>> Steps(at=(0.5, 8), factor=0.1).multiplier(7, 10)
+    0.1
+    """
+
+    kind: Literal["steps"] = "steps"
+    at: tuple[Moment, ...]
+    factor: Positive = 0.1
+
+    @field_validator("at")
+    @classmethod
+    def _some(cls, at: tuple[float, ...]) -> tuple[float, ...]:
+        if not at:
+            raise ValueError("must name at least one moment: use kind: constant for none")
+        return at
+
+    def check(self, steps: int) -> None:
+        """Refuse decays that come after the end, before the first step, or out of order."""
+        super().check(steps)
+        moments = [step_of(when, steps) for when in self.at]
+        for when, step in zip(self.at, moments, strict=True):
+            if step >= steps:
+                raise SpecError("schedule.at", f"a decay at {when} comes after the end of {steps} effective steps")
+            if step == 0:
+                raise SpecError("schedule.at", f"a decay at {when} comes before the first step: lower lr instead")
+        if any(later <= earlier for earlier, later in pairwise(moments)):
+            raise SpecError("schedule.at", f"must increase, got the effective steps {', '.join(map(str, moments))}")
+
+    def _shape(self, step: int, steps: int) -> float:
+        return self.factor ** sum(step >= step_of(when, steps) for when in self.at)
+
+
+class Cosine(_Schedule):
+    """Half a cosine from the learning rate of the spec down to `floor` times it.
+
+    >>> round(Cosine(floor=0.5).multiplier(5, 10), 12)
+    0.75
+    """
+
+    kind: Literal["cosine"] = "cosine"
+    floor: Share = 0.0
+
+    def _shape(self, step: int, steps: int) -> float:
+        return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * step / steps)) / 2
+
+
+class Triangle(_Schedule):
+    """Up and down in straight lines, once for each of `peaks`, from `floor` and back; all times the learning rate.
+
+    The paper's .001 → .8 → .001 → .4 → .001 at lr .8 is `peaks: [1.0, 0.5]`, `floor: 0.00125`.
+
+    >>> schedule = Triangle(peaks=(1.0, 0.5), floor=0.0)
+    >>> [schedule.multiplier(step, 40) for step in (0, 5, 10, 20, 30)]
+    [0.0, 0.5, 1.0, 0.0, 0.5]
+    """
+
+    kind: Literal["triangle"] = "triangle"
+    peaks: tuple[Positive, ...] = (1.0, 0.5)
+    floor: Share = 0.00125
+
+    @field_validator("peaks")
+    @classmethod
+    def _some(cls, peaks: tuple[float, ...]) -> tuple[float, ...]:
+        if not peaks:
+            raise ValueError("must name at least one peak")
+        return peaks
+
+    def _shape(self, step: int, steps: int) -> float:
+        position = 2 * len(self.peaks) * step / steps  # in straight lines, of which each peak has two
+        line = int(position)
+        up, peak = line % 2 == 0, self.peaks[line // 2]
+        start, end = (self.floor, peak) if up else (peak, self.floor)
+        return start + (end - start) * (position - line)
+
+
+Schedule: TypeAlias = Annotated[Constant | Steps | Cosine | Triangle, Field(discriminator="kind")]

@@ -1,0 +1,133 @@
+"""`svag run` and `svag list` as a user runs them."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from tests.lab.small import small, write_npz
+from typer.testing import CliRunner
+
+from svag.cli.app import app
+from svag.cli.fields import KNOWN, edits_from
+from svag.lab.loop import Loop
+from svag.records.refusal import SpecError
+
+invoke = CliRunner().invoke
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    path = tmp_path / "spec.yaml"
+    path.write_text(small(write_npz(tmp_path / "data.npz")).to_yaml())
+    return path
+
+
+def test_a_run_from_yaml_with_flags_then_the_list(spec: Path, tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    flags = ["--lr", "0.2", "--process.kind", "svag", "--process.ell=2", "--model.norm", "none"]
+    result = invoke(app, ["run", str(spec), "--out", str(out / "a"), *flags])
+    assert result.exit_code == 0, result.output
+    assert "a: finished at effective step 10 of 10, test accuracy" in result.stdout
+    assert "effective step 4 of 10" in result.stderr
+    again = invoke(app, ["run", str(spec), "--out", str(out / "a"), *flags, "--json"])
+    found = json.loads(again.stdout)
+    assert (found["state"], found["spec"]["lr"], found["spec"]["process"]["ell"]) == ("finished", 0.2, 2)
+    listed = invoke(app, ["list", str(out)])
+    assert listed.exit_code == 0
+    assert "svag ell=2 split=1" in listed.stdout
+    assert "10/10" in listed.stdout
+    assert [run["state"] for run in json.loads(invoke(app, ["list", str(out), "--json"]).stdout)] == ["finished"]
+
+
+def test_without_out_the_folder_is_the_identity(spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = json.loads(invoke(app, ["run", str(spec), "--json"]).stdout)
+    assert first["path"] == f"runs/{first['identity'][:12]}"
+    assert invoke(app, ["list"]).stdout.count("finished") == 1
+
+
+def test_a_diverged_run_is_a_result(spec: Path, tmp_path: Path) -> None:
+    flags = ["--lr", "1e19", "--weight-decay", "0", "--model.norm", "none", "--budget", "60"]
+    result = invoke(app, ["run", str(spec), "--out", str(tmp_path / "a"), *flags])
+    assert result.exit_code == 0, result.output
+    assert "diverged" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--lr", "-1"], "Error: lr: must be greater than 0, got -1"),
+        (["--model.nrm", "batch"], "Error: --model.nrm: there is no such field; did you mean model.norm?"),
+        (["--lr"], "Error: --lr: needs a value"),
+        (["--lr", "1", "--lr=2"], "Error: --lr: is given twice"),
+        (["other.yaml"], "Error: other.yaml: one spec at a time"),
+        (["--batch-size", "1000"], "Error: batch_size: must not exceed the 64 examples of the data, got 1000"),
+        (["--data.path", "none.npz"], "Error: data.path: none.npz cannot be read"),
+        (["--model.arch", "no_such_module:build"], "Error: model.arch: there is no module no_such_module"),
+        (["--model.arch", "tests.lab.small:nothing"], "Error: tests.lab.small has no callable 'nothing'"),
+        (["--schedule", "{kind: [1}"], "Error: not YAML"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    spec: Path, tmp_path: Path, flags: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent.parent))
+    result = invoke(app, ["run", str(spec), "--out", str(tmp_path / "run"), *flags])
+    assert result.exit_code == 2, result.output
+    assert result.stderr.startswith(sentence), result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "run").exists(), "nothing is left behind"
+
+
+def test_a_run_that_fails_exits_with_1(spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(Loop, "go", failing)
+    result = invoke(app, ["run", str(spec), "--out", str(tmp_path / "a")])
+    assert result.exit_code == 1
+    assert "failed at effective step 0: RuntimeError: broken" in result.stderr
+    (tmp_path / "file").write_text("")
+    assert invoke(app, ["run", str(spec), "--out", str(tmp_path / "file" / "a")]).exit_code == 1
+
+
+def test_an_interrupted_run_says_how_to_go_on(spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Loop, "go", interrupted)
+    result = invoke(app, ["run", str(spec), "--out", str(tmp_path / "a")])
+    assert result.exit_code == 130
+    assert "the same command continues" in result.stderr
+
+
+def test_a_bug_is_not_hidden(spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def bug(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("svag.lab.run.prepare", bug)
+    result = invoke(app, ["run", str(spec), "--out", str(tmp_path / "a")])
+    assert isinstance(result.exception, ZeroDivisionError)
+
+
+def test_list_of_nothing(tmp_path: Path) -> None:
+    assert "no runs in" in invoke(app, ["list", str(tmp_path)]).stdout
+    missing = invoke(app, ["list", str(tmp_path / "none")])
+    assert missing.exit_code == 2
+    assert "there is no folder" in missing.stderr
+    (tmp_path / "metrics.jsonl").write_text("")
+    assert "broken" in invoke(app, ["list", str(tmp_path)]).stdout
+
+
+def test_every_field_is_a_flag(spec: Path) -> None:
+    assert {"lr", "model.norm", "data.augment.pad", "process.ell", "schedule.at", "probe.window", "seed"} <= set(KNOWN)
+    assert edits_from([f"--{KNOWN[0]}", "{name: svhn}"]) == {"data": {"name": "svhn"}}
+    with pytest.raises(SpecError, match="no such field"):
+        edits_from(["--nonsense", "1"])
+    assert spec.exists()

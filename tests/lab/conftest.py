@@ -1,0 +1,9 @@
+"""Torch tests share two cores with the others."""
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)

@@ -1,0 +1,138 @@
+"""Downloads that break, lie or happen twice at once."""
+
+import errno
+import os
+import subprocess
+import sys
+from hashlib import md5
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from svag.lab.data.errors import DataError
+from svag.lab.data.fetch import fetch
+from svag.lab.data.resume import Resume
+from svag.lab.data.sources import Download
+
+CONTENT = bytes(range(256)) * 4000
+MIDDLE = len(CONTENT) // 2
+
+
+@pytest.fixture
+def download(server: Any) -> Download:
+    server.files["file.bin"] = CONTENT
+    return Download(f"{server.address}/file.bin", md5(CONTENT, usedforsecurity=False).hexdigest(), 1.0, ())
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"}
+
+
+def test_a_cut_connection_is_continued_where_it_broke(download: Download, server: Any, tmp_path: Path) -> None:
+    server.cuts = [MIDDLE, 1000]
+    assert fetch(download, tmp_path, wait=0).read_bytes() == CONTENT
+    asked = [wanted for _, wanted in server.requests]
+    assert asked == [None, f"bytes={MIDDLE}-", f"bytes={MIDDLE + 1000}-"]
+    assert files(tmp_path) == {"file.bin"}
+
+
+def test_a_server_without_ranges_is_asked_for_everything_again(download: Download, server: Any, tmp_path: Path) -> None:
+    server.cuts, server.ranges = [MIDDLE], False
+    assert fetch(download, tmp_path, wait=0).read_bytes() == CONTENT
+    assert len(server.requests) == 2
+
+
+def test_it_gives_up_after_three_attempts_that_bring_nothing_and_continues_next_time(
+    download: Download, server: Any, tmp_path: Path
+) -> None:
+    server.cuts = [MIDDLE, 0, 0, 0]
+    with pytest.raises(DataError, match=r"cannot download .*file.bin \(the connection broke.*run it again to continue"):
+        fetch(download, tmp_path, wait=0)
+    assert len(server.requests) == 4
+    assert files(tmp_path) == {".svag/file.bin/part"}
+    assert fetch(download, tmp_path, wait=0).read_bytes() == CONTENT
+    assert server.requests[-1][1] == f"bytes={MIDDLE}-"
+    assert files(tmp_path) == {"file.bin"}
+
+
+def test_a_server_that_always_breaks_at_the_same_byte_does_not_hold_us_forever(
+    download: Download, server: Any, tmp_path: Path
+) -> None:
+    server.cuts, server.ranges = [MIDDLE] * 10, False
+    with pytest.raises(DataError, match="cannot download"):
+        fetch(download, tmp_path, wait=0)
+    assert len(server.requests) == 4
+
+
+def test_a_wrong_checksum_leaves_nothing(download: Download, server: Any, tmp_path: Path) -> None:
+    server.files["file.bin"] = b"x" + CONTENT[1:]
+    with pytest.raises(DataError, match=rf"gave a file whose md5 is not {download.md5}: try again later"):
+        fetch(download, tmp_path, wait=0)
+    assert files(tmp_path) == set()
+    server.files["file.bin"] = CONTENT
+    assert fetch(download, tmp_path, wait=0).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("rubbish", [b"x" * 1000, b"x" * len(CONTENT), b"x" * (len(CONTENT) + 1)])
+def test_what_a_killed_process_left_is_thrown_away_when_it_is_wrong(
+    download: Download, tmp_path: Path, rubbish: bytes
+) -> None:
+    work = tmp_path / ".svag" / "file.bin"
+    work.mkdir(parents=True)
+    (work / "part").write_bytes(rubbish)
+    (work / "tmp1234").write_bytes(b"")
+    assert fetch(download, tmp_path, wait=0).read_bytes() == CONTENT
+    assert files(tmp_path) == {"file.bin"}
+
+
+def test_a_missing_file_and_a_missing_server_are_one_sentence(download: Download, server: Any, tmp_path: Path) -> None:
+    server.files.clear()
+    with pytest.raises(
+        DataError, match=rf"\(the server answered 404\): try again later, or put file.bin into {tmp_path}"
+    ):
+        fetch(download, tmp_path, wait=0)
+    assert len(server.requests) == 1
+    nowhere = Download("http://127.0.0.1:9/file.bin", download.md5, 1.0, ())
+    with pytest.raises(DataError, match="there is no connection to the server"):
+        fetch(nowhere, tmp_path, wait=0)
+    assert files(tmp_path) == set()
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(download: Download, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(DataError, match=r"cannot write .*file/file.bin \(Not a directory\): choose another folder"):
+        fetch(download, tmp_path / "file", wait=0)
+
+
+def test_a_full_disk_is_one_sentence_and_gets_its_space_back(
+    download: Download, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Resume, *_: object) -> None:
+        self.part.write_bytes(CONTENT[:1000])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Resume, "_attempt", full)
+    with pytest.raises(DataError, match=r"cannot write .*file.bin \(No space left on device\): choose another folder"):
+        fetch(download, tmp_path, wait=0)
+    assert files(tmp_path) == set()
+
+
+def test_two_processes_download_once(download: Download, server: Any, tmp_path: Path) -> None:
+    server.pause = 0.5  # long enough for the second process to come while the first one waits for its bytes
+    code = (
+        "import sys; from pathlib import Path; from svag.lab.data.fetch import fetch; "
+        "from svag.lab.data.sources import Download; "
+        "print(len(fetch(Download(sys.argv[1], sys.argv[2], 1.0, ()), Path(sys.argv[3])).read_bytes()))"
+    )
+    command = [sys.executable, "-c", code, download.url, download.md5, str(tmp_path)]
+    environment = os.environ | {"no_proxy": "127.0.0.1"}
+    processes = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        for _ in range(3)
+    ]
+    for process in processes:
+        out, err = process.communicate(timeout=60)
+        assert (out.strip(), process.returncode) == (str(len(CONTENT)), 0), err
+    assert len(server.requests) == 1
+    assert files(tmp_path) == {"file.bin"}

@@ -1,0 +1,132 @@
+"""A user's own arrays: what is accepted, what is refused in one sentence, and what identifies them."""
+
+import io
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from svag.lab.data.errors import DataError
+from svag.lab.data.load import load_data
+from svag.lab.data.npz import npz_sha256, read_npz
+
+GOOD = {
+    "train_x": np.arange(8 * 3 * 4 * 4, dtype=np.uint8).reshape(8, 3, 4, 4),
+    "train_y": np.array([0, 1, 2, 0, 1, 2, 0, 1]),
+    "test_x": np.ones((2, 3, 4, 4), np.uint8),
+    "test_y": np.array([3, 0], np.uint8),
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    np.savez(tmp_path / "mine.npz", **GOOD)  # type: ignore[arg-type]  # the stubs mistake arrays for allow_pickle
+    return tmp_path / "mine.npz"
+
+
+def save(path: Path, **changes: object) -> Path:
+    np.savez(path, **(GOOD | changes))  # type: ignore[arg-type]
+    return path
+
+
+def test_it_is_loaded_like_any_other(path: Path) -> None:
+    data = load_data("npz", path=path, subset=5, pool=2)
+    assert str(data) == "npz: 5 training and 2 test examples of 3×2×2, 4 classes"
+    assert torch.equal(data.test_y, torch.tensor([3, 0]))
+
+
+def test_grey_images_and_vectors(path: Path) -> None:
+    grey = read_npz(save(path, train_x=np.ones((8, 5, 4)), test_x=np.ones((2, 5, 4))))
+    assert grey.train_x.shape == (8, 1, 5, 4)
+    assert grey.train_x.dtype == np.float32
+    vectors = read_npz(save(path, train_x=np.ones((8, 7)), test_x=np.ones((2, 7))))
+    assert vectors.train_x.shape == (8, 7, 1, 1)
+    assert load_data("npz", path=path).in_channels == 7
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train_y": np.arange(7)}, "holds 8 train images and 7 train labels: save matching arrays"),
+        ({"train_y": np.ones(8)}, r"train_y in .* must be whole numbers of shape \(n,\), got float64"),
+        ({"test_y": np.eye(2, dtype=int)}, "save class numbers, not one-hot rows"),
+        ({"train_y": np.arange(8) - 1}, "holds train labels from -1 to 6 instead of 0 to 6"),
+        (
+            {"train_x": np.ones((8, 32, 32, 3))},
+            r"train_x in .* has its channels last .*save train_x.transpose",
+        ),
+        ({"train_x": np.ones(8)}, r"train_x in .* must have shape .* got \(8,\)"),
+        ({"train_x": np.ones((8, 3, 4, 4), int)}, "must be bytes .uint8. or floats, got int64"),
+        ({"train_x": np.full((8, 3, 4, 4), np.nan)}, "has values that are not finite"),
+        ({"test_x": np.ones((2, 3, 4, 5), np.uint8)}, r"training examples of shape \(3, 4, 4\) and test examples of"),
+        ({"test_x": np.ones((0, 3, 4, 4), np.uint8)}, "must have shape"),
+        ({"train_y": np.zeros(0, int)}, "and 0 train labels"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_one_sentence(path: Path, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        read_npz(save(path, **changes))
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+class Trap:
+    """Would run code when unpickled."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return Path.touch, (Path("/nonexistent/trap"),)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "there is no file .*mine.npz: check the path"),
+        (b"", "cannot be read as an npz file of plain arrays"),
+        (b"PK\x03\x04 rubbish", "cannot be read as an npz file of plain arrays"),
+        (pickle.dumps(Trap()), "cannot be read as an npz file of plain arrays"),
+    ],
+)
+def test_files_that_are_no_npz_are_one_sentence(path: Path, content: bytes | None, message: str) -> None:
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_npz(path)
+
+
+def test_objects_are_never_unpickled(path: Path) -> None:
+    with pytest.raises(DataError, match=r"cannot be read as an npz file of plain arrays .Object arrays cannot"):
+        read_npz(save(path, train_y=np.array([Trap()] * 8, dtype=object)))
+
+
+def test_a_single_array_and_a_missing_one_are_named(path: Path) -> None:
+    buffer = io.BytesIO()
+    np.save(buffer, np.ones(3))
+    path.write_bytes(buffer.getvalue())
+    with pytest.raises(DataError, match=r"is not an npz file: write it with numpy.savez"):
+        read_npz(path)
+    np.savez(path, train_x=GOOD["train_x"], train_y=GOOD["train_y"])
+    with pytest.raises(DataError, match=r"has no array test_x, test_y: write it with numpy.savez"):
+        read_npz(path)
+
+
+def test_a_truncated_file_is_one_sentence(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(DataError, match="write it again"):
+        read_npz(path)
+
+
+def test_the_hash_is_that_of_the_arrays(path: Path, tmp_path: Path) -> None:
+    first = npz_sha256(path)
+    np.savez_compressed(tmp_path / "again.npz", **dict(reversed(GOOD.items())))  # type: ignore[arg-type]
+    assert npz_sha256(tmp_path / "again.npz") == first
+    changed = GOOD["test_x"].copy()
+    changed[0, 0, 0, 0] += 1
+    others = {
+        npz_sha256(save(path, test_x=changed)),
+        npz_sha256(save(path, train_y=GOOD["train_y"].astype(np.uint64))),
+        npz_sha256(save(path, train_x=GOOD["train_x"].reshape(8, 3, 2, 8), test_x=GOOD["test_x"].reshape(2, 3, 2, 8))),
+    }
+    assert len(others | {first}) == 4

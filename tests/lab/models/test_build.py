@@ -1,0 +1,190 @@
+"""The networks: parameter counts, scale invariance to rounding, and what is refused."""
+
+import math
+from typing import get_args
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from svag.lab.models.build import build_model
+from svag.lab.models.norms import NORMS, Norm
+
+ARCHS = ("preresnet8", "resnet8", "vgg11", "mlp")
+SIZES = ((1, 14), (3, 16), (3, 32))
+
+
+def trainable(network: nn.Module) -> list[Tensor]:
+    return [p for p in network.parameters() if p.requires_grad]
+
+
+def count(network: nn.Module) -> int:
+    return sum(p.numel() for p in trainable(network))
+
+
+def small(arch: str, norm: Norm, channels: int, size: int, *, scale_invariant: bool) -> nn.Module:
+    width = {"vgg11": 0.125, "mlp": 0.125}.get(arch, 0.5)
+    generator = torch.Generator().manual_seed(7)
+    return build_model(
+        arch, norm, width, channels, 5, scale_invariant, image_size=(size, size), generator=generator
+    ).double()
+
+
+def images(channels: int, size: int, n: int = 4) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(n, channels, size, size, generator=generator, dtype=torch.float64), torch.arange(n) % 5
+
+
+def loss_and_gradient(network: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, list[Tensor]]:
+    loss = nn.functional.cross_entropy(network(x), y)
+    return loss.detach(), list(torch.autograd.grad(loss, trainable(network)))
+
+
+def dot(a: list[Tensor], b: list[Tensor]) -> float:
+    return sum(float((u * v).detach().sum()) for u, v in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("arch", "width", "scale_invariant", "expected"),
+    [
+        ("preresnet32", 1, True, 464_048),
+        ("preresnet32", 4, True, 7_419_584),
+        ("preresnet32", 1, False, 466_714),
+        ("resnet32", 1, False, 466_906),
+    ],
+)
+def test_parameter_counts(arch: str, width: float, scale_invariant: bool, expected: int) -> None:
+    assert count(build_model(arch, "batch", width, scale_invariant=scale_invariant)) == expected
+
+
+@pytest.mark.parametrize(("depth", "convolutions"), [(11, 8), (13, 10), (16, 13), (19, 16)])
+def test_vgg_has_the_convolutions_of_its_name(depth: int, convolutions: int) -> None:
+    network = build_model(f"vgg{depth}", width=0.125)
+    convs = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d)]
+    assert len(convs) == convolutions == depth - 3
+    assert [conv.out_channels for conv in convs][-1] == 64
+    assert count(network) == sum(9 * conv.in_channels * conv.out_channels for conv in convs)
+
+
+@pytest.mark.parametrize("depth", [8, 14, 20, 26])
+@pytest.mark.parametrize("family", ["preresnet", "resnet"])
+def test_a_residual_network_has_as_many_layers_as_its_name_says(family: str, depth: int) -> None:
+    network = build_model(f"{family}{depth}", width=0.25)
+    main_path = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d) and layer.kernel_size == (3, 3)]
+    assert len(main_path) + 1 == depth
+
+
+@pytest.mark.parametrize("channels_and_size", SIZES)
+@pytest.mark.parametrize("norm", ["batch", "group", "layer"])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_scale_invariance_to_rounding(arch: str, norm: Norm, channels_and_size: tuple[int, int]) -> None:
+    network = small(arch, norm, *channels_and_size, scale_invariant=True)
+    x, y = images(*channels_and_size)
+    weights = trainable(network)
+    loss, gradient = loss_and_gradient(network, x, y)
+    lengths = math.sqrt(dot(weights, weights) * dot(gradient, gradient))
+    assert lengths > 1e-3
+    assert abs(dot(weights, gradient)) < 1e-11 * lengths
+    for c in (1e-3, 0.3, 7.0):
+        with torch.no_grad():
+            for weight in weights:
+                weight.mul_(c)
+        scaled_loss, scaled_gradient = loss_and_gradient(network, x, y)
+        torch.testing.assert_close(scaled_loss, loss, rtol=1e-10, atol=0)
+        for before, after in zip(gradient, scaled_gradient, strict=True):  # c∇L(cx) = ∇L(x)
+            torch.testing.assert_close(c * after, before, rtol=1e-8, atol=1e-10 * float(before.abs().max()))
+        with torch.no_grad():
+            for weight in weights:
+                weight.div_(c)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("arch", ARCHS)
+def test_the_unmodified_networks_are_not_scale_invariant(arch: str, norm: Norm) -> None:
+    network = small(arch, norm, 1, 14, scale_invariant=False)
+    with torch.no_grad():  # a zero bias, or the silent branches of a network without norms, could hide it
+        for weight in trainable(network):
+            weight.add_(0.1)
+    x, y = images(1, 14)
+    weights = trainable(network)
+    _, gradient = loss_and_gradient(network, x, y)
+    assert abs(dot(weights, gradient)) > 1e-4 * math.sqrt(dot(weights, weights) * dot(gradient, gradient))
+
+
+@pytest.mark.parametrize("norm", ["batch", "group"])
+def test_the_hessian_identity_of_scale_invariant_losses(norm: Norm) -> None:
+    """lem:2nd_sde_hessian: xᵀ∇²L ∇L = −|∇L|²; also shows that the norms can be differentiated twice."""
+    network = small("preresnet8", norm, 1, 14, scale_invariant=True)
+    x, y = images(1, 14)
+    weights = trainable(network)
+    gradient = torch.autograd.grad(nn.functional.cross_entropy(network(x), y), weights, create_graph=True)
+    along = sum(((w.detach() * g).sum() for w, g in zip(weights, gradient, strict=True)), torch.zeros(()))
+    hessian_x = torch.autograd.grad(along, weights)
+    detached = [g.detach() for g in gradient]
+    assert dot(list(hessian_x), detached) == pytest.approx(-dot(detached, detached), rel=1e-9)
+
+
+@pytest.mark.parametrize("channels_and_size", SIZES)
+@pytest.mark.parametrize("scale_invariant", [True, False])
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("arch", ARCHS)
+def test_every_combination_gives_finite_logits_or_an_error(
+    arch: str, norm: Norm, scale_invariant: bool, channels_and_size: tuple[int, int]
+) -> None:
+    if norm == "none" and scale_invariant:
+        with pytest.raises(ValueError, match=f"{arch} without a norm cannot be scale invariant"):
+            small(arch, norm, *channels_and_size, scale_invariant=True)
+        return
+    network = small(arch, norm, *channels_and_size, scale_invariant=scale_invariant)
+    x, _ = images(*channels_and_size)
+    logits = network(x)
+    assert logits.shape == (4, 5)
+    assert logits.isfinite().all()
+    assert logits.std() > 0.01
+    assert all(parameter.isfinite().all() for parameter in network.parameters())
+
+
+def test_only_the_last_layer_is_frozen_and_it_is_fan_in_normal() -> None:
+    network = build_model("preresnet8", width=4, num_classes=100, generator=torch.Generator().manual_seed(0))
+    frozen = {name: p for name, p in network.named_parameters() if not p.requires_grad}
+    assert set(frozen) == {"linear.weight", "linear.bias"}
+    assert not frozen["linear.bias"].any()
+    # 25,600 normal draws: the standard error of their variance is √(2/25600) = 0.9%; 5 of them at α = 6e-7.
+    assert float(frozen["linear.weight"].var()) == pytest.approx(2 / 256, rel=0.045)
+
+
+def test_the_first_weights_come_from_the_generator_alone() -> None:
+    torch.manual_seed(3)
+    state = torch.get_rng_state()
+    first = build_model("resnet8", generator=torch.Generator().manual_seed(5)).state_dict()
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(4)
+    again = build_model("resnet8", generator=torch.Generator().manual_seed(5)).state_dict()
+    other = build_model("resnet8", generator=torch.Generator().manual_seed(6)).state_dict()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["linear.weight"], other["linear.weight"])
+
+
+def test_the_names_of_the_norms_are_those_of_the_type() -> None:
+    assert get_args(Norm) == NORMS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"arch": "preresnet33"}, "the depth of preresnet33 must be 6n.2 with n ≥ 1: the nearest is preresnet32"),
+        ({"arch": "resnet2"}, "the nearest is resnet8"),
+        ({"arch": "vgg12"}, "no network is called 'vgg12'"),
+        ({"arch": "preresnet32", "norm": "instance"}, "norm must be one of batch, group, layer, none, got 'instance'"),
+        (
+            {"arch": "preresnet32", "width": 0.3},
+            "width must be positive and keep the number of channels whole, got 0.3",
+        ),
+        ({"arch": "preresnet32", "width": -1}, "width must be positive"),
+        ({"arch": "mlp", "width": math.nan}, "width must be positive"),
+        ({"arch": "mlp", "num_classes": 0}, "num_classes must be at least 1, got 0"),
+    ],
+)
+def test_what_is_refused(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build_model(**arguments)  # type: ignore[arg-type]  # the point is a wrong argument

@@ -1,0 +1,58 @@
+"""A small problem of one's own: an npz of 10 blurred classes, and specs that train on it in a blink."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from svag.records.spec import RunSpec
+
+EXAMPLES = 64
+
+
+def write_npz(path: Path, seed: int = 0, pixels: int = 6) -> Path:
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(4, pixels, pixels))
+    arrays: dict[str, Any] = {}
+    for part, count in (("train", EXAMPLES), ("test", 40)):
+        labels = rng.integers(0, 4, count)
+        arrays[f"{part}_x"] = (centres[labels] + rng.normal(size=(count, pixels, pixels))).astype(np.float32)
+        arrays[f"{part}_y"] = labels
+    np.savez(path, **arrays)
+    return path
+
+
+def small(npz: Path, edits: dict[str, Any] | None = None) -> RunSpec:
+    """Ten effective steps of SGD on a tiny residual network."""
+    spec = RunSpec.from_dict(
+        {
+            "data": {"name": "npz", "path": str(npz)},
+            "model": {"arch": "mlp", "norm": "layer", "width": 0.03125},
+            "batch_size": 8,
+            "lr": 0.1,
+            "weight_decay": 0.01,
+            "schedule": {"kind": "steps", "at": [0.5]},
+            "budget": 10,
+            "evaluate": {"every": 4},
+        }
+    )
+    return spec.edited(edits or {})
+
+
+def weights(folder: Path) -> dict[str, Tensor]:
+    """The final weights and buffers of a run."""
+    state = torch.load(folder / "checkpoint.pt", weights_only=True)
+    model: dict[str, Tensor] = state["model"]
+    return model
+
+
+def same_bits(one: Path, other: Path) -> bool:
+    """Whether two runs left the same metrics and the same weights, bit for bit."""
+    mine, theirs = weights(one), weights(other)
+    return (
+        (one / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
+        and mine.keys() == theirs.keys()
+        and all(torch.equal(mine[name], theirs[name]) for name in mine)
+    )

@@ -1,0 +1,77 @@
+"""The identity of a run changes with everything that changes its numbers, and with nothing else."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.records.specs import base
+
+from svag.records import identity as module
+from svag.records.identity import identity
+from svag.records.own_source import own_source
+from svag.records.refusal import SpecError
+from svag.records.spec import RunSpec
+
+
+def test_every_field_counts_and_writing_does_not() -> None:
+    spec = base()
+    assert identity(RunSpec.from_yaml(spec.to_yaml())) == identity(spec)
+    others = [
+        base({"lr": 0.2}),
+        base({"seed": 1}),
+        base({"budget": 21}),
+        base({"evaluate.every": 3}),
+        base({"sampling": "shuffle"}),
+        base({"process": {"kind": "svag", "ell": 2}}),
+        base({"schedule": {"kind": "steps", "at": [10]}}),
+        base({"schedule": {"kind": "steps", "at": [0.5]}}),
+    ]
+    assert len({identity(other) for other in [spec, *others]}) == 1 + len(others)
+
+
+def test_the_numerics_version_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = identity(base())
+    monkeypatch.setattr(module, "NUMERICS_VERSION", module.NUMERICS_VERSION + 1)
+    assert identity(base()) != before
+
+
+def test_the_contents_of_an_npz_count_and_its_place_does_not(tmp_path: Path) -> None:
+    one, same, other = (tmp_path / name for name in ("one.npz", "same.npz", "other.npz"))
+    np.savez(one, train_x=np.zeros(3))
+    same.write_bytes(one.read_bytes())
+    np.savez(other, train_x=np.ones(3))
+    found = [identity(base({"data": {"name": "npz", "path": str(path)}})) for path in (one, same, other)]
+    assert found[0] == found[1] != found[2]
+    with pytest.raises(SpecError, match=r"data\.path: .*none\.npz cannot be read"):
+        identity(base({"data": {"name": "npz", "path": str(tmp_path / "none.npz")}}))
+
+
+def test_the_source_of_a_users_network_counts_and_that_of_its_own_modules(tmp_path: Path) -> None:
+    package = tmp_path / "lab_nets"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "blocks.py").write_text("WIDTH = 3\n")
+    (package / "unused.py").write_text("raise RuntimeError('never run, never read')\n")
+    (package / "nets.py").write_text("import torch\nfrom lab_nets import blocks\nfrom .blocks import WIDTH\n")
+    (tmp_path / "alone.py").write_text("import helper\n")
+    (tmp_path / "helper.py").write_text("x = 1\n")
+    before = own_source("lab_nets.nets", tmp_path), own_source("alone", tmp_path)
+    (package / "unused.py").write_text("")
+    assert own_source("lab_nets.nets", tmp_path) == before[0]
+    (package / "blocks.py").write_text("WIDTH = 4\n")
+    assert own_source("lab_nets.nets", tmp_path) != before[0]
+    (tmp_path / "helper.py").write_text("x = 2\n")
+    assert own_source("alone", tmp_path) != before[1]
+    (package / "nets.py").write_text("def build(:\n")
+    with pytest.raises(SpecError, match=r"model\.arch: .*nets\.py is not Python"):
+        own_source("lab_nets.nets", tmp_path)
+    with pytest.raises(SpecError, match=r"model\.arch: there is no module lab_nets\.other"):
+        own_source("lab_nets.other", tmp_path)
+
+
+def test_a_network_of_the_users_is_found_and_hashed(tmp_path: Path) -> None:
+    (tmp_path / "my_net.py").write_text("def build():\n    return 1\n")
+    spec = base({"model": {"arch": "my_net:build"}})
+    before = identity(spec, tmp_path)
+    (tmp_path / "my_net.py").write_text("def build():\n    return 2\n")
+    assert identity(spec, tmp_path) != before
