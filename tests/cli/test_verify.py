@@ -1,6 +1,9 @@
 """`svag verify` as a user runs it."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -17,7 +20,24 @@ def test_one_label_prints_a_table_and_succeeds() -> None:
     result = run(app, ["verify", "lem:Dtil"], env={"COLUMNS": "140"})
     assert result.exit_code == 0, result.output
     assert "lem:Dtil" in result.stdout
-    assert "4 of 4 checks pass (1 labels, 0 negative controls)." in result.stdout
+    assert "5 of 5 checks pass, 1 of them negative controls; labels: 1." in result.stdout
+
+
+@pytest.mark.parametrize("columns", ["40", "60"])
+def test_a_narrow_terminal_still_shows_the_result_and_the_claim(columns: str) -> None:
+    result = run(app, ["verify", "app:lem:ito_taylor"], env={"COLUMNS": columns})
+    assert result.stdout.count("pass ") >= 2
+    assert "without" in result.stdout
+
+
+def test_output_that_cannot_show_greek_is_no_traceback() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "svag", "verify", "lem:Dtil"],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "cp1252"},
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_scale_invariance_is_also_checked_on_a_network() -> None:
@@ -34,7 +54,7 @@ def test_json_holds_every_check() -> None:
     result = run(app, ["verify", "app:lem:ito_taylor", "--json"])
     checks = json.loads(result.stdout)
     assert [check["control"] for check in checks] == [False, True]
-    assert set(checks[0]) == {"label", "claim", "measured", "tolerance", "control", "passed"}
+    assert set(checks[0]) == {"label", "claim", "measured", "low", "high", "control", "passed"}
 
 
 def test_an_unknown_label_is_one_sentence_with_the_remedy() -> None:

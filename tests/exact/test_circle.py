@@ -61,9 +61,22 @@ def test_the_generators_are_differential_operators() -> None:
     first, second = np.cos(X), -np.sin(X)  # derivatives of sin
     expected = -drift * first + 0.25 * variance * second
     np.testing.assert_allclose(PROBLEM.generator(Ito()) @ np.sin(X), expected, atol=1e-12)
-    slope = np.gradient(drift, X, edge_order=2)  # good to a few digits only
-    expected = -(drift + 0.25 * slope * drift) * first + 0.25 * variance * second
-    np.testing.assert_allclose((PROBLEM.generator(SecondOrder()) @ np.sin(X))[2:-2], expected[2:-2], atol=1e-2)
+    angles = X[:, None] + np.array(PROBLEM.phases)
+    slope = (np.array(PROBLEM.amplitudes) * np.cos(angles)) @ PROBLEM.probabilities
+    for limit, diffusion in (
+        (SecondOrder(), 0.25 * variance),
+        (SecondOrder(corrected=True), 0.25 * variance * (1 + 0.5 * slope)),
+    ):
+        expected = -(drift + 0.25 * slope * drift) * first + diffusion * second
+        np.testing.assert_allclose(PROBLEM.generator(limit) @ np.sin(X), expected, atol=1e-12)
+
+
+def test_one_step_of_split_svag_by_counting_arrivals() -> None:
+    """Parts of half a batch: half as many arrivals, each counting twice."""
+    a, b = svag_weights(4, 2)
+    half = showers(0.5, X[7], most=11)
+    expected = sum(p * q * math.cos(X[7] - 0.125 * 2 * (a * g + b * f)) for g, p in half for f, q in half)
+    assert (PROBLEM.step_matrix(Svag(4, 2)) @ np.cos(X))[7] == pytest.approx(expected, abs=1e-9)
 
 
 def test_the_levy_generator_is_a_jump_operator() -> None:
@@ -83,5 +96,9 @@ def test_constants_stay_and_more_nodes_do_not_matter(process: CharacteristicProc
 def test_bad_input() -> None:
     with pytest.raises(ValueError, match="same, positive length"):
         CircleProblem((0.1,), (1.0, 2.0), (0.0,), (1.0,), lr=0.1)
+    with pytest.raises(ValueError, match="sum to 1"):
+        replace(PROBLEM, probabilities=(0.5, 0.6))
+    with pytest.raises(ValueError, match="printed sign"):
+        PROBLEM.generator(Levy(printed=True))
     with pytest.raises(ValueError, match="nodes"):
         replace(PROBLEM, nodes=4)

@@ -2,6 +2,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import poisson
 
 from svag.exact.laws import DiscreteLaw, NormalLaw, combine, kolmogorov, poisson_law, repeated, wasserstein
 from svag.exact.poisson import PoissonProblem
@@ -62,6 +63,14 @@ def test_combine_by_hand() -> None:
     law = combine(coin, coin, 2.0, -1.0)
     np.testing.assert_allclose(law.points, [-1, 0, 1, 2])
     np.testing.assert_allclose(law.probabilities, 0.25)
+
+
+@pytest.mark.parametrize("process", [Svag(1, 2), Svag(4, 8)])
+def test_points_that_coincide_are_one_point(process: Svag) -> None:
+    """m = 2l is the ladder too: the cdf is that of the Poisson law at its own points."""
+    law, counts = PROBLEM.law(process), np.arange(25.0)
+    np.testing.assert_allclose(law.cdf(-0.1 * counts + 1e-6), poisson.sf(counts - 1, 9.0), atol=1e-12)
+    assert np.diff(law.points).min() > 1e-3
 
 
 def test_bad_input() -> None:

@@ -87,6 +87,21 @@ def test_domains(arguments: tuple[float, float, float], word: str) -> None:
         sgd_balance(*arguments, **RATES)
 
 
+def test_each_process_has_its_own_bound_on_weight_decay() -> None:
+    assert sde_balance(10.0, 1.0, weight_decay=5.0).decay == 100.0
+    assert second_order_sde_balance(1.0, 1.0, 1.0, lr=3.0, weight_decay=1.0).decay == 5.0
+    assert momentum_balance(1.0, 1.0, lr=3.0, weight_decay=1.0, momentum=0.9).decay == 2.0
+    assert svag_balance(1.0, 1.0, 1.0, lr=3.0, weight_decay=1.0, ell=4).decay == 1.25
+    with pytest.raises(ValueError, match="diverges"):
+        svag_balance(1.0, 1.0, 1.0, lr=1.5, weight_decay=1.0, ell=0.5)
+    with pytest.raises(ValueError, match="diverges"):
+        momentum_balance(1.0, 1.0, lr=3.9, weight_decay=1.0, momentum=0.9)
+    with pytest.raises(ValueError, match="grad_sq"):
+        sgd_balance(1.0, math.nan, 1.0, **RATES)
+    with pytest.raises(ValueError, match="sde_noise_trace"):
+        sde_balance(1.0, -1.0, weight_decay=1.0)
+
+
 def test_weight_decay_that_diverges_is_refused() -> None:
     with pytest.raises(ValueError, match="diverges"):
         sgd_balance(1.0, 1.0, 1.0, lr=2.0, weight_decay=1.0)

@@ -1,5 +1,7 @@
 """The commands, and how an error reaches the user: one sentence and an exit code, never a traceback."""
 
+import io
+import sys
 from typing import Annotated
 
 import typer
@@ -40,5 +42,8 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line; a terminal that has no η gets a question mark, not a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     app()

@@ -39,7 +39,7 @@ def verify(
     checks: list[Check] = []
     with _progress() as progress:
         topics = topics_for(chosen)
-        task = progress.add_task("", total=len(topics) + 1)
+        task = progress.add_task("", total=len(topics) + bool(set(chosen) & NETWORK_LABELS))
         for number, topic in topics:
             progress.update(task, description=", ".join(topic.labels))
             checks += run_topic(number, topic, chosen, seed)
@@ -49,7 +49,7 @@ def verify(
             checks += _on_a_network(chosen, seed)
     checks.sort(key=lambda check: LABELS.index(check.label))
     if as_json:
-        typer.echo(json.dumps([check.to_dict() for check in checks], ensure_ascii=False, indent=2))
+        typer.echo(json.dumps([check.to_dict() for check in checks], indent=2))
     else:
         _print(checks)
     if not all(check.passed for check in checks):
@@ -78,19 +78,19 @@ def _progress() -> Progress:
 
 def _print(checks: "list[Check]") -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("label", no_wrap=True)
-    table.add_column("claim", overflow="fold")
-    table.add_column("measured", justify="right", no_wrap=True)
-    table.add_column("must be", no_wrap=True)
-    table.add_column("", no_wrap=True)
+    table.add_column("", no_wrap=True, min_width=4)
+    table.add_column("label", overflow="fold")
+    table.add_column("claim", overflow="fold", min_width=12)
+    table.add_column("measured", justify="right", overflow="fold")
+    table.add_column("must be", overflow="fold")
     previous = ""
     for check in checks:
         table.add_row(
+            "[green]pass[/green]" if check.passed else "[bold red]FAIL[/bold red]",
             check.label if check.label != previous else "",
             f"[dim]control:[/dim] {check.claim}" if check.control else check.claim,
             f"{check.measured:.4g}",
             check.tolerance,
-            "[green]pass[/green]" if check.passed else "[bold red]FAIL[/bold red]",
         )
         previous = check.label
     console = Console()
@@ -99,5 +99,6 @@ def _print(checks: "list[Check]") -> None:
     controls = sum(check.control for check in checks)
     labels = len({check.label for check in checks})
     console.print(
-        f"\n{len(checks) - failed} of {len(checks)} checks pass ({labels} labels, {controls} negative controls)."
+        f"\n{len(checks) - failed} of {len(checks)} checks pass, {controls} of them negative controls; "
+        f"labels: {labels}."
     )

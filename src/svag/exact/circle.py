@@ -39,6 +39,8 @@ class CircleProblem:
     def __post_init__(self) -> None:
         if not len(self.offsets) == len(self.amplitudes) == len(self.phases) == len(self.probabilities) > 0:
             raise ValueError("offsets, amplitudes, phases and probabilities must have the same, positive length")
+        if min(self.probabilities) <= 0 or not np.isclose(sum(self.probabilities), 1):
+            raise ValueError(f"probabilities must be positive and sum to 1, got {self.probabilities}")
         domain.positive("lr", self.lr)
         domain.whole("nodes", self.nodes, at_least=8)
 
@@ -72,6 +74,8 @@ class CircleProblem:
     def generator(self, limit: Limit) -> FloatArray:
         """The generator of the limit on functions at the nodes."""
         p, curves, k = np.array(self.probabilities), self.curves(), self._modes()
+        if limit == Levy(printed=True):
+            raise ValueError("the printed sign of the Lévy SDE is worked out for affine gradients only")
         if isinstance(limit, Levy):
             return self._on_nodes(np.exp(-1j * self.lr * k * curves[..., None]).swapaxes(1, 2) @ p - 1) / self.lr
         drift, variance = curves @ p, curves**2 @ p

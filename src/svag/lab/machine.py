@@ -3,18 +3,17 @@
 import os
 import platform
 import sys
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 import torch
 
-import svag
-
 
 def versions() -> dict[str, str]:
     """Versions of what the numbers depend on."""
     return {
-        "svag": svag.__version__,
+        "svag": version("svag"),
         "torch": torch.__version__,
         "numpy": np.__version__,
         "python": ".".join(map(str, sys.version_info[:3])),

@@ -17,12 +17,12 @@ class LimitFit:
     Attributes:
         slope: c, the distance E(1) − E(0) of x = 1 from the limit.
         limit: E(0).
-        lack_of_fit: p value of the F test that the group means lie on a line; 1 when two groups leave nothing to test.
+        lack_of_fit: p value of the F test that the group means lie on a line; None when two groups leave nothing.
     """
 
     slope: Estimate
     limit: Estimate
-    lack_of_fit: float
+    lack_of_fit: float | None
 
 
 def fit_limit(x: Sequence[float], groups: Sequence[FloatArray]) -> LimitFit:
@@ -46,13 +46,15 @@ def fit_limit(x: Sequence[float], groups: Sequence[FloatArray]) -> LimitFit:
     return LimitFit(slope, limit, _lack_of_fit(groups, limit.value + slope.value * at))
 
 
-def _lack_of_fit(groups: Sequence[FloatArray], fitted: FloatArray) -> float:
+def _lack_of_fit(groups: Sequence[FloatArray], fitted: FloatArray) -> float | None:
     means = np.array([group.mean() for group in groups])
     sizes = np.array([group.size for group in groups])
     missed = float(sizes @ (means - fitted) ** 2)
     pure = float(sum(np.square(group - mean).sum() for group, mean in zip(groups, means, strict=True)))
     lines, freedom = len(groups) - 2, int(sizes.sum()) - len(groups)
-    if lines == 0 or missed <= 1e-24 * float(np.square(means).max()):  # nothing to test; rounding
+    if lines == 0:
+        return None
+    if missed <= 1e-24 * float(np.square(means).max()):  # rounding
         return 1.0
     return float(special.fdtrc(lines, freedom, (missed / lines) / (pure / freedom))) if pure > 0 else 0.0
 

@@ -44,8 +44,9 @@ def svag_balance(
     >>> svag_balance(10.0, 4.0, 18.5, lr=0.5, weight_decay=0.5, ell=4).growth
     9.75
     """
-    _check(param_sq, noise_trace, lr, weight_decay)
-    h = lr / domain.positive("ell", ell)
+    h = domain.positive("lr", lr) / domain.positive("ell", ell)
+    _check(param_sq, weight_decay, grad_sq=grad_sq, noise_trace=noise_trace)
+    domain.decay_per_step(h * weight_decay)
     return Balance(decay=(2 - h * weight_decay) * weight_decay * param_sq, growth=h * grad_sq + lr * noise_trace)
 
 
@@ -55,7 +56,7 @@ def sde_balance(param_sq: float, sde_noise_trace: float, *, weight_decay: float)
     >>> sde_balance(10.0, 5.0, weight_decay=0.25).residual
     0.0
     """
-    _check(param_sq, sde_noise_trace, 1.0, weight_decay)
+    _check(param_sq, weight_decay, sde_noise_trace=sde_noise_trace)
     return Balance(decay=2 * weight_decay * param_sq, growth=sde_noise_trace)
 
 
@@ -67,7 +68,8 @@ def second_order_sde_balance(
     >>> second_order_sde_balance(8.0, 2.0, 8.0, lr=0.5, weight_decay=0.5).ratio
     1.0
     """
-    _check(param_sq, sde_noise_trace, lr, weight_decay)
+    domain.positive("lr", lr)
+    _check(param_sq, weight_decay, grad_sq=grad_sq, sde_noise_trace=sde_noise_trace)
     return Balance(
         decay=(2 + lr * weight_decay) * weight_decay * param_sq,
         growth=lr * grad_sq + sde_noise_trace,
@@ -82,8 +84,11 @@ def momentum_balance(
     >>> momentum_balance(10.0, 1.0, lr=0.5, weight_decay=0.0375, momentum=0.5).ratio
     1.0
     """
-    _check(param_sq, velocity_sq, lr, weight_decay)
-    return Balance(decay=2 * weight_decay * param_sq, growth=(1 + domain.momentum(momentum)) * lr * velocity_sq)
+    beta = domain.momentum(momentum)
+    _check(param_sq, weight_decay, velocity_sq=velocity_sq)
+    if domain.positive("lr", lr) * weight_decay >= 2 * (1 + beta):
+        raise ValueError(f"lr × weight_decay must stay below 2(1 + momentum), got {lr * weight_decay}: decay diverges")
+    return Balance(decay=2 * weight_decay * param_sq, growth=(1 + beta) * lr * velocity_sq)
 
 
 def sgd_next_param_sq(
@@ -94,8 +99,8 @@ def sgd_next_param_sq(
     >>> sgd_next_param_sq(4.0, 1.0, 3.0, lr=0.5, weight_decay=1.0)
     2.0
     """
-    _check(param_sq, noise_trace, lr, weight_decay)
-    h = lr / domain.positive("ell", ell)
+    h = domain.positive("lr", lr) / domain.positive("ell", ell)
+    _check(param_sq, weight_decay, grad_sq=grad_sq, noise_trace=noise_trace)
     return (1 - h * weight_decay) ** 2 * param_sq + h**2 * (grad_sq + ell * noise_trace)
 
 
@@ -130,7 +135,9 @@ def steps_to_equilibrium(lr: float, weight_decay: float, e_folds: float = 1.0) -
     )
 
 
-def _check(param_sq: float, noise_trace: float, lr: float, weight_decay: float) -> None:
+def _check(param_sq: float, weight_decay: float, **squares: float) -> None:
+    """Refuse what no weights can have; an unbiased estimate of G may be negative, nothing else."""
     domain.positive("param_sq", param_sq)
-    domain.non_negative("noise_trace", noise_trace)
-    domain.decay_per_step(domain.positive("lr", lr) * domain.positive("weight_decay", weight_decay))
+    domain.positive("weight_decay", weight_decay)
+    for name, value in squares.items():
+        (domain.finite if name == "grad_sq" else domain.non_negative)(name, value)

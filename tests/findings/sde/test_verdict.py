@@ -223,3 +223,25 @@ def test_the_order_of_arms_and_seeds_does_not_matter() -> None:
     arms = {1: [61.0, 61.5, 61.2], 4: [61.1, 60.8, 61.3], 16: [61.0, 61.4, 61.0]}
     turned = {ell: arms[ell][::-1] for ell in (16, 1, 4)}
     assert svag.sde_verdict(turned, margin=1.0).gap == pytest.approx(svag.sde_verdict(arms, margin=1.0).gap, rel=1e-12)
+
+
+@pytest.mark.parametrize("ells", [(1, 12, 16), (1, 6, 8), (1, 3, 4), (1, 2, 4), (1, 8, 16)])
+def test_ells_that_are_close_together_cannot_show_a_difference_before_convergence(ells: tuple[int, ...]) -> None:
+    """No gap: SGD sits at the limit and the error elsewhere is 10/ell, so that the line does not fit."""
+    noise = np.array([-0.1, 0.0, 0.1, 0.05, -0.05])
+    found = svag.sde_verdict({ell: (0.0 if ell == 1 else 10 / ell) + noise for ell in ells}, margin=1.0)
+    assert (found.limit, found.answer) == ("largest_ell", "inconclusive")
+    assert f"add ell={4 * ells[-1]}" in found.status
+
+
+def test_an_ell_with_one_seed_is_named_and_blocks_equivalence() -> None:
+    finals = {1: [1.0, 1.1, 0.9, 1.0, 1.05], 4: [1.0, 1.02, 0.95, 1.1, 1.0], 16: [7.0]}
+    found = svag.sde_verdict(finals, margin=0.5)
+    assert found.answer == "inconclusive"
+    assert "run more seeds at ell = 16" in found.status
+
+
+def test_two_ells_leave_the_line_untested() -> None:
+    found = svag.sde_verdict({1: [1.0, 1.1, 0.9], 4: [1.0, 1.02, 0.95]}, margin=0.5)
+    assert found.lack_of_fit is None
+    assert "untested" in str(found)

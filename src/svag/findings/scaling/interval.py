@@ -26,7 +26,7 @@ def crossing_interval(
 
     A rung with diverged seeds never passes, and surely fails if hardly a resample of its seeds would be without one.
     """
-    if any(arm.seeds < 2 for arm in arms):
+    if any(arm.seeds < 2 for arm in arms) or not any(arm.has_spread for arm in arms):
         return 0.0, math.inf
     half = (1 - confidence) / 2
     means = np.array([math.inf if arm.diverged else float(arm.finite.mean()) for arm in arms])

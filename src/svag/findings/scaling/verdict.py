@@ -88,6 +88,8 @@ def _next(
     lonely = ", ".join(str(arm.key) for arm in arms if arm.seeds < 2)
     if lonely:
         return f"run more seeds, 3 or more, at batch size {lonely}: one seed shows no spread, so there is no interval."
+    if not any(arm.has_spread or arm.diverged for arm in arms):
+        return "check that the seed reaches the runs: all seeds agree to the last digit, so there is no interval."
     if not np.isfinite(means).any():
         return "lower the learning rate: every batch size has seeds that diverged."
     if answer == "never fails" and limits[0] < arms[-1].key:

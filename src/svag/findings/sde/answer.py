@@ -25,7 +25,7 @@ class SDEVerdict:
         status: what to do next.
         limit: where the SDE limit comes from: "fit", E_∞ of E_ell = E_∞ + c/ell; "largest_ell", because that line does
             not fit; "none", because there are too few numbers.
-        lack_of_fit: p value of the test that the line fits.
+        lack_of_fit: p value of the test that the line fits; None when two ell leave nothing to test.
         p_different: p value for a gap, corrected by Holm if divergence rates were compared too.
         p_equivalent: p value for "smaller than the margin".
         p_divergence: p value of Fisher's test that SGD and the largest ell diverge equally often; None if no seed did.
@@ -42,7 +42,7 @@ class SDEVerdict:
     converged_at: int | None
     status: str
     limit: Literal["fit", "largest_ell", "none"]
-    lack_of_fit: float
+    lack_of_fit: float | None
     p_different: float
     p_equivalent: float
     p_divergence: float | None
@@ -54,9 +54,10 @@ class SDEVerdict:
         if math.isfinite(self.low):
             gap += f" [{self.low:+.4g}, {self.high:+.4g}]"
         found = f"{self.answer}: SGD − SDE = {gap}, margin ±{self.margin:g}"
+        tested = "untested" if self.lack_of_fit is None else f"lack of fit p = {self.lack_of_fit:.2g}"
         fit = {
-            "fit": f"limit from E_∞ + c/ell (lack of fit p = {self.lack_of_fit:.2g})",
-            "largest_ell": f"limit is the largest ell, because E_∞ + c/ell does not fit (p = {self.lack_of_fit:.2g})",
+            "fit": f"limit from E_∞ + c/ell ({tested})",
+            "largest_ell": f"limit is the largest ell, because E_∞ + c/ell does not fit ({tested})",
             "none": "spread unknown",
         }[self.limit]
         converged = (
@@ -77,8 +78,8 @@ class SDEVerdict:
             "status": self.status,
             "limit": self.limit,
             "lack_of_fit": self.lack_of_fit,
-            "p_different": self.p_different,
-            "p_equivalent": self.p_equivalent,
+            "p_different": json_number(self.p_different),
+            "p_equivalent": json_number(self.p_equivalent),
             "p_divergence": self.p_divergence,
             "seeds_needed": self.seeds_needed,
             "arms": [arm.to_dict("ell") for arm in self.arms],

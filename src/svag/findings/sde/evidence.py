@@ -25,15 +25,16 @@ class Gap:
     Attributes:
         estimate: the estimate, with infinite error when there are too few numbers.
         limit: where the limit comes from.
-        lack_of_fit: p value of the test that E_∞ + c/ell fits.
+        lack_of_fit: p value of the test that E_∞ + c/ell fits; None when two ell leave nothing to test.
         allowance: what the limit itself may still miss: 0 when it is fitted; when it is the largest ell, margin/2 if
-            SVAG has converged, and otherwise as much as it moved from the ell before, at most.
+            SVAG has converged, and otherwise as much as it moved from the ell before (unknown if that was closer than
+            a factor 4).
         seeds: seeds of the smallest arm used.
     """
 
     estimate: Estimate
     limit: Limit
-    lack_of_fit: float
+    lack_of_fit: float | None
     allowance: float
     seeds: int
 
@@ -73,9 +74,15 @@ class Evidence:
         return self.gap.limit != "none"
 
     @property
+    def unused(self) -> list[int]:
+        """The ell of which fewer than two seeds finished: they show no spread and take no part in the estimate."""
+        return [arm.key for arm in self.arms if arm.finite.size < 2]
+
+    @property
     def trusted(self) -> bool:
-        """Whether the limit stands for the SDE: the line fits, or SVAG has converged in ell."""
-        return self.gap.limit == "fit" or (self.gap.limit == "largest_ell" and self.converged_at is not None)
+        """Whether the limit stands for the SDE: every ell was used, and the line fits or SVAG has converged in ell."""
+        converged = self.gap.limit == "largest_ell" and self.converged_at is not None
+        return not self.unused and (self.gap.limit == "fit" or converged)
 
     @property
     def p_equivalent(self) -> float:
@@ -127,14 +134,17 @@ def _gap(arms: Sequence[Arm], still_missing: float | None) -> Gap:
     used = [arm for arm in arms if arm.finite.size > 1]
     if len(used) < 2 or used[0].key != 1 or not any(arm.has_spread for arm in used):
         value = arms[0].summary().mean - arms[-1].summary().mean
-        return Gap(Estimate(value, math.inf, 1.0), "none", 1.0, 0.0, 1)
+        return Gap(Estimate(value, math.inf, 1.0), "none", None, 0.0, 1)
     seeds = min(arm.finite.size for arm in used)
     fit = fit_limit([1 / arm.key for arm in used], [arm.finite for arm in used])
-    if fit.lack_of_fit >= LEVEL:
+    if fit.lack_of_fit is None or fit.lack_of_fit >= LEVEL:
         return Gap(fit.slope, "fit", fit.lack_of_fit, 0.0, seeds)
     if still_missing is None:
-        # Errors of order 1/l at least halve from one l to twice it: what is left is less than the last move.
-        still_missing = max(map(abs, welch(used[-2].finite, used[-1].finite).interval()))
+        # From l to 4l an error of order 1/l falls to a quarter: what is left is less than that move. A shorter last
+        # step in l would leave more than it moved, by an amount that nobody knows while the line does not fit.
+        last_move = welch(used[-2].finite, used[-1].finite)
+        wide = used[-2].key > 1 and used[-1].key >= 4 * used[-2].key
+        still_missing = max(map(abs, last_move.interval())) if wide else math.inf
     return Gap(welch(used[0].finite, used[-1].finite), "largest_ell", fit.lack_of_fit, still_missing, seeds)
 
 

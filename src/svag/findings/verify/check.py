@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from svag.arrays import FloatArray
+from svag.stats.samples import json_number
 
 Z_LIMIT = 4.9  # two-sided α = 1e-6
 
@@ -49,8 +50,9 @@ class Check:
         return {
             "label": self.label,
             "claim": self.claim,
-            "measured": self.measured if math.isfinite(self.measured) else None,
-            "tolerance": self.tolerance,
+            "measured": json_number(self.measured),
+            "low": json_number(self.low),
+            "high": json_number(self.high),
             "control": self.control,
             "passed": self.passed,
         }

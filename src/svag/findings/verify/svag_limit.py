@@ -82,7 +82,7 @@ def _with_loss(bed: RegressionProblem, moments: FloatArray) -> FloatArray:
 
 def proof_concept(rng: np.random.Generator) -> Iterator[Check]:
     """fig:proof_concept: SGD is order 1 in η; SVAG is order 1 in 1/l at a fixed η."""
-    claim, _ = claims("fig:proof_concept")
+    claim, control = claims("fig:proof_concept")
     duration, lr = 4, 0.5
     in_lr = measure_weak_order(
         (64, 256, 1024),
@@ -97,6 +97,12 @@ def proof_concept(rng: np.random.Generator) -> Iterator[Check]:
         lambda ell: _components(fixed.sde_moments(steps, ell)),
     )
     yield claim.near(f"SVAG → Itô: slope in l at η = {lr}", furthest(in_ell.slopes[-1], -1), -1, SLOPE)
+    quiet = measure_weak_order(
+        ELLS,
+        lambda ell: _components(fixed.moments(steps, ell, noise=1 / ell)),
+        lambda ell: _components(fixed.sde_moments(steps, ell)),
+    )
+    yield control.at_least("noise that is not amplified ↛ Itô: slope in l", quiet.slopes[-1].max(), -0.1)
 
 
 def _components(moments: FloatArray) -> FloatArray:
