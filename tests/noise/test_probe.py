@@ -9,7 +9,7 @@ from tests.noise.nets import Norm, Pair, batches, data, everything, gradient, lo
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
-from svag import NoiseProbe, Reading, measure_noise
+from svag import NoiseProbe, Reading, measure_noise, predict_critical_batch
 from svag.noise.batches import split
 
 
@@ -223,6 +223,9 @@ def test_groups_that_disagree_have_no_one_weight_decay() -> None:
     decayed.close_step()
     assert probe.readings[0].weight_decay is None
     assert decayed.readings[0].weight_decay == 0.1
+    mixed, one = (predict_critical_batch(p.readings).status for p in (probe, decayed))
+    assert "different weight decays: pass parameters=" in mixed
+    assert "different" not in one
 
 
 def test_steps_nobody_measures_and_frozen_readings_in_between_do_no_harm() -> None:

@@ -126,6 +126,8 @@ def test_population_goes_into_b_simple() -> None:
         ({"param_sq": 1e5}, ["Not at equilibrium", "0.03 times"]),
         ({"param_dot_grad": 1.4, "param_sq": 1349.5}, ["not scale invariant", "approximate", "+104% as hard"]),
         ({"momentum": 0.9, "weight_decay": None}, ["needs the velocity"]),
+        ({"weight_decay": None}, ["different weight decays: pass parameters="]),
+        ({"lr": None}, ["different learning rates: pass parameters="]),
     ],
 )
 def test_doubts_name_the_remedy_and_withdraw_the_certificate(changes: dict[str, object], words: list[str]) -> None:
@@ -157,8 +159,11 @@ def test_nearly_scale_invariant_is_a_remark() -> None:
 
 
 def test_drift_tells_when_the_balance_cannot() -> None:
-    unknown = {"lr": None, "weight_decay": None}
-    assert predict_critical_batch(settled(**unknown)).ok
+    unknown = {"lr": None, "weight_decay": None, "optimizer": None}
+    steady = predict_critical_batch(settled(**unknown))
+    assert steady.ok
+    assert "Resolved; equilibrium judged by drift alone, scale invariance not tested." in steady.status
+    assert "Fine" not in steady.status
     drifting = [replace(reading, param_sq=1 + k / 400) for k, reading in enumerate(settled(**unknown))]
     found = predict_critical_batch(drifting)
     assert not found.ok
@@ -232,6 +237,7 @@ def test_momentum_uses_the_velocity() -> None:
     norm = predict_critical_batch([replace(r, velocity_sq=None) for r in readings])
     assert norm.noise_to_signal == pytest.approx(noise / signal, rel=0.05)
     assert "from the weight norm" in norm.status
+    assert "Resolved; equilibrium judged by drift alone. " in norm.status
 
 
 def test_momentum_far_from_its_sde_is_said() -> None:

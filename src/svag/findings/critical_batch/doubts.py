@@ -31,6 +31,10 @@ def optimizer_doubts(found: Averages, b_simple: float) -> Iterator[str]:
         )
     elif setting.optimizer not in (None, "SGD"):
         yield f"The certificate does not cover {setting.optimizer}: use plain momentum or none."
+    if setting.optimizer is not None:  # it was asked, so what is missing is not one number
+        for value, names in ((setting.weight_decay, "weight decays"), (setting.lr, "learning rates")):
+            if value is None:
+                yield f"The measured parameters have different {names}: pass parameters= with those that share one."
     if setting.ell > 1:
         yield f"These are readings of SVAG with ell={setting.ell}, and the certificate is about SGD: measure at ell=1."
     if setting.weight_decay == 0:
@@ -93,6 +97,14 @@ def invariance_doubts(found: Averages) -> Iterator[str]:
         )
 
 
+def verdict(found: Averages) -> str:
+    """What is said when there is no doubt, and no more than was tested."""
+    if found.balance is not None:
+        return "Fine: resolved and at equilibrium."
+    untested = "" if found.share is not None else ", scale invariance not tested"
+    return f"Resolved; equilibrium judged by drift alone{untested}."
+
+
 def remarks(found: Averages, interval: RatioInterval, c2: float) -> Iterator[str]:
     """What a reader should know although it is no reason for doubt."""
     if found.share is not None and 0.01 < abs(found.share) <= _TOLERANCE:
@@ -103,7 +115,7 @@ def remarks(found: Averages, interval: RatioInterval, c2: float) -> Iterator[str
         if found.excess is not None and found.excess > c2:
             yield f"D = 2λR/(η_eff N) = {found.excess:.3g} > C²: the run is not C-close to its SDE."
     if found.lr_wd is None:
-        yield "Learning rate or weight decay is unknown: equilibrium is judged by drift alone."
+        yield "Learning rate or weight decay is unknown: the balance of the weights was not tested."
     if any(reading.approximate for reading in found.readings):
         yield "Approximate: BatchNorm saw parts of the batch; check once with svag.noise.ghost.compare_parts."
     if interval.blocks >= _MIN_BLOCKS and not interval.enough:

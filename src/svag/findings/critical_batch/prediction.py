@@ -12,6 +12,7 @@ from svag.findings.critical_batch.doubts import (
     invariance_doubts,
     optimizer_doubts,
     remarks,
+    verdict,
 )
 from svag.findings.critical_batch.windows import Window, choose_readings, steps_into_phase
 from svag.records.reading import Reading
@@ -171,7 +172,7 @@ def _conclude(found: Averages, interval: RatioInterval, c2: float, steps: int | 
         low=batch_at(low),
         high=batch_at(high),
         ok=not doubts,
-        status=" ".join([*(doubts or ["Fine: resolved and at equilibrium."]), *remarks(found, interval, c2)]),
+        status=" ".join([*(doubts or [verdict(found)]), *remarks(found, interval, c2)]),
         kappa=batch_at(rho) / batch,
         noise_to_signal=rho,
         noise_to_signal_low=low,
