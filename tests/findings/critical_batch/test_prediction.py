@@ -201,13 +201,17 @@ def test_unresolved_says_how_many_more_and_that_many_resolve_it() -> None:
     def noisy(count: int) -> list[Reading]:
         return [make(float(g), 10.0) for g in 1.0 + 20 * rng.standard_normal(count)]
 
-    found = predict_critical_batch(noisy(400))
+    sample = noisy(400)
+    found = predict_critical_batch(sample)
     assert not found.ok
     assert "G is not resolved: B* ≥ " in found.status
     assert found.high == math.inf
     assert found.to_dict()["high"] is None
     assert found.low > 0
     more = int(found.status.split("measure about ")[1].split(" ")[0])
+    means = np.array([r.grad_sq for r in sample]).reshape(20, 20).mean(axis=1)
+    reach = 2.093 * means.std(ddof=1) / math.sqrt(20) / means.mean()
+    assert more == pytest.approx(400 * ((2 * reach) ** 2 - 1), rel=1e-3)  # until it reaches half-way to 0
     assert predict_critical_batch(noisy(400 + 2 * more)).ok
 
 
@@ -238,6 +242,54 @@ def test_momentum_uses_the_velocity() -> None:
     assert norm.noise_to_signal == pytest.approx(noise / signal, rel=0.05)
     assert "from the weight norm" in norm.status
     assert "Resolved; equilibrium judged by drift alone. " in norm.status
+
+
+def moving(velocity_sq: float, scatter: float) -> list[Reading]:
+    """Momentum 0.9 with N = 10 and X = 0.19|v|² − 10."""
+    rng = np.random.default_rng(4)
+    return [
+        replace(r, noise_trace=10.0, velocity_sq=velocity_sq * (1 + scatter * float(rng.standard_normal())))
+        for r in settled(momentum=0.9, lr=0.1)
+    ]
+
+
+def test_a_negative_x_is_not_blamed_on_g() -> None:
+    found = predict_critical_batch(moving(40.0, 0.01))
+    assert not found.ok
+    assert "The average X = (1−β²)|v|² − N is significantly negative: train longer" in found.status
+    assert "do not clip gradients between close_step()" in found.status
+    assert "average G" not in found.status
+
+
+def test_an_unresolved_x_is_not_blamed_on_g() -> None:
+    found = predict_critical_batch(moving(10.001 / 0.19, 0.1))
+    assert not found.ok
+    assert "X is not resolved: B* ≥ " in found.status
+    assert "G is not" not in found.status
+
+
+def test_the_relaxation_time_is_that_of_the_effective_learning_rate() -> None:
+    found = predict_critical_batch(settled(momentum=0.5, velocity_sq=1.0))
+    # 1/(4·(0.5/(1 − 0.5))·1e-3)
+    assert "relaxation times 1/(4ηλ) of 250 steps had passed" in found.status
+
+
+@pytest.mark.parametrize(("length", "words"), [(1, "at every reading: hold"), (3, "every 3 readings or sooner: hold")])
+def test_a_schedule_that_never_holds_still(length: int, words: str) -> None:
+    cosine = [replace(r, lr=0.5 * (1 + math.cos(k // length / 200))) for k, r in enumerate(settled())]
+    found = predict_critical_batch(cosine)
+    assert not found.ok
+    assert f"The learning rate changes {words}" in found.status
+    assert "Too few readings" not in found.status
+    held = predict_critical_batch([*cosine, *(replace(r, step=3000 + k) for k, r in enumerate(settled()))])
+    assert "The learning rate changes" not in held.status
+
+
+def test_a_few_frozen_readings_say_how_many_are_needed_and_that_many_suffice() -> None:
+    found = predict_critical_batch(settled(1, relative_error=0.05))
+    assert not found.ok
+    assert "take about 100 frozen readings along the run" in found.status
+    assert "Too few readings" not in predict_critical_batch(settled(100, relative_error=0.05)).status
 
 
 def test_momentum_far_from_its_sde_is_said() -> None:

@@ -47,18 +47,40 @@ def optimizer_doubts(found: Averages, b_simple: float) -> Iterator[str]:
 
 
 def amount_doubts(found: Averages, interval: RatioInterval, low: float) -> Iterator[str]:
-    """Too few readings, or G not resolved."""
-    count = len(found.readings)
-    if interval.kind == "empty":
+    """Too few readings, or G (with momentum X) not resolved."""
+    count, signal = len(found.readings), "X" if found.momentum and found.signal is not None else "G"
+    if interval.kind == "empty" and signal == "X":
+        yield (
+            "The average X = (1−β²)|v|² − N is significantly negative: train longer at this learning rate, and do not "
+            "clip gradients between close_step() and the optimizer's step."
+        )
+    elif interval.kind == "empty":
         yield (
             "The average G is significantly negative: the gradients of a reading were not independent draws at one "
             "point; give population= for a shuffled epoch, and never use successive steps."
+        )
+    elif interval.blocks < _MIN_BLOCKS and any(reading.relative_error is not None for reading in found.readings):
+        need = 2 * _MIN_BLOCKS * interval.block_length  # short series look more correlated than they are
+        yield (
+            f"Too few readings: {count} frozen ones know N/G at as many moments, and the bound is about its average "
+            f"over the run; take about {need} frozen readings along the run."
         )
     elif interval.blocks < _MIN_BLOCKS:
         need = 20 * interval.block_length
         yield f"Too few readings: {count} are {interval.blocks} independent blocks; record about {need} of them."
     elif interval.kind == "unbounded":
-        yield f"G is not resolved: B* ≥ {low:.4g}, unbounded; measure about {_more(found, interval)} more readings."
+        more = _more(found, interval)
+        yield f"{signal} is not resolved: B* ≥ {low:.4g}, unbounded; measure about {more} more readings."
+
+
+def schedule_doubts(longest: int | None) -> Iterator[str]:
+    """The learning rate never holds still; `longest` is the length of its longest phase if that is too short."""
+    if longest is not None:
+        pace = "at every reading" if longest == 1 else f"every {longest} readings or sooner"
+        yield (
+            f"The learning rate changes {pace}: hold it for a while, or take frozen readings at one rate with "
+            "svag.measure_noise."
+        )
 
 
 def equilibrium_doubts(found: Averages, steps: int | None) -> Iterator[str]:

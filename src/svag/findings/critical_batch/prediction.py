@@ -12,9 +12,10 @@ from svag.findings.critical_batch.doubts import (
     invariance_doubts,
     optimizer_doubts,
     remarks,
+    schedule_doubts,
     verdict,
 )
-from svag.findings.critical_batch.windows import Window, choose_readings, steps_into_phase
+from svag.findings.critical_batch.windows import Window, choose_readings, ramp, steps_into_phase
 from svag.records.reading import Reading
 from svag.stats.ratio import RatioInterval, ratio_interval
 from svag.stats.samples import json_number
@@ -145,10 +146,13 @@ def predict_critical_batch(
     interval = ratio_interval(
         found.noise, found.grad_sq if found.signal is None else found.signal, confidence=confidence
     )
-    return _conclude(found, interval, c2, steps_into_phase(given, chosen[0]))
+    longest = ramp(given) if window is None else None
+    return _conclude(found, interval, c2, steps_into_phase(given, chosen[0]), longest)
 
 
-def _conclude(found: Averages, interval: RatioInterval, c2: float, steps: int | None) -> CriticalBatch:
+def _conclude(
+    found: Averages, interval: RatioInterval, c2: float, steps: int | None, longest: int | None
+) -> CriticalBatch:
     batch = found.setting.batch_size
     empty = interval.kind == "empty"
     rho, low, high = (math.inf, 0.0, math.inf) if empty else (interval.value, interval.low, interval.high)
@@ -163,7 +167,7 @@ def _conclude(found: Averages, interval: RatioInterval, c2: float, steps: int | 
     scale = b_simple(batch, plain, found.setting.population)
     doubts = [
         *optimizer_doubts(found, scale),
-        *amount_doubts(found, interval, batch_at(low)),
+        *(schedule_doubts(longest) if longest else amount_doubts(found, interval, batch_at(low))),
         *equilibrium_doubts(found, steps),
         *invariance_doubts(found),
     ]
