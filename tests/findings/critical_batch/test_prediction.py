@@ -139,6 +139,18 @@ def test_doubts_name_the_remedy_and_withdraw_the_certificate(changes: dict[str, 
     assert "No certificate" in str(found)
 
 
+def test_an_adaptive_optimizer_is_all_there_is_to_say() -> None:
+    found = predict_critical_batch(settled(3, optimizer="AdamW", weight_decay=0.0, lr=None, momentum=None))
+    assert found.status.startswith("AdamW is adaptive")
+    assert found.status.count(".") == 2  # the dot in svag.square_root_scaling, and the end
+    assert not found.ok
+
+
+def test_what_is_not_a_reading_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"must be svag\.Reading objects, got int"):
+        predict_critical_batch([1, 2])  # type: ignore[list-item]
+
+
 def test_an_unbalanced_run_without_the_radial_product_may_be_either() -> None:
     found = predict_critical_batch(settled(param_sq=100.0, param_dot_grad=None))
     assert "(or the network is not scale invariant)" in found.status

@@ -21,15 +21,20 @@ _MIN_BLOCKS = 5
 _DRIFT_LEVEL = 0.01
 
 
+def adaptive_doubts(found: Averages) -> Iterator[str]:
+    """Nothing here is about an adaptive optimizer, so nothing else is worth saying."""
+    optimizer = found.setting.optimizer
+    if optimizer is not None and not optimizer.startswith("SGD"):
+        yield (
+            f"{optimizer} is adaptive and linear scaling does not apply to it: scale by svag.square_root_scaling "
+            "instead."
+        )
+
+
 def optimizer_doubts(found: Averages, b_simple: float) -> Iterator[str]:
     """What the certificate does not cover."""
     setting = found.setting
-    if setting.optimizer is not None and not setting.optimizer.startswith("SGD"):
-        yield (
-            f"{setting.optimizer} is adaptive and linear scaling does not apply to it: scale by "
-            "svag.square_root_scaling instead."
-        )
-    elif setting.optimizer not in (None, "SGD"):
+    if setting.optimizer not in (None, "SGD"):
         yield f"The certificate does not cover {setting.optimizer}: use plain momentum or none."
     if setting.optimizer is not None:  # it was asked, so what is missing is not one number
         for value, names in ((setting.weight_decay, "weight decays"), (setting.lr, "learning rates")):

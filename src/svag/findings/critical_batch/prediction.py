@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 
 from svag.findings.critical_batch.averages import Averages
 from svag.findings.critical_batch.doubts import (
+    adaptive_doubts,
     amount_doubts,
     equilibrium_doubts,
     invariance_doubts,
@@ -134,6 +135,9 @@ def predict_critical_batch(
     Reference: Li, Malladi, Arora (2021), thm:lsr_kappa_bound.
     """
     given = list(readings)
+    anything: list[object] = [*given]
+    if strangers := [reading for reading in anything if not isinstance(reading, Reading)]:
+        raise TypeError(f"readings must be svag.Reading objects, got {type(strangers[0]).__name__}")
     if not given:
         raise ValueError("there are no readings: take them from a NoiseProbe, measure_noise or load_readings")
     domain.closeness(c2)
@@ -165,7 +169,8 @@ def _conclude(
     mean_grad_sq = float(found.grad_sq.mean())
     plain = float(found.noise.mean()) / mean_grad_sq if mean_grad_sq > 0 else math.inf
     scale = b_simple(batch, plain, found.setting.population)
-    doubts = [
+    adaptive = list(adaptive_doubts(found))
+    doubts = adaptive or [
         *optimizer_doubts(found, scale),
         *(schedule_doubts(longest) if longest else amount_doubts(found, interval, batch_at(low))),
         *equilibrium_doubts(found, steps),
@@ -176,7 +181,7 @@ def _conclude(
         low=batch_at(low),
         high=batch_at(high),
         ok=not doubts,
-        status=" ".join([*(doubts or [verdict(found)]), *remarks(found, interval, c2)]),
+        status=" ".join([*(doubts or [verdict(found)]), *([] if adaptive else remarks(found, interval, c2))]),
         kappa=batch_at(rho) / batch,
         noise_to_signal=rho,
         noise_to_signal_low=low,

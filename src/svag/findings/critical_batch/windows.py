@@ -61,6 +61,9 @@ def _in_run(run: list[Reading], window: Window | None) -> list[Reading]:
 
 
 def _between(run: list[Reading], window: Window) -> list[Reading]:
+    limits: object = window
+    if not isinstance(limits, tuple | list) or [isinstance(limit, int | float) for limit in limits] != [True, True]:
+        raise ValueError(f"window must be two increasing fractions between 0 and 1, or two steps, got {window!r}")
     start, stop = window
     if isinstance(start, int) and isinstance(stop, int):
         if any(reading.step is None for reading in run):
