@@ -126,6 +126,9 @@ def test_a_closed_or_half_done_context_is_refused() -> None:
         ({"ell": 0}, "ell must be a whole number of at least 1, got 0"),
         ({"ell": 1.5}, "ell must be a whole number"),
         ({"ell": math.nan}, "ell must be a finite number"),
+        ({"ell": "4"}, "ell must be a number, got '4'"),
+        ({"ell": True}, "ell must be a number, got True"),
+        ({"ell": None}, "ell must be a number, got None"),
         ({"ell": 2, "split": 5}, "ell must be at least split/2"),
         ({"ell": 2, "population": 0.5}, "population must be a whole number"),
         ({"ell": 2, "chunks": 0}, "chunks must be a whole number"),
@@ -135,7 +138,7 @@ def test_a_closed_or_half_done_context_is_refused() -> None:
 )
 def test_arguments(arguments: dict[str, Any], sentence: str) -> None:
     model = network(norm=False)
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises((TypeError, ValueError), match=sentence):
         svag.SVAG(model, torch.optim.SGD(model.parameters(), lr=0.1), **arguments)
 
 

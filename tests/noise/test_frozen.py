@@ -181,6 +181,7 @@ def test_bad_input_is_one_sentence_and_the_model_is_as_it_was(kind: str, error: 
     [
         ({"relative_error": 0.0}, "relative_error must be positive"),
         ({"max_batches": 1}, "max_batches must be at least 2"),
+        ({"max_batches": 2.5}, "max_batches must be a whole number"),
         ({"population": 6}, "the full batch has no noise"),
         ({"population": 20}, "cannot be disjoint"),
     ],

@@ -390,6 +390,8 @@ def test_refused_at_construction() -> None:
     model = net()
     with pytest.raises(ValueError, match="batch_size must be at least 2"):
         NoiseProbe(model, sgd(model), batch_size=0)
+    with pytest.raises(ValueError, match="batch_size must be a whole number"):
+        NoiseProbe(model, sgd(model), batch_size=8.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="the full batch has no noise"):
         NoiseProbe(model, sgd(model), batch_size=16, population=16)
     with pytest.raises(ValueError, match="holds none of the measured parameters"):

@@ -18,6 +18,7 @@ from svag.noise.stream import GROUPS, GradientStream
 from svag.noise.undisturbed import undisturbed
 from svag.records.reading import Reading
 from svag.stats.ratio import ratio_interval
+from svag.theory import domain
 
 Batch = TypeVar("Batch")
 
@@ -72,7 +73,7 @@ def measure_noise(
     settings = None if optimizer is None else settings_of(optimizer, measured)
     wanted = None if relative_error is None else _positive("relative_error", relative_error)
     limit = _DEFAULT_CAP if max_batches is None and wanted is not None else max_batches
-    if limit is not None and limit < 2:
+    if limit is not None and domain.whole("max_batches", limit, at_least=0) < 2:
         raise ValueError(f"max_batches must be at least 2, got {limit}: one gradient cannot tell signal from noise")
     with undisturbed(model, generators), kept_position(batches):
         stream = _stream(model, loss_fn, islice(batches, limit), measured, population, wanted)

@@ -23,6 +23,7 @@ from svag.noise.settings import settings_of, velocities
 from svag.noise.step_sums import StepSums
 from svag.noise.undisturbed import buffers_kept_on_error
 from svag.records.reading import Reading
+from svag.theory import domain
 
 Batch = TypeVar("Batch")
 
@@ -81,7 +82,7 @@ class NoiseProbe:
         parameters: Iterable[Tensor] | None = None,
         run: str = "",
     ) -> None:
-        if batch_size < 2:
+        if domain.whole("batch_size", batch_size, at_least=0) < 2:
             raise ValueError(f"batch_size must be at least 2 to be cut into parts, got {batch_size}")
         if population is not None and population <= batch_size:
             raise ValueError(
