@@ -50,8 +50,9 @@ class NoiseProbe:
 
     `.grad` is read and never changed: the optimizer sees exactly the gradients of the micro-batched step. Clip, and
     unscale a GradScaler, after `close_step()`. The memory of two gradients is taken, and nothing is attached to the
-    model except the communication hook under data parallelism. Nothing waits for the device until `readings` is asked
-    for. In `backward`, BatchNorm normalises each part by itself; such readings are labelled `approximate`
+    model except the communication hook under data parallelism. The device is waited for when `readings` is asked for
+    and once in 1024 steps, in `backward` also for a GradScaler's factor and for gradients zeroed without `set_to_none`.
+    In `backward`, BatchNorm normalises each part by itself; such readings are labelled `approximate`
     (`svag.noise.ghost.compare_parts` tells by how much).
 
     >>> model = nn.Linear(1, 1, bias=False)
@@ -122,7 +123,8 @@ class NoiseProbe:
     ) -> Tensor:
         """Back-propagate `batch` in equal parts and close the step; return its mean loss, detached.
 
-        Call it with zeroed gradients. If anything is wrong with the input, gradients are left as they were.
+        Call it with zeroed gradients, which they are again after an error. Running statistics (BatchNorm) are then as
+        they were if this was the first step; later they keep what the parts before the error did to them.
 
         Args:
             loss_fn: takes a batch (here: a part of one), returns its mean loss.
