@@ -46,7 +46,7 @@ def main() -> None:
 
     found = svag.predict_critical_batch(probe.readings, window=(0.5, 1.0))
     print(found)
-    print("a batch of 4096 by linear scaling is", "refuted" if found.refutes(4096) else "not refuted")
+    print("a batch of 1024 by linear scaling is", "refuted" if found.refutes(1024) else "not refuted")
 
 
 if __name__ == "__main__":

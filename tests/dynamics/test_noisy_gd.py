@@ -232,3 +232,9 @@ def test_momentum_belongs_to_the_unrefined_process_only(problem: MakeProblem) ->
     ngd = svag.NoisyGD(tiny.model, optimizer, **settings)
     ngd.step(tiny.losses, [tiny.batch(range(N))])
     assert "momentum_buffer" in optimizer.state[next(tiny.model.parameters())]
+
+
+def test_detached_losses_are_refused(problem: MakeProblem) -> None:
+    tiny = problem(N)
+    with pytest.raises(ValueError, match="do not depend on any trainable parameter"):
+        noisy(tiny).step(lambda batch: tiny.losses(batch).detach(), [tiny.batch(range(N))])

@@ -70,6 +70,43 @@ def test_a_pair_is_the_u_statistic_of_its_two_gradients(problem: MakeProblem) ->
     assert reading.noise_trace == pytest.approx((g1 - g2) @ (g1 - g2) / 2, rel=1e-12)
 
 
+@pytest.mark.parametrize(("ell", "split"), [(1, 2), (3, 1)])
+def test_the_velocity_before_the_step_is_recorded(problem: MakeProblem, ell: int, split: int) -> None:
+    tiny = problem(N)
+    optimizer = torch.optim.SGD(tiny.model.parameters(), lr=0.3, momentum=0.5)
+    squares = []
+    with svag.SVAG(tiny.model, optimizer, ell, split, momentum_limit="overdamped", track_noise=True) as sim:
+        for _ in range(3):
+            sim.substep(tiny.loss, tiny.batch((0, 1)), tiny.batch((2, 3)))
+            buffers = [optimizer.state[p]["momentum_buffer"] for p in tiny.model.parameters()]
+            squares.append(sum(float(v.square().sum()) for v in buffers))
+    assert sim.noise[0].velocity_sq is None
+    assert [r.velocity_sq for r in sim.noise[1:]] == pytest.approx(squares[:2], rel=1e-12)
+
+
+def test_a_reading_carries_the_held_rate(problem: MakeProblem) -> None:
+    tiny = problem(N)
+    optimizer = torch.optim.SGD(tiny.model.parameters(), lr=0.3)
+    with svag.SVAG(tiny.model, optimizer, ell=2, track_noise=True) as sim:
+        for lr in (0.3, 0.2, 0.1):
+            optimizer.param_groups[0]["lr"] = lr
+            sim.substep(tiny.loss, tiny.batch((0, 1)), tiny.batch((2, 3)))
+    assert [reading.lr for reading in sim.noise] == [0.3, 0.3, 0.1]
+
+
+def test_a_second_weight_of_exactly_zero_is_refused(problem: MakeProblem) -> None:
+    """n = 6, B = 4: l/m over the surplus (6 − 2)/(6 − 4) is 1, so that a, b = 1, 0."""
+    tiny = problem(N)
+    start = tiny.get()
+    optimizer = torch.optim.SGD(tiny.model.parameters(), lr=0.3)
+    with (
+        svag.SVAG(tiny.model, optimizer, ell=4, split=2, track_noise=True, population=N) as sim,
+        pytest.raises(ValueError, match="track_noise needs the second batch, whose weight is 0"),
+    ):
+        sim.substep(tiny.loss, tiny.batch((0, 1)), tiny.batch((2, 3)))
+    assert np.array_equal(tiny.get(), start)
+
+
 def test_tracking_leaves_no_trace(problem: MakeProblem) -> None:
     ends = []
     for track in (False, True):

@@ -57,6 +57,7 @@ BROKEN: list[tuple[str, Any, type[Exception], str]] = [
     ("devices", [(batch(0), (batch(1)[0].to("meta"), batch(1)[1]))], ValueError, "on one device, got cpu, meta"),
     ("dtypes", [(batch(0), batch(1, dtype=torch.float64))], ValueError, "must be alike"),
     ("a batch for a pair", [batch(0)], ValueError, "independent_pairs"),
+    ("a collated batch for a pair", [[batch(0)[0], batch(1)[0]]], ValueError, "as a tuple, got list"),
     ("three batches", [(batch(0), batch(1), batch(2))], ValueError, "two batches at a time"),
 ]
 
@@ -125,15 +126,19 @@ def test_a_closed_or_half_done_context_is_refused() -> None:
         ({"ell": 0}, "ell must be a whole number of at least 1, got 0"),
         ({"ell": 1.5}, "ell must be a whole number"),
         ({"ell": math.nan}, "ell must be a finite number"),
+        ({"ell": "4"}, "ell must be a number, got '4'"),
+        ({"ell": True}, "ell must be a number, got True"),
+        ({"ell": None}, "ell must be a number, got None"),
         ({"ell": 2, "split": 5}, "ell must be at least split/2"),
         ({"ell": 2, "population": 0.5}, "population must be a whole number"),
         ({"ell": 2, "chunks": 0}, "chunks must be a whole number"),
         ({"ell": 1, "track_noise": True}, "NoiseProbe"),
+        ({"ell": 1, "split": 2, "population": 64}, "ell=1, split=2 has no weights for batches drawn without"),
     ],
 )
 def test_arguments(arguments: dict[str, Any], sentence: str) -> None:
     model = network(norm=False)
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises((TypeError, ValueError), match=sentence):
         svag.SVAG(model, torch.optim.SGD(model.parameters(), lr=0.1), **arguments)
 
 

@@ -92,11 +92,12 @@ def test_it_drives_a_data_loader_without_end() -> None:
         ({"n": 4, "batch_size": 5}, "exceeds the n=4 examples"),
         ({"n": 4, "batch_size": 5, "sampling": "shuffle"}, "exceeds the n=4 examples"),
         ({"n": 4, "batch_size": 2, "sampling": "bootstrap"}, "sampling must be one of"),
+        ({"n": 4, "batch_size": 2, "generator": None}, "generator must be a torch.Generator, got None"),
     ],
 )
 def test_bad_arguments(arguments: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        svag.BatchSampler(**arguments, generator=seeded())
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        svag.BatchSampler(**{"generator": seeded()} | arguments)
 
 
 def test_a_state_of_another_sampler_is_refused() -> None:
@@ -125,5 +126,8 @@ def test_loaders_known_to_be_independent_pass_and_shuffled_ones_do_not() -> None
     shuffled = svag.BatchSampler(8, 2, sampling="shuffle", generator=seeded())
     with pytest.raises(ValueError, match="not independent"):
         svag.independent_pairs(DataLoader(data, batch_sampler=shuffled))
+    with pytest.raises(ValueError, match="this BatchSampler draws its batches in epochs"):
+        svag.independent_pairs(shuffled)
+    assert next(svag.independent_pairs(svag.BatchSampler(8, 2, generator=seeded())))
     with pytest.raises(ValueError, match="not independent"):
         svag.independent_pairs(DataLoader(data, batch_sampler=[[0, 1], [2, 3]]))

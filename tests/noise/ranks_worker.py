@@ -55,7 +55,7 @@ def refusals(rank: int) -> dict[str, str]:
     def sentence(name: str, call: Callable[[], object]) -> None:
         try:
             call()
-        except (TypeError, ValueError) as error:
+        except (RuntimeError, TypeError, ValueError) as error:
             said[name] = str(error)
 
     hooked = DistributedDataParallel(net())
@@ -77,17 +77,30 @@ def refusals(rank: int) -> dict[str, str]:
         loss_of(model)(mine).backward()
     probe.close_step()
     measure_noise(model, loss_of(model), batches(2, 4))  # a frozen reading on each rank, without synchronisation
+    sentence("second", lambda: NoiseProbe(model, SGD(model.parameters()), batch_size=BATCH))
     probe.close()
+    sentence("closed", probe.close_step)
     model.zero_grad()
     loss_of(model)(mine).backward()
     said["readings"] = "\n".join(json.dumps(reading.to_dict()) for reading in probe.readings)
     return said
 
 
+def after_a_frozen_reading(rank: int) -> list[float]:
+    """Running means after a step on each rank's own data, a frozen reading, and a forward pass on the same data."""
+    model = DistributedDataParallel(net("batch"))
+    loss_of(model)(split(data(BATCH), 2)[rank]).backward()
+    measure_noise(model, loss_of(model), batches(2, 4, seed=rank))
+    model(data(BATCH)[0])  # rank 0 sends its buffers first, as it does in every step
+    means: list[float] = model.module[1].running_mean.tolist()
+    return means
+
+
 def worker(rank: int, port: int, out: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     try:
+        buffers = after_a_frozen_reading(rank)
         plain = net()
         results = {
             style: [r.to_dict() for r in train(rank, DistributedDataParallel(net()), parts, style.split()[0])]
@@ -95,7 +108,8 @@ def worker(rank: int, port: int, out: str) -> None:
         }
         wrapped = DistributedDataParallel(plain, gradient_as_bucket_view=True, bucket_cap_mb=1e-4)
         results["parameters"] = [r.to_dict() for r in train(rank, wrapped, 1, "backward", parameters_of=plain)]
-        Path(out, f"{rank}.json").write_text(json.dumps({"results": results, "refusals": refusals(rank)}))
+        found = {"results": results, "refusals": refusals(rank), "buffers": buffers}
+        Path(out, f"{rank}.json").write_text(json.dumps(found))
     finally:
         dist.destroy_process_group()
 

@@ -7,9 +7,11 @@ import pytest
 import torch
 from tests.noise.nets import Norm, Pair, batches, data, everything, gradient, loss_of, net
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler as TorchBatchSampler
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
-from svag import measure_noise
+from svag import BatchSampler, measure_noise
+from svag.dynamics.sampler import Sampling
 from svag.noise.frozen import interval_reach
 from svag.noise.stream import GROUPS, GradientStream
 
@@ -98,16 +100,38 @@ def test_a_buffer_that_forward_replaces_is_put_back() -> None:
     assert calls.item() == 0
 
 
-def test_loader_order_is_what_it_was() -> None:
+Loader = DataLoader[tuple[Tensor, ...]]
+
+
+def loaders() -> dict[str, Callable[[TensorDataset, torch.Generator], Loader]]:
+    def drawn(sampling: Sampling) -> Callable[[TensorDataset, torch.Generator], Loader]:
+        return lambda d, g: DataLoader(d, batch_sampler=BatchSampler(24, 6, sampling=sampling, generator=g))
+
+    return {
+        "global": lambda d, _: DataLoader(d, 6, shuffle=True),
+        "generator": lambda d, g: DataLoader(d, 6, shuffle=True, generator=g),
+        "sampler": lambda d, g: DataLoader(d, 6, sampler=RandomSampler(d, generator=g)),
+        "inside a batch sampler": lambda d, g: DataLoader(
+            d, batch_sampler=TorchBatchSampler(RandomSampler(d, generator=g), 6, drop_last=True)
+        ),
+        "without_replacement": drawn("without_replacement"),
+        "with_replacement": drawn("with_replacement"),
+        "shuffle": drawn("shuffle"),
+    }
+
+
+@pytest.mark.parametrize("kind", loaders())
+def test_loader_order_is_what_it_was(kind: str) -> None:
     x, y = data(24)
 
     def order(measure: bool) -> list[Tensor]:
         torch.manual_seed(3)
-        loader = DataLoader(TensorDataset(x, y), batch_size=6, shuffle=True)
+        loader = loaders()[kind](TensorDataset(x, y), torch.Generator().manual_seed(4))
         model = net(dropout=True)
+        next(iter(loader))  # the run is under way
         if measure:
-            measure_noise(model, loss_of(model), loader)
-        return [batch[0] for batch in loader]
+            measure_noise(model, loss_of(model), loader, max_batches=3)
+        return [batch[0] for batch in itertools.islice(loader, 4)]
 
     assert all(torch.equal(a, b) for a, b in zip(order(True), order(False), strict=True))
 
@@ -157,6 +181,7 @@ def test_bad_input_is_one_sentence_and_the_model_is_as_it_was(kind: str, error: 
     [
         ({"relative_error": 0.0}, "relative_error must be positive"),
         ({"max_batches": 1}, "max_batches must be at least 2"),
+        ({"max_batches": 2.5}, "max_batches must be a whole number"),
         ({"population": 6}, "the full batch has no noise"),
         ({"population": 20}, "cannot be disjoint"),
     ],

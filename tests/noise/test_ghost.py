@@ -23,6 +23,14 @@ def test_parts_are_what_the_probe_reads_and_whole_what_the_run_sees() -> None:
     assert "N/G in parts over N/G whole" in str(found)
 
 
+def test_batches_may_come_from_a_generator_and_one_part_is_none() -> None:
+    model, stream = net("batch"), batches(4, 8)
+    found = compare_parts(model, loss_of(model), (batch for batch in stream), parts=2)
+    assert found == compare_parts(model, loss_of(model), stream, parts=2)
+    with pytest.raises(ValueError, match="parts must be at least 2, got 1"):
+        compare_parts(model, loss_of(model), stream, parts=1)
+
+
 def test_batch_norm_in_small_parts_is_off_and_without_it_the_ratio_is_one() -> None:
     # over 12 seeds the ratio is 0.96 ± 0.11 with LayerNorm and at least 6.5 with BatchNorm in parts of 2
     stream = [(x, (x[:, 0] > 0).long()) for x, _ in batches(30, 32)]

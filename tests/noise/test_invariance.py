@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import pytest
 import torch
 from tests.noise.nets import data, everything, loss_of, net
@@ -39,6 +41,41 @@ def test_each_of_the_two_tests_sees_what_the_other_does_not() -> None:
     # the same at w/2, w and 2w but not flat: only the gradient tells; with one weight it is all radial
     periodic = scale_invariance_error(weight, lambda x: 2 + torch.sin(2 * torch.pi * weight(x).log2()).mean(), one)
     assert periodic == pytest.approx(1.0)
+
+
+def test_both_scales_are_looked_at() -> None:
+    weight = nn.Linear(1, 1, bias=False, dtype=torch.float64)
+    nn.init.ones_(weight.weight)
+    one = torch.ones(1, 1, dtype=torch.float64)
+    # flat and 1 at w, and different only below 3/4 or only above 3/2
+    below = scale_invariance_error(weight, lambda x: 1 + torch.relu(0.75 - weight(x)).mean(), one)
+    above = scale_invariance_error(weight, lambda x: 1 + torch.relu(weight(x) - 1.5).mean(), one)
+    assert below == pytest.approx(0.25)
+    assert above == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (lambda w: w * torch.nan, r"the loss is not finite \(nan\)"),
+        (lambda w: (w - 1).sqrt() + 1, r"the gradient is not finite \(inf\)"),
+        (lambda w: 1 + 0 * (w - 0.75).sqrt(), r"the loss at 0.5 times the parameters is not finite \(nan\)"),
+        (lambda w: 1 + 0 * (1.5 - w).sqrt(), r"the loss at 2 times the parameters is not finite \(nan\)"),
+    ],
+)
+def test_what_is_not_finite_is_refused(loss: Callable[[Tensor], Tensor], message: str) -> None:
+    weight = nn.Linear(1, 1, bias=False, dtype=torch.float64)
+    nn.init.ones_(weight.weight)
+    one = torch.ones(1, 1, dtype=torch.float64)
+    with pytest.raises(ValueError, match=message):
+        scale_invariance_error(weight, lambda x: loss(weight(x)).mean(), one)
+    assert weight.weight.item() == 1
+
+
+def test_an_empty_batch_is_refused() -> None:
+    model = net()
+    with pytest.raises(ValueError, match="the batch is empty"):
+        scale_invariance_error(model, loss_of(model), data(0))
 
 
 def test_leaves_no_trace_and_drops_the_same_units() -> None:

@@ -9,8 +9,9 @@ from tests.noise.nets import Norm, Pair, batches, data, everything, gradient, lo
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
-from svag import NoiseProbe, Reading, measure_noise
+from svag import NoiseProbe, Reading, measure_noise, predict_critical_batch
 from svag.noise.batches import split
+from svag.noise.settings import velocities
 
 
 def sgd(model: nn.Module) -> SGD:
@@ -223,6 +224,9 @@ def test_groups_that_disagree_have_no_one_weight_decay() -> None:
     decayed.close_step()
     assert probe.readings[0].weight_decay is None
     assert decayed.readings[0].weight_decay == 0.1
+    mixed, one = (predict_critical_batch(p.readings).status for p in (probe, decayed))
+    assert "different weight decays: pass parameters=" in mixed
+    assert "different" not in one
 
 
 def test_steps_nobody_measures_and_frozen_readings_in_between_do_no_harm() -> None:
@@ -240,6 +244,76 @@ def test_steps_nobody_measures_and_frozen_readings_in_between_do_no_harm() -> No
         optimizer.step()
         measure_noise(model, loss_of(model), batches(2, 4))
     assert [reading.step for reading in probe.readings] == [2, 5]
+
+
+def accumulate(model: nn.Module, probe: NoiseProbe, count: int) -> None:
+    model.zero_grad()
+    for part in split(data(16), 4)[:count]:
+        (loss_of(model)(part) / 4).backward()
+        probe.micro_batch()
+
+
+@pytest.mark.parametrize("abandoned", [True, False])
+def test_a_short_or_abandoned_step_is_refused_or_skipped(abandoned: bool) -> None:
+    model = net()
+    probe = NoiseProbe(model, sgd(model), batch_size=16)
+    accumulate(model, probe, 4)
+    probe.close_step()
+    for skip in (False, True):
+        accumulate(model, probe, 2)
+        if skip:
+            probe.skip_step()
+            accumulate(model, probe, 4)
+            probe.close_step()
+            continue
+        if abandoned:
+            accumulate(model, probe, 4)
+        with pytest.raises(ValueError, match=f"got {6 if abandoned else 2} micro-batches where earlier steps had 4"):
+            probe.close_step()
+    first, second = (numbers(reading) for reading in probe.readings)
+    assert first == second == pytest.approx(expected(model, data(16), 4), rel=1e-10)
+
+
+def test_parts_named_in_backward_may_change() -> None:
+    model = net()
+    probe = NoiseProbe(model, sgd(model), batch_size=16)
+    for parts in (2, 4):
+        model.zero_grad()
+        probe.backward(loss_of(model), data(16), parts=parts)
+    assert [reading.n for reading in probe.readings] == [2, 4]
+
+
+def test_an_accumulation_loop_with_batch_norm_measures_the_run_as_it_is() -> None:
+    model = net("batch")
+    probe = NoiseProbe(model, sgd(model), batch_size=16)
+    accumulate(model, probe, 4)
+    probe.close_step()
+    assert not probe.readings[0].approximate
+
+
+def test_a_closed_probe_refuses_and_keeps_its_readings() -> None:
+    model = net()
+    with NoiseProbe(model, sgd(model), batch_size=16) as probe:
+        probe.backward(loss_of(model), data(16))
+    calls: list[Callable[[], object]] = [
+        lambda: probe.backward(loss_of(model), data(16)),
+        probe.micro_batch,
+        probe.close_step,
+    ]
+    for call in calls:
+        with pytest.raises(RuntimeError, match="this probe is closed"):
+            call()
+    assert len(probe.readings) == 1
+
+
+def test_a_velocity_counts_only_when_every_measured_parameter_has_one() -> None:
+    model = net()
+    optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
+    first, *others = model.parameters()
+    first.grad = torch.ones_like(first)
+    optimizer.step()
+    assert velocities(optimizer, [first]) == [optimizer.state[first]["momentum_buffer"]]
+    assert velocities(optimizer, [first, *others]) == []
 
 
 def bad_calls() -> list[tuple[Callable[[NoiseProbe, nn.Module], object], type[Exception], str]]:
@@ -316,6 +390,8 @@ def test_refused_at_construction() -> None:
     model = net()
     with pytest.raises(ValueError, match="batch_size must be at least 2"):
         NoiseProbe(model, sgd(model), batch_size=0)
+    with pytest.raises(ValueError, match="batch_size must be a whole number"):
+        NoiseProbe(model, sgd(model), batch_size=8.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="the full batch has no noise"):
         NoiseProbe(model, sgd(model), batch_size=16, population=16)
     with pytest.raises(ValueError, match="holds none of the measured parameters"):

@@ -86,3 +86,13 @@ def test_steps_that_nobody_closes_leave_nothing_behind(ranks: list[dict[str, dic
     (theirs,) = probe.readings
     mine = Reading(**json.loads(str(ranks[0]["refusals"]["readings"])))
     assert (mine.grad_sq, mine.noise_trace) == pytest.approx((theirs.grad_sq, theirs.noise_trace), rel=1e-9)
+
+
+def test_a_frozen_reading_does_not_stop_the_buffers_from_being_sent(ranks: list[dict[str, dict[str, object]]]) -> None:
+    assert ranks[0]["buffers"] == ranks[1]["buffers"]
+
+
+def test_a_model_takes_one_probe_and_a_closed_probe_refuses(ranks: list[dict[str, dict[str, object]]]) -> None:
+    said = ranks[0]["refusals"]
+    assert "keep using the first probe" in str(said["second"])
+    assert "this probe is closed" in str(said["closed"])

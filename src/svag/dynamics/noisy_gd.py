@@ -154,6 +154,10 @@ class NoisyGD:
             if not self._guarded:
                 self._guard(losses_fn, chunk)
             losses = per_example.per_example_losses(losses_fn, chunk)
+            if not losses.requires_grad:
+                raise ValueError(
+                    "the losses do not depend on any trainable parameter: are they computed under no_grad or detached?"
+                )
             if seen == 0:
                 weights, total = weights.to(losses), torch.zeros_like(losses[:1]).sum()
             if seen + len(losses) > self._n:

@@ -51,6 +51,7 @@ class PairNoise:
         batch_size: int,
         step: int,
         settings: Settings,
+        velocity: Sequence[Tensor],
     ) -> None:
         """Measure the pair whose weighted sum a·g₁ + b·g₂ is in `.grad`; it counts once the step has been taken."""
         a, b = weights
@@ -65,6 +66,7 @@ class PairNoise:
                 square_norm(both) / a**2,
                 square_norm(parameters),
                 inner_product([p for p, _, _ in trained], both) / (2 * a),
+                *([square_norm(velocity)] if velocity else []),
             ]
         )
         # the step's covariance, (a² + b²) times that of one of these batches, is l times that of the SGD run's batch
@@ -94,11 +96,12 @@ class PairNoise:
         for pair in waiting:
             numbers = pair.numbers.tolist()
             if all(math.isfinite(number) for number in numbers):
-                self._readings.append(self._reading(pair, *numbers))
+                self._readings.append(self._reading(pair, numbers))
             else:
                 self._broken.append(pair.step)
 
-    def _reading(self, pair: _Pair, sum_sq: float, sq_sum: float, param_sq: float, param_dot_grad: float) -> Reading:
+    def _reading(self, pair: _Pair, numbers: list[float]) -> Reading:
+        sum_sq, sq_sum, param_sq, param_dot_grad, *velocity = numbers
         estimate, settings = u_statistic(sum_sq, sq_sum, n=2), pair.settings
         return Reading(
             grad_sq=estimate.grad_sq,
@@ -114,4 +117,5 @@ class PairNoise:
             optimizer=settings.optimizer,
             population=self._population,
             ell=self._ell,
+            velocity_sq=velocity[0] if velocity else None,
         )

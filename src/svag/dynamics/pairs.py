@@ -26,9 +26,11 @@ def independent_pairs(loader: Iterable[Batch], *, allow_shuffle: bool = False) -
         loader: a `DataLoader` over a `svag.BatchSampler`, or any iterable of independent batches.
         allow_shuffle: accept dependent batches, with a warning.
     """
-    if isinstance(loader, DataLoader) and not _independent(loader):
+    if not _independent(loader):
         if not allow_shuffle:
-            raise ValueError(f"this DataLoader draws its batches in epochs, so they are not independent: {REMEDY}")
+            raise ValueError(
+                f"this {type(loader).__name__} draws its batches in epochs, so they are not independent: {REMEDY}"
+            )
         warnings.warn(
             "batches of a shuffled epoch are not independent: a comparison over ell now mixes sampling with "
             f"discretisation; {REMEDY}",
@@ -58,12 +60,14 @@ def _endless(loader: Iterable[Batch]) -> Iterator[Batch]:
             return
 
 
-def _independent(loader: "DataLoader[Batch]") -> bool:
-    if isinstance(loader.dataset, IterableDataset):
-        return True  # the dataset draws for itself: nothing to see from here
+def _independent(loader: Iterable[Batch]) -> bool:
+    if isinstance(loader, BatchSampler):
+        return loader.sampling != "shuffle"
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return True  # it draws for itself: nothing to see from here
     sampler = loader.batch_sampler
     if isinstance(sampler, BatchSampler):
-        return sampler.sampling != "shuffle"
+        return _independent(sampler)
     if isinstance(sampler, TorchBatchSampler):
         return isinstance(sampler.sampler, RandomSampler | WeightedRandomSampler) and bool(sampler.sampler.replacement)
     return False

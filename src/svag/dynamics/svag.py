@@ -19,7 +19,7 @@ from svag.dynamics.refined_step import RefinedStep
 from svag.dynamics.snapshot import unchanged_on_error
 from svag.noise.batches import batch_size_of
 from svag.noise.refusals import batch_norms, refuse_sharded, refuse_sparse
-from svag.noise.settings import settings_of
+from svag.noise.settings import settings_of, velocities
 from svag.records.reading import Reading
 from svag.theory import domain
 from svag.theory.refinement import MomentumLimit
@@ -80,6 +80,11 @@ class SVAG:
         self._check_finite = check_finite
         corrected = population is not None and self.split > 1  # then both weights differ from 0 even if ell is split
         two_batches = svag_weights(self.ell, self.split)[1] != 0 or corrected
+        if corrected and self.split == 2 * self.ell:
+            raise ValueError(
+                f"ell={ell}, split={split} has no weights for batches drawn without replacement, which population= "
+                "stands for: draw them with_replacement and leave out population, or raise ell"
+            )
         if track_noise and not two_batches:
             raise ValueError(
                 f"track_noise needs the second batch, which ell={ell}, split={split} does not evaluate: "
@@ -198,6 +203,11 @@ class SVAG:
         self._refuse_cut_batch_norm()
         a, b = self._weights(first)
         if b == 0:
+            if self._noise:
+                raise ValueError(
+                    f"track_noise needs the second batch, whose weight is 0 for ell={self.ell}, split={self.split} and "
+                    f"population={self._population}: choose another ell or split"
+                )
             self.optimizer.zero_grad()
             loss = self._add_gradient(a, loss_fn, first, synchronise=True)
         else:
@@ -239,6 +249,7 @@ class SVAG:
             batch_size=self._run_batch_size(batch),
             step=self.effective_step,
             settings=settings,
+            velocity=velocities(self.optimizer, self._trained()),
         )
 
     def _trained(self) -> list[nn.Parameter]:
@@ -265,9 +276,9 @@ class SVAG:
                 f"pairs ended after {done} of the {self.ell} pairs of an effective step, which was not taken: "
                 "give an endless iterator, such as svag.independent_pairs over a svag.BatchSampler"
             )
-        if not isinstance(pair, tuple | list) or len(pair) != 2:
+        if not isinstance(pair, tuple) or len(pair) != 2:  # a list is what a DataLoader makes of one batch
             raise ValueError(
-                f"pairs must yield two batches at a time, got {type(pair).__name__}: "
+                f"pairs must yield two batches at a time as a tuple, got {type(pair).__name__}: "
                 "svag.independent_pairs(loader) makes pairs"
             )
         return pair[0], pair[1]

@@ -8,9 +8,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader
 
 from svag.noise.batches import batch_size_of
+from svag.noise.loaders import kept_position
 from svag.noise.losses import gradients_of, mean_loss
 from svag.noise.measured import inner_product, measured_parameters, square_norm
 from svag.noise.settings import settings_of, velocities
@@ -18,6 +18,7 @@ from svag.noise.stream import GROUPS, GradientStream
 from svag.noise.undisturbed import undisturbed
 from svag.records.reading import Reading
 from svag.stats.ratio import ratio_interval
+from svag.theory import domain
 
 Batch = TypeVar("Batch")
 
@@ -64,7 +65,7 @@ def measure_noise(
         max_batches: use no more batches than this; 1000 when only `relative_error` is given.
         optimizer: the optimizer of the run, asked for learning rate, weight decay and momentum.
         parameters: measure only these.
-        generators: generators that drawing the batches consumes; they are put back. A DataLoader's own is known.
+        generators: generators that drawing the batches consumes; they are put back. A DataLoader's own are known.
         step: effective step of the run, for the reading.
         run: name of the run, for the reading.
     """
@@ -72,10 +73,9 @@ def measure_noise(
     settings = None if optimizer is None else settings_of(optimizer, measured)
     wanted = None if relative_error is None else _positive("relative_error", relative_error)
     limit = _DEFAULT_CAP if max_batches is None and wanted is not None else max_batches
-    if limit is not None and limit < 2:
+    if limit is not None and domain.whole("max_batches", limit, at_least=0) < 2:
         raise ValueError(f"max_batches must be at least 2, got {limit}: one gradient cannot tell signal from noise")
-    consumed = [*generators, *_loader_generators(batches)]
-    with undisturbed(model, consumed):
+    with undisturbed(model, generators), kept_position(batches):
         stream = _stream(model, loss_fn, islice(batches, limit), measured, population, wanted)
     estimate = stream.estimate()
     buffers = [] if optimizer is None else velocities(optimizer, measured)
@@ -144,14 +144,6 @@ def interval_reach(stream: GradientStream) -> float | None:
     if found.kind != "bounded" or found.value <= 0:
         return None
     return max(found.high - found.value, found.value - found.low) / found.value
-
-
-def _loader_generators(batches: Iterable[object]) -> list[torch.Generator]:
-    if not isinstance(batches, DataLoader):
-        return []
-    owners = (batches, batches.sampler, batches.batch_sampler)
-    found = (getattr(owner, "generator", None) for owner in owners)
-    return [generator for generator in found if isinstance(generator, torch.Generator)]
 
 
 def _positive(name: str, value: float) -> float:

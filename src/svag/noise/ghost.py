@@ -1,6 +1,6 @@
 """What cutting a batch does to BatchNorm: parts are normalised by their own statistics, and N and G change."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -39,15 +39,18 @@ class PartsComparison:
 
 
 def compare_parts(
-    model: nn.Module, loss_fn: Callable[[Batch], Tensor], batches: Sequence[Batch], parts: int = 4
+    model: nn.Module, loss_fn: Callable[[Batch], Tensor], batches: Iterable[Batch], parts: int = 4
 ) -> PartsComparison:
     """Measure independent batches whole and cut into `parts`, at frozen weights and without a trace.
 
     Do it once on a network with BatchNorm before trusting its in-run readings: on ordinary networks parts of 16
     examples are off by some 10%, on an over-fitted one by a factor.
     """
-    whole = measure_noise(model, loss_fn, batches)
-    cut = [measure_noise(model, loss_fn, split(batch, parts)) for batch in batches]
+    if parts < 2:
+        raise ValueError(f"parts must be at least 2, got {parts}: a whole batch is what the parts are compared with")
+    kept = list(batches)
+    whole = measure_noise(model, loss_fn, kept)
+    cut = [measure_noise(model, loss_fn, split(batch, parts)) for batch in kept]
     return PartsComparison(
         whole,
         Reading(

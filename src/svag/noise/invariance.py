@@ -7,6 +7,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from svag.noise.batches import batch_size_of
 from svag.noise.losses import gradients_of, mean_loss
 from svag.noise.measured import inner_product, measured_parameters, square_norm
 from svag.noise.undisturbed import undisturbed
@@ -35,11 +36,12 @@ def scale_invariance_error(
     True
     """
     measured = list(measured_parameters(model, parameters).values())
+    batch_size_of(batch)
     with undisturbed(model):
         loss = mean_loss(loss_fn, batch)
         gradients = gradients_of(loss, measured)
-    value = loss.item()
-    lengths = math.sqrt(float(square_norm(measured)) * float(square_norm(gradients)))
+    value = _finite("the loss", loss.item())
+    lengths = math.sqrt(float(square_norm(measured)) * _finite("the gradient", float(square_norm(gradients))))
     radial = abs(float(inner_product(measured, gradients))) / lengths if lengths else 0.0
     change = max(abs(_loss_at(scale, model, loss_fn, batch, measured) - value) for scale in (0.5, 2.0))
     return max(radial, change / abs(value) if value else change)
@@ -55,8 +57,14 @@ def _loss_at(
         with undisturbed(model), torch.no_grad():
             for parameter in measured:
                 parameter.mul_(scale)
-            return loss_fn(batch).item()
+            return _finite(f"the loss at {scale:g} times the parameters", loss_fn(batch).item())
     finally:
         with torch.no_grad():
             for parameter, content in zip(measured, kept, strict=True):
                 parameter.copy_(content)
+
+
+def _finite(what: str, value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError(f"{what} is not finite ({value}): scale invariance cannot be tested with this batch")
+    return value

@@ -23,6 +23,7 @@ from svag.noise.settings import settings_of, velocities
 from svag.noise.step_sums import StepSums
 from svag.noise.undisturbed import buffers_kept_on_error
 from svag.records.reading import Reading
+from svag.theory import domain
 
 Batch = TypeVar("Batch")
 
@@ -49,8 +50,9 @@ class NoiseProbe:
 
     `.grad` is read and never changed: the optimizer sees exactly the gradients of the micro-batched step. Clip, and
     unscale a GradScaler, after `close_step()`. The memory of two gradients is taken, and nothing is attached to the
-    model except the communication hook under data parallelism. Nothing waits for the device until `readings` is asked
-    for. In `backward`, BatchNorm normalises each part by itself; such readings are labelled `approximate`
+    model except the communication hook under data parallelism. The device is waited for when `readings` is asked for
+    and once in 1024 steps, in `backward` also for a GradScaler's factor and for gradients zeroed without `set_to_none`.
+    In `backward`, BatchNorm normalises each part by itself; such readings are labelled `approximate`
     (`svag.noise.ghost.compare_parts` tells by how much).
 
     >>> model = nn.Linear(1, 1, bias=False)
@@ -81,7 +83,7 @@ class NoiseProbe:
         parameters: Iterable[Tensor] | None = None,
         run: str = "",
     ) -> None:
-        if batch_size < 2:
+        if domain.whole("batch_size", batch_size, at_least=0) < 2:
             raise ValueError(f"batch_size must be at least 2 to be cut into parts, got {batch_size}")
         if population is not None and population <= batch_size:
             raise ValueError(
@@ -94,7 +96,8 @@ class NoiseProbe:
         settings_of(optimizer, self._parameters)
         self._model, self._optimizer, self._batch_size = model, optimizer, batch_size
         self._pending = PendingReadings(batch_size, population, run)
-        self._closed, self._tried = 0, False
+        self._closed, self._tried, self._open = 0, False, True
+        self._accumulated: int | None = None
         self._ranks = 1
         self._recorder: Recorder
         if isinstance(model, DistributedDataParallel):
@@ -120,7 +123,8 @@ class NoiseProbe:
     ) -> Tensor:
         """Back-propagate `batch` in equal parts and close the step; return its mean loss, detached.
 
-        Call it with zeroed gradients. If anything is wrong with the input, gradients are left as they were.
+        Call it with zeroed gradients, which they are again after an error. Running statistics (BatchNorm) are then as
+        they were if this was the first step; later they keep what the parts before the error did to them.
 
         Args:
             loss_fn: takes a batch (here: a part of one), returns its mean loss.
@@ -129,6 +133,7 @@ class NoiseProbe:
             scaler: scales the losses, when the run uses one.
             step: effective step of the run; by default, how many steps were closed before.
         """
+        self._refuse_closed()
         pieces = self._pieces(batch, parts)
         self._refuse_stale_gradients()
         self._recorder.forget()
@@ -144,7 +149,7 @@ class NoiseProbe:
                         (loss if scaler is None else scaler.scale(loss)).backward()
                     self._recorder.micro_batch(1.0 if scaler is None else scaler.get_scale())
                     losses.append(loss.detach())
-                self.close_step(step=step, approximate=approximate)
+                self._keep(self._recorder.close(), step, approximate)
         except BaseException:
             self._recorder.forget()
             for parameter, gradient in before:
@@ -159,6 +164,7 @@ class NoiseProbe:
         `scale` is a GradScaler's factor, `scaler.get_scale()`. Under data parallelism the ranks are the parts, and this
         only notes the scale.
         """
+        self._refuse_closed()
         if not scale > 0:
             raise ValueError(f"scale must be positive, got {scale}")
         self._recorder.micro_batch(scale)
@@ -167,26 +173,28 @@ class NoiseProbe:
         """Close one step, before gradients are unscaled or clipped and before `optimizer.step()`.
 
         `step` is the effective step of the run; by default, how many steps were closed before. `approximate` labels the
-        reading; by default, a SyncBatchNorm under data parallelism does.
+        reading; by default, a SyncBatchNorm under data parallelism does. All steps must have the same number of
+        micro-batches: another number is refused, and the step forgotten.
         """
+        self._refuse_closed()
         sums = self._recorder.close()
-        numbers = [sums.sum_sq, sums.sq_sum, square_norm(self._parameters), sums.param_dot_grad]
-        if buffers := velocities(self._optimizer, self._parameters):
-            numbers.append(square_norm(buffers))
+        if self._accumulated not in (None, sums.parts):
+            raise ValueError(
+                f"got {sums.parts} micro-batches where earlier steps had {self._accumulated}: close every step that "
+                "you begin, and leave out a short or abandoned one with skip_step()"
+            )
+        self._accumulated = sums.parts
         if approximate is None:
             approximate = bool(batch_norms(self._model, synchronised_only=True))
-        self._pending.add(
-            torch.stack([number.to(sums.sum_sq.device) for number in numbers]),
-            parts=sums.parts,
-            step=self._closed if step is None else step,
-            settings=settings_of(self._optimizer, self._parameters),
-            approximate=approximate,
-            may_overflow=sums.scaled,
-        )
-        self._closed += 1
+        self._keep(sums, step, approximate)
+
+    def skip_step(self) -> None:
+        """Forget the micro-batches since the last closed step: this one was short, or is given up."""
+        self._recorder.forget()
 
     def close(self) -> None:
-        """Take the probe off the model; the readings stay."""
+        """Take the probe off the model; the readings stay, and no more are taken."""
+        self._open = False
         self._recorder.remove()
 
     def __enter__(self) -> Self:
@@ -196,6 +204,20 @@ class NoiseProbe:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _keep(self, sums: StepSums, step: int | None, approximate: bool) -> None:
+        numbers = [sums.sum_sq, sums.sq_sum, square_norm(self._parameters), sums.param_dot_grad]
+        if buffers := velocities(self._optimizer, self._parameters):
+            numbers.append(square_norm(buffers))
+        self._pending.add(
+            torch.stack([number.to(sums.sum_sq.device) for number in numbers]),
+            parts=sums.parts,
+            step=self._closed if step is None else step,
+            settings=settings_of(self._optimizer, self._parameters),
+            approximate=approximate,
+            may_overflow=sums.scaled,
+        )
+        self._closed += 1
 
     def _pieces(self, batch: Batch, parts: int) -> list[Batch]:
         size = batch_size_of(batch)
@@ -214,6 +236,10 @@ class NoiseProbe:
         if wait and isinstance(self._model, DistributedDataParallel):
             return self._model.no_sync()
         return nullcontext()
+
+    def _refuse_closed(self) -> None:
+        if not self._open:
+            raise RuntimeError("this probe is closed: measure inside its context, and close it when the run ends")
 
     def _refuse_stale_gradients(self) -> None:
         stale = [parameter.grad for parameter in self._model.parameters() if parameter.grad is not None]

@@ -32,8 +32,8 @@ class Ranks:
             model.register_comm_hook(self, _record_and_reduce)
         except RuntimeError as error:
             raise ValueError(
-                "this DistributedDataParallel model already has a communication hook, and it takes only one: make the "
-                "probe first, or measure with svag.measure_noise"
+                "this DistributedDataParallel model already has a communication hook, and it takes only one, for ever: "
+                "keep using the first probe, make it before any other hook, or measure with svag.measure_noise"
             ) from error
         self._node = get_gradient_edge(self._parameters[0]).node  # it lives as long as we hold it
         self._handle = self._node.register_prehook(self._notice)

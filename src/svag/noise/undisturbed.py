@@ -25,7 +25,7 @@ def undisturbed(model: nn.Module, generators: Iterable[torch.Generator] = ()) ->
         stack.enter_context(torch.random.fork_rng(devices=devices))
         stack.enter_context(torch.enable_grad())
         if isinstance(model, DistributedDataParallel):
-            stack.enter_context(model.no_sync())
+            stack.enter_context(_alone(model))
         try:
             yield
         finally:
@@ -56,6 +56,21 @@ def buffers_kept_on_error(model: nn.Module) -> Iterator[None]:
     except BaseException:
         _put_back(kept)
         raise
+
+
+@contextmanager
+def _alone(model: DistributedDataParallel) -> Iterator[None]:
+    """No rank talks to another: neither gradients, nor the buffers that rank 0 sends before a forward pass.
+
+    A forward pass under no_sync() also tells the next one not to send them, which would outlast this block.
+    """
+    sends = model.require_forward_param_sync
+    model.require_forward_param_sync = False
+    try:
+        with model.no_sync():
+            yield
+    finally:
+        model.require_forward_param_sync = sends
 
 
 def _snapshot(model: nn.Module) -> list[tuple[nn.Module, str, Tensor, Tensor]]:

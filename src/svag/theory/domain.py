@@ -4,7 +4,9 @@ import math
 
 
 def finite(name: str, value: float) -> float:
-    """Return `value`, or refuse NaN and infinity."""
+    """Return `value`, or refuse NaN, infinity and what is no number."""
+    if isinstance(value, str | bool) or value is None:
+        raise TypeError(f"{name} must be a number, got {value!r}")
     if not math.isfinite(value):
         raise ValueError(f"{name} must be a finite number, got {value}")
     return float(value)

@@ -126,6 +126,8 @@ def test_population_goes_into_b_simple() -> None:
         ({"param_sq": 1e5}, ["Not at equilibrium", "0.03 times"]),
         ({"param_dot_grad": 1.4, "param_sq": 1349.5}, ["not scale invariant", "approximate", "+104% as hard"]),
         ({"momentum": 0.9, "weight_decay": None}, ["needs the velocity"]),
+        ({"weight_decay": None}, ["different weight decays: pass parameters="]),
+        ({"lr": None}, ["different learning rates: pass parameters="]),
     ],
 )
 def test_doubts_name_the_remedy_and_withdraw_the_certificate(changes: dict[str, object], words: list[str]) -> None:
@@ -135,6 +137,18 @@ def test_doubts_name_the_remedy_and_withdraw_the_certificate(changes: dict[str, 
     for word in words:
         assert word in found.status
     assert "No certificate" in str(found)
+
+
+def test_an_adaptive_optimizer_is_all_there_is_to_say() -> None:
+    found = predict_critical_batch(settled(3, optimizer="AdamW", weight_decay=0.0, lr=None, momentum=None))
+    assert found.status.startswith("AdamW is adaptive")
+    assert found.status.count(".") == 2  # the dot in svag.square_root_scaling, and the end
+    assert not found.ok
+
+
+def test_what_is_not_a_reading_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"must be svag\.Reading objects, got int"):
+        predict_critical_batch([1, 2])  # type: ignore[list-item]
 
 
 def test_an_unbalanced_run_without_the_radial_product_may_be_either() -> None:
@@ -157,8 +171,11 @@ def test_nearly_scale_invariant_is_a_remark() -> None:
 
 
 def test_drift_tells_when_the_balance_cannot() -> None:
-    unknown = {"lr": None, "weight_decay": None}
-    assert predict_critical_batch(settled(**unknown)).ok
+    unknown = {"lr": None, "weight_decay": None, "optimizer": None}
+    steady = predict_critical_batch(settled(**unknown))
+    assert steady.ok
+    assert "Resolved; equilibrium judged by drift alone, scale invariance not tested." in steady.status
+    assert "Fine" not in steady.status
     drifting = [replace(reading, param_sq=1 + k / 400) for k, reading in enumerate(settled(**unknown))]
     found = predict_critical_batch(drifting)
     assert not found.ok
@@ -196,13 +213,17 @@ def test_unresolved_says_how_many_more_and_that_many_resolve_it() -> None:
     def noisy(count: int) -> list[Reading]:
         return [make(float(g), 10.0) for g in 1.0 + 20 * rng.standard_normal(count)]
 
-    found = predict_critical_batch(noisy(400))
+    sample = noisy(400)
+    found = predict_critical_batch(sample)
     assert not found.ok
     assert "G is not resolved: B* ≥ " in found.status
     assert found.high == math.inf
     assert found.to_dict()["high"] is None
     assert found.low > 0
     more = int(found.status.split("measure about ")[1].split(" ")[0])
+    means = np.array([r.grad_sq for r in sample]).reshape(20, 20).mean(axis=1)
+    reach = 2.093 * means.std(ddof=1) / math.sqrt(20) / means.mean()
+    assert more == pytest.approx(400 * ((2 * reach) ** 2 - 1), rel=1e-3)  # until it reaches half-way to 0
     assert predict_critical_batch(noisy(400 + 2 * more)).ok
 
 
@@ -232,6 +253,55 @@ def test_momentum_uses_the_velocity() -> None:
     norm = predict_critical_batch([replace(r, velocity_sq=None) for r in readings])
     assert norm.noise_to_signal == pytest.approx(noise / signal, rel=0.05)
     assert "from the weight norm" in norm.status
+    assert "Resolved; equilibrium judged by drift alone. " in norm.status
+
+
+def moving(velocity_sq: float, scatter: float) -> list[Reading]:
+    """Momentum 0.9 with N = 10 and X = 0.19|v|² − 10."""
+    rng = np.random.default_rng(4)
+    return [
+        replace(r, noise_trace=10.0, velocity_sq=velocity_sq * (1 + scatter * float(rng.standard_normal())))
+        for r in settled(momentum=0.9, lr=0.1)
+    ]
+
+
+def test_a_negative_x_is_not_blamed_on_g() -> None:
+    found = predict_critical_batch(moving(40.0, 0.01))
+    assert not found.ok
+    assert "The average X = (1−β²)|v|² − N is significantly negative: train longer" in found.status
+    assert "do not clip gradients between close_step()" in found.status
+    assert "average G" not in found.status
+
+
+def test_an_unresolved_x_is_not_blamed_on_g() -> None:
+    found = predict_critical_batch(moving(10.001 / 0.19, 0.1))
+    assert not found.ok
+    assert "X is not resolved: B* ≥ " in found.status
+    assert "G is not" not in found.status
+
+
+def test_the_relaxation_time_is_that_of_the_effective_learning_rate() -> None:
+    found = predict_critical_batch(settled(momentum=0.5, velocity_sq=1.0))
+    # 1/(4·(0.5/(1 − 0.5))·1e-3)
+    assert "relaxation times 1/(4ηλ) of 250 steps had passed" in found.status
+
+
+@pytest.mark.parametrize(("length", "words"), [(1, "at every reading: hold"), (3, "every 3 readings or sooner: hold")])
+def test_a_schedule_that_never_holds_still(length: int, words: str) -> None:
+    cosine = [replace(r, lr=0.5 * (1 + math.cos(k // length / 200))) for k, r in enumerate(settled())]
+    found = predict_critical_batch(cosine)
+    assert not found.ok
+    assert f"The learning rate changes {words}" in found.status
+    assert "Too few readings" not in found.status
+    held = predict_critical_batch([*cosine, *(replace(r, step=3000 + k) for k, r in enumerate(settled()))])
+    assert "The learning rate changes" not in held.status
+
+
+def test_a_few_frozen_readings_say_how_many_are_needed_and_that_many_suffice() -> None:
+    found = predict_critical_batch(settled(1, relative_error=0.05))
+    assert not found.ok
+    assert "take about 100 frozen readings along the run" in found.status
+    assert "Too few readings" not in predict_critical_batch(settled(100, relative_error=0.05)).status
 
 
 def test_momentum_far_from_its_sde_is_said() -> None:

@@ -51,6 +51,9 @@ def test_a_window_is_steps_or_fractions(window: Window, expected: list[int]) -> 
         ((5000, 7000), "no reading lies in the window"),
         ((20, 10), "two increasing effective steps"),
         ((0.5, 1.5), "two increasing fractions"),
+        (0.5, "two increasing fractions .* got 0.5"),
+        ((0.1, 0.2, 0.3), "two increasing fractions"),
+        (("a", "b"), "two increasing fractions"),
     ],
 )
 def test_bad_windows(window: Window, message: str) -> None:

@@ -21,16 +21,25 @@ _MIN_BLOCKS = 5
 _DRIFT_LEVEL = 0.01
 
 
+def adaptive_doubts(found: Averages) -> Iterator[str]:
+    """Nothing here is about an adaptive optimizer, so nothing else is worth saying."""
+    optimizer = found.setting.optimizer
+    if optimizer is not None and not optimizer.startswith("SGD"):
+        yield (
+            f"{optimizer} is adaptive and linear scaling does not apply to it: scale by svag.square_root_scaling "
+            "instead."
+        )
+
+
 def optimizer_doubts(found: Averages, b_simple: float) -> Iterator[str]:
     """What the certificate does not cover."""
     setting = found.setting
-    if setting.optimizer is not None and not setting.optimizer.startswith("SGD"):
-        yield (
-            f"{setting.optimizer} is adaptive and linear scaling does not apply to it: scale by "
-            "svag.square_root_scaling instead."
-        )
-    elif setting.optimizer not in (None, "SGD"):
+    if setting.optimizer not in (None, "SGD"):
         yield f"The certificate does not cover {setting.optimizer}: use plain momentum or none."
+    if setting.optimizer is not None:  # it was asked, so what is missing is not one number
+        for value, names in ((setting.weight_decay, "weight decays"), (setting.lr, "learning rates")):
+            if value is None:
+                yield f"The measured parameters have different {names}: pass parameters= with those that share one."
     if setting.ell > 1:
         yield f"These are readings of SVAG with ell={setting.ell}, and the certificate is about SGD: measure at ell=1."
     if setting.weight_decay == 0:
@@ -43,18 +52,40 @@ def optimizer_doubts(found: Averages, b_simple: float) -> Iterator[str]:
 
 
 def amount_doubts(found: Averages, interval: RatioInterval, low: float) -> Iterator[str]:
-    """Too few readings, or G not resolved."""
-    count = len(found.readings)
-    if interval.kind == "empty":
+    """Too few readings, or G (with momentum X) not resolved."""
+    count, signal = len(found.readings), "X" if found.momentum and found.signal is not None else "G"
+    if interval.kind == "empty" and signal == "X":
+        yield (
+            "The average X = (1−β²)|v|² − N is significantly negative: train longer at this learning rate, and do not "
+            "clip gradients between close_step() and the optimizer's step."
+        )
+    elif interval.kind == "empty":
         yield (
             "The average G is significantly negative: the gradients of a reading were not independent draws at one "
             "point; give population= for a shuffled epoch, and never use successive steps."
+        )
+    elif interval.blocks < _MIN_BLOCKS and any(reading.relative_error is not None for reading in found.readings):
+        need = 2 * _MIN_BLOCKS * interval.block_length  # short series look more correlated than they are
+        yield (
+            f"Too few readings: {count} frozen ones know N/G at as many moments, and the bound is about its average "
+            f"over the run; take about {need} frozen readings along the run."
         )
     elif interval.blocks < _MIN_BLOCKS:
         need = 20 * interval.block_length
         yield f"Too few readings: {count} are {interval.blocks} independent blocks; record about {need} of them."
     elif interval.kind == "unbounded":
-        yield f"G is not resolved: B* ≥ {low:.4g}, unbounded; measure about {_more(found, interval)} more readings."
+        more = _more(found, interval)
+        yield f"{signal} is not resolved: B* ≥ {low:.4g}, unbounded; measure about {more} more readings."
+
+
+def schedule_doubts(longest: int | None) -> Iterator[str]:
+    """The learning rate never holds still; `longest` is the length of its longest phase if that is too short."""
+    if longest is not None:
+        pace = "at every reading" if longest == 1 else f"every {longest} readings or sooner"
+        yield (
+            f"The learning rate changes {pace}: hold it for a while, or take frozen readings at one rate with "
+            "svag.measure_noise."
+        )
 
 
 def equilibrium_doubts(found: Averages, steps: int | None) -> Iterator[str]:
@@ -93,6 +124,14 @@ def invariance_doubts(found: Averages) -> Iterator[str]:
         )
 
 
+def verdict(found: Averages) -> str:
+    """What is said when there is no doubt, and no more than was tested."""
+    if found.balance is not None:
+        return "Fine: resolved and at equilibrium."
+    untested = "" if found.share is not None else ", scale invariance not tested"
+    return f"Resolved; equilibrium judged by drift alone{untested}."
+
+
 def remarks(found: Averages, interval: RatioInterval, c2: float) -> Iterator[str]:
     """What a reader should know although it is no reason for doubt."""
     if found.share is not None and 0.01 < abs(found.share) <= _TOLERANCE:
@@ -103,7 +142,7 @@ def remarks(found: Averages, interval: RatioInterval, c2: float) -> Iterator[str
         if found.excess is not None and found.excess > c2:
             yield f"D = 2λR/(η_eff N) = {found.excess:.3g} > C²: the run is not C-close to its SDE."
     if found.lr_wd is None:
-        yield "Learning rate or weight decay is unknown: equilibrium is judged by drift alone."
+        yield "Learning rate or weight decay is unknown: the balance of the weights was not tested."
     if any(reading.approximate for reading in found.readings):
         yield "Approximate: BatchNorm saw parts of the batch; check once with svag.noise.ghost.compare_parts."
     if interval.blocks >= _MIN_BLOCKS and not interval.enough:

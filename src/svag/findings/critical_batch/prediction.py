@@ -7,13 +7,16 @@ from dataclasses import asdict, dataclass
 
 from svag.findings.critical_batch.averages import Averages
 from svag.findings.critical_batch.doubts import (
+    adaptive_doubts,
     amount_doubts,
     equilibrium_doubts,
     invariance_doubts,
     optimizer_doubts,
     remarks,
+    schedule_doubts,
+    verdict,
 )
-from svag.findings.critical_batch.windows import Window, choose_readings, steps_into_phase
+from svag.findings.critical_batch.windows import Window, choose_readings, ramp, steps_into_phase
 from svag.records.reading import Reading
 from svag.stats.ratio import RatioInterval, ratio_interval
 from svag.stats.samples import json_number
@@ -132,6 +135,9 @@ def predict_critical_batch(
     Reference: Li, Malladi, Arora (2021), thm:lsr_kappa_bound.
     """
     given = list(readings)
+    anything: list[object] = [*given]
+    if strangers := [reading for reading in anything if not isinstance(reading, Reading)]:
+        raise TypeError(f"readings must be svag.Reading objects, got {type(strangers[0]).__name__}")
     if not given:
         raise ValueError("there are no readings: take them from a NoiseProbe, measure_noise or load_readings")
     domain.closeness(c2)
@@ -144,10 +150,13 @@ def predict_critical_batch(
     interval = ratio_interval(
         found.noise, found.grad_sq if found.signal is None else found.signal, confidence=confidence
     )
-    return _conclude(found, interval, c2, steps_into_phase(given, chosen[0]))
+    longest = ramp(given) if window is None else None
+    return _conclude(found, interval, c2, steps_into_phase(given, chosen[0]), longest)
 
 
-def _conclude(found: Averages, interval: RatioInterval, c2: float, steps: int | None) -> CriticalBatch:
+def _conclude(
+    found: Averages, interval: RatioInterval, c2: float, steps: int | None, longest: int | None
+) -> CriticalBatch:
     batch = found.setting.batch_size
     empty = interval.kind == "empty"
     rho, low, high = (math.inf, 0.0, math.inf) if empty else (interval.value, interval.low, interval.high)
@@ -160,9 +169,10 @@ def _conclude(found: Averages, interval: RatioInterval, c2: float, steps: int | 
     mean_grad_sq = float(found.grad_sq.mean())
     plain = float(found.noise.mean()) / mean_grad_sq if mean_grad_sq > 0 else math.inf
     scale = b_simple(batch, plain, found.setting.population)
-    doubts = [
+    adaptive = list(adaptive_doubts(found))
+    doubts = adaptive or [
         *optimizer_doubts(found, scale),
-        *amount_doubts(found, interval, batch_at(low)),
+        *(schedule_doubts(longest) if longest else amount_doubts(found, interval, batch_at(low))),
         *equilibrium_doubts(found, steps),
         *invariance_doubts(found),
     ]
@@ -171,7 +181,7 @@ def _conclude(found: Averages, interval: RatioInterval, c2: float, steps: int | 
         low=batch_at(low),
         high=batch_at(high),
         ok=not doubts,
-        status=" ".join([*(doubts or ["Fine: resolved and at equilibrium."]), *remarks(found, interval, c2)]),
+        status=" ".join([*(doubts or [verdict(found)]), *([] if adaptive else remarks(found, interval, c2))]),
         kappa=batch_at(rho) / batch,
         noise_to_signal=rho,
         noise_to_signal_low=low,

@@ -29,6 +29,13 @@ def choose_readings(readings: Sequence[Reading], window: Window | None = None) -
     return chosen
 
 
+def ramp(readings: Sequence[Reading]) -> int | None:
+    """Length of the longest phase when there are several and none is long enough to average over; None otherwise."""
+    phases = [[len(phase) for phase in _phases(run)] for run in _runs(readings)]
+    longest = max(length for run in phases for length in run)
+    return longest if longest < _PLATEAU and any(len(run) > 1 for run in phases) else None
+
+
 def steps_into_phase(readings: Sequence[Reading], first: Reading) -> int | None:
     """Steps that the run of `first` had spent at its learning rate when `first` was taken; None without steps."""
     steps = [reading.step for reading in readings if reading.run == first.run and reading.step is not None]
@@ -54,6 +61,9 @@ def _in_run(run: list[Reading], window: Window | None) -> list[Reading]:
 
 
 def _between(run: list[Reading], window: Window) -> list[Reading]:
+    limits: object = window
+    if not isinstance(limits, tuple | list) or [isinstance(limit, int | float) for limit in limits] != [True, True]:
+        raise ValueError(f"window must be two increasing fractions between 0 and 1, or two steps, got {window!r}")
     start, stop = window
     if isinstance(start, int) and isinstance(stop, int):
         if any(reading.step is None for reading in run):
