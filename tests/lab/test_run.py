@@ -15,7 +15,7 @@ import svag
 from svag.dynamics.svag import SVAG
 from svag.lab import loop
 from svag.lab.data.load import load_data
-from svag.lab.loop import Loop
+from svag.lab.loop import CHECK_EVERY, Loop
 from svag.lab.run import RunFailed, run
 from svag.lab.streams import BatchStream, stream
 from svag.lab.training import pick_device, prepare
@@ -242,9 +242,10 @@ def test_statistics_of_batch_norm_keep_their_time_scale(npz: Path, tmp_path: Pat
 
 
 def test_a_run_that_diverges_is_an_outcome(npz: Path, tmp_path: Path) -> None:
-    spec = small(npz, {"lr": 1e19, "weight_decay": 0.0, "model.norm": "none", "budget": 60})
+    spec = small(npz, {"lr": 1e19, "weight_decay": 0.0, "model.norm": "none", "budget": 60, "evaluate.every": 60})
     record = go(spec, tmp_path / "run")
     assert record.state == "diverged"
+    assert record.outcome["step"] == CHECK_EVERY, "noticed long before the next evaluation"
     assert record.ended
     assert "not finite" in record.problem
     assert "NaN" not in (tmp_path / "run" / "metrics.jsonl").read_text()
@@ -284,9 +285,10 @@ def test_a_run_that_fails_says_why_and_is_tried_again(
     assert same_bits(tmp_path / "run", tmp_path / "straight")
 
 
-def test_what_has_ended_is_only_read(npz: Path, tmp_path: Path) -> None:
+def test_what_has_ended_is_only_read(npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = small(npz)
     go(spec, tmp_path / "run")
+    monkeypatch.setattr("svag.lab.run.load_data", None)  # not even the data is loaded
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()}
     assert go(spec, tmp_path / "run").state == "finished"
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()} == before
