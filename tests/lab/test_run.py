@@ -12,10 +12,11 @@ from tests.lab.small import EXAMPLES, same_bits, small, weights, write_npz
 from torch import nn
 
 import svag
+from svag.dynamics.noisy_gd import NoisyGD
 from svag.dynamics.svag import SVAG
 from svag.lab import loop
 from svag.lab.data.load import load_data
-from svag.lab.loop import Loop
+from svag.lab.loop import CHECK_EVERY, Loop
 from svag.lab.run import RunFailed, run
 from svag.lab.streams import BatchStream, stream
 from svag.lab.training import pick_device, prepare
@@ -108,8 +109,24 @@ def test_ngd_and_the_sde_are_not_gradient_descent_and_differ_by_their_noise(npz:
     assert not torch.equal(found[1][0], found[3][0])
 
 
-def test_the_same_spec_twice_gives_the_same_bits_and_another_seed_does_not(npz: Path, tmp_path: Path) -> None:
-    spec = small(npz, {"process": {"kind": "svag", "ell": 2}, "probe": {"kind": "in_run"}})
+def test_the_sde_is_a_bare_loop_of_refined_passes(npz: Path, tmp_path: Path) -> None:
+    spec = small(npz, {"process": {"kind": "sde", "refine": 3}})
+    bare = fresh(spec)
+    noise = stream(spec.seed, "noise")
+    ngd = NoisyGD(bare.model, bare.optimizer, batch_size=8, dataset_size=EXAMPLES, refine=3, generator=noise)
+    for step in range(10):
+        bare.set_rate(0.1 if step < 5 else 0.1 * 0.1)
+        for _ in range(3):
+            ngd.step(bare.losses, [(bare.data.train_x, bare.data.train_y)])
+    assert equal(final(spec, tmp_path / "run"), bare.model)
+
+
+@pytest.mark.parametrize("arch", ["mlp", "tests.lab.dropout_net:build"])
+def test_the_same_spec_twice_gives_the_same_bits_and_another_seed_does_not(
+    npz: Path, tmp_path: Path, arch: str
+) -> None:
+    edits = {"process": {"kind": "svag", "ell": 2}, "probe": {"kind": "in_run"}, "model": {"arch": arch}}
+    spec = small(npz, edits)
     torch.manual_seed(1)
     go(spec, tmp_path / "one")
     torch.manual_seed(2)  # the caller's own generator does not matter …
@@ -242,9 +259,10 @@ def test_statistics_of_batch_norm_keep_their_time_scale(npz: Path, tmp_path: Pat
 
 
 def test_a_run_that_diverges_is_an_outcome(npz: Path, tmp_path: Path) -> None:
-    spec = small(npz, {"lr": 1e19, "weight_decay": 0.0, "model.norm": "none", "budget": 60})
+    spec = small(npz, {"lr": 1e19, "weight_decay": 0.0, "model.norm": "none", "budget": 60, "evaluate.every": 60})
     record = go(spec, tmp_path / "run")
     assert record.state == "diverged"
+    assert record.outcome["step"] == CHECK_EVERY, "noticed long before the next evaluation"
     assert record.ended
     assert "not finite" in record.problem
     assert "NaN" not in (tmp_path / "run" / "metrics.jsonl").read_text()
@@ -284,9 +302,10 @@ def test_a_run_that_fails_says_why_and_is_tried_again(
     assert same_bits(tmp_path / "run", tmp_path / "straight")
 
 
-def test_what_has_ended_is_only_read(npz: Path, tmp_path: Path) -> None:
+def test_what_has_ended_is_only_read(npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = small(npz)
     go(spec, tmp_path / "run")
+    monkeypatch.setattr("svag.lab.run.load_data", None)  # not even the data is loaded
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()}
     assert go(spec, tmp_path / "run").state == "finished"
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()} == before

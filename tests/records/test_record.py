@@ -97,11 +97,13 @@ def test_replacing_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = tmp_path / "checkpoint.pt"
     replace_file(path, b"old")
 
-    def full(_: int) -> None:
+    def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(DiskError, match="the disk is full: make room and start the run again"):
-        replace_file(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path], "nothing half-written stays behind"
+    for thing, last_act in ((os, "fsync"), (Path, "replace")):  # up to the very last act the old content is whole
+        with monkeypatch.context() as patch:
+            patch.setattr(thing, last_act, full)
+            with pytest.raises(DiskError, match="the disk is full: make room and start the run again"):
+                replace_file(path, b"new")
+        assert path.read_bytes() == b"old"
+        assert list(tmp_path.iterdir()) == [path], "nothing half-written stays behind"

@@ -5,6 +5,7 @@ import math
 import pytest
 from tests.records.specs import base
 
+from svag.records.numbers import step_of
 from svag.records.schedules import Constant, Cosine, Steps, Triangle
 
 
@@ -13,6 +14,10 @@ def test_steps_decay_at_their_moments_and_not_before() -> None:
     assert [schedule.multiplier(step, 100) for step in (0, 49, 50, 74, 75, 99)] == pytest.approx(
         [1, 1, 0.1, 0.1, 0.01, 0.01], rel=1e-15
     )
+
+
+def test_a_fraction_is_the_nearest_step() -> None:
+    assert step_of(0.29, 100) == 29  # 0.29 × 100 is 28.999999999999996
 
 
 def test_cosine_goes_from_the_learning_rate_to_the_floor() -> None:
