@@ -54,7 +54,7 @@ def arm(event: str, count: int) -> None:
             evaluation.loss_and_accuracy = dying(evaluation.loss_and_accuracy, count)
         case "probing":
             setattr(frozen_probe, "measure_noise", dying(measure_noise, count))  # noqa: B010  # imported there by name
-            NoiseProbe.close_step = dying(NoiseProbe.close_step, count)  # type: ignore[method-assign]
+            NoiseProbe._keep = dying(NoiseProbe._keep, count)  # type: ignore[method-assign]
         case "saving":
             whole, left = replace_file, [count]
 
