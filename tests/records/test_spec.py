@@ -82,8 +82,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"budget": "many"}, "budget: must be a valid integer, got 'many'"),
     ({"budget": {"epochs": 0.001}}, "budget.epochs: comes to no effective step"),
     ({"budget": {"epoch": 1}}, "budget.epochs: is missing"),
+    ({"budget": {"epochs": 1e308}}, "budget.epochs: must be less than or equal to"),
+    ({"schedule": {"kind": "steps", "at": [1, 2], "factor": 1e200}}, "schedule.factor: must be less than or equal to"),
     ({"momentum": 1}, "momentum: must lie in [0, 1)"),
     ({"weight_decay": 20}, "weight_decay: lr × weight_decay must stay below 2"),
+    ({"weight_decay": 15, "schedule": {"kind": "triangle", "peaks": [1, 2]}}, "weight_decay: lr × weight_decay must"),
+    ({"weight_decay": 15, "schedule": {"kind": "steps", "at": [5], "factor": 2}}, "weight_decay: lr × weight_decay"),
     ({"schedule": {"kind": "steps", "at": [20]}}, "schedule.at: a decay at 20 comes after the end of 20"),
     ({"schedule": {"kind": "steps", "at": [1.0]}}, "schedule.at: a decay at 1.0 comes after the end"),
     ({"schedule": {"kind": "steps", "at": [10, 0.25]}}, "schedule.at: must increase"),
@@ -196,7 +200,7 @@ def check(fields: Any) -> None:
     if spec is not None:
         assert RunSpec.from_yaml(spec.to_yaml()) == spec
         rates = [spec.learning_rate(step) for step in range(min(spec.steps(), 30))]
-        assert all(0 <= rate <= spec.lr for rate in rates)
+        assert all(0 <= rate <= spec.lr * spec.schedule.top for rate in rates)
 
 
 # Deterministic, so that a failure is everybody's; about one in eight is valid.

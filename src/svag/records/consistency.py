@@ -56,12 +56,9 @@ def _check_process(spec: "RunSpec") -> None:
 
 
 def _check_rate(spec: "RunSpec") -> None:
-    process = spec.process
-    if spec.lr * spec.weight_decay >= 2:
-        raise SpecError(
-            "weight_decay",
-            f"lr × weight_decay must stay below 2, got {spec.lr * spec.weight_decay:g}: it diverges alone",
-        )
+    process, decay = spec.process, spec.lr * spec.schedule.top * spec.weight_decay
+    if decay >= 2:
+        raise SpecError("weight_decay", f"lr × weight_decay must stay below 2, got {decay:g}: it diverges alone")
     if spec.momentum >= 1:
         raise SpecError("momentum", f"must lie in [0, 1), got {spec.momentum}")
     limit = process.momentum_limit if isinstance(process, SvagSpec) else None

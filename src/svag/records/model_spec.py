@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
-from svag.records.numbers import Positive
+from svag.records.numbers import Factor
 from svag.records.refusal import SpecError, shown
 
 Norm = Literal["batch", "group", "layer", "none"]
@@ -32,7 +32,7 @@ class ModelSpec(BaseModel):
 
     arch: str
     norm: Norm = "batch"
-    width: Positive = 1.0
+    width: Factor = 1.0
     scale_invariant: bool = False
 
     @property

@@ -54,6 +54,7 @@ def step_of(when: float, steps: int) -> int:
 
 Moment = Annotated[int | float, PlainValidator(moment)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_no_bool)]
+Factor = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False), BeforeValidator(_no_bool)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(_no_bool)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_no_bool)]
 Count = Annotated[int, Field(ge=1, le=10**12), BeforeValidator(_whole)]

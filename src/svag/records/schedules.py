@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from svag.records.numbers import Moment, Positive, Share, step_of
+from svag.records.numbers import Factor, Moment, Share, step_of
 from svag.records.refusal import SpecError
 
 
@@ -25,6 +25,11 @@ class _Schedule(BaseModel):
         """Multiplier of the learning rate in effective step `step` (counted from 0) of a run of `steps`."""
         rising = step_of(self.warmup, steps)
         return min(1.0, (step + 1) / rising) * self._shape(step, steps) if rising else self._shape(step, steps)
+
+    @property
+    def top(self) -> float:
+        """The largest multiplier of the whole run."""
+        return 1.0
 
     def check(self, steps: int) -> None:
         """Refuse what does not fit into a run of `steps`."""
@@ -57,14 +62,21 @@ class Steps(_Schedule):
 
     kind: Literal["steps"] = "steps"
     at: tuple[Moment, ...]
-    factor: Positive = 0.1
+    factor: Factor = 0.1
 
     @field_validator("at")
     @classmethod
     def _some(cls, at: tuple[float, ...]) -> tuple[float, ...]:
         if not at:
             raise ValueError("must name at least one moment: use kind: constant for none")
+        if len(at) > 50:
+            raise ValueError(f"must name at most 50 moments, got {len(at)}: use kind: cosine for a smooth decay")
         return at
+
+    @property
+    def top(self) -> float:
+        """The largest multiplier: above 1 when `factor` is."""
+        return max(1.0, self.factor ** len(self.at))
 
     def check(self, steps: int) -> None:
         """Refuse decays that come after the end, before the first step, or out of order."""
@@ -107,7 +119,7 @@ class Triangle(_Schedule):
     """
 
     kind: Literal["triangle"] = "triangle"
-    peaks: tuple[Positive, ...] = (1.0, 0.5)
+    peaks: tuple[Factor, ...] = (1.0, 0.5)
     floor: Share = 0.00125
 
     @field_validator("peaks")
@@ -116,6 +128,11 @@ class Triangle(_Schedule):
         if not peaks:
             raise ValueError("must name at least one peak")
         return peaks
+
+    @property
+    def top(self) -> float:
+        """The largest multiplier: the highest peak."""
+        return max(self.floor, *self.peaks)
 
     def _shape(self, step: int, steps: int) -> float:
         position = 2 * len(self.peaks) * step / steps  # in straight lines, of which each peak has two

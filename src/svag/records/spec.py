@@ -20,7 +20,7 @@ from svag.records import documents
 from svag.records.consistency import check_spec
 from svag.records.data_spec import AugmentSpec, DataSpec
 from svag.records.model_spec import ModelSpec
-from svag.records.numbers import Count, NonNegative, Positive, Seed
+from svag.records.numbers import Count, Factor, NonNegative, Positive, Seed
 from svag.records.probe_spec import EvaluateSpec, NoProbe, Probe, named_probe
 from svag.records.process_spec import Process, SgdSpec
 from svag.records.refusal import SpecError, spec_error
@@ -34,7 +34,7 @@ class Epochs(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    epochs: Positive
+    epochs: Factor
 
 
 def _budget_kind(value: object) -> str:
