@@ -110,6 +110,15 @@ def test_equilibrium_is_where_the_moments_settle(process: Process) -> None:
     np.testing.assert_allclose(PROBLEM.equilibrium(process, 3), settled, rtol=1e-10)
 
 
+def test_moments_that_do_not_settle_have_no_equilibrium() -> None:
+    additive = AffineProblem(Atoms((1.0, 1.0), (1.0, -1.0), (0.5, 0.5)), lr=3.0)
+    with pytest.raises(ValueError, match="do not settle"):
+        additive.equilibrium(SGD, 2)
+    noisy = AffineProblem(Atoms((3.0, -1.0), (1.0, -1.0), (0.5, 0.5)), lr=3.0)
+    with pytest.raises(ValueError, match="do not settle"):
+        noisy.limit_equilibrium(Ito(), 2)
+
+
 def test_limit_equilibrium() -> None:
     np.testing.assert_allclose(
         PROBLEM.limit_equilibrium(Ito(), 3), PROBLEM.limit_moments(Ito(), 400, 3)[-1], rtol=1e-10

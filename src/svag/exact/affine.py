@@ -66,16 +66,22 @@ class AffineProblem:
 
     def limit_moments(self, limit: Limit, steps: int, degree: int, ell: int = 1) -> FloatArray:
         """(1, E X, …, E X^degree) at the times kη/ell, k = 0 … steps × ell."""
-        flow = np.asarray(expm(self.lr / ell * self.generator(limit, degree)), dtype=np.float64)
+        flow = np.asarray(expm(self.lr / domain.whole("ell", ell) * self.generator(limit, degree)), dtype=np.float64)
         return orbit(flow, self._start(degree), steps * ell)
 
     def equilibrium(self, process: Process, degree: int) -> FloatArray:
-        """(1, E x, …, E x^degree) of the stationary law of a stable process."""
-        return _null_vector(self.step_matrix(process, degree) - np.eye(degree + 1))
+        """(1, E x, …, E x^degree) of the stationary law, if these moments settle."""
+        step = self.step_matrix(process, degree)
+        if np.abs(np.diag(step)[1:]).max() >= 1:  # triangular: the eigenvalues stand on the diagonal
+            raise ValueError(f"moments up to degree {degree} do not settle at lr={self.lr}: lower it")
+        return _null_vector(step - np.eye(degree + 1))
 
     def limit_equilibrium(self, limit: Limit, degree: int) -> FloatArray:
-        """(1, E X, …, E X^degree) of the stationary law of a stable SDE."""
-        return _null_vector(self.generator(limit, degree))
+        """(1, E X, …, E X^degree) of the stationary law of an SDE, if these moments settle."""
+        generator = self.generator(limit, degree)
+        if np.diag(generator)[1:].max() >= 0:
+            raise ValueError(f"moments up to degree {degree} of the SDE do not settle at lr={self.lr}: lower it")
+        return _null_vector(generator)
 
     def recentred(self) -> "AffineProblem":
         """The same problem in the coordinate x − start, where the moments of one step are those of its increment."""

@@ -1,6 +1,5 @@
 """Thousands of chains at once on the Rayleigh quotient, with exact G, N and R along the path."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -11,6 +10,7 @@ from svag.arrays import FloatArray
 from svag.exact.processes import NoisyGD, Svag
 from svag.exact.rayleigh import RayleighProblem, param_sq
 from svag.theory import domain
+from svag.theory.gaussian_weights import noise_amplitude
 from svag.theory.weights import svag_weights
 
 Draw: TypeAlias = Callable[[np.random.Generator], FloatArray]
@@ -21,7 +21,11 @@ class Momentum:
     """SGD with the momentum buffer of torch.optim.SGD: v ← βv + g + λx, x ← x − ηv."""
 
     beta: float
-    ell: int = 1
+
+    @property
+    def ell(self) -> int:
+        """Momentum is not refined here."""
+        return 1
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,9 @@ class SecondOrderEuler:
     """Euler–Maruyama at η/ell of the second-order SDE, drift −∇(L′ + (η/4)|∇L′|²) (eq:app_2nd_sde_wd)."""
 
     ell: int
+
+    def __post_init__(self) -> None:
+        domain.whole("ell", self.ell)
 
 
 ChainProcess: TypeAlias = Svag | NoisyGD | SecondOrderEuler | Momentum
@@ -75,6 +82,7 @@ def simulate(
 ) -> Paths:
     """Run one chain a row of `start` for `steps` effective steps."""
     h = domain.positive("lr", lr) / process.ell
+    domain.non_negative("weight_decay", weight_decay)
     beta = domain.momentum(process.beta) if isinstance(process, Momentum) else 0.0
     draw = example_weights(process, len(problem.examples), domain.whole("batch_size", batch_size), len(start))
     x, velocity = start.copy(), np.zeros_like(start)
@@ -102,7 +110,7 @@ def example_weights(process: ChainProcess, n: int, batch_size: int, chains: int)
 
     def gaussian(rng: np.random.Generator) -> FloatArray:
         z = rng.standard_normal((chains, n))
-        scale = math.sqrt(process.ell / (n * batch_size))
+        scale = noise_amplitude(batch_size, n, sampling="with_replacement", refine=process.ell)
         return np.asarray(1 / n + scale * (z - z.mean(axis=1, keepdims=True)), dtype=np.float64)
 
     if isinstance(process, NoisyGD | SecondOrderEuler):

@@ -1,6 +1,5 @@
 """A user's own data: the arrays train_x, train_y, test_x, test_y of an npz file, loaded without pickle."""
 
-import hashlib
 import zipfile
 import zlib
 from pathlib import Path
@@ -33,18 +32,6 @@ def read_npz(path: Path) -> Arrays:
         _images("train_x", raw["train_x"], path), train_y, _images("test_x", raw["test_x"], path), test_y, num_classes
     )
     return checked(arrays, str(path), "save matching arrays")
-
-
-def npz_sha256(path: Path) -> str:
-    """Return the hash of the arrays in an npz file, for the identity of a run: the same data saved again is the same.
-
-    Names, types, shapes and bytes count; the file's dates and compression do not.
-    """
-    digest = hashlib.sha256()
-    for name, array in sorted(_load(path).items()):
-        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()
 
 
 def _load(path: Path) -> dict[str, NDArray[np.generic]]:

@@ -147,7 +147,7 @@ CIFAR100 = Source(
     (
         Download(
             f"{_CIFAR}/cifar-100-binary.tar.gz",
-            "03b5dce01913d631647c71ecec9e9cb8",  # the page of the data set
+            "03b5dce01913d631647c71ecec9e9cb8",  # published in several public loaders
             168.5,
             (Member("train.bin", None), Member("test.bin", None)),
         ),

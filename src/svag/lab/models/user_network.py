@@ -1,6 +1,5 @@
-"""A user's own network by import path, `package.module:callable`: found, identified by its source, built."""
+"""A user's own network by import path, `package.module:callable`: found and built."""
 
-import hashlib
 import importlib
 import inspect
 import sys
@@ -28,24 +27,14 @@ class Flags:
 
 @dataclass(frozen=True)
 class UserNetwork:
-    """A callable that makes a network, and the source text that identifies it.
-
-    `source` is the whole module that holds the callable, so that a changed layer next to it is noticed too;
-    modules that it imports are not part of it.
-    """
+    """A callable that makes a network, and its import path."""
 
     path: str
     build: Callable[..., object]
-    source: str
-
-    @property
-    def sha256(self) -> str:
-        """The content hash of the source, for the identity of a run."""
-        return hashlib.sha256(self.source.encode()).hexdigest()
 
 
 def load_user_network(path: str) -> UserNetwork:
-    """Import `package.module:callable`, also from the current folder, and read its source.
+    """Import `package.module:callable`, also from the current folder.
 
     >>> load_user_network("torch.nn:Nonsense")
     Traceback (most recent call last):
@@ -63,11 +52,7 @@ def load_user_network(path: str) -> UserNetwork:
     build = getattr(module, name, None)
     if not callable(build):
         raise ValueError(f"{module_name} has no callable {name!r}: write package.module:callable")
-    try:
-        source = inspect.getsource(module)
-    except (OSError, TypeError) as error:
-        raise ValueError(f"the source of {module_name} cannot be read, and it identifies the run: {error}") from error
-    return UserNetwork(path, build, source)
+    return UserNetwork(path, build)
 
 
 def build_user_network(network: UserNetwork, flags: Flags, generator: torch.Generator | None) -> nn.Module:
