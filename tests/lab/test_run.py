@@ -20,6 +20,7 @@ from svag.lab.loop import CHECK_EVERY, Loop
 from svag.lab.run import RunFailed, run
 from svag.lab.streams import BatchStream, stream
 from svag.lab.training import pick_device, prepare
+from svag.records.refusal import SpecError
 from svag.records.spec import RunSpec
 
 
@@ -267,6 +268,25 @@ def test_a_run_that_diverges_is_an_outcome(npz: Path, tmp_path: Path) -> None:
     assert "not finite" in record.problem
     assert "NaN" not in (tmp_path / "run" / "metrics.jsonl").read_text()
     assert go(spec, tmp_path / "run").outcome == record.outcome, "it is not tried again"
+
+
+def test_what_a_diverged_run_leaves_does_not_depend_on_the_clock(npz: Path, tmp_path: Path) -> None:
+    edits = {"lr": 1e6, "weight_decay": 0.0, "model.norm": "none", "budget": 60, "evaluate.every": 60}
+    spec = small(npz, edits | {"probe": {"kind": "in_run", "parts": 2}})
+    for name, save_seconds in (("often", 0.0), ("never", 1000.0)):
+        assert run(spec, tmp_path / name, progress=False, save_seconds=save_seconds).state == "diverged"
+    often, never = ((tmp_path / name / "metrics.jsonl").read_bytes() for name in ("often", "never"))
+    assert often == never
+
+
+@pytest.mark.parametrize(("pixels", "pad", "field"), [(1, 1, "data.augment"), (6, 6, "data.augment.pad")])
+def test_augmentation_that_would_leave_nothing_of_an_image_is_refused(
+    tmp_path: Path, pixels: int, pad: int, field: str
+) -> None:
+    path = write_npz(tmp_path / "data.npz", pixels=pixels)
+    with pytest.raises(SpecError, match=f"^{field}: "):
+        run(small(path, {"data.augment": {"pad": pad}}), tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

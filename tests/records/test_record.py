@@ -73,6 +73,15 @@ def test_a_locked_folder_is_running_and_refuses_a_second_process(tmp_path: Path)
         pass
 
 
+def test_a_journal_does_not_continue_a_torn_line(tmp_path: Path) -> None:
+    path = tmp_path / "timings.jsonl"
+    path.write_bytes(b'{"step": 1}\n{"st')
+    journal = Journal(path)
+    journal.append([{"step": 2}])
+    journal.close()
+    assert path.read_bytes() == b'{"step": 1}\n{"step": 2}\n'
+
+
 def test_a_journal_is_cut_back_and_continued(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "metrics.jsonl")
     journal.append([{"step": 1}])

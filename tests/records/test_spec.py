@@ -74,7 +74,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"data.subset": 10**5}, "data.subset: fashion-small has 10000 examples, got 100000"),
     ({"data.pool": 4}, "data.pool: must divide the 14 pixels"),
     ({"data.augment": True}, "data.augment: must say how"),
-    ({"data.augment.pad": 15}, "data.augment.pad: must not exceed the 14 pixels"),
+    ({"data.augment.pad": 15}, "data.augment.pad: must be less than the 14 pixels"),
     ({"batch_size": 401}, "batch_size: must not exceed the 400 examples of the data, got 401"),
     ({"batch_size": 0}, "batch_size: must be greater than or equal to 1, got 0"),
     ({"budget": 0}, "budget: must be greater than or equal to 1, got 0"),

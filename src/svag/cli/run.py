@@ -31,6 +31,8 @@ def run(
     with reported():
         chosen = RunSpec.load(spec, edits_from(context.args))
         folder = out or Path("runs") / identity(chosen)[:12]
+        if chosen.process.kind == "svag" and chosen.sampling == "shuffle":
+            typer.echo("Note: shuffled batches are not independent: a comparison over ell mixes sampling in.", err=True)
         from svag.lab.run import run as run_spec
 
         record = run_spec(chosen, folder, device=device, data_dir=data_dir, threads=threads)

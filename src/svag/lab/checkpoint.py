@@ -29,14 +29,14 @@ def load_checkpoint(path: Path, identity: str, device: torch.device) -> dict[str
         return None
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        mine = state["format"] == FORMAT and state["identity"] == identity
+        mine, made_on = state["format"] == FORMAT and state["identity"] == identity, state["device"]
     except (OSError, RuntimeError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
         raise CheckpointError(f"{path} cannot be read: remove it to start the run anew") from error
     if not mine:
         raise CheckpointError(f"{path} belongs to another run or version: remove it to start the run anew")
-    if state["device"] != device.type:
+    if made_on != device.type:
         raise CheckpointError(
-            f"{path} was made on {state['device']}, and the numbers would differ: continue with --device "
-            f"{state['device']}, or remove it to start the run anew on {device.type}"
+            f"{path} was made on {made_on}, and the numbers would differ: continue with --device "
+            f"{made_on}, or remove it to start the run anew on {device.type}"
         )
     return state

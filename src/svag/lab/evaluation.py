@@ -59,6 +59,7 @@ def noise_summary(spec: RunSpec, readings: Sequence[Reading]) -> dict[str, Any]:
         "noise_trace": noise_trace,
         "param_sq": param_sq,
         "balance": _balance(spec, readings, grad_sq, noise_trace, param_sq),
+        **({"approximate": True} if any(reading.approximate for reading in readings) else {}),
     }
 
 

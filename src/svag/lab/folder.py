@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from svag.lab.checkpoint import load_checkpoint, save_checkpoint
+from svag.lab.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from svag.lab.machine import hardware, versions
 from svag.lab.state import Run
 from svag.records.files import Journal, disk_error, parse_lines, replace_file
@@ -62,10 +62,13 @@ class RunFolder:
         self._metrics.cut(0 if state is None else state["metrics_length"])
         if state is None:
             return
-        run.load_state_dict(state)
+        try:
+            run.load_state_dict(state)
+        except (KeyError, ValueError, RuntimeError, TypeError) as error:
+            raise CheckpointError(f"{self._path / CHECKPOINT} is damaged: remove it to start the run anew") from error
         self._before = run.progress.seconds
         for row in parse_lines((self._path / METRICS).read_bytes()):
-            if row["kind"] == KIND:
+            if row.get("kind") == KIND:
                 run.progress.since.append(reading_of(row))
             else:
                 run.progress.since.clear()

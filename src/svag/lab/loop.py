@@ -103,6 +103,7 @@ class Loop:
 
     def _refuse_lost(self, step: int) -> None:
         if not math.isfinite(self._run.progress.loss_sum.item()):
+            self._write_in_run_readings()  # a checkpoint, whose moment the clock decides, would have written them too
             raise Diverged(f"the training loss is not finite by effective step {step}")
 
     def _save(self) -> None:

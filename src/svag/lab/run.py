@@ -22,6 +22,7 @@ from svag.records.files import DiskError
 from svag.records.identity import NUMERICS_VERSION, identity
 from svag.records.probe_spec import FrozenProbe
 from svag.records.record import METRICS, SPEC, RunRecord, read_record
+from svag.records.refusal import SpecError
 from svag.records.run_lock import RunLock
 from svag.records.spec import RunSpec
 from svag.theory import domain
@@ -85,6 +86,7 @@ def run(
         device=place,
     )
     check_spec(spec, len(data.train_x))
+    _refuse_augmentation(spec, min(data.train_x.shape[-2:]))
     with _reproducible(spec.seed, place, threads):
         training = prepare(spec, data)
         return _run(training, folder, name, progress=progress, save_seconds=save_seconds)
@@ -127,6 +129,16 @@ def _run(training: Training, folder: Path, name: str, *, progress: bool, save_se
             finally:
                 stepper.close()
     return read_record(folder)
+
+
+def _refuse_augmentation(spec: RunSpec, side: int) -> None:
+    """What a spec cannot know about an npz file: how large its images are."""
+    if spec.data.augment is None or not spec.data.augmented:
+        return
+    if side == 1:
+        raise SpecError("data.augment", "shifts and flips images, and this data set has vectors: set it to false")
+    if spec.data.augment.pad >= side:
+        raise SpecError("data.augment.pad", f"must be smaller than the {side} pixels of an image")
 
 
 def _refuse_another(folder: Path, record: RunRecord, name: str) -> None:

@@ -81,8 +81,8 @@ class DataSpec(BaseModel):
             raise SpecError("data.subset", f"{self.name} has {facts.examples} examples, got {self.subset}")
         if facts.pixels % self.pool:
             raise SpecError("data.pool", f"must divide the {facts.pixels} pixels of {self.name}, got {self.pool}")
-        if self.augment is not None and self.augment.pad > facts.pixels // self.pool:
-            raise SpecError("data.augment.pad", f"must not exceed the {facts.pixels // self.pool} pixels of an image")
+        if self.augment is not None and self.augment.pad >= facts.pixels // self.pool:
+            raise SpecError("data.augment.pad", f"must be less than the {facts.pixels // self.pool} pixels of an image")
         return self
 
     @property

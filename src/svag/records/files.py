@@ -62,9 +62,16 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            self._file = path.open("ab")
+            self._file = path.open("a+b")
+            self._forget_torn_line()
         except OSError as error:
             raise disk_error(path, error) from error
+
+    def _forget_torn_line(self) -> None:
+        """A kill may have cut the last line: what is appended next must not continue it."""
+        self._file.seek(0)
+        self._file.truncate(self._file.read().rfind(b"\n") + 1)
+        self._file.seek(0, os.SEEK_END)
 
     @property
     def length(self) -> int:

@@ -112,6 +112,12 @@ def test_a_single_array_and_a_missing_one_are_named(path: Path) -> None:
         read_npz(path)
 
 
+def test_bytes_beside_floats_are_refused(path: Path) -> None:
+    other = np.float32 if GOOD["test_x"].dtype == np.uint8 else np.uint8
+    with pytest.raises(DataError, match="save both as bytes or both as floats"):
+        read_npz(save(path, test_x=GOOD["test_x"].astype(other)))
+
+
 def test_a_truncated_file_is_one_sentence(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(DataError, match="write it again"):

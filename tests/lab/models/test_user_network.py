@@ -10,6 +10,32 @@ from torch import nn
 from svag.lab.models.build import build_model
 from svag.lab.models.check import check_network
 
+
+class Odd(nn.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.scale = kind, nn.Parameter(torch.ones(()))
+        self.constant = torch.eye(16)[:, :10]  # a plain attribute: .double() does not reach it
+
+    def forward(self, x: torch.Tensor) -> object:
+        logits = self.scale * (x.flatten(1) @ self.constant)
+        if self.kind == "raises":
+            raise NameError("undefined")
+        return (logits, logits) if self.kind == "tuple" else logits
+
+
+@pytest.mark.parametrize(("kind", "message"), [("tuple", "a tensor of logits, got tuple"), ("raises", "NameError")])
+def test_a_forward_that_goes_wrong_is_one_sentence(kind: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_network(Odd(kind), torch.rand(4, 1, 4, 4), 10, scale_invariant=False)
+
+
+def test_constants_in_single_precision_are_no_obstacle() -> None:
+    check_network(Odd("fine"), torch.rand(4, 1, 4, 4), 10, scale_invariant=False)
+    with pytest.raises(ValueError, match="declared scale invariant"):
+        check_network(Odd("fine"), torch.rand(4, 1, 4, 4), 10, scale_invariant=True)
+
+
 NETS = """
 import torch
 from torch import nn
@@ -127,7 +153,7 @@ def test_wrong_shapes_are_named(nets: str) -> None:
     network = build_model(f"{nets}:fixed")
     with pytest.raises(ValueError, match=r"must return 7 logits for each image, got shape \(6, 10\) for 6 images"):
         check_network(network, torch.zeros(6, 1, 4, 4), 7, scale_invariant=False)
-    with pytest.raises(ValueError, match="cannot take images of shape 1×5×5: mat1 and mat2"):
+    with pytest.raises(ValueError, match="cannot take images of shape 1×5×5: RuntimeError: mat1 and mat2"):
         check_network(network, torch.zeros(6, 1, 5, 5), 10, scale_invariant=False)
 
 

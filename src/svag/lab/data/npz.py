@@ -31,6 +31,11 @@ def read_npz(path: Path) -> Arrays:
     arrays = Arrays(
         _images("train_x", raw["train_x"], path), train_y, _images("test_x", raw["test_x"], path), test_y, num_classes
     )
+    if arrays.train_x.dtype != arrays.test_x.dtype:
+        raise DataError(
+            f"one of train_x and test_x in {path} is bytes and the other floats, which are scaled differently: "
+            "save both as bytes or both as floats"
+        )
     return checked(arrays, str(path), "save matching arrays")
 
 

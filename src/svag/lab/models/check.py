@@ -24,12 +24,15 @@ def check_network(network: nn.Module, images: Tensor, num_classes: int, *, scale
     """
     if not any(parameter.requires_grad for parameter in network.parameters()):
         raise ValueError("the network has no trainable parameters: leave requires_grad of at least one at True")
-    twin = copy.deepcopy(network).double().train()
     try:
-        logits = _logits(twin, images.double())
-    except RuntimeError as error:
+        logits = _logits(copy.deepcopy(network).train(), images)
+    except Exception as error:  # a user's forward may fail in any way
         shape = "×".join(map(str, images.shape[1:]))
-        raise ValueError(f"the network cannot take images of shape {shape}: {_first_line(error)}") from error
+        raise ValueError(
+            f"the network cannot take images of shape {shape}: {type(error).__name__}: {_first_line(error)}"
+        ) from error
+    if not isinstance(logits, Tensor):
+        raise ValueError(f"the network must return a tensor of logits, got {type(logits).__name__}")
     if logits.shape != (len(images), num_classes):
         raise ValueError(
             f"the network must return {num_classes} logits for each image, got shape {tuple(logits.shape)} "
@@ -38,13 +41,23 @@ def check_network(network: nn.Module, images: Tensor, num_classes: int, *, scale
     if not bool(logits.isfinite().all()):
         raise ValueError("the network gives logits that are not finite at its first weights: check its initialisation")
     if scale_invariant:
-        error_of_scaling = scaling_error(twin, images.double(), logits)
+        error_of_scaling = _precise_scaling_error(network, images)
         if not error_of_scaling <= TOLERANCE:
             raise ValueError(
                 f"the network is declared scale invariant, but multiplying its weights by 3 moves its logits by "
                 f"{error_of_scaling:.1%} of their spread: use norms without affine, no biases and a frozen last layer, "
                 "or declare scale_invariant: false"
             )
+
+
+def _precise_scaling_error(network: nn.Module, images: Tensor) -> float:
+    """In double precision, unless the network holds single-precision constants that cannot be converted."""
+    try:
+        twin, wide = copy.deepcopy(network).double().train(), images.double()
+        return scaling_error(twin, wide, _logits(twin, wide))
+    except RuntimeError:
+        twin = copy.deepcopy(network).train()
+        return scaling_error(twin, images, _logits(twin, images))
 
 
 def scaling_error(network: nn.Module, images: Tensor, logits: Tensor) -> float:
