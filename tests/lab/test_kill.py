@@ -16,6 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 CONV = {"model": {"arch": "preresnet8", "norm": "group", "width": 0.25}}
 BATCH_NORM = {"model": {"arch": "preresnet8", "norm": "batch", "width": 0.25, "scale_invariant": True}}
 AUGMENTED = {"data.augment": {"pad": 1, "flip": True}}
+SURE = {"training", "writing"}
 FROZEN = {"probe": {"kind": "frozen", "readings": 4, "window": [0, 10], "batches": 3}}
 
 
@@ -109,5 +110,8 @@ def test_fifty_random_kills_over_all_processes_samplings_norms_and_augmentation(
     found = verdicts(tmp_path, trials)
     assert [verdict["same"] for verdict in found] == [True] * 25
     assert {verdict["state"] for verdict in found} == {"finished"}
-    # nearly all are killed: a random moment may come after the end, and not every run has so many events
-    assert sum(any(verdict["killed"]) for verdict in found) >= 20
+    # a random moment may come after the end, and saving every .05 s depends on the clock; but every run trains and
+    # writes six times, so a first kill there always strikes
+    sure = [verdict["killed"][0] for one, verdict in zip(trials, found, strict=True) if one["kills"][0][0] in SURE]
+    assert len(sure) >= 4
+    assert all(sure)
