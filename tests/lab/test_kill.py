@@ -41,7 +41,7 @@ def test_a_few_kills_at_each_kind_of_moment(tmp_path: Path) -> None:
         order(npz, BATCH_NORM | {"probe": {"kind": "in_run", "parts": 2}}, [("probing", 5), ("saving", 3)]),
         order(npz, FROZEN | {"process": {"kind": "svag", "ell": 2}, "momentum": 0.5,
               "process.momentum_limit": "underdamped"}, [("probing", 3), ("writing", 4)]),
-        order(npz, {"process": {"kind": "svag", "ell": 3, "split": 2}, "probe": {"kind": "in_run"},
+        order(npz, {"process": {"kind": "svag", "ell": 3, "split": 2}, "probe": {"kind": "in_run", "every": 2},
               "sampling": "shuffle"}, [("saving", 4), ("training", 20)]),
         order(npz, {"process": {"kind": "sde", "refine": 2}}, [("training", 7), ("training", 9)]),
         order(npz, {"model": {"arch": "tests.lab.dropout_net:build"}, "sampling": "shuffle", "momentum": 0.9},

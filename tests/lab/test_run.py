@@ -168,6 +168,19 @@ def test_pairs_are_measured_without_a_trace(npz: Path, tmp_path: Path) -> None:
     assert {(reading.n, reading.ell, reading.batch_size) for reading in record.readings} == {(6, 3, 8)}
 
 
+@pytest.mark.parametrize("process", [{"kind": "sgd"}, {"kind": "svag", "ell": 2}, {"kind": "glsr", "parts": 2}])
+def test_an_in_run_probe_reads_only_as_often_as_it_is_told(npz: Path, tmp_path: Path, process: dict[str, Any]) -> None:
+    probe = {"kind": "in_run", "parts": 2, "window": [1, 9]}
+    spec = small(npz, {"process": process, "probe": probe})
+    often = {reading.step: reading for reading in go(spec, tmp_path / "often").readings}
+    seldom = go(spec.edited({"probe.every": 3}), tmp_path / "seldom").readings
+    assert [reading.step for reading in seldom] == [1, 4, 7]
+    for reading in seldom:  # SGD cuts its batch only where it measures, which rounds differently
+        same = often[reading.step]
+        assert reading.noise_trace == pytest.approx(same.noise_trace, rel=1e-3)
+        assert reading.n == same.n
+
+
 def test_an_in_run_probe_changes_the_gradients_by_rounding_only(npz: Path, tmp_path: Path) -> None:
     plain = final(small(npz), tmp_path / "plain")
     probed = final(small(npz, {"probe": {"kind": "in_run", "parts": 4}}), tmp_path / "probed")

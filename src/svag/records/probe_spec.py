@@ -17,6 +17,12 @@ def _check_window(window: tuple[float, float], steps: int) -> tuple[int, int]:
     return first, last
 
 
+def _positive(every: float, one: str) -> float:
+    if every == 0:
+        raise ValueError(f"must be positive: 1 {one}")
+    return every
+
+
 class NoProbe(BaseModel):
     """Measure nothing."""
 
@@ -26,11 +32,15 @@ class NoProbe(BaseModel):
 
 
 class InRunProbe(BaseModel):
-    """One reading in every effective step of the window, from gradients that the run computes anyway.
+    """One reading in every effective step of the window, or in some, from gradients that the run computes anyway.
+
+    >>> InRunProbe(window=(0.5, 0.8), every=0.1).steps(100)
+    range(50, 80, 10)
 
     Attributes:
         parts: SGD and glsr cut each batch into so many parts. SVAG's pairs need no cutting, and it is not used there.
         window: from (included) and to (not included).
+        every: effective steps from one reading to the next, or a fraction of the budget.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -38,10 +48,16 @@ class InRunProbe(BaseModel):
     kind: Literal["in_run"] = "in_run"
     parts: Several = 4
     window: tuple[Moment, Moment] = (0.0, 1.0)
+    every: Moment = 1
+
+    @field_validator("every")
+    @classmethod
+    def _some(cls, every: float) -> float:
+        return _positive(every, "measures every effective step")
 
     def steps(self, steps: int) -> range:
         """The effective steps that are measured, in a run of `steps`."""
-        return range(*_check_window(self.window, steps))
+        return range(*_check_window(self.window, steps), max(1, step_of(self.every, steps)))
 
 
 class FrozenProbe(BaseModel):
@@ -92,9 +108,7 @@ class EvaluateSpec(BaseModel):
     @field_validator("every")
     @classmethod
     def _some(cls, every: float) -> float:
-        if every == 0:
-            raise ValueError("must be positive: 1 evaluates after every effective step")
-        return every
+        return _positive(every, "evaluates after every effective step")
 
     def interval(self, steps: int) -> int:
         """Effective steps between two evaluations."""

@@ -159,5 +159,5 @@ FIELDS = {
     "budget": tuple(Epochs.model_fields),
     "process": ("kind", "ell", "split", "momentum_limit", "parts", "refine"),
     "schedule": ("kind", "at", "factor", "floor", "peaks", "warmup"),
-    "probe": ("kind", "parts", "window", "readings", "batches"),
+    "probe": ("kind", "parts", "window", "every", "readings", "batches"),
 }

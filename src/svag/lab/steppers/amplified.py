@@ -23,6 +23,7 @@ class Amplified:
         self._second = BatchStream(training.data, training.spec, "second batches", size)
         self._pairs = self._endless_pairs()
         self._measures = False
+        self._found: list[Reading] = []
         self._sim = self._fresh(None)
 
     @property
@@ -36,20 +37,16 @@ class Amplified:
 
     def step(self, number: int, *, measure: bool) -> Tensor:  # SVAG counts by itself
         """Take one effective step."""
-        if measure and not self._measures:
-            self._measures = True
-            self._renew()
+        if measure != self._measures:
+            self._measure(measure)
         return self._sim.step(self._training.loss, self._pairs)
 
     def collect(self) -> list[Reading]:
         """The readings since the last call, averaged over the sub-steps of each effective step."""
-        if not self._measures:
-            return []
-        sim = self._sim
-        found = one_per_step(without_broken(lambda: sim.noise))
-        self._measures = False  # the next measured step starts with an empty list
-        self._renew()
-        return found
+        if self._measures:
+            self._measure(False)  # the next measured step starts with an empty list
+        found, self._found = self._found, []
+        return one_per_step(found)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the process is."""
@@ -73,8 +70,13 @@ class Amplified:
         while True:
             yield self._first.draw(), self._second.draw()
 
-    def _renew(self) -> None:
-        state = self._sim.state_dict()
+    def _measure(self, wanted: bool) -> None:
+        """Begin to keep noise, or stop and put what was found aside."""
+        sim = self._sim
+        if self._measures:
+            self._found += without_broken(lambda: sim.noise)
+        self._measures = wanted
+        state = sim.state_dict()
         self.close()
         self._sim = self._fresh(state)
 
