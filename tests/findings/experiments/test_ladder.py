@@ -229,5 +229,5 @@ def test_a_quotient_keeps_the_asymmetry_of_its_parts() -> None:
     open_end = quotient(Interval(8.0, 4.0, 16.0), Interval(2.0, 0.0, 2.0))
     assert open_end.low == pytest.approx(2.0)
     assert math.isinf(open_end.high)
-    with pytest.raises(ValueError, match="0 ≤ low ≤ high"):
+    with pytest.raises(ValueError, match="0 ≤ low ≤ value"):
         Interval(1.0, 2.0, 1.0)
