@@ -75,7 +75,7 @@ class TailFinding:
 
     def __str__(self) -> str:
         first, last = self.rows[0], self.rows[-1]
-        verdict = "stays flat: the covariance exists" if self.flat else "grows: the noise may have no covariance"
+        verdict = "stays flat, as with a finite covariance" if self.flat else "grows, as without a finite covariance"
         return (
             f"N from {first.batches} to {last.batches} batches grows like n^{self.growth:+.2f} (α-stable control "
             f"n^{self.control_growth:+.2f}): it {verdict}.\n"
