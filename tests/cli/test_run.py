@@ -78,7 +78,7 @@ def test_a_diverged_run_is_a_result(spec: Path, tmp_path: Path) -> None:
             "Error: model.arch: ngd cannot train this network: losses_fn gave two answers for the same chunk",
         ),
         (
-            ["--model", "{arch: 'tests.lab.random_nets:mixing'}", "--process.kind", "sde"],
+            ["--model", "{arch: 'tests.lab.random_nets:mixing'}", "--process", "{kind: sde, refine: 2}"],
             "Error: model.arch: sde cannot train this network: the loss of an example depends on the other examples",
         ),
         (

@@ -61,6 +61,7 @@ def noise_summary(spec: RunSpec, readings: Sequence[Reading]) -> dict[str, Any]:
         "param_sq": param_sq,
         "balance": _balance(spec, readings, grad_sq, noise_trace, param_sq),
         **({"approximate": True} if any(reading.approximate for reading in readings) else {}),
+        **({} if readings[-1].parts_ratio is None else {"parts_ratio": readings[-1].parts_ratio}),
     }
 
 

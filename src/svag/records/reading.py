@@ -41,6 +41,7 @@ class Reading:
         param_dot_grad: ⟨x, ĝ⟩, 0 for a scale-invariant loss (lem:sc).
         relative_error: half-width of the 95% interval of N/G, relative to N/G; only a frozen reading knows it.
         approximate: the parts had other BatchNorm statistics than the batch, so N and G are not exactly the run's.
+        parts_ratio: how much larger N/G of such parts was than that of whole batches, where this was compared.
         run: which run the reading belongs to, when several share a file.
     """
 
@@ -60,6 +61,7 @@ class Reading:
     param_dot_grad: Finite | None = None
     relative_error: NonNegative | None = None
     approximate: bool = False
+    parts_ratio: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     run: str = ""
 
     @model_validator(mode="after")
