@@ -246,7 +246,7 @@ class NoiseProbe:
         self.close()
 
     def _keep(self, sums: StepSums, step: int | None, approximate: bool) -> None:
-        numbers = [sums.sum_sq, sums.sq_sum, square_norm(self._parameters), sums.param_dot_grad]
+        numbers = [sums.sum_sq, sums.sq_sum, sums.param_sq, sums.param_dot_grad]
         if buffers := velocities(self._optimizer, self._parameters):
             numbers.append(square_norm(buffers))
         self._pending.add(
