@@ -90,10 +90,8 @@ class NoiseProbe:
     ) -> None:
         if domain.whole("batch_size", batch_size, at_least=0) < 2:
             raise ValueError(f"batch_size must be at least 2 to be cut into parts, got {batch_size}")
-        if population is not None and population <= batch_size:
-            raise ValueError(
-                f"population ({population}) must exceed batch_size ({batch_size}): the full batch has no noise"
-            )
+        if population is not None:
+            domain.population(population, batch_size)
         refuse_sharded(model)
         named = measured_parameters(model, parameters)
         self._parameters = list(named.values())

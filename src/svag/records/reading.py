@@ -6,6 +6,8 @@ from typing import Annotated, Any, Self
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 
+from svag.theory import domain
+
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -66,8 +68,8 @@ class Reading:
 
     @model_validator(mode="after")
     def _holds_a_batch(self) -> Self:
-        if self.population is not None and self.population <= self.batch_size:
-            raise ValueError(f"population must exceed batch_size ({self.batch_size}): the full batch has no noise")
+        if self.population is not None:
+            domain.population(self.population, self.batch_size)
         return self
 
     def to_dict(self) -> dict[str, Any]:
