@@ -157,7 +157,8 @@ def test_closeness_of_r_g_and_n(tmp_path: Path) -> None:
     assert ratio["N"].value == pytest.approx(1.0)
     assert ratio["R"].value == pytest.approx(sgd[0].param_sq / svag16[0].param_sq)
     assert found.c2 == pytest.approx(max(3.0, ratio["R"].value) ** 2)
-    assert 2 < found.c2_low < found.c2
+    assert found.c2_low == pytest.approx(max(one.low for one in found.ratios) ** 2)
+    assert found.c2_low <= found.c2 * (1 + 1e-12)
     assert (found.sgd_balance, found.svag_balance) == pytest.approx((1.0, 1.0))
     assert all(one.low <= one.value <= one.high for one in found.ratios)
     assert found.readings == (5 * 400, 5 * 400)
