@@ -34,7 +34,7 @@ bench: install  ## the budgets, as ratios measured in one run
 
 docs: install  ## the documentation site, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "open site/index.html"
+	@echo "open site/index.html, or with search: $(BIN)/mkdocs serve"
 
 clean:  ## remove the environment and the caches
 	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache

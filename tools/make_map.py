@@ -18,11 +18,15 @@ PAGE = ROOT / "docs" / "map.md"
 LABEL = re.compile(r"(?<![\w:])((?:thm|lem|cor|eq|fig|sec|subsec|def|app|appsec):(?:lem:)?[A-Za-z0-9_]+(?:-[a-z]+)*)")
 VERIFIED = "paper/test_labels.py"
 
-HEAD = """# From label to code
+HEAD = """---
+hide: [toc]
+---
+
+# From label to code
 
 Each label of the paper that the software names: what it says, the code, a test, and the command that shows it. Code is
-in `src/svag/`, tests are in `tests/`. Labels whose command is `svag verify` are checked against exact answers with
-negative controls ([how](theorems.md)). This page is written by `tools/make_map.py`; a test keeps it right.
+in `src/svag/`, tests are in `tests/`; the command is followed by the label. `svag verify` checks against exact answers,
+with negative controls ([how](theorems.md)). This page is written by `tools/make_map.py`; a test keeps it right.
 """
 
 # label: what it says, and the test to look at (under tests/; None: the one that names the label or imports its code)
@@ -147,11 +151,11 @@ def importing(code: list[str]) -> Iterator[str]:
 
 
 def command_of(label: str, code: list[str]) -> str:
-    """What to type; nothing for a definition that only has code."""
+    """What to type before the label; nothing for a definition that only has code."""
     if label in LABELS:
-        return f"svag verify {label}"
+        return "svag verify"
     if label.startswith(("fig:", "sec:")) and any(name.startswith("experiments/") for name in code):
-        return f"svag reproduce {label}"
+        return "svag reproduce"
     return ""
 
 
@@ -172,7 +176,7 @@ def _row(label: str, code: list[str], tests: dict[str, list[str]]) -> str:
     cells = (
         f"`{label}`",
         ROWS[label][0],
-        ", ".join(f"`{name}`" for name in code),
+        "<br>".join(f"`{name}`" for name in code),
         _code(test_of(label, code, tests)),
         _code(command_of(label, code)),
     )
