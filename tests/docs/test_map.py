@@ -61,6 +61,8 @@ def test_a_row_says_what_is_so(row: list[str]) -> None:
     assert code, REWRITE
     assert set(code) <= set(NAMED.get(label, [])), f"{REWRITE}: a file that does not name {label}"
     assert all((TESTS / name).is_file() for name in test)
+    chosen = tool.ROWS[label][1]
+    assert chosen is None or test == [chosen], REWRITE
     assert all(related(label, code, name) for name in test), f"{test} has nothing to do with {label}"
     expected = tool.command_of(label, NAMED[label])
     assert command == ([expected] if expected else []), REWRITE
