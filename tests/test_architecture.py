@@ -121,6 +121,7 @@ def test_the_page_on_architecture_has_the_same_layers() -> None:
         ["data", "--help"],
         ["data", "list"],
         ["run", "--help"],
+        ["predict", "--help"],
         ["list", "docs"],
     ],
 )
