@@ -80,7 +80,7 @@ def test_what_is_wrong_for_all_stops_the_plan_before_it_begins(npz: Path, tmp_pa
 
 def test_a_network_that_cannot_be_built_stops_the_plan_with_its_sentence(npz: Path, tmp_path: Path) -> None:
     plan = plan_runs([small(npz, {"model": {"arch": "tests.execution.nets:build_nothing"}})], tmp_path)
-    with pytest.raises(ValueError, match="build_nothing failed: RuntimeError: there is no such network"):
+    with pytest.raises(SpecError, match="build_nothing failed: RuntimeError: there is no such network"):
         execute(plan, workers=1, device="cpu", progress=False)
 
 
