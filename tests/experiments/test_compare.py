@@ -22,7 +22,7 @@ def panel(spec: RunSpec, ells: tuple[int, ...] = (1, 4), **fields: Any) -> Compa
 
 def test_every_arm_is_the_base_with_another_process_and_seed() -> None:
     spec = base()
-    found = runs(compare(panel(spec, (1, 4, 8), split=2, glsr=(2, 4), ngd=True), seeds=(0, 7)))
+    found = runs(compare(panel(spec, (1, 4, 8), split=2, glsr=(1, 2, 4), ngd=True), seeds=(0, 7)))
     processes: list[dict[str, Any]] = [
         {"kind": "sgd"},
         {"kind": "svag", "ell": 4, "split": 2},

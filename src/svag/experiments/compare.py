@@ -25,7 +25,9 @@ def runs(experiment: Compare) -> list[RunSpec]:
 def _arms(one: ComparePanel) -> list[RunSpec]:
     require_sgd(one.base)
     arms = [one.base, *svag_arms(one.base, one.ells, one.split, one.momentum_limit)]
-    arms += [one.base.edited({"process": {"kind": "glsr", "parts": parts}}) for parts in dict.fromkeys(one.glsr)]
+    arms += [
+        one.base.edited({"process": {"kind": "glsr", "parts": parts}}) for parts in dict.fromkeys(one.glsr) if parts > 1
+    ]
     if one.ngd:
         arms.append(one.base.edited({"process": {"kind": "ngd"}}))
     if not any(ell > 1 for ell in one.ells):

@@ -1,7 +1,7 @@
 """The runs behind "up to which batch size does linear scaling hold?": batch sizes along the rule, with a probe."""
 
 from svag.experiments.arms import over_seeds, panel, require_sgd, svag_arms
-from svag.experiments.moments import as_fractions
+from svag.experiments.moments import scaled_steps
 from svag.records.experiment import Ladder, LadderPanel
 from svag.records.refusal import SpecError
 from svag.records.spec import RunSpec
@@ -38,8 +38,8 @@ def _arms(one: LadderPanel) -> list[RunSpec]:
 def rung(base: RunSpec, batch_size: int) -> RunSpec:
     """The base at another batch size, along the linear scaling rule (def:lsr): the same epochs, the same moments.
 
-    At its own batch size the base is left as it is, so that a run of it that is there already is not repeated. A budget
-    in effective steps is divided by κ, and moments in effective steps become fractions of the budget.
+    At its own batch size the base is left as it is, so that a run of it that is there already is not repeated. Whatever
+    is a number of effective steps is divided by κ.
 
     >>> base = RunSpec.from_yaml("{data: {name: svhn}, model: {arch: mlp}, batch_size: 8, lr: 1, budget: 900}")
     >>> rung(base, 32).budget, rung(base, 32).lr
@@ -52,7 +52,4 @@ def rung(base: RunSpec, batch_size: int) -> RunSpec:
         scaled = linear_scaling(kappa, lr=base.lr, batch_size=base.batch_size, weight_decay=base.weight_decay)
     except ValueError as error:
         raise SpecError("batch_sizes", f"{batch_size} cannot be reached from {base.batch_size}: {error}") from None
-    edits = as_fractions(base) | {"batch_size": scaled.batch_size, "lr": scaled.lr}
-    if isinstance(base.budget, int):
-        edits["budget"] = max(1, round(base.budget / kappa))
-    return base.edited(edits)
+    return base.edited(scaled_steps(base, kappa) | {"batch_size": scaled.batch_size, "lr": scaled.lr})

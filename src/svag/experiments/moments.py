@@ -1,53 +1,34 @@
-"""Moments that mean the same at every batch size: effective steps as fractions of the budget."""
+"""Moments at another batch size: effective steps shrink as the batch grows, fractions of the budget stay."""
 
 from typing import Any
 
 from svag.records.probe_spec import FrozenProbe, InRunProbe
-from svag.records.refusal import SpecError
 from svag.records.schedules import Steps
-from svag.records.spec import Epochs, RunSpec
+from svag.records.spec import RunSpec
 
 
-def as_fractions(spec: RunSpec) -> dict[str, Any]:
-    """Edits that turn the moments of a spec that are effective steps into fractions of its budget.
+def scaled_steps(spec: RunSpec, kappa: float) -> dict[str, Any]:
+    """Edits that divide everything in a spec that is a number of effective steps by κ, to the nearest step.
 
-    Zero stays, and so does a probe that reads at every effective step: both mean the same in any run.
+    A probe that reads at every effective step goes on doing so.
 
     >>> spec = RunSpec.from_yaml('''{data: {name: svhn}, model: {arch: mlp}, batch_size: 8, lr: 1, budget: 400,
     ...     schedule: {kind: steps, at: [100, 0.5]}, evaluate: {every: 20}}''')
-    >>> as_fractions(spec)
-    {'schedule.at': [0.25, 0.5], 'evaluate.every': 0.05}
+    >>> scaled_steps(spec, 4)
+    {'schedule.warmup': 0, 'schedule.at': [25, 0.5], 'evaluate.every': 5, 'budget': 100}
     """
-    found: dict[str, tuple[float, ...] | float] = {
-        "schedule.warmup": spec.schedule.warmup,
-        "evaluate.every": spec.evaluate.every,
-    }
+    edits: dict[str, Any] = {"schedule.warmup": _scaled(spec.schedule.warmup, kappa)}
     if isinstance(spec.schedule, Steps):
-        found["schedule.at"] = spec.schedule.at
+        edits["schedule.at"] = [_scaled(moment, kappa) for moment in spec.schedule.at]
     if isinstance(spec.probe, InRunProbe | FrozenProbe):
-        found["probe.window"] = spec.probe.window
+        edits["probe.window"] = [_scaled(moment, kappa) for moment in spec.probe.window]
     if isinstance(spec.probe, InRunProbe) and spec.probe.every != 1:
-        found["probe.every"] = spec.probe.every
-    edits: dict[str, Any] = {}
-    for path, moments in sorted(found.items(), reverse=True):
-        if isinstance(moments, tuple):
-            if any(map(_is_step, moments)):
-                edits[path] = [_fraction(path, moment, spec) for moment in moments]
-        elif _is_step(moments):
-            edits[path] = _fraction(path, moments, spec)
+        edits["probe.every"] = _scaled(spec.probe.every, kappa)
+    edits["evaluate.every"] = _scaled(spec.evaluate.every, kappa)
+    if isinstance(spec.budget, int):
+        edits["budget"] = _scaled(spec.budget, kappa)
     return edits
 
 
-def _is_step(moment: float) -> bool:
-    return isinstance(moment, int) and moment > 0
-
-
-def _fraction(path: str, moment: float, spec: RunSpec) -> float:
-    if not _is_step(moment):
-        return moment
-    if isinstance(spec.budget, Epochs) and spec.data.examples is None:
-        raise SpecError(
-            path,
-            f"{moment} effective steps are another moment at every batch size: write a fraction of the budget",
-        )
-    return moment / spec.steps()
+def _scaled(moment: float, kappa: float) -> float:
+    return max(1, round(moment / kappa)) if isinstance(moment, int) and moment > 0 else moment

@@ -26,9 +26,9 @@ def family(label: str) -> Family:
 
     >>> family("fig:svag_accs"), family("thm:sde_svag")
     ('compare', 'theory')
-    >>> family("fig:svag_acc")
+    >>> family("svag_accs")
     Traceback (most recent call last):
-    svag.records.refusal.SpecError: fig:svag_acc: no figure or theorem has this label; did you mean fig:svag_accs?
+    svag.records.refusal.SpecError: svag_accs: no figure or theorem has this label; did you mean fig:svag_accs?
     """
     if label not in FAMILIES:
         raise SpecError(label, f"no figure or theorem has this label; {near(label, LABELS)}")
