@@ -338,7 +338,7 @@ def test_a_run_that_fails_says_why_and_is_tried_again(
 def test_what_has_ended_is_only_read(npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = small(npz)
     go(spec, tmp_path / "run")
-    monkeypatch.setattr("svag.lab.run.load_data", None)  # not even the data is loaded
+    monkeypatch.setattr("svag.lab.run.load_inputs", None)  # not even the data is loaded
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()}
     assert go(spec, tmp_path / "run").state == "finished"
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()} == before

@@ -7,13 +7,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import torch
+
 from svag.lab.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from svag.lab.machine import hardware, versions
 from svag.lab.state import Run
 from svag.records.files import Journal, disk_error, parse_lines, replace_file
+from svag.records.identity import NUMERICS_VERSION
 from svag.records.reading import Reading
 from svag.records.record import CHECKPOINT, METRICS, OUTCOME, SPEC, TIMINGS
 from svag.records.rows import KIND, reading_of, row_of
+from svag.records.spec import RunSpec
 
 
 def make_folder(path: Path) -> None:
@@ -22,6 +26,38 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise disk_error(path, error) from error
+
+
+def run_header(spec: RunSpec, identity: str, examples: int) -> dict[str, Any]:
+    """What `spec.json` holds: the spec, its identity, and its budget in effective steps on so many examples."""
+    return {
+        "identity": identity,
+        "numerics": NUMERICS_VERSION,
+        "steps": spec.steps(examples),
+        "examples": examples,
+        "spec": spec.to_dict(),
+    }
+
+
+def write_header(path: Path, header: dict[str, Any]) -> None:
+    """Write `spec.json`."""
+    replace_file(path / SPEC, json.dumps(header, indent=2, ensure_ascii=False).encode() + b"\n")
+
+
+def write_outcome(
+    path: Path, state: str, reason: str, *, step: int, seconds: float, examples: int, device: torch.device
+) -> None:
+    """Write `outcome.json`: how a run ended, and on what."""
+    outcome: dict[str, Any] = {
+        "state": state,
+        "reason": reason,
+        "step": step,
+        "seconds": round(seconds, 3),
+        "examples": examples,
+        "versions": versions(),
+        "hardware": hardware(device),
+    }
+    replace_file(path / OUTCOME, json.dumps(outcome, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
 class RunFolder:
@@ -33,7 +69,7 @@ class RunFolder:
             (path / OUTCOME).unlink(missing_ok=True)  # that of a run that failed and is tried again
         except OSError as error:
             raise disk_error(path / OUTCOME, error) from error
-        replace_file(path / SPEC, json.dumps(header, indent=2, ensure_ascii=False).encode() + b"\n")
+        write_header(path, header)
         self._metrics = Journal(path / METRICS)
         self._timings = Journal(path / TIMINGS)
         self._began = time.monotonic()
@@ -92,15 +128,13 @@ class RunFolder:
 
     def end(self, run: Run, state: str, reason: str = "") -> None:
         """Write how it ended."""
-        device = run.training.data.device
-        outcome: dict[str, Any] = {
-            "state": state,
-            "reason": reason,
-            "step": run.progress.step,
-            "seconds": round(self.seconds, 3),
-            "examples": run.progress.step * run.stepper.examples,
-            "versions": versions(),
-            "hardware": hardware(device),
-        }
         self._metrics.to_disk()
-        replace_file(self._path / OUTCOME, json.dumps(outcome, indent=2, ensure_ascii=False).encode() + b"\n")
+        write_outcome(
+            self._path,
+            state,
+            reason,
+            step=run.progress.step,
+            seconds=self.seconds,
+            examples=run.progress.step * run.stepper.examples,
+            device=run.training.data.device,
+        )

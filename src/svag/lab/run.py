@@ -7,22 +7,20 @@ from pathlib import Path
 
 import torch
 
-from svag.lab.data.load import load_data
 from svag.lab.diverged import Diverged
-from svag.lab.folder import RunFolder, make_folder
+from svag.lab.folder import RunFolder, make_folder, run_header
 from svag.lab.frozen_probe import FrozenReadings
+from svag.lab.inputs import check_inputs, load_inputs
 from svag.lab.loop import Loop
 from svag.lab.state import Progress, Run
 from svag.lab.steppers.choose import stepper_for
 from svag.lab.streams import stream_seed
 from svag.lab.training import Training, pick_device, prepare
-from svag.lab.watching import watcher
-from svag.records.consistency import check_spec
+from svag.lab.watching import Watcher, watcher
 from svag.records.files import DiskError
-from svag.records.identity import NUMERICS_VERSION, identity
+from svag.records.identity import identity
 from svag.records.probe_spec import FrozenProbe
 from svag.records.record import METRICS, SPEC, RunRecord, read_record
-from svag.records.refusal import SpecError
 from svag.records.run_lock import RunLock
 from svag.records.spec import RunSpec
 from svag.theory import domain
@@ -41,6 +39,7 @@ def run(
     threads: int = 1,
     progress: bool = True,
     save_seconds: float = 60.0,
+    watching: Watcher | None = None,
 ) -> RunRecord:
     """Run a spec in a folder of its own, or continue there, and return what it left.
 
@@ -70,6 +69,7 @@ def run(
             gives the same bits whatever the number of cores. A checkpoint goes on with the number it was made with.
         progress: show a bar to a person, lines to a file.
         save_seconds: seconds between two checkpoints.
+        watching: who is told where the run is, instead of the bar or the lines.
     """
     folder, place = Path(out), pick_device(device)
     name = identity(spec)
@@ -77,44 +77,30 @@ def run(
     if before.ended and before.identity == name:
         return before
     _refuse_another(folder, before, name)
-    data = load_data(
-        spec.data.name,
-        path=spec.data.path,
-        data_dir=data_dir,
-        subset=spec.data.subset,
-        pool=spec.data.pool,
-        device=place,
-    )
-    check_spec(spec, len(data.train_x))
-    _refuse_augmentation(spec, min(data.train_x.shape[-2:]))
+    data = load_inputs(spec.data, data_dir, place)
+    check_inputs(spec, data)
     with _reproducible(spec.seed, place, threads):
         training = prepare(spec, data)
-        return _run(training, folder, name, progress=progress, save_seconds=save_seconds)
+        told = watching or watcher(spec.steps(training.examples), progress=progress)
+        return _run(training, folder, name, told, save_seconds)
 
 
-def _run(training: Training, folder: Path, name: str, *, progress: bool, save_seconds: float) -> RunRecord:
+def _run(training: Training, folder: Path, name: str, told: Watcher, save_seconds: float) -> RunRecord:
     spec, place = training.spec, training.data.device
     frozen = FrozenReadings(training, spec.probe) if isinstance(spec.probe, FrozenProbe) else None
     stepper = stepper_for(training)
     moving = Run(training, stepper, frozen, Progress(torch.zeros((), dtype=torch.float64, device=place)))
-    steps = spec.steps(training.examples)
-    header = {
-        "identity": name,
-        "numerics": NUMERICS_VERSION,
-        "steps": steps,
-        "examples": training.examples,
-        "spec": spec.to_dict(),
-    }
+    header = run_header(spec, name, training.examples)
     make_folder(folder)
     with RunLock(folder):
         now = read_record(folder)
         _refuse_another(folder, now, name)
         if now.ended:  # by another process, while this one was preparing
             return now
-        with RunFolder(folder, name, header) as written, watcher(steps, progress=progress) as watching:
+        with RunFolder(folder, name, header) as written, told:
             written.resume(moving)
             try:
-                Loop(moving, written, watching, save_seconds).go()
+                Loop(moving, written, told, save_seconds).go()
                 written.end(moving, "finished")
             except Diverged as lost:
                 written.end(moving, "diverged", str(lost))
@@ -129,16 +115,6 @@ def _run(training: Training, folder: Path, name: str, *, progress: bool, save_se
             finally:
                 stepper.close()
     return read_record(folder)
-
-
-def _refuse_augmentation(spec: RunSpec, side: int) -> None:
-    """What a spec cannot know about an npz file: how large its images are."""
-    if spec.data.augment is None or not spec.data.augmented:
-        return
-    if side == 1:
-        raise SpecError("data.augment", "shifts and flips images, and this data set has vectors: set it to false")
-    if spec.data.augment.pad >= side:
-        raise SpecError("data.augment.pad", f"must be smaller than the {side} pixels of an image")
 
 
 def _refuse_another(folder: Path, record: RunRecord, name: str) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from svag.dynamics.noisy_gd import NoisyGD
 from svag.lab.streams import Batch, stream
 from svag.lab.training import Training
+from svag.records.examples import examples_per_step
 from svag.records.process_spec import GdSpec, NgdSpec, SdeSpec
 from svag.records.reading import Reading
 
@@ -38,7 +39,7 @@ class FullPass:
     @property
     def examples(self) -> int:
         """Examples that one effective step looks at."""
-        return self._refine * self._training.examples
+        return examples_per_step(self._training.spec, self._training.examples)
 
     def set_rate(self, lr: float) -> None:
         """Set η of the next effective step; a refined process itself divides it."""
