@@ -1,7 +1,6 @@
-"""An experiment from its runs to its answer: what is planned, what is done, how long; then runs; then what they mean."""
+"""An experiment from its plan to its answer: how many runs, what is done, how long; then the runs; what they mean."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,8 @@ from svag.cli.flags import shard_of
 from svag.cli.setup import Setup
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from svag.execution.plan import PlannedRun
     from svag.records.experiment import Compare, Ladder, Ngd
     from svag.records.record import RunRecord
@@ -95,7 +96,7 @@ def _answer(
         sentence = f"{waiting} of {len(records)} runs are left to other shards; without --shard the command answers"
         typer.echo(json.dumps({"runs": len(records), "left": waiting}) if as_json else sentence)
         return
-    from svag.findings.experiments import find
+    from svag.findings.experiments.find import find
 
     found = find(experiment, records)
     typer.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False) if as_json else str(found))

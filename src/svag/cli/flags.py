@@ -5,9 +5,9 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
-import click
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperOption
 
 from svag.records.refusal import SpecError, shown
 
@@ -17,20 +17,21 @@ _NUMBERS = re.compile(r"[\d.,]+")
 class ExperimentCommand(TyperCommand):
     """A command that passes the flags it does not know on as fields of a spec, wherever they stand."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Let click see its own flags only; the others are left in `ctx.args`."""
-        known = {name: param for param in self.params if isinstance(param, click.Option) for name in _names(param)}
+        known = {name: param for param in self.params if isinstance(param, TyperOption) for name in _names(param)}
         own, fields = separate(args, known)
         super().parse_args(ctx, own)
-        ctx.args = [*ctx.args, *fields]
-        return ctx.args
+        left: list[str] = [*ctx.args, *fields]
+        ctx.args = left
+        return left
 
 
-def _names(option: click.Option) -> list[str]:
+def _names(option: TyperOption) -> list[str]:
     return [*option.opts, *option.secondary_opts]
 
 
-def separate(args: Sequence[str], known: dict[str, click.Option]) -> tuple[list[str], list[str]]:
+def separate(args: Sequence[str], known: dict[str, TyperOption]) -> tuple[list[str], list[str]]:
     """Part the arguments into those of the command, several values spelt out, and the flags it does not know."""
     own: list[str] = []
     fields: list[str] = []

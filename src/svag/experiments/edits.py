@@ -5,6 +5,7 @@ from typing import Any
 
 from svag.experiments.arms import panel
 from svag.records.experiment import Compare, Ladder, Ngd, experiment_from
+from svag.records.spec import RunSpec
 
 
 def edited(
@@ -20,9 +21,9 @@ def edited(
     fields = experiment.model_dump(mode="json")
     if seeds is not None:
         fields["seeds"] = list(range(seeds))
-    for one, plain in zip(experiment.panels, fields["panels"], strict=True):
-        with panel(one.name, len(experiment.panels)):
-            plain["base"] = one.base.edited(edits).to_dict()
+    for plain in fields["panels"]:
+        with panel(plain["name"], len(experiment.panels)):
+            plain["base"] = RunSpec.from_dict(plain["base"]).edited(edits).to_dict()
     if edits:
         changes = "with " + ", ".join(f"{path} = {value}" for path, value in edits.items())
         fields["note"] = f"{experiment.note}; {changes}" if experiment.note else changes

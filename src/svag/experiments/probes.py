@@ -15,8 +15,8 @@ READINGS, BATCHES = 60, 20
 def with_probe(base: RunSpec, batch_sizes: Iterable[int]) -> RunSpec:
     """The base with a probe over the last third of its last-but-one phase, unless it has one.
 
-    In the run where all batches can be cut into parts; at frozen weights with BatchNorm, which cutting would change, and
-    with a network of the user's own, which may have it.
+    In the run where all batches can be cut into parts; at frozen weights with BatchNorm, which cutting would change,
+    and with a network of the user's own, which may have it.
 
     >>> base = RunSpec.from_yaml('''{data: {name: svhn}, model: {arch: mlp, norm: layer}, batch_size: 8, lr: 1,
     ...     budget: {epochs: 9}, schedule: {kind: steps, at: [0.3, 0.9]}}''')
