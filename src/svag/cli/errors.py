@@ -19,8 +19,8 @@ def reported() -> Iterator[None]:
         raise _stop(error, 2) from None
     except DiskError as error:
         raise _stop(error, 1) from None
-    except KeyboardInterrupt:
-        typer.echo("interrupted: the same command continues from the last checkpoint", err=True)
+    except KeyboardInterrupt as interrupt:
+        typer.echo(str(interrupt) or "interrupted: the same command continues from the last checkpoint", err=True)
         raise typer.Exit(130) from None
     except Exception as error:
         code = _code(error)

@@ -84,7 +84,7 @@ def _carry_out(
     states = [run.record().state for run in own if run.identity not in work]
     board = Board(len(own), sum(work.values()), done=states.count("finished"), diverged=states.count("diverged"))
     settings = Settings(
-        workers=min(workers or _default_workers(place.type, threads), len(waiting)),
+        workers=min(workers or default_workers(place.type, threads), len(waiting)),
         threads=threads,
         device=place,
         data_dir=data_dir,
@@ -103,7 +103,8 @@ def _carry_out(
             raise KeyboardInterrupt(f"{sentence}: the same command continues from the last checkpoints") from None
 
 
-def _default_workers(device: str, threads: int) -> int:
+def default_workers(device: str, threads: int) -> int:
+    """As many workers as the usable cores allow; on CUDA one per device."""
     if device == "cuda":
         import torch
 

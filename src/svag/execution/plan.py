@@ -8,6 +8,7 @@ from svag.records.experiment import RUNS
 from svag.records.identity import identity
 from svag.records.record import METRICS, SPEC, RunRecord, read_record
 from svag.records.refusal import SpecError
+from svag.records.run_lock import in_use
 from svag.records.spec import RunSpec
 
 
@@ -33,13 +34,15 @@ class PlannedRun:
         return f"{process} B={self.spec.batch_size} seed={self.spec.seed}"
 
     def record(self) -> RunRecord:
-        """What there is of it. A run that nobody has begun is an interrupted one at its start."""
+        """What there is of it. A run that nobody has written anything of is an interrupted one at its start."""
         if (self.folder / SPEC).exists() or (self.folder / METRICS).exists():
             return read_record(self.folder)
         try:
             steps = self.spec.steps()
         except SpecError:  # epochs of an npz file that has not been opened
             steps = 0
+        if in_use(self.folder):
+            return RunRecord(self.folder, "running", self.spec, self.identity, steps, (), {})
         return RunRecord(self.folder, "interrupted", self.spec, self.identity, steps, (), {}, "not begun yet")
 
 
