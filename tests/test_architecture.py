@@ -113,6 +113,9 @@ def test_the_layers_have_no_cycle() -> None:
         ["data", "list"],
         ["run", "--help"],
         ["list", "docs"],
+        ["list", "figures"],
+        ["compare", "--help"],
+        ["reproduce", "--help"],
     ],
 )
 def test_the_command_line_starts_without_torch(command: list[str]) -> None:

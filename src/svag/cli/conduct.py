@@ -1,6 +1,7 @@
 """An experiment from its plan to its answer: how many runs, what is done, how long; then the runs; what they mean."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from svag.cli.setup import Setup
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from svag.execution.estimate import Estimate
     from svag.execution.plan import PlannedRun
     from svag.records.experiment import Compare, Ladder, Ngd
     from svag.records.record import RunRecord
@@ -20,17 +22,16 @@ if TYPE_CHECKING:
 def conduct(experiment: "Compare | Ladder | Ngd", out: Path, setup: Setup) -> None:
     """Announce an experiment, carry out what is left of it and print its answer; exit code 1 when a run failed."""
     from svag.execution.plan import plan_runs
-    from svag.execution.shard import own_runs
     from svag.experiments.plan import runs_of
     from svag.records.experiment import save_experiment
 
     shard = shard_of(setup.shard)
     plan = plan_runs(runs_of(experiment), out)
-    summary = _summary(experiment, plan, own_runs(plan, shard), out, setup)
+    announcement = _announce(experiment, plan, out, setup)
     if setup.dry_run:
-        typer.echo(json.dumps(summary, indent=2, ensure_ascii=False) if setup.as_json else _sentences(summary))
+        typer.echo(json.dumps(announcement.to_dict(), indent=2, ensure_ascii=False) if setup.as_json else announcement)
         return
-    typer.echo(_sentences(summary), err=True)
+    typer.echo(announcement, err=True)
     save_experiment(experiment, out)
     from svag.execution.local import execute
 
@@ -42,7 +43,7 @@ def conduct(experiment: "Compare | Ladder | Ngd", out: Path, setup: Setup) -> No
         data_dir=setup.data_dir,
         shard=shard,
     )
-    _answer(experiment, records, summary, setup.as_json)
+    _answer(experiment, records, setup.as_json)
     failed = [(run, record) for run, record in zip(plan, records, strict=True) if record.state in {"failed", "broken"}]
     for run, record in failed:
         typer.echo(f"Error: {run.name} {record.state}: {record.problem} ({record.path})", err=True)
@@ -50,47 +51,62 @@ def conduct(experiment: "Compare | Ladder | Ngd", out: Path, setup: Setup) -> No
         raise typer.Exit(1)
 
 
-def _summary(
-    experiment: "Compare | Ladder | Ngd",
-    plan: "Sequence[PlannedRun]",
-    own: "Sequence[PlannedRun]",
-    out: Path,
-    setup: Setup,
-) -> dict[str, Any]:
-    left = [run for run in own if not run.record().ended]
-    return {
-        "title": experiment.title,
-        "label": experiment.label,
-        "size": experiment.size,
-        "note": experiment.note,
-        "out": str(out),
-        "runs": len(plan),
-        "of_this_shard": len(own),
-        "done": len(own) - len(left),
-        "left": len(left),
-        "estimated_seconds": _estimate(left, setup),
-    }
+@dataclass(frozen=True)
+class Announcement:
+    """What an experiment is about to do; the estimate is missing where the data is, or a reason why it is not made."""
+
+    experiment: "Compare | Ladder | Ngd"
+    out: Path
+    runs: int
+    estimate: "Estimate | str"
+
+    def __str__(self) -> str:
+        head = " at size ".join(filter(None, (self.experiment.label, self.experiment.size)))
+        lines = [f"{head}: {self.experiment.title}" if head else self.experiment.title]
+        if self.experiment.note:
+            lines.append(f"Differs from the paper: {self.experiment.note}.")
+        return "\n".join([*lines, f"{self.out}: {self.estimate}"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        about = {name: getattr(self.experiment, name) for name in ("kind", "title", "label", "size", "note")}
+        estimate = {"unknown": self.estimate} if isinstance(self.estimate, str) else self.estimate.to_dict()
+        return {**about, "out": str(self.out), "runs": self.runs, "estimate": estimate}
 
 
-def _estimate(left: "Sequence[PlannedRun]", setup: Setup) -> float | None:
-    return None
+def _announce(
+    experiment: "Compare | Ladder | Ngd", plan: "Sequence[PlannedRun]", out: Path, setup: Setup
+) -> Announcement:
+    """Estimate the time; a dry run does not fetch data for that."""
+    if setup.dry_run and (absent := _absent(plan, setup.data_dir)):
+        done = sum(run.record().ended for run in plan)
+        fetch = " and ".join(f"svag data get {name}" for name in absent)
+        sentence = f"{len(plan)} runs, {done} already done; how long they take is known after {fetch}"
+        return Announcement(experiment, out, len(plan), sentence)
+    from svag.execution.estimate import estimate_seconds
+
+    estimate = estimate_seconds(
+        plan,
+        workers=setup.workers,
+        threads=setup.threads,
+        device=setup.device,
+        data_dir=setup.data_dir,
+        shard=shard_of(setup.shard),
+    )
+    return Announcement(experiment, out, len(plan), estimate)
 
 
-def _sentences(summary: dict[str, Any]) -> str:
-    head = " at size ".join(filter(None, (summary["label"], summary["size"])))
-    lines = [f"{head}: {summary['title']}" if head else summary["title"]]
-    if summary["note"]:
-        lines.append(f"Differs from the paper: {summary['note']}." if summary["label"] else summary["note"])
-    count = f"{summary['runs']} runs in {summary['out']}"
-    if summary["of_this_shard"] != summary["runs"]:
-        count += f", {summary['of_this_shard']} of them in this shard"
-    lines.append(f"{count}: {summary['done']} done, {summary['left']} to do")
-    return "\n".join(lines)
+def _absent(plan: "Sequence[PlannedRun]", data_dir: Path | None) -> list[str]:
+    """Data sets that would have to be downloaded."""
+    from svag.lab.data import members
+    from svag.lab.data.places import data_folder
+    from svag.lab.data.sources import SOURCES
+
+    names = sorted({run.spec.data.name for run in plan} & set(SOURCES))
+    return [name for name in names if members.find(SOURCES[name], data_folder(data_dir)) is None]
 
 
-def _answer(
-    experiment: "Compare | Ladder | Ngd", records: "Sequence[RunRecord]", summary: dict[str, Any], as_json: bool
-) -> None:
+def _answer(experiment: "Compare | Ladder | Ngd", records: "Sequence[RunRecord]", as_json: bool) -> None:
     waiting = sum(record.state in {"interrupted", "running"} for record in records)
     if waiting:
         sentence = f"{waiting} of {len(records)} runs are left to other shards; without --shard the command answers"
