@@ -13,6 +13,7 @@ from svag.cli.flags import ExperimentCommand
 from svag.cli.ladder import ladder
 from svag.cli.list_runs import list_runs
 from svag.cli.ngd import ngd
+from svag.cli.predict import predict
 from svag.cli.reproduce import reproduce
 from svag.cli.run import run
 from svag.cli.verify import verify
@@ -29,6 +30,7 @@ app.command()(verify)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(run)
 for experiment in (compare, ladder, ngd, reproduce):
     app.command(cls=ExperimentCommand, context_settings={"allow_extra_args": True})(experiment)
+app.command()(predict)
 app.command("list")(list_runs)
 app.add_typer(data, name="data")
 
