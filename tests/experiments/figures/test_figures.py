@@ -1,5 +1,7 @@
 """Every label of the paper's figures, at every size."""
 
+import re
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -91,3 +93,9 @@ def test_a_label_that_cannot_be_trained_is_refused() -> None:
         figure("fig:lsr_acc_gn", "small")
     with pytest.raises(SpecError, match="size: must be one of smoke, small, paper, got 'large'"):
         figure("fig:lsr_acc_gnr", "large")  # type: ignore[arg-type]
+
+
+def test_the_page_of_experiments_has_a_row_for_every_figure() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "experiments.md").read_text()
+    rows = dict(re.findall(r"^\| `(fig:\w+)` \| (\w+) \|", page, re.MULTILINE))
+    assert rows == {label: FAMILIES[label] for label in TRAINED}
