@@ -91,7 +91,7 @@ ROWS = (
         "fig:ngd_sgd_vgg",
         "NGD does what SGD does for VGG-16; GD does not",
         paper=("VGG-16 GN", network("vgg16", "group") | {"batch_size": 125, "lr": 0.8} | decayed_at(32_000)),
-        small=("VGG-11 GN", network("vgg11", "group", 0.25) | {"batch_size": 125, "lr": 0.4}),
-        note=_NOTE.format("VGG-11 at a quarter of the width for VGG-16", "2,500"),
+        small=("VGG-11 GN", network("vgg11", "group", 0.25) | {"batch_size": 125, "lr": 0.4, "budget": 2000}),
+        note=_NOTE.format("VGG-11 at a quarter of the width for VGG-16", "2,000"),
     ),
 )
