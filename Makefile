@@ -29,7 +29,13 @@ format: install  ## let ruff rewrite the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: install  ## the budgets, as ratios measured in one run
+# BackPACK asks for torchvision, which nothing here needs: it is installed without its dependencies.
+$(VENV)/bench-installed: $(VENV)/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps backpack-for-pytorch
+	touch $@
+
+bench: $(VENV)/bench-installed  ## the budgets, as ratios measured in one run, beside Opacus and BackPACK
 	@for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
 clean:  ## remove the environment and the caches

@@ -12,6 +12,7 @@ import torch
 from svag.lab.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from svag.lab.machine import hardware, versions
 from svag.lab.state import Run
+from svag.noise.ghost import PartsComparison
 from svag.records.files import Journal, disk_error, parse_lines, replace_file
 from svag.records.identity import NUMERICS_VERSION
 from svag.records.reading import Reading
@@ -106,13 +107,17 @@ class RunFolder:
         for row in parse_lines((self._path / METRICS).read_bytes()):
             if row.get("kind") == KIND:
                 run.progress.since.append(reading_of(row))
-            else:
+            elif row.get("kind") == "evaluation":
                 run.progress.since.clear()
 
     def write_readings(self, run: Run, readings: Sequence[Reading]) -> None:
         """Append readings; they also wait for the next evaluation, which summarises them."""
         run.progress.since.extend(readings)
         self._metrics.append(map(row_of, readings))
+
+    def write_comparison(self, step: int, found: PartsComparison) -> None:
+        """Append how parts of a batch compare with whole ones before effective step `step`."""
+        self._metrics.append([{"kind": "comparison", "step": step, **found.to_dict()}])
 
     def write_evaluation(self, row: dict[str, Any], timing: dict[str, Any]) -> None:
         """Append an evaluation, and what the clock says elsewhere."""

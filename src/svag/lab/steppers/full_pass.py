@@ -7,11 +7,14 @@ import torch
 from torch import Tensor
 
 from svag.dynamics.noisy_gd import NoisyGD
+from svag.dynamics.per_example import refuse_random
 from svag.lab.streams import Batch, stream
 from svag.lab.training import Training
+from svag.noise.undisturbed import undisturbed
 from svag.records.examples import examples_per_step
 from svag.records.process_spec import GdSpec, NgdSpec, SdeSpec
 from svag.records.reading import Reading
+from svag.records.refusal import SpecError
 
 # Examples in one forward pass. It moves the last bits of the sums, hence is not a setting.
 CHUNK = 1000
@@ -23,18 +26,15 @@ class FullPass:
     def __init__(self, training: Training, process: NgdSpec | GdSpec | SdeSpec) -> None:
         self._training = training
         self._refine = process.refine if isinstance(process, SdeSpec) else 1
-        spec, n = training.spec, training.examples
-        self._ngd = NoisyGD(
-            training.model,
-            training.optimizer,
-            batch_size=math.inf if isinstance(process, GdSpec) else spec.batch_size,
-            dataset_size=n,
-            sampling="with_replacement" if spec.sampling == "with_replacement" else "without_replacement",
-            refine=self._refine,
-            generator=stream(spec.seed, "noise"),
-        )
-        data = training.data
+        data, batch_size = training.data, training.spec.batch_size
         self._chunks: list[Batch] = list(zip(data.train_x.split(CHUNK), data.train_y.split(CHUNK), strict=True))
+        try:
+            self._ngd = self._process(math.inf if isinstance(process, GdSpec) else batch_size)
+            # the first step would ask too, but by then there is a folder with a failed run in it
+            with undisturbed(training.model):
+                refuse_random(training.losses, self._chunks[0])
+        except ValueError as error:
+            raise SpecError("model.arch", f"{process.kind} cannot train this network: {error}") from error
 
     @property
     def examples(self) -> int:
@@ -49,6 +49,18 @@ class FullPass:
         """Take one effective step."""
         losses = [self._ngd.step(self._training.losses, self._chunks) for _ in range(self._refine)]
         return torch.stack(losses).mean()
+
+    def _process(self, batch_size: float) -> NoisyGD:
+        spec = self._training.spec
+        return NoisyGD(
+            self._training.model,
+            self._training.optimizer,
+            batch_size=batch_size,
+            dataset_size=self._training.examples,
+            sampling="with_replacement" if spec.sampling == "with_replacement" else "without_replacement",
+            refine=self._refine,
+            generator=stream(spec.seed, "noise"),
+        )
 
     def collect(self) -> list[Reading]:
         """Nothing: the frozen probe measures these processes."""
