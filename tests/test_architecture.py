@@ -123,6 +123,9 @@ def test_the_page_on_architecture_has_the_same_layers() -> None:
         ["run", "--help"],
         ["predict", "--help"],
         ["list", "docs"],
+        ["list", "figures"],
+        ["compare", "--help"],
+        ["reproduce", "--help"],
     ],
 )
 def test_the_command_line_starts_without_torch(command: list[str]) -> None:

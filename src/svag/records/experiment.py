@@ -14,6 +14,7 @@ from svag.records.files import replace_file
 from svag.records.numbers import Count, Positive, Seed
 from svag.records.refusal import SpecError, spec_error
 from svag.records.spec import RunSpec
+from svag.theory.refinement import MomentumLimit
 
 EXPERIMENT, RUNS = "experiment.json", "runs"
 
@@ -35,6 +36,7 @@ class ComparePanel(_Frozen):
         split: of all SVAG arms with ell > 1.
         glsr: numbers of parts of the coupled ladder (def:glsr), for the decomposition over it; none if empty.
         ngd: whether to run NGD too, for the paper's decomposition (eq:noise_decomposition).
+        momentum_limit: which limit the SVAG arms of a base with momentum follow.
     """
 
     name: str
@@ -43,6 +45,7 @@ class ComparePanel(_Frozen):
     split: Count = 1
     glsr: tuple[Count, ...] = ()
     ngd: bool = False
+    momentum_limit: MomentumLimit | None = None
 
 
 class LadderPanel(_Frozen):
@@ -54,6 +57,7 @@ class LadderPanel(_Frozen):
         batch_sizes: the rungs.
         ells: refinements of SVAG run at every rung besides SGD: the SDE limit against B; none if empty.
         split: of the SVAG arms.
+        momentum_limit: which limit the SVAG arms of a base with momentum follow.
     """
 
     name: str
@@ -61,6 +65,7 @@ class LadderPanel(_Frozen):
     batch_sizes: tuple[Count, ...]
     ells: tuple[Count, ...] = ()
     split: Count = 1
+    momentum_limit: MomentumLimit | None = None
 
 
 class NgdPanel(_Frozen):
