@@ -7,7 +7,7 @@ from svag.records.experiment import Ladder, LadderPanel
 from svag.records.spec import RunSpec
 
 BATCH_SIZES = tuple(2**power for power in range(1, 12))
-SMALL_BATCH_SIZES = (16, 32, 64, 128, 256, 512)
+SMALL_BATCH_SIZES = (32, 64, 128, 256, 512)
 SEEDS = 3
 
 
