@@ -24,7 +24,7 @@ def _config(ink: str, faint: str, grid: str, background: str | None) -> dict[str
         "background": background,
         "font": FONT,
         "view": {"stroke": None},
-        "axis": {**words, "domainColor": faint, "tickColor": faint, "gridColor": grid, "labelOverlap": True},
+        "axis": {**words, "domainColor": faint, "tickColor": faint, "gridColor": grid, "labelOverlap": True, "labelSeparation": 5},
         "legend": {**words, "orient": "top", "symbolSize": 110, "symbolStrokeWidth": 2, "labelLimit": 340, "columns": 4},
         "header": {**words, "labelFontSize": 13},
         "title": {"color": ink, "subtitleColor": ink, "anchor": "start", "fontSize": 14, "subtitleFontSize": 12},
@@ -53,17 +53,17 @@ def dash(field: str, series: Sequence[str], *, grey: Sequence[str] = (), quiet: 
         field: what tells the series apart.
         series: all of them, in order.
         grey: references.
-        quiet: leave it out of the legend, which shows shapes already.
+        quiet: keep the dash out of the legend, which shows filled shapes already.
     """
     looks = _looks(series, [list(one) for one in DASHES], turn=True) + [[4, 4]] * len(grey)
     scale = alt.Scale(domain=[*series, *grey], range=looks)
     encoding = alt.StrokeDash(f"{field}:N", title=None, scale=scale)
-    return encoding.legend(None) if quiet else encoding
+    return encoding.legend(symbolStrokeWidth=0) if quiet else encoding
 
 
 def shape(field: str, series: Sequence[str], *, grey: Sequence[str] = ()) -> alt.Shape:
-    """The shape of every series; a reference has none, and a stroke in the legend."""
-    looks = _looks(series, SHAPES, turn=True) + ["stroke"] * len(grey)
+    """The shape of every series; a reference has none, and a bar in the legend."""
+    looks = _looks(series, SHAPES, turn=True) + ["M-1,-.15H1V.15H-1Z"] * len(grey)
     return alt.Shape(f"{field}:N", title=None, scale=alt.Scale(domain=[*series, *grey], range=looks))
 
 

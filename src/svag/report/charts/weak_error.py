@@ -67,7 +67,7 @@ def chart(rows: Sequence[Row]) -> alt.FacetChart:
         .transform_filter(alt.datum.series != REFERENCE)
     )
     drawn = alt.layer(lines, points, data=alt.Data(values=[asdict(row) for row in rows]))
-    names = alt.Header(title=None, labelExpr="'E x' + ['', '²', '³', '⁴'][datum.value - 1]")
+    names = alt.Header(title=None, labelExpr="'degree ' + datum.value")
     return drawn.properties(width=185, height=240).facet(column=alt.Column("degree:O", header=names))
 
 
