@@ -54,23 +54,23 @@ def write_run(
             }
         )
     if noise_to_signal is not None and not diverged:
-        for k in range(300):
-            rows.append(
-                {
-                    "kind": "reading",
-                    "grad_sq": float(1 + 0.3 * rng.normal()),
-                    "noise_trace": float(noise_to_signal * (1 + 0.05 * rng.normal())),
-                    "param_sq": spec.lr * (1 + noise_to_signal) / (2 * spec.weight_decay),
-                    "batch_size": spec.batch_size,
-                    "n": 4,
-                    "step": int(steps * 0.5 + k * steps * 0.3 / 300),
-                    "lr": spec.lr,
-                    "weight_decay": spec.weight_decay,
-                    "momentum": 0.0,
-                    "optimizer": "SGD",
-                    "param_dot_grad": 0.0,
-                }
-            )
+        rows += [
+            {
+                "kind": "reading",
+                "grad_sq": float(1 + 0.3 * rng.normal()),
+                "noise_trace": float(noise_to_signal * (1 + 0.05 * rng.normal())),
+                "param_sq": spec.lr * (1 + noise_to_signal) / (2 * spec.weight_decay),
+                "batch_size": spec.batch_size,
+                "n": 4,
+                "step": int(steps * 0.5 + k * steps * 0.3 / 300),
+                "lr": spec.lr,
+                "weight_decay": spec.weight_decay,
+                "momentum": 0.0,
+                "optimizer": "SGD",
+                "param_dot_grad": 0.0,
+            }
+            for k in range(300)
+        ]
     folder.mkdir(parents=True, exist_ok=True)
     header = {"identity": folder.name, "numerics": 1, "steps": steps, "examples": EXAMPLES, "spec": spec.to_dict()}
     (folder / SPEC).write_text(json.dumps(header))
@@ -158,7 +158,9 @@ CASES: dict[str, Callable[[Path], Path]] = {
         panels=("B = 64", "B = 64, more decay"),
     ),
     "compare_diverged": lambda p: compare_folder(
-        p, {1: [math.nan, *around(0.8, 0.003, 4)], 4: around(0.83, 0.003, 5, 1), 16: [*around(0.84, 0.003, 4, 2), math.nan]}
+        p,
+        {1: [math.nan, *around(0.8, 0.003, 4)], 4: around(0.83, 0.003, 5, 1),
+         16: [*around(0.84, 0.003, 4, 2), math.nan]},
     ),
     "compare_one_seed": lambda p: compare_folder(p, {1: [0.85], 4: [0.852], 16: [0.853]}),
     "compare_inconclusive": lambda p: compare_folder(
@@ -177,7 +179,9 @@ CASES: dict[str, Callable[[Path], Path]] = {
         p, {32: around(0.15, 0.002, 3), 64: around(0.15, 0.002, 3, 2), 256: around(0.16, 0.002, 3, 3),
             512: [0.2, math.nan, math.nan]},
     ),
-    "ladder_one_seed": lambda p: ladder_folder(p, {32: [0.15], 64: [0.151], 256: [0.16], 1024: [0.25]}, noise_at_64=None),
+    "ladder_one_seed": lambda p: ladder_folder(
+        p, {32: [0.15], 64: [0.151], 256: [0.16], 1024: [0.25]}, noise_at_64=None
+    ),
     "ngd": lambda p: ngd_folder(
         p, {"sgd": around(0.85, 0.002, 3), "ngd": around(0.849, 0.002, 3, 1), "gd": around(0.78, 0.001, 3, 2)}
     ),

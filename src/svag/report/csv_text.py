@@ -11,8 +11,8 @@ def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
 
     What is unknown (None, NaN) is an empty cell.
 
-    >>> csv_text([{"run": 'a "b"', "error": 0.5}, {"run": "c", "error": math.nan}])
-    'run,error\r\n"a ""b""",0.5\r\nc,\r\n'
+    >>> csv_text([{"run": "a, b", "error": 0.5}, {"run": "c", "error": math.nan}])
+    'run,error\r\n"a, b",0.5\r\nc,\r\n'
     """
     columns = list(dict.fromkeys(name for row in rows for name in row))
     file = io.StringIO()

@@ -4,15 +4,17 @@ The colours are those of Okabe and Ito without black and yellow, which vanish on
 told from another by colour alone: each has a dash or a shape of its own too.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import altair as alt
 
-COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ((1, 0), (8, 3), (2, 3), (10, 3, 2, 3), (5, 2), (1, 2))
 GREY = "#7f8893"  # of what is no series: a reference, a limit
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+
+Picture: TypeAlias = alt.LayerChart | alt.FacetChart | alt.HConcatChart
 
 WIDTH, HEIGHT = 640, 320
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
@@ -24,8 +26,23 @@ def _config(ink: str, faint: str, grid: str, background: str | None) -> dict[str
         "background": background,
         "font": FONT,
         "view": {"stroke": None},
-        "axis": {**words, "domainColor": faint, "tickColor": faint, "gridColor": grid, "labelOverlap": True, "labelSeparation": 5},
-        "legend": {**words, "orient": "top", "symbolSize": 110, "symbolStrokeWidth": 2, "labelLimit": 340, "columns": 4},
+        "axis": {
+            **words,
+            "domainColor": faint,
+            "tickColor": faint,
+            "gridColor": grid,
+            "labelOverlap": True,
+            "labelSeparation": 5,
+        },
+        "legend": {
+            **words,
+            "orient": "top",
+            "symbolSize": 110,
+            "symbolStrokeWidth": 2,
+            "symbolOpacity": 1,
+            "labelLimit": 340,
+            "columns": 4,
+        },
         "header": {**words, "labelFontSize": 13},
         "title": {"color": ink, "subtitleColor": ink, "anchor": "start", "fontSize": 14, "subtitleFontSize": 12},
         "style": {
@@ -38,6 +55,11 @@ def _config(ink: str, faint: str, grid: str, background: str | None) -> dict[str
 
 LIGHT = _config("#24292f", "#6e7781", "#e4e7eb", "#ffffff")
 DARK = _config("#d8dee6", "#8b949e", "#2c333b", "transparent")
+
+
+def data(rows: Sequence[Mapping[str, object]]) -> alt.Data:
+    """Rows for a chart."""
+    return alt.Data(values=[dict(row) for row in rows])  # type: ignore[no-untyped-call]
 
 
 def colour(field: str, series: Sequence[str], *, grey: Sequence[str] = ()) -> alt.Color:

@@ -1,16 +1,18 @@
 """Saving a chart as a file: HTML that needs no network, PNG, SVG or PDF."""
 
 import json
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import altair as alt
 import vl_convert as vlc
+from markupsafe import Markup
 
 from svag.records.files import replace_file
 from svag.report.look import LIGHT
+from svag.report.page.environment import template
 from svag.report.page.script_text import script_json
+from svag.report.vega import vega_bundle
 
 FORMATS = (".html", ".png", ".svg", ".pdf")
 
@@ -48,13 +50,5 @@ def specification(chart: alt.TopLevelMixin) -> dict[str, Any]:
     return spec
 
 
-@cache
-def vega_bundle() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script that puts `vegaEmbed` on the window."""
-    return vlc.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-
-
 def _html(spec: dict[str, Any], title: str) -> str:
-    from svag.report.page.environment import template
-
-    return template("chart.html").render(title=title, bundle=vega_bundle(), spec=script_json(spec))
+    return template("chart.html").render(title=title, bundle=Markup(vega_bundle()), spec=script_json(spec))

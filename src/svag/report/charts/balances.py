@@ -66,7 +66,7 @@ def _ratio(formula: Callable[[float, float, float], Balance], found: Averages) -
     return mean.ratio, float(residuals.std(ddof=1)) / math.sqrt(residuals.size) / mean.decay
 
 
-def chart(rows: Sequence[Row]) -> alt.LayerChart:
+def chart(rows: Sequence[Row]) -> look.Picture:
     """Ratios with 95% intervals around the line at 1."""
     kinds = [OWN, OTHER]
     values = [
@@ -78,13 +78,15 @@ def chart(rows: Sequence[Row]) -> alt.LayerChart:
         }
         for row in rows
     ]
-    base = alt.Chart(alt.Data(values=values)).encode(
+    base = alt.Chart(look.data(values)).encode(
         y=alt.Y("held:N", title=None, sort=None, axis=alt.Axis(labelLimit=300)),
         color=look.colour("kind", kinds),
         tooltip=["held:N", "kind:N", alt.Tooltip("ratio:Q", format=".4f"), alt.Tooltip("error:Q", format=".2g")],
     )
-    x = alt.X("ratio:Q", title="growth / decay of |x|² (1 at equilibrium)", scale=alt.Scale(zero=False)).axis(tickCount=8)
-    one = alt.Chart(alt.Data(values=[{"one": 1.0}])).mark_rule(style="guide", strokeDash=[4, 3]).encode(x="one:Q")
+    x = alt.X("ratio:Q", title="growth / decay of |x|² (1 at equilibrium)", scale=alt.Scale(zero=False)).axis(
+        tickCount=8
+    )
+    one = alt.Chart(look.data([{"one": 1.0}])).mark_rule(style="guide", strokeDash=[4, 3]).encode(x="one:Q")
     bars = base.mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q")
     points = base.mark_point(filled=True, size=80).encode(x=x, shape=look.shape("kind", kinds))
     return alt.layer(one, bars, points).properties(width=look.WIDTH, height=240)
@@ -94,4 +96,7 @@ def sentence(rows: Sequence[Row]) -> str:
     """The verdict: the own balances hold, the others do not."""
     own = max(abs(row.ratio - 1) for row in rows if row.kind == OWN)
     other = min(abs(row.ratio - 1) for row in rows if row.kind == OTHER)
-    return f"Each process keeps its own balance to within {own:.1%}; another process's balance is off by {other:.1%} or more."
+    return (
+        f"Each process keeps its own balance to within {own:.1%}; "
+        f"another process's balance is off by {other:.1%} or more."
+    )

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Literal
 
 import altair as alt
 
@@ -11,13 +12,30 @@ from svag.records.experiment import Metric
 from svag.report import look
 from svag.report.wording import UNITS, is_share
 
+Across = Literal["step", "budget"]
+_TITLES = {
+    "step": "effective steps",
+    "budget": "share of the budget (effective steps / all effective steps of the run)",
+}
+
 
 @dataclass(frozen=True)
 class Row:
-    """One arm at one evaluation: mean, smallest and largest over the seeds that were still running then."""
+    """One arm at one evaluation.
+
+    Attributes:
+        series: the arm, or the rung.
+        step: the effective step.
+        budget: the same as a share of the longest run of the series.
+        mean: over the seeds that were still running then.
+        low: their smallest value.
+        high: their largest value.
+        seeds: how many they are.
+    """
 
     series: str
     step: int
+    budget: float
     mean: float
     low: float
     high: float
@@ -31,14 +49,23 @@ class End:
     series: str
     seed: int
     step: int
+    budget: float
     value: float
 
 
 @dataclass(frozen=True)
 class Table:
-    """The curves of one panel."""
+    """The curves of one panel.
+
+    Attributes:
+        metric: what is drawn.
+        across: against what: the effective step, or the share of the budget where budgets differ.
+        rows: the means.
+        diverged: where runs ended early.
+    """
 
     metric: Metric
+    across: Across
     rows: list[Row]
     diverged: list[End]
 
@@ -58,6 +85,7 @@ def table(
     runs: Sequence[RunRow],
     metric: Metric,
     series_of: Callable[[CurveRow | RunRow], str] = by_arm,
+    across: Across = "step",
 ) -> Table:
     """Average over seeds; evaluations without the metric, or where it is not finite, are left out."""
     values: dict[tuple[str, int], list[float]] = {}
@@ -67,28 +95,34 @@ def table(
         if found is not None and math.isfinite(found):
             values.setdefault((series_of(row), row.step), []).append(found)
             last[series_of(row), row.seed] = (row.step, found)
+    longest: dict[str, int] = {}
+    for series, step in values:
+        longest[series] = max(step, longest.get(series, 1))
     rows = [
-        Row(series, step, sum(found) / len(found), min(found), max(found), len(found))
+        Row(series, step, step / longest[series], sum(found) / len(found), min(found), max(found), len(found))
         for (series, step), found in values.items()
     ]
     lost = [(series_of(run), run.seed) for run in runs if run.state == "diverged"]
     order = {series: i for i, series in enumerate(dict.fromkeys(row.series for row in rows))}
+    ends = [End(*key, last[key][0], last[key][0] / longest[key[0]], last[key][1]) for key in lost if key in last]
     return Table(
         metric,
+        across,
         sorted(rows, key=lambda row: (order[row.series], row.step)),
-        [End(*key, *last[key]) for key in lost if key in last],
+        ends,
     )
 
 
-def chart(found: Table) -> alt.LayerChart:
+def chart(found: Table) -> look.Picture:
     """Lines of the means, bands from the smallest to the largest seed, a cross where a seed diverged."""
     series = list(dict.fromkeys(row.series for row in found.rows))
     picked = look.shown("series", series)
     style = ".1%" if is_share(found.metric) else ".4g"
-    x = alt.X("step:Q", title="effective steps")
+    x = alt.X(f"{found.across}:Q", title=_TITLES[found.across], scale=alt.Scale(nice=False, padding=10))
+    x = x.axis(tickCount=8, format=",d" if found.across == "step" else "%")
     axis = alt.Axis(format="%" if is_share(found.metric) else "")
     base = (
-        alt.Chart(alt.Data(values=[asdict(row) for row in found.rows]))
+        alt.Chart(look.data([asdict(row) for row in found.rows]))
         .transform_filter(picked)
         .encode(
             x=x,
@@ -109,7 +143,7 @@ def chart(found: Table) -> alt.LayerChart:
     points = base.mark_point(filled=True, size=45, opacity=1).encode(y=y, shape=look.shape("series", series))
     layers: list[alt.Chart] = [bands, lines, points]
     if found.diverged:
-        ends = alt.Chart(alt.Data(values=[asdict(end) for end in found.diverged])).transform_filter(picked)
+        ends = alt.Chart(look.data([asdict(end) for end in found.diverged])).transform_filter(picked)
         layers.append(
             ends.mark_point(shape="M-1,-1L1,1M-1,1L1,-1", size=120, strokeWidth=3, opacity=1).encode(
                 x=x,

@@ -46,7 +46,7 @@ def reach(rows: Sequence[Row]) -> float:
     return 1.25 * max([*finite, *(one.margin for one in rows)])
 
 
-def chart(rows: Sequence[Row], metric: Metric, title: str) -> alt.LayerChart:
+def chart(rows: Sequence[Row], metric: Metric, title: str) -> look.Picture:
     """A point and a bar a row over the margin; a bar without an end runs to the edge of the chart, with an arrow."""
     edge = reach(rows)
     scale = 100 if is_share(metric) else 1
@@ -68,7 +68,7 @@ def chart(rows: Sequence[Row], metric: Metric, title: str) -> alt.LayerChart:
     unit = "percentage points" if is_share(metric) else "nats"
     x = alt.X("x:Q", title=f"{title} ({UNITS[metric].partition(' (')[0]}, {unit})")
     x = x.scale(domain=[-scale * edge, scale * edge], nice=False).axis(tickCount=9)
-    base = alt.Chart(alt.Data(values=values)).encode(
+    base = alt.Chart(look.data(values)).encode(
         y=alt.Y("name:N", title=None, sort=None, axis=alt.Axis(labelLimit=260)),
         tooltip=[
             alt.Tooltip("name:N", title=" "),
@@ -81,12 +81,15 @@ def chart(rows: Sequence[Row], metric: Metric, title: str) -> alt.LayerChart:
     answers = list(ANSWERS)
     coloured = base.encode(color=look.colour("answer", answers))
     margin = base.mark_bar(style="backdrop", height=alt.RelativeBandSize(0.95)).encode(x=alt.X("inner:Q"), x2="outer:Q")
-    zero = alt.Chart(alt.Data(values=[{"x": 0}])).mark_rule(style="guide").encode(x=x)
+    zero = alt.Chart(look.data([{"x": 0}])).mark_rule(style="guide").encode(x=x)
     bars = coloured.mark_rule(strokeWidth=3).encode(x=alt.X("x1:Q"), x2="x2:Q")
     points = coloured.mark_point(filled=True, size=120, opacity=1).encode(x=x, shape=look.shape("answer", answers))
-    arrow = {"filled": True, "size": 130, "opacity": 1.0}
-    left = coloured.transform_filter("datum.open_left").mark_point(shape="triangle-left", **arrow).encode(x="x1:Q")
-    right = coloured.transform_filter("datum.open_right").mark_point(shape="triangle-right", **arrow).encode(x="x2:Q")
+    left, right = (
+        coloured.transform_filter(f"datum.open_{side}")
+        .mark_point(shape=f"triangle-{side}", filled=True, size=130, opacity=1)
+        .encode(x=end)
+        for side, end in (("left", "x1:Q"), ("right", "x2:Q"))
+    )
     layers = alt.layer(margin, zero, bars, left, right, points)
     return layers.properties(width=look.WIDTH, height=60 + 44 * len(rows))
 

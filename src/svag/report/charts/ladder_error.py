@@ -6,8 +6,9 @@ from dataclasses import asdict, dataclass
 import altair as alt
 
 from svag.findings.experiments.ladder_finding import LadderPanelFinding
+from svag.findings.scaling.answer import ScalingVerdict
 from svag.report import look
-from svag.report.charts.ladder_regions import Region, batch_axis, draw, regions, said
+from svag.report.charts.ladder_regions import Region, batch_axis, draw, names, regions, said
 from svag.report.wording import batch, batch_interval, count
 
 SEED, MEAN, SDE = "one seed", "mean of the seeds", "SDE limit"
@@ -79,23 +80,35 @@ def verdict(panel: LadderPanelFinding) -> str:
     if found is None:
         return "Fewer than two batch sizes have results."
     limits = batch_interval(found.low, found.high)
+    if unsure(found):
+        where = f"at batch size {batch(found.observed)}" if found.observed is not None else "nowhere on this ladder"
+        return f"Not decided: the means would put the failure {where}, but these seeds give no interval."
     rule = f"test error {found.tolerance:.0%} above the best" if found.best_batch is not None else "seeds diverged"
     match found.answer:
         case "fails":
             return f"Linear scaling fails at batch size {batch(found.observed)} {limits} ({rule})."
         case "never fails":
-            return f"Linear scaling does not fail up to batch size {panel.rungs[-1].batch_size:,}; 95% interval {limits}."
+            return (
+                f"Linear scaling does not fail up to batch size {panel.rungs[-1].batch_size:,}; 95% interval {limits}."
+            )
         case "fails from the start":
             return f"Linear scaling fails already at the smallest batch size, {panel.rungs[0].batch_size:,} ({rule})."
 
 
-def chart(found: Table) -> alt.LayerChart:
+def unsure(found: ScalingVerdict) -> bool:
+    """Whether the interval says nothing at all: every batch size is possible."""
+    return found.low == 0 and math.isinf(found.high)
+
+
+def chart(found: Table) -> look.Picture:
     """Seeds and means over the regions, with the threshold."""
     kinds = [kind for kind in (MEAN, SEED, SDE) if any(row.kind == kind for row in found.rows)]
     picked = look.shown("kind", kinds)
-    y = alt.Y("error:Q", title="final test error", scale=alt.Scale(zero=False, padding=10)).axis(format="%", tickCount=6)
+    y = alt.Y("error:Q", title="final test error", scale=alt.Scale(zero=False, padding=10)).axis(
+        format="%", tickCount=6
+    )
     base = (
-        alt.Chart(alt.Data(values=[asdict(row) for row in found.rows]))
+        alt.Chart(look.data([asdict(row) for row in found.rows]))
         .transform_filter(picked)
         .encode(
             x=batch_axis(),
@@ -111,20 +124,22 @@ def chart(found: Table) -> alt.LayerChart:
             ],
         )
     )
-    lines = base.transform_filter(f"datum.kind != '{SEED}'").mark_line()
-    size = alt.Size("kind:N", legend=None, scale=alt.Scale(domain=kinds, range=[90, 35, 90][: len(kinds)]))
+    lines = base.transform_filter(alt.datum.kind != SEED).mark_line()
+    pointed = base.encode(y=y, shape=look.shape("kind", kinds))
     layers: list[alt.Chart] = draw(found.regions)
     if found.threshold is not None:
-        rule = alt.Chart(alt.Data(values=[{"error": found.threshold}])).mark_rule(style="guide", strokeDash=[5, 4])
+        rule = alt.Chart(look.data([{"error": found.threshold}])).mark_rule(style="guide", strokeDash=[5, 4])
         layers.append(rule.encode(y=y, tooltip=[alt.Tooltip("error:Q", title="fails above", format=".2%")]))
     layers += [
         lines.encode(y=y, strokeDash=look.dash("kind", kinds, quiet=True)),
         base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2).encode(y=alt.Y("low:Q"), y2="high:Q"),
-        base.mark_point(filled=True, opacity=0.9).encode(y=y, shape=look.shape("kind", kinds), size=size),
+        pointed.transform_filter(alt.datum.kind != SEED).mark_point(filled=True, size=90, opacity=0.9),
+        pointed.transform_filter(alt.datum.kind == SEED).mark_point(filled=True, size=35, opacity=0.9),
     ]
+    layers += names(found.regions, min(row.batch_size for row in found.rows))
     if found.diverged:
         values = [{"batch_size": size, "said": f"✕ {many} diverged"} for size, many in found.diverged]
-        words = alt.Chart(alt.Data(values=values)).mark_text(style="guide-words", dy=-4, baseline="bottom")
+        words = alt.Chart(look.data(values)).mark_text(style="guide-words", dy=-4, baseline="bottom")
         layers.append(words.encode(x=batch_axis(), y=alt.value(14), text="said:N"))
     return alt.layer(*layers).add_params(picked).properties(width=look.WIDTH, height=look.HEIGHT)
 

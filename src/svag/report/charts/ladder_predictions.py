@@ -58,7 +58,7 @@ def table(panel: LadderPanelFinding) -> Table:
     return Table(rows, [region for region in regions(panel) if region.kind == OBSERVED])
 
 
-def chart(found: Table) -> alt.LayerChart:
+def chart(found: Table) -> look.Picture:
     """One row a baseline; an interval without an end runs to the edge, with an arrow."""
     ends = [x for row in found.rows for x in (row.baseline, row.critical_batch, row.low, row.high) if x is not None]
     ends += [x for region in found.regions for x in (region.low, region.high)]
@@ -77,7 +77,7 @@ def chart(found: Table) -> alt.LayerChart:
     kinds = [USABLE, NOT_USABLE]
     x = alt.X("critical_batch:Q", title="critical batch size B*")
     x = x.scale(type="log", base=2, domain=[left, right], nice=False).axis(format="~d")
-    base = alt.Chart(alt.Data(values=values)).encode(
+    base = alt.Chart(look.data(values)).encode(
         y=alt.Y("name:N", title=None, sort=None),
         color=look.colour("kind", kinds),
         tooltip=[
@@ -89,11 +89,14 @@ def chart(found: Table) -> alt.LayerChart:
             "status:N",
         ],
     )
-    bars = base.mark_rule(strokeWidth=3).encode(x=alt.X("x1:Q"), x2="x2:Q", strokeDash=look.dash("kind", kinds, quiet=True))
+    bars = base.mark_rule(strokeWidth=3).encode(
+        x=alt.X("x1:Q"), x2="x2:Q", strokeDash=look.dash("kind", kinds, quiet=True)
+    )
     arrows = base.transform_filter("datum.open").mark_point(shape="triangle-right", filled=True, size=130, opacity=1)
     points = base.mark_point(filled=True, size=100, opacity=1).encode(x=x, shape=look.shape("kind", kinds))
-    own = base.mark_tick(thickness=2, style="guide").encode(x=alt.X("baseline:Q"))
-    layers = [*draw(found.regions), own, bars, arrows.encode(x="x2:Q"), points]
+    own = alt.Chart(look.data(values)).mark_tick(thickness=2, style="guide")
+    own = own.encode(x=alt.X("baseline:Q"), y=alt.Y("name:N", sort=None))
+    layers = [*draw(found.regions, title=None), own, bars, arrows.encode(x="x2:Q"), points]
     return alt.layer(*layers).properties(width=look.WIDTH, height=50 + 34 * len(found.rows))
 
 

@@ -7,7 +7,7 @@ import altair as alt
 
 from svag.findings.experiments.ladder_finding import LadderPanelFinding
 from svag.report import look
-from svag.report.charts.ladder_regions import Region, batch_axis, draw, regions, said
+from svag.report.charts.ladder_regions import Region, batch_axis, draw, names, regions, said
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,11 @@ def table(panel: LadderPanelFinding) -> Table:
         if not (math.isfinite(ratio) and ratio > 0):
             left_out.append(rung.batch_size)
             continue
-        rows.append(
-            Row(rung.batch_size, ratio, low if low > 0 else None, high if math.isfinite(high) else None)
-        )
+        rows.append(Row(rung.batch_size, ratio, low if low > 0 else None, high if math.isfinite(high) else None))
     return Table(rows, left_out, panel.c2, regions(panel))
 
 
-def chart(found: Table) -> alt.LayerChart:
+def chart(found: Table) -> look.Picture:
     """Points with intervals, the threshold G/N = C², and the regions."""
     known = [number for row in found.rows for number in (row.signal_to_noise, row.low, row.high) if number is not None]
     bottom, top = min([*known, found.c2]) / 1.5, max([*known, found.c2]) * 1.5
@@ -66,12 +64,14 @@ def chart(found: Table) -> alt.LayerChart:
         {**asdict(row), "from": row.low or bottom, "to": row.high or top, "series": "G/N with 95% interval"}
         for row in found.rows
     ]
-    names = ["G/N with 95% interval"]
-    y = alt.Y("signal_to_noise:Q", title="G/N  (|∇L|² / Tr Σ)", scale=alt.Scale(type="log", domain=[bottom, top], nice=False))
+    series = ["G/N with 95% interval"]
+    y = alt.Y(
+        "signal_to_noise:Q", title="G/N  (|∇L|² / Tr Σ)", scale=alt.Scale(type="log", domain=[bottom, top], nice=False)
+    )
     y = y.axis(tickCount=6, format="~g")
-    base = alt.Chart(alt.Data(values=values)).encode(
+    base = alt.Chart(look.data(values)).encode(
         x=batch_axis(),
-        color=look.colour("series", names),
+        color=look.colour("series", series),
         tooltip=[
             alt.Tooltip("batch_size:Q", title="batch size"),
             alt.Tooltip("signal_to_noise:Q", title="G/N", format=".3g"),
@@ -79,13 +79,14 @@ def chart(found: Table) -> alt.LayerChart:
             alt.Tooltip("high:Q", format=".3g"),
         ],
     )
-    rule = alt.Chart(alt.Data(values=[{"signal_to_noise": found.c2}])).mark_rule(style="guide", strokeDash=[5, 4])
+    rule = alt.Chart(look.data([{"signal_to_noise": found.c2}])).mark_rule(style="guide", strokeDash=[5, 4])
     return alt.layer(
         *draw(found.regions),
+        *names(found.regions, found.rows[0].batch_size),
         rule.encode(y=y, tooltip=[alt.Tooltip("signal_to_noise:Q", title="threshold C²")]),
         base.mark_line().encode(y=y),
         base.mark_rule(strokeWidth=2).encode(y=alt.Y("from:Q"), y2="to:Q"),
-        base.mark_point(filled=True, size=80, opacity=1).encode(y=y, shape=look.shape("series", names)),
+        base.mark_point(filled=True, size=80, opacity=1).encode(y=y, shape=look.shape("series", series)),
     ).properties(width=look.WIDTH, height=280)
 
 

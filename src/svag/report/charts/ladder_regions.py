@@ -1,4 +1,4 @@
-"""The two regions that every ladder chart shows: where linear scaling was seen to fail, and where it was predicted to."""
+"""The regions that every ladder chart shows: where linear scaling was seen to fail, and where it was predicted to."""
 
 import math
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import altair as alt
 
 from svag.findings.experiments.ladder_finding import LadderPanelFinding
+from svag.report import look
 
 OBSERVED, PREDICTED = "observed failure, 95% interval", "predictions of B*, smallest to largest"
 
@@ -38,35 +39,52 @@ def regions(panel: LadderPanelFinding) -> list[Region]:
     if scaling is not None and scaling.observed is not None:
         low, high = max(scaling.low, first), scaling.high if math.isfinite(scaling.high) else last
         found.append(Region(OBSERVED, low, high, scaling.observed))
-    for one in panel.ranges:
-        if one.form == "sharp" and math.isfinite(one.smallest):
-            found.append(Region(PREDICTED, one.smallest, one.largest if math.isfinite(one.largest) else last))
-    return found
+    sharp = [one for one in panel.ranges if one.form == "sharp" and math.isfinite(one.smallest)]
+    return found + [Region(PREDICTED, one.smallest, min(one.largest, max(last, one.smallest))) for one in sharp]
 
 
-def batch_axis() -> alt.X:
+def batch_axis(title: str | None = "batch size") -> alt.X:
     """The batch size, in powers of two."""
-    return alt.X("batch_size:Q", title="batch size", scale=alt.Scale(type="log", base=2, nice=False, padding=18)).axis(
+    return alt.X("batch_size:Q", title=title, scale=alt.Scale(type="log", base=2, nice=False, padding=18)).axis(
         format="~d"
     )
 
 
-def draw(found: list[Region]) -> list[alt.Chart]:
+def draw(found: list[Region], title: str | None = "batch size") -> list[alt.Chart]:
     """A filled field for what was observed, an outlined one for what was predicted: told apart without colour."""
     layers = []
-    for kind, colour, fill, dash in ((OBSERVED, "#D55E00", 0.16, [1, 0]), (PREDICTED, "#0072B2", 0.0, [6, 4])):
-        values = [
-            {"batch_size": one.low, "end": one.high, "value": one.value, "region": kind} for one in found if one.kind == kind
-        ]
-        if not values:
-            continue
-        base = alt.Chart(alt.Data(values=values))
-        tip = ["region:N", alt.Tooltip("batch_size:Q", title="from", format=",.0f"), alt.Tooltip("end:Q", title="to", format=",.0f")]
-        box = base.mark_rect(color=colour, fillOpacity=fill, strokeDash=dash, stroke=colour, strokeOpacity=0.8)
-        layers.append(box.encode(x=batch_axis(), x2="end:Q", tooltip=tip))
-        if any(one["value"] is not None for one in values):
-            middle = base.transform_calculate(batch_size="datum.value").mark_rule(color=colour, strokeWidth=2)
-            layers.append(middle.encode(x=batch_axis(), tooltip=[alt.Tooltip("value:Q", title="observed failure", format=",.0f")]))
+    for one in found:
+        seen = one.kind == OBSERVED
+        colour = look.COLOURS[1] if seen else look.COLOURS[2]
+        x = batch_axis(title)
+        row = {"batch_size": one.low, "end": one.high, "region": one.kind}
+        base = alt.Chart(look.data([row])).encode(
+            x=x,
+            tooltip=[
+                "region:N",
+                alt.Tooltip("batch_size:Q", title="from", format=",.0f"),
+                alt.Tooltip("end:Q", title="to", format=",.0f"),
+            ],
+        )
+        box = base.mark_rect(color=colour, fillOpacity=0.16 if seen else 0, strokeDash=[1, 0] if seen else [6, 4])
+        layers.append(box.encode(x2="end:Q", stroke=alt.value(colour), strokeOpacity=alt.value(0.9)))
+        if one.value is not None:
+            middle = alt.Chart(look.data([{"batch_size": one.value}])).mark_rule(color=colour, strokeWidth=2)
+            tip = [alt.Tooltip("batch_size:Q", title="observed failure", format=",.0f")]
+            layers.append(middle.encode(x=x, tooltip=tip))
+    return layers
+
+
+def names(found: list[Region], first: float) -> list[alt.Chart]:
+    """What the fields are, written beside their left edge, or inside when there is no room to the left of it."""
+    layers = []
+    for one in found:
+        inside = one.low < 4 * first
+        words = "observed failure" if one.kind == OBSERVED else "predicted B*"
+        text = alt.Chart(look.data([{"batch_size": one.low, "words": words}])).mark_text(
+            style="guide-words", align="left" if inside else "right", dx=5 if inside else -5, baseline="middle"
+        )
+        layers.append(text.encode(x=batch_axis(), y=alt.value(12 if one.kind == OBSERVED else 30), text="words:N"))
     return layers
 
 

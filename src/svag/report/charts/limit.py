@@ -1,7 +1,6 @@
 """The final metric against 1/ell, and the SDE limit at 1/ell = 0 (thm:sde_svag, fig:svag_accs)."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import altair as alt
@@ -84,7 +83,7 @@ def table(panel: ComparePanelFinding) -> Table:
     return Table(panel.metric, rows, line, "" if limit is None else _HOW[limit.source], diverged)
 
 
-def chart(found: Table) -> alt.LayerChart:
+def chart(found: Table) -> look.Picture:
     """The SDE at the left edge, SGD at 1/ell = 1 on the right."""
     kinds = [SEEDS, MEAN, LIMIT]
     style = ".2%" if is_share(found.metric) else ".4g"
@@ -96,7 +95,7 @@ def chart(found: Table) -> alt.LayerChart:
     )
     y = alt.Y("value:Q", title=f"final {UNITS[found.metric]}", scale=alt.Scale(zero=False, padding=8))
     y = y.axis(format="%" if is_share(found.metric) else "", tickCount=6)
-    base = alt.Chart(alt.Data(values=[asdict(row) for row in found.rows])).encode(
+    base = alt.Chart(look.data([asdict(row) for row in found.rows])).encode(
         x=x,
         color=look.colour("kind", kinds),
         tooltip=[
@@ -109,14 +108,12 @@ def chart(found: Table) -> alt.LayerChart:
         ],
     )
     bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2).encode(y="low:Q", y2="high:Q")
-    points = base.mark_point(filled=True, opacity=0.9).encode(
-        y=y,
-        shape=look.shape("kind", kinds),
-        size=alt.Size("kind:N", legend=None, scale=alt.Scale(domain=kinds, range=[35, 90, 130])),
-    )
-    layers: list[alt.Chart] = [bars, points]
+    pointed = base.encode(y=y, shape=look.shape("kind", kinds))
+    seeds = pointed.transform_filter(alt.datum.kind == SEEDS).mark_point(filled=True, size=35, opacity=0.9)
+    points = pointed.transform_filter(alt.datum.kind != SEEDS).mark_point(filled=True, size=100, opacity=0.9)
+    layers: list[alt.Chart] = [bars, points, seeds]
     if found.line:
-        line = alt.Chart(alt.Data(values=[asdict(row) for row in found.line]))
+        line = alt.Chart(look.data([asdict(row) for row in found.line]))
         layers.insert(0, line.mark_line(style="guide", strokeDash=[5, 4]).encode(x=x, y=y))
     return alt.layer(*layers).add_params(look.zoom()).properties(width=look.WIDTH, height=280)
 

@@ -1,4 +1,4 @@
-"""The estimate of N against the number of batches: flat if N exists, growing if tails are heavy (sec:app_heayvtailed)."""
+"""The estimate of N against the number of batches: flat, or growing if tails are heavy (sec:app_heayvtailed)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -47,12 +47,12 @@ def control_gradients(alpha: float = 1.5, *, batches: int = 4000, dimension: int
     return np.asarray(levy_stable.rvs(alpha, 0.0, size=(batches, dimension), random_state=rng), dtype=np.float64)
 
 
-def chart(rows: Sequence[Row]) -> alt.LayerChart:
+def chart(rows: Sequence[Row]) -> look.Picture:
     """Relative estimates on logarithmic axes."""
     sources = list(dict.fromkeys(row.source for row in rows))
     picked = look.shown("source", sources)
     base = (
-        alt.Chart(alt.Data(values=[asdict(row) for row in rows]))
+        alt.Chart(look.data([asdict(row) for row in rows]))
         .encode(
             x=alt.X("batches:Q", title="batches", scale=look.log_scale()),
             y=alt.Y("relative:Q", title="estimate of N, first estimate = 1", scale=look.log_scale()),
@@ -69,6 +69,8 @@ def chart(rows: Sequence[Row]) -> alt.LayerChart:
 def sentence(rows: Sequence[Row]) -> str:
     """The verdict: by which factor each estimate moved from first to last."""
     moved = {row.source: row.relative for row in rows}
-    return "From the first to the last estimate N changed by: " + "; ".join(
-        f"{source} × {factor:.3g}" for source, factor in moved.items()
-    ) + "."
+    return (
+        "From the first to the last estimate N changed by: "
+        + "; ".join(f"{source} × {factor:.3g}" for source, factor in moved.items())
+        + "."
+    )

@@ -1,8 +1,9 @@
-"""E|x|² from its start to equilibrium, simulated and by the recursions of the paper (eq:norm_sgd_wd, eq:norm_sde_wd)."""
+"""E|x|² on its way to equilibrium, simulated and by the paper's recursions (eq:norm_sgd_wd, eq:norm_sde_wd)."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 
 import altair as alt
 import numpy as np
@@ -68,20 +69,20 @@ def _sgd(paths: Paths) -> list[float]:
 def _sde(paths: Paths) -> list[float]:
     """dR̄/dt = −2λR̄ + N̄ over steps of η, N̄ = ηN between its values at both ends (Heun's rule)."""
     r, noise = [float(paths.param_sq[0].mean())], LR * paths.noise_trace.mean(axis=1)
-    for now, then in zip(noise[:-1], noise[1:], strict=True):
+    for now, then in pairwise(noise):
         first = sde_param_sq_rate(r[-1], float(now), weight_decay=WEIGHT_DECAY)
         second = sde_param_sq_rate(r[-1] + LR * first, float(then), weight_decay=WEIGHT_DECAY)
         r.append(r[-1] + LR * (first + second) / 2)
     return r
 
 
-def chart(rows: Sequence[Row]) -> alt.LayerChart:
+def chart(rows: Sequence[Row]) -> look.Picture:
     """Lines by the recursions, points from the simulation with two standard errors."""
     processes = list(dict.fromkeys(row.process for row in rows))
     values = [
         {**asdict(row), "low": row.simulated - 2 * row.error, "high": row.simulated + 2 * row.error} for row in rows
     ]
-    base = alt.Chart(alt.Data(values=values)).encode(
+    base = alt.Chart(look.data(values)).encode(
         x=alt.X("effective_step:Q", title="effective steps"),
         color=look.colour("process", processes),
         tooltip=[

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 import altair as alt
 import numpy as np
 
-from svag.exact.laws import kolmogorov
+from svag.exact.laws import DiscreteLaw, NormalLaw, kolmogorov
 from svag.exact.poisson import PoissonProblem
 from svag.exact.processes import Ladder, Svag
 from svag.report import look
@@ -38,18 +38,22 @@ def table(problem: PoissonProblem = PROBLEM, ells: Sequence[int] = (2, 8), point
     """Distribution functions on a grid of four standard deviations around the mean."""
     sde = problem.sde_law()
     grid = np.linspace(sde.mean - 4 * sde.sd, sde.mean + 4 * sde.sd, points)
-    laws = {LADDER: problem.law(Ladder(1)), **{f"SVAG, ell = {ell}": problem.law(Svag(ell)) for ell in ells}, SDE: sde}
+    laws: dict[str, DiscreteLaw | NormalLaw] = {
+        LADDER: problem.law(Ladder(1)),
+        **{f"SVAG, ell = {ell}": problem.law(Svag(ell)) for ell in ells},
+        SDE: sde,
+    }
     return [
         Row(name, float(x), float(p)) for name, law in laws.items() for x, p in zip(grid, law.cdf(grid), strict=True)
     ]
 
 
-def chart(rows: Sequence[Row]) -> alt.LayerChart:
+def chart(rows: Sequence[Row]) -> look.Picture:
     """The distribution functions: the steps of SGD stay, SVAG's become the smooth curve of the SDE."""
     laws = list(dict.fromkeys(row.law for row in rows))
     picked = look.shown("law", laws)
     lines = (
-        alt.Chart(alt.Data(values=[asdict(row) for row in rows]))
+        alt.Chart(look.data([asdict(row) for row in rows]))
         .mark_line(interpolate="step-after", strokeWidth=1.8)
         .encode(
             x=alt.X("x:Q", title="weight after T examples", scale=alt.Scale(zero=False, nice=False)),
@@ -70,10 +74,10 @@ def distance_table(problem: PoissonProblem = PROBLEM, ells: Sequence[int] = (1, 
     return [Distance(name, ell, kolmogorov(problem.law(process(ell)), sde)) for name, process in along for ell in ells]
 
 
-def distance_chart(rows: Sequence[Distance]) -> alt.LayerChart:
+def distance_chart(rows: Sequence[Distance]) -> look.Picture:
     """Distances against ell on logarithmic axes."""
     processes = list(dict.fromkeys(row.process for row in rows))
-    base = alt.Chart(alt.Data(values=[asdict(row) for row in rows])).encode(
+    base = alt.Chart(look.data([asdict(row) for row in rows])).encode(
         x=alt.X("ell:Q", title="ell (refinement)", scale=look.log_scale(2)),
         y=alt.Y("distance:Q", title="Kolmogorov distance from the SDE", scale=look.log_scale()),
         color=look.colour("process", processes),

@@ -1,11 +1,11 @@
-"""Paths of the SDE, SVAG and SGD over the density of the SDE, on a 2-d Ornstein–Uhlenbeck problem (fig:proof_concept)."""
+"""Paths of the SDE, SVAG and SGD over the density of the SDE, an Ornstein–Uhlenbeck process (fig:proof_concept)."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import altair as alt
 import numpy as np
 
+from svag.arrays import FloatArray
 from svag.exact.affine_nd import RegressionProblem
 from svag.exact.chains import example_weights
 from svag.exact.processes import SGD, NoisyGD, Svag
@@ -77,9 +77,7 @@ def table(*, paths: int = 2, chains: int = 2000, seed: int = 0) -> Table:
     return Table(rows, levels, inside)
 
 
-def _simulate(
-    bed: RegressionProblem, process: Svag | NoisyGD, chains: int, rng: np.random.Generator
-) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def _simulate(bed: RegressionProblem, process: Svag | NoisyGD, chains: int, rng: np.random.Generator) -> FloatArray:
     """All weights, one row a step of η/ell: the Hessian is the same for every example, the targets are the noise."""
     h, hessian = bed.lr / process.ell, bed.hessians[0]
     draw = example_weights(process, len(bed.targets), bed.batch_size, chains)
@@ -91,15 +89,15 @@ def _simulate(
     return np.array(found)
 
 
-def chart(found: Table) -> alt.HConcatChart:
+def chart(found: Table) -> look.Picture:
     """One panel a process, the same ellipses under all of them."""
     processes = list(dict.fromkeys(row.process for row in found.paths))
-    paths = alt.Data(values=[{**asdict(row), "one": f"path {row.path + 1}"} for row in found.paths])
-    levels = alt.Data(values=[asdict(row) for row in found.levels])
+    paths = look.data([{**asdict(row), "one": f"path {row.path + 1}"} for row in found.paths])
+    levels = look.data([asdict(row) for row in found.levels])
     names = list(dict.fromkeys(f"path {row.path + 1}" for row in found.paths))
     x, y = (alt.X("x:Q", title="first weight"), alt.Y("y:Q", title="second weight"))
 
-    def panel(process: str) -> alt.LayerChart:
+    def panel(process: str) -> look.Picture:
         ellipses = (
             alt.Chart(levels)
             .mark_line(style="backdrop")
@@ -113,7 +111,8 @@ def chart(found: Table) -> alt.HConcatChart:
         )
         return alt.layer(ellipses, lines, title=process).properties(width=250, height=250)
 
-    return alt.hconcat(*map(panel, processes)).resolve_scale(x="shared", y="shared")
+    drawn: alt.HConcatChart = alt.hconcat(*map(panel, processes)).resolve_scale(x="shared", y="shared")
+    return drawn
 
 
 def sentence(found: Table) -> str:

@@ -16,7 +16,7 @@ PAPER: Mapping[str, Constant | Steps | Cosine | Triangle] = {
 
 @dataclass(frozen=True)
 class Row:
-    """The learning rate in one update of SVAG: η is held over the ell updates of an effective step, η/ell is applied."""
+    """The learning rate in one update of SVAG: η is held over an effective step, η/ell is applied."""
 
     schedule: str
     ell: int
@@ -44,14 +44,14 @@ def table(
     return rows
 
 
-def chart(rows: Sequence[Row]) -> alt.HConcatChart:
+def chart(rows: Sequence[Row]) -> look.Picture:
     """Left the rate η of the run in question, the same for every ell; right what is applied in each update."""
-    rows_of = alt.Data(values=[{**asdict(row), "series": f"ell = {row.ell}"} for row in rows])
+    rows_of = look.data([{**asdict(row), "series": f"ell = {row.ell}"} for row in rows])
     series = list(dict.fromkeys(f"ell = {row.ell}" for row in rows))
     schedules = list(dict.fromkeys(row.schedule for row in rows))
 
     def panel(schedule: str, field: str, title: str) -> alt.Chart:
-        return (
+        drawn: alt.Chart = (
             alt.Chart(rows_of, title=f"{schedule}: {title}")
             .mark_line(strokeWidth=2)
             .encode(
@@ -64,6 +64,7 @@ def chart(rows: Sequence[Row]) -> alt.HConcatChart:
             .transform_filter(alt.datum.schedule == schedule)
             .properties(width=300, height=180)
         )
+        return drawn
 
     return alt.hconcat(
         *(alt.vconcat(panel(one, "lr", "η"), panel(one, "applied", "applied, η/ell")) for one in schedules)

@@ -50,13 +50,14 @@ def _errors(
             yield Row(name, degree, ell, float(error))
 
 
-def chart(rows: Sequence[Row]) -> alt.FacetChart:
+def chart(rows: Sequence[Row]) -> look.Picture:
     """One panel a degree, both axes logarithmic: what converges at order 1 runs parallel to the reference."""
     series = [name for name in dict.fromkeys(row.series for row in rows) if name != REFERENCE]
     base = alt.Chart().encode(
         x=alt.X("ell:Q", title="ell (refinement)", scale=look.log_scale(2)),
-        y=alt.Y("error:Q", title="weak error, maximum over steps", scale=look.log_scale())
-        .axis(format=".0e", tickCount=5),
+        y=alt.Y("error:Q", title="weak error, maximum over steps", scale=look.log_scale()).axis(
+            format=".0e", tickCount=5
+        ),
         color=look.colour("series", series, grey=[REFERENCE]),
         tooltip=["series:N", "degree:O", "ell:Q", alt.Tooltip("error:Q", format=".3g")],
     )
@@ -66,7 +67,7 @@ def chart(rows: Sequence[Row]) -> alt.FacetChart:
         .encode(shape=look.shape("series", series, grey=[REFERENCE]))
         .transform_filter(alt.datum.series != REFERENCE)
     )
-    drawn = alt.layer(lines, points, data=alt.Data(values=[asdict(row) for row in rows]))
+    drawn = alt.layer(lines, points, data=look.data([asdict(row) for row in rows]))
     names = alt.Header(title=None, labelExpr="'degree ' + datum.value")
     return drawn.properties(width=185, height=240).facet(column=alt.Column("degree:O", header=names))
 

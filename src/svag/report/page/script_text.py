@@ -19,4 +19,4 @@ def script_json(value: Any) -> Markup:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character, escape in _ESCAPES.items():
         text = text.replace(character, escape)
-    return Markup(text)  # noqa: S704  # escaped above
+    return Markup(text)  # escaped above
