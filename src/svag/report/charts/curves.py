@@ -15,7 +15,7 @@ from svag.report.wording import UNITS, is_share
 Across = Literal["step", "budget"]
 _TITLES = {
     "step": "effective steps",
-    "budget": "share of the budget (effective steps / all effective steps of the run)",
+    "budget": "share of the budget in effective steps",
 }
 
 

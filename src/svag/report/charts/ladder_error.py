@@ -8,7 +8,15 @@ import altair as alt
 from svag.findings.experiments.ladder_finding import LadderPanelFinding
 from svag.findings.scaling.answer import ScalingVerdict
 from svag.report import look
-from svag.report.charts.ladder_regions import Region, batch_axis, draw, names, regions, said
+from svag.report.charts.ladder_regions import (
+    Region,
+    batch_axis,
+    draw,
+    names,
+    regions,
+    said,
+    unbounded,
+)
 from svag.report.wording import batch, batch_interval, count
 
 SEED, MEAN, SDE = "one seed", "mean of the seeds", "SDE limit"
@@ -97,7 +105,7 @@ def verdict(panel: LadderPanelFinding) -> str:
 
 def unsure(found: ScalingVerdict) -> bool:
     """Whether the interval says nothing at all: every batch size is possible."""
-    return found.low == 0 and math.isinf(found.high)
+    return unbounded(found.low, found.high)
 
 
 def chart(found: Table) -> look.Picture:
@@ -132,15 +140,17 @@ def chart(found: Table) -> look.Picture:
         layers.append(rule.encode(y=y, tooltip=[alt.Tooltip("error:Q", title="fails above", format=".2%")]))
     layers += [
         lines.encode(y=y, strokeDash=look.dash("kind", kinds, quiet=True)),
-        base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2).encode(y=alt.Y("low:Q"), y2="high:Q"),
         pointed.transform_filter(alt.datum.kind != SEED).mark_point(filled=True, size=90, opacity=0.9),
         pointed.transform_filter(alt.datum.kind == SEED).mark_point(filled=True, size=35, opacity=0.9),
     ]
+    if any(row.low is not None for row in found.rows):
+        bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2)
+        layers.append(bars.encode(y=alt.Y("low:Q"), y2="high:Q"))
     layers += names(found.regions, min(row.batch_size for row in found.rows))
     if found.diverged:
         values = [{"batch_size": size, "said": f"✕ {many} diverged"} for size, many in found.diverged]
-        words = alt.Chart(look.data(values)).mark_text(style="guide-words", dy=-4, baseline="bottom")
-        layers.append(words.encode(x=batch_axis(), y=alt.value(14), text="said:N"))
+        words = alt.Chart(look.data(values)).mark_text(style="guide-words", baseline="bottom")
+        layers.append(words.encode(x=batch_axis(), y=alt.value(look.HEIGHT - 6), text="said:N"))
     return alt.layer(*layers).add_params(picked).properties(width=look.WIDTH, height=look.HEIGHT)
 
 

@@ -36,11 +36,16 @@ def regions(panel: LadderPanelFinding) -> list[Region]:
     first, last = sizes[0] / 2, 2 * sizes[-1]
     found = []
     scaling = panel.scaling
-    if scaling is not None and scaling.observed is not None:
+    if scaling is not None and scaling.observed is not None and not unbounded(scaling.low, scaling.high):
         low, high = max(scaling.low, first), scaling.high if math.isfinite(scaling.high) else last
         found.append(Region(OBSERVED, low, high, scaling.observed))
     sharp = [one for one in panel.ranges if one.form == "sharp" and math.isfinite(one.smallest)]
     return found + [Region(PREDICTED, one.smallest, min(one.largest, max(last, one.smallest))) for one in sharp]
+
+
+def unbounded(low: float, high: float) -> bool:
+    """Whether an interval holds every batch size, and so is nothing to draw."""
+    return low == 0 and math.isinf(high)
 
 
 def batch_axis(title: str | None = "batch size") -> alt.X:

@@ -107,11 +107,13 @@ def chart(found: Table) -> look.Picture:
             alt.Tooltip("high:Q", format=style),
         ],
     )
-    bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2).encode(y="low:Q", y2="high:Q")
     pointed = base.encode(y=y, shape=look.shape("kind", kinds))
     seeds = pointed.transform_filter(alt.datum.kind == SEEDS).mark_point(filled=True, size=35, opacity=0.9)
     points = pointed.transform_filter(alt.datum.kind != SEEDS).mark_point(filled=True, size=100, opacity=0.9)
-    layers: list[alt.Chart] = [bars, points, seeds]
+    layers: list[alt.Chart] = [points, seeds]
+    if any(row.low is not None for row in found.rows):
+        bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2)
+        layers.insert(0, bars.encode(y="low:Q", y2="high:Q"))
     if found.line:
         line = alt.Chart(look.data([asdict(row) for row in found.line]))
         layers.insert(0, line.mark_line(style="guide", strokeDash=[5, 4]).encode(x=x, y=y))

@@ -5,6 +5,12 @@
   const night = window.matchMedia("(prefers-color-scheme: dark)");
   const drawn = new Map();
 
+  const look = (place) => {
+    const config = structuredClone(night.matches ? looks.dark : looks.light);
+    config.legend.columns = place.clientWidth < 560 ? 2 : 4;
+    return config;
+  };
+
   // The store of the selection `shown` is what both the legend and the boxes change; each follows the other through it.
   const boxes = (name, view) => {
     const field = document.getElementById("series-" + name);
@@ -37,7 +43,7 @@
     const result = await window.vegaEmbed(place, structuredClone(spec), {
       mode: "vega-lite",
       renderer: "svg",
-      config: night.matches ? looks.dark : looks.light,
+      config: look(place),
       tooltip: {theme: night.matches ? "dark" : "light"},
       actions: {export: true, source: false, compiled: false, editor: false},
       downloadFileName: name,
