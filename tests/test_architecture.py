@@ -113,6 +113,7 @@ def test_the_layers_have_no_cycle() -> None:
         ["data", "list"],
         ["run", "--help"],
         ["list", "docs"],
+        ["report", "--help"],
     ],
 )
 def test_the_command_line_starts_without_torch(command: list[str]) -> None:
@@ -123,6 +124,21 @@ def test_the_command_line_starts_without_torch(command: list[str]) -> None:
         "assert 'torch' not in sys.modules and 'scipy' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_report_is_made_without_torch(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "spec.json").write_text("{}")
+    code = (
+        "import sys, svag.cli\n"
+        "try:\n    svag.cli.main()\n"
+        "except SystemExit as stop:\n    assert not stop.code, stop.code\n"
+        "assert 'torch' not in sys.modules and 'altair' in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "report", str(tmp_path)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 

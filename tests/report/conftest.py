@@ -5,6 +5,7 @@ from functools import cache
 from typing import TypeAlias
 
 import pytest
+from tests.report.folders import CASES
 
 from svag.findings.experiments.compare_finding import CompareFinding
 from svag.findings.experiments.find import find
@@ -14,7 +15,6 @@ from svag.records.experiment import load_experiment
 from svag.records.record import load_records
 from svag.report.build import build_report
 from svag.report.content import Report
-from tests.report.folders import CASES
 
 Find: TypeAlias = Callable[[str], CompareFinding | LadderFinding | NgdFinding]
 Build: TypeAlias = Callable[[str], Report]

@@ -4,13 +4,13 @@ import math
 from dataclasses import replace
 
 import pytest
+from tests.report.charts.drawn import layers, marks, of_kind
+from tests.report.conftest import Find
 
 from svag.findings.experiments.compare_finding import CompareFinding, ComparePanelFinding
 from svag.findings.experiments.ladder_finding import LadderFinding, LadderPanelFinding
 from svag.findings.experiments.runs import CurveRow, RunRow
 from svag.report.charts import curves, gap, ladder_error, ladder_predictions, ladder_ratio, ladder_regions, limit
-from tests.report.charts.drawn import layers, marks, of_kind
-from tests.report.conftest import Find
 
 
 def compare(finding_of: Find, name: str) -> ComparePanelFinding:
@@ -224,10 +224,12 @@ def test_predictions_are_the_finding_s_and_an_unbounded_one_has_an_arrow(finding
     found = ladder_predictions.table(panel)
     assert [row.critical_batch for row in found.rows] == [one.critical.critical_batch for one in panel.predictions]
     assert [row.kind for row in found.rows].count(ladder_predictions.NOT_USABLE) == 2
-    assert ladder_predictions.sentence(found).startswith("Usable predictions are 1 to 2.2 times the observed failure")
+    assert ladder_predictions.sentence(found).startswith(
+        "Usable predictions are 0.99 to 2.1 times the observed failure"
+    )
     first = panel.predictions[0]
     wild = replace(first, critical=replace(first.critical, critical_batch=math.inf, high=math.inf))
     open_ended = ladder_predictions.table(replace(panel, predictions=(wild,)))
     assert (open_ended.rows[0].critical_batch, open_ended.rows[0].high) == (None, None)
     rows = of_kind(ladder_predictions.chart(open_ended), "tick")[0]["rows"]
-    assert (rows[0]["open"], rows[0]["said"]) == (True, "[407, ∞)")
+    assert (rows[0]["open"], rows[0]["said"]) == (True, "[401, ∞)")

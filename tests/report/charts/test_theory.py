@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 import pytest
+from tests.report.charts.drawn import layers, marks, of_kind
 
 from svag.exact.processes import Svag
 from svag.findings.verify.beds import SKEWED, SYMMETRIC
 from svag.records.schedules import Cosine
 from svag.report.charts import balances, noise_trace, norm_transient, poisson_laws, sample_paths, schedules, weak_error
-from tests.report.charts.drawn import layers, marks, of_kind
 
 
 def test_weak_errors_fall_as_one_over_ell_and_the_ladder_stays() -> None:
@@ -95,11 +95,11 @@ def test_balances_hold_for_their_own_process_only() -> None:
 
 
 def test_sample_paths_end_in_the_density_of_the_sde() -> None:
-    found = sample_paths.table(paths=2, chains=2000)
+    found = sample_paths.table(paths=2, chains=1000)
     sde, svag, sgd = found.inside.values()
-    assert sde == pytest.approx(0.9, abs=0.033)  # 4.9 standard errors of 2,000 chains
-    assert svag == pytest.approx(0.9, abs=0.04)
-    assert sgd < 0.87
+    assert sde == pytest.approx(0.9, abs=0.047)  # 4.9 standard errors of 1,000 chains
+    assert svag == pytest.approx(0.9, abs=0.047)
+    assert sgd < 0.88  # 0.84 to 0.85, below the others by four standard errors of 1,000 chains
     assert len(found.paths) == 2 * (12 * 64 + 1) + 2 * (12 * 16 + 1) + 2 * 13
     starts = {(row.x, row.y) for row in found.paths if row.order == 0}
     assert starts == {(2.0, -1.0)}

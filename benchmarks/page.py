@@ -1,0 +1,39 @@
+"""How long a page takes: budget, 200 runs in under 10 s and under 5 MB."""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from svag.report.build import build_report  # noqa: E402
+from svag.report.vega import vega_bundle  # noqa: E402
+from svag.report.write import write_report  # noqa: E402
+from tests.report.folders import around, compare_folder  # noqa: E402
+
+
+def main() -> None:
+    start = time.perf_counter()
+    vega_bundle()
+    bundle = time.perf_counter() - start
+    with tempfile.TemporaryDirectory() as place:
+        finals = {ell: around(0.85, 0.003, 10, ell) for ell in (1, 2, 4, 8, 16)}
+        panels = ("a", "b", "c", "d")  # 4 panels × 5 ell × 10 seeds, 50 evaluations each
+        folder = compare_folder(Path(place) / "in", finals, panels=panels, evaluations=50)
+        start = time.perf_counter()
+        report = build_report(folder)
+        read = time.perf_counter() - start
+        written = write_report(report, Path(place) / "out", ())
+        built = time.perf_counter() - start
+        size = written.page.stat().st_size / 1e6
+    print(
+        f"page for {len(report.runs.rows)} runs: {built:.1f} s (budget 10), of which {read:.1f} s reading and finding"
+    )
+    print(f"its size: {size:.2f} MB (budget 5)")
+    print(f"the scripts of the page, once per version and then kept: {bundle:.1f} s")
+
+
+if __name__ == "__main__":
+    main()
