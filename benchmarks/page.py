@@ -8,10 +8,11 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+from tests.report.folders import around, compare_folder  # noqa: E402
+
 from svag.report.build import build_report  # noqa: E402
 from svag.report.vega import vega_bundle  # noqa: E402
 from svag.report.write import write_report  # noqa: E402
-from tests.report.folders import around, compare_folder  # noqa: E402
 
 
 def main() -> None:

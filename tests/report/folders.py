@@ -3,7 +3,7 @@
 import json
 import math
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ def write_run(
 
 def compare_folder(
     path: Path,
-    finals: dict[int, Sequence[float]],
+    finals: Mapping[int, Sequence[float]],
     *,
     title: str = "SGD and SVAG on Fashion-MNIST",
     margin: float = 0.01,
@@ -114,7 +114,7 @@ def compare_folder(
 
 def ladder_folder(
     path: Path,
-    errors: dict[int, Sequence[float]],
+    errors: Mapping[int, Sequence[float]],
     *,
     title: str = "The ladder on Fashion-MNIST",
     noise_at_64: float | None = 6.0,
@@ -132,7 +132,9 @@ def ladder_folder(
     return path
 
 
-def ngd_folder(path: Path, finals: dict[str, Sequence[float]], *, title: str = "Noise of the same covariance") -> Path:
+def ngd_folder(
+    path: Path, finals: Mapping[str, Sequence[float]], *, title: str = "Noise of the same covariance"
+) -> Path:
     """Arm ("sgd", "ngd", "gd") → one final accuracy per seed."""
     base = BASE.edited({"probe": "none", "data.augment": False})
     for kind, values in finals.items():

@@ -28,8 +28,10 @@ HEADLINES = {
     ),
     "ngd": (
         "yes",
-        "NGD ends where SGD ends: beyond its covariance, the noise does not matter; "
-        + "GD does not, so the noise itself matters.",
+        (
+            "NGD ends where SGD ends: beyond its covariance, the noise does not matter; GD does not, so the noise "
+            "itself matters."
+        ),
     ),
 }
 
