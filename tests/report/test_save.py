@@ -31,8 +31,13 @@ def test_an_unknown_format_is_refused_in_one_sentence(tmp_path: Path) -> None:
 
 
 def test_the_bundle_is_kept_and_a_torn_one_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-    monkeypatch.setattr("vl_convert.javascript_bundle", lambda snippet: made.append(snippet) or "script")
+    made: list[str] = []
+
+    def bundle(snippet: str) -> str:
+        made.append(snippet)
+        return "script"
+
+    monkeypatch.setattr("vl_convert.javascript_bundle", bundle)
     try:
         first = vega_bundle(tmp_path)
         vega_bundle.cache_clear()
