@@ -112,6 +112,7 @@ def test_the_layers_have_no_cycle() -> None:
         ["data", "--help"],
         ["data", "list"],
         ["run", "--help"],
+        ["predict", "--help"],
         ["list", "docs"],
         ["report", "--help"],
     ],

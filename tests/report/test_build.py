@@ -89,8 +89,8 @@ def test_a_mere_folder_of_runs_says_how_they_went_and_what_they_predict(tmp_path
     (answer,) = report.answers
     assert answer.headline == "3 runs: 1 finished, 1 diverged, 1 broken."
     numbers = dict(answer.numbers)
-    assert numbers["best test accuracy"] == "85.00% (a)"
-    assert numbers["a, B = 64"].startswith("B* = 5")
+    assert numbers["best test accuracy"] == "85.00% (sgd B=64 seed=0 (a))"
+    assert numbers["sgd B=64 seed=0 (a)"].startswith("B* = 5")
     assert [figure.name for figure in report.figures] == ["test-accuracy", "train-loss"]
     assert [row["state"] for row in report.runs.rows] == ["finished", "diverged", "broken"]
     json.dumps(report.finding, allow_nan=False)

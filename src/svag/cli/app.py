@@ -9,6 +9,7 @@ import typer
 import svag
 from svag.cli.data import data
 from svag.cli.list_runs import list_runs
+from svag.cli.predict import predict
 from svag.cli.report import report
 from svag.cli.run import run
 from svag.cli.verify import verify
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 app.command()(verify)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(run)
+app.command()(predict)
 app.command("list")(list_runs)
 app.command()(report)
 app.add_typer(data, name="data")

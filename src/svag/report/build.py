@@ -5,6 +5,7 @@ from pathlib import Path
 
 from svag.findings.experiments.compare_finding import CompareFinding
 from svag.findings.experiments.find import find
+from svag.findings.experiments.infer import experiment_of
 from svag.findings.experiments.ladder_finding import LadderFinding
 from svag.findings.experiments.ngd_finding import NgdFinding
 from svag.records.experiment import Compare, Ladder, Ngd, load_experiment
@@ -18,7 +19,7 @@ _SHOWN = 6
 
 
 def build_report(path: str | Path) -> Report:
-    """Read a folder and say what it means: an experiment's answer, or what a mere folder of runs came to.
+    """Read a folder and say what it means: the answer of its experiment, given or inferred, or how its runs went.
 
     Args:
         path: a folder with `experiment.json`, or any folder that holds run directories, or one of these itself.
@@ -27,11 +28,21 @@ def build_report(path: str | Path) -> Report:
     if not root.is_dir():
         raise SpecError(str(root), "there is no such folder: give one that `svag ladder`, `svag run` and the like made")
     experiment, records = load_experiment(root), load_records(root)
+    if experiment is None:
+        experiment = _inferred(root, records)
     if experiment is None and not records:
         raise SpecError(str(root), "holds no runs: give a folder that `svag ladder`, `svag run` and the like made")
     if experiment is None:
         return _of_folder(root, records)
     return report_of(experiment, records)
+
+
+def _inferred(root: Path, records: Sequence[RunRecord]) -> Compare | Ladder | Ngd | None:
+    """What the runs of a mere folder compare; None when they compare nothing, or several things."""
+    try:
+        return experiment_of(records, title=_title(root))
+    except SpecError:
+        return None
 
 
 def report_of(experiment: Compare | Ladder | Ngd, records: Sequence[RunRecord]) -> Report:
@@ -73,9 +84,13 @@ def _notes(experiment: Compare | Ladder | Ngd, finding: CompareFinding | LadderF
     return tuple(notes)
 
 
+def _title(root: Path) -> str:
+    return f"Runs in {root.resolve().name}"
+
+
 def _of_folder(root: Path, records: Sequence[RunRecord]) -> Report:
     return Report(
-        title=f"Runs in {root.resolve().name}",
+        title=_title(root),
         question=folder.QUESTION,
         notes=(),
         answers=folder.answers(records),

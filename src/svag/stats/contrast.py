@@ -84,14 +84,3 @@ def contrast(groups: Sequence[FloatArray], weights: Sequence[float]) -> Estimate
 def welch(one: FloatArray, other: FloatArray) -> Estimate:
     """Difference of two means, `one` minus `other`, by Welch's t."""
     return contrast([one, other], [1.0, -1.0])
-
-
-def difference(one: Estimate, other: Estimate) -> Estimate:
-    """Difference of two independent estimates, `one` minus `other`, with the freedom of Welch and Satterthwaite.
-
-    >>> difference(Estimate(3.0, 3.0, 4.0), Estimate(1.0, 4.0, 4.0))  # 25² / ((81 + 256)/4)
-    Estimate(value=2.0, error=5.0, freedom=7.41...)
-    """
-    total = one.error**2 + other.error**2
-    spread = one.error**4 / one.freedom + other.error**4 / other.freedom
-    return Estimate(one.value - other.value, math.sqrt(total), total**2 / spread if spread > 0 else math.inf)

@@ -13,8 +13,8 @@ class Interval:
     high: float
 
     def __post_init__(self) -> None:
-        if not (self.value > 0 and 0 <= self.low <= self.high):
-            raise ValueError(f"an interval of a positive number needs 0 ≤ low ≤ high, got {self}")
+        if not (self.value > 0 and 0 <= self.low <= self.value <= self.high):
+            raise ValueError(f"an interval of a positive number needs 0 ≤ low ≤ value ≤ high, got {self}")
 
 
 def quotient(one: Interval, other: Interval) -> Interval:

@@ -49,7 +49,7 @@ def test_what_is_not_finite_or_missing_is_left_out_and_a_diverged_run_ends_in_a_
     found = curves.table([*rows, evaluation(1, 10, None)], [run(0, "diverged"), run(1)], "test_accuracy")
     assert [(row.step, row.seeds) for row in found.rows] == [(0, 1), (10, 1), (20, 1)]
     assert found.diverged == [curves.End("SGD", 0, 10, 0.5, 0.4)]
-    assert curves.sentence(found) == "One seed. 1 run diverged, at the cross."
+    assert curves.sentence(found) == "One seed a line. 1 run diverged, at the cross."
     drawn = curves.chart(found)
     assert marks(drawn) == ["area", "line", "point", "point"]
     assert layers(drawn)[-1]["rows"] == [{"series": "SGD", "seed": 0, "step": 10, "budget": 0.5, "value": 0.4}]

@@ -7,6 +7,7 @@ import pytest
 from tests.report.charts.drawn import layers, marks, of_kind
 
 from svag.exact.processes import Svag
+from svag.findings.heavy_tails import heavy_tails
 from svag.findings.verify.beds import SKEWED, SYMMETRIC
 from svag.records.schedules import Cosine
 from svag.report.charts import balances, noise_trace, norm_transient, poisson_laws, sample_paths, schedules, weak_error
@@ -108,13 +109,14 @@ def test_sample_paths_end_in_the_density_of_the_sde() -> None:
     assert len(layers(chart)[0]["rows"]) == 3 * 61
 
 
-def test_the_noise_trace_is_flat_for_gaussians_and_grows_for_stable_noise() -> None:
-    gaussian = np.random.default_rng(0).standard_normal((2000, 20))
-    rows = noise_trace.table({"Gaussian": gaussian, "stable": noise_trace.control_gradients(batches=2000)})
-    last = {row.source: row for row in rows}
-    assert last["Gaussian"].noise_trace == pytest.approx(np.cov(gaussian.T).trace(), rel=1e-10)
-    assert last["Gaussian"].relative == pytest.approx(1, abs=0.3)
-    assert last["stable"].relative > 3
-    with pytest.raises(ValueError, match="holds 5 gradients"):
-        noise_trace.table({"few": gaussian[:5]})
+def test_the_noise_trace_is_that_of_the_finding_flat_for_gaussians_and_growing_for_the_control() -> None:
+    found = heavy_tails(np.random.default_rng(0).standard_normal((400, 20)))
+    rows = noise_trace.table(found, "Gaussian")
+    ours, control = ([row for row in rows if row.source == name] for name in ("Gaussian", noise_trace.CONTROL))
+    assert [row.noise_trace for row in ours] == [one.noise_trace for one in found.rows]
+    assert [row.noise_trace for row in control] == [one.control for one in found.rows]
+    assert (ours[0].relative, control[0].relative) == (1.0, 1.0)
+    assert ours[-1].relative == pytest.approx(1, abs=0.3)
+    assert control[-1].relative > 2
+    assert "stays flat" in noise_trace.sentence(found)
     assert marks(noise_trace.chart(rows)) == ["line", "point"]

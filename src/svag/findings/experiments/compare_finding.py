@@ -8,7 +8,7 @@ from svag.findings.experiments.curve_gap import CurveGap
 from svag.findings.experiments.decomposition import Decomposition
 from svag.findings.experiments.limit import Limit
 from svag.findings.experiments.runs import CurveRow, MissingRun, RunRow
-from svag.findings.experiments.wording import missing_first
+from svag.findings.experiments.wording import missing_first, not_used
 from svag.findings.sde.answer import SDEVerdict
 from svag.records.experiment import Metric
 
@@ -109,4 +109,4 @@ class CompareFinding:
         return {"kind": "compare", "title": self.title, "panels": panels, "strangers": list(self.strangers)}
 
     def __str__(self) -> str:
-        return "\n\n".join([*(str(panel) for panel in self.panels), *self.strangers])
+        return "\n\n".join([*not_used(self.strangers, self.missing), *(str(panel) for panel in self.panels)])

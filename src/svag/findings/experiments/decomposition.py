@@ -9,7 +9,7 @@ import numpy as np
 
 from svag.findings.experiments.limit import fitted_limit
 from svag.findings.experiments.runs import plain
-from svag.stats.contrast import Estimate, contrast, difference, welch
+from svag.stats.contrast import Estimate, contrast, welch
 
 
 @dataclass(frozen=True)
@@ -64,21 +64,18 @@ def gaussian_route(
         svag: ell → the same of SVAG.
     """
     ours, gaussian = _finite(sgd), _finite(ngd)
-    limit = fitted_limit({1: np.array(list(sgd.values())), **{e: np.array(list(f.values())) for e, f in svag.items()}})
-    if ours.size < 2 or gaussian.size < 2 or limit is None or not any(ell > 1 for ell in limit.limit.ells):
+    limit = fitted_limit({1: ours, **{ell: _finite(finals) for ell, finals in svag.items()}})
+    if ours.size < 2 or gaussian.size < 2 or limit is None:
         return None
-    lost = sum(not math.isfinite(value) for finals in (sgd, ngd, *svag.values()) for value in finals.values())
-    discrete = difference(limit.estimate, contrast([gaussian], [1.0]))
-    total = difference(limit.estimate, contrast([ours], [1.0]))
     return Decomposition(
         "gaussian",
         (
-            _term("discretisation SDE − NGD", discrete),
+            _term("discretisation SDE − NGD", limit.minus(gaussian)),
             _term("non-Gaussian noise NGD − SGD", welch(gaussian, ours)),
         ),
-        _term("SDE − SGD", total),
+        _term("SDE − SGD", limit.minus_arm(1)),
         min(ours.size, gaussian.size),
-        lost,
+        sum(not math.isfinite(value) for finals in (sgd, ngd, *svag.values()) for value in finals.values()),
     )
 
 

@@ -102,7 +102,7 @@ def _prediction(
         critical=one,
         by_seed=by_seed,
         usable=one.ok and below,
-        status=one.status if below else f"{beyond} {one.status}",
+        status=one.status if below else beyond if one.ok else f"{beyond} {one.status}",
         over_observed=None if over is None else over.value,
         over_observed_low=None if over is None else over.low,
         over_observed_high=None if over is None else over.high,

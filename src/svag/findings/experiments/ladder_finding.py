@@ -8,7 +8,7 @@ from typing import Literal
 from svag.findings.critical_batch.prediction import CriticalBatch
 from svag.findings.experiments.limit import Limit
 from svag.findings.experiments.runs import CurveRow, MissingRun, RunRow, plain
-from svag.findings.experiments.wording import missing_first
+from svag.findings.experiments.wording import missing_first, not_used
 from svag.findings.scaling.answer import ScalingVerdict
 from svag.theory.kappa import Form
 
@@ -243,7 +243,7 @@ class LadderFinding:
         return {"kind": "ladder", "title": self.title, **top, "panels": panels, "strangers": list(self.strangers)}
 
     def __str__(self) -> str:
-        return "\n\n".join([*(str(panel) for panel in self.panels), *self.strangers])
+        return "\n\n".join([*not_used(self.strangers, self.missing), *(str(panel) for panel in self.panels)])
 
 
 def _prediction_line(one: RungPrediction) -> str:

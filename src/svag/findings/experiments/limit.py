@@ -1,6 +1,6 @@
 """The SDE limit of a metric, from SVAG at a few ell: fitted, and by Richardson from the two largest."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -11,6 +11,7 @@ from svag.findings.experiments.runs import plain
 from svag.stats.contrast import Estimate, contrast
 from svag.stats.extrapolation import fit_limit
 
+Source = Literal["fit", "richardson", "largest_ell"]
 _LEVEL = 0.05
 
 
@@ -31,7 +32,7 @@ class Limit:
     value: float
     low: float
     high: float
-    source: Literal["fit", "richardson", "largest_ell"]
+    source: Source
     ells: tuple[int, ...]
     diverged: int
 
@@ -45,12 +46,29 @@ class Limit:
         return f"limit by {how} from ell = {ells}: {self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LimitEstimate:
-    """A limit and the estimate behind it, for further arithmetic."""
+    """A limit and what it was made of, for further arithmetic.
+
+    Attributes:
+        limit: the estimate.
+        groups: the finished seeds by ell.
+        weights: of their means in the limit, in the same order.
+    """
 
     limit: Limit
-    estimate: Estimate
+    groups: Mapping[int, FloatArray]
+    weights: tuple[float, ...]
+
+    def minus(self, other: FloatArray) -> Estimate:
+        """The limit minus the mean of other runs."""
+        return contrast([*self.groups.values(), other], [*self.weights, -1.0])
+
+    def minus_arm(self, ell: int) -> Estimate:
+        """The limit minus the mean of one of its own arms, which it is not independent of."""
+        return contrast(
+            list(self.groups.values()), [w - (own == ell) for own, w in zip(self.groups, self.weights, strict=True)]
+        )
 
 
 def fitted_limit(finals: Mapping[int, FloatArray]) -> LimitEstimate | None:
@@ -65,9 +83,9 @@ def fitted_limit(finals: Mapping[int, FloatArray]) -> LimitEstimate | None:
         return None
     fit = fit_limit([1 / ell for ell in used], list(used.values()))
     if fit.lack_of_fit is None or fit.lack_of_fit >= _LEVEL:
-        return _result(fit.limit, "fit", tuple(used), diverged)
+        return _result(used, fit.limit_weights, "fit", tuple(used), diverged)
     largest = max(used)
-    return _result(contrast([used[largest]], [1.0]), "largest_ell", (largest,), diverged)
+    return _result(used, [float(ell == largest) for ell in used], "largest_ell", (largest,), diverged)
 
 
 def richardson_limit(finals: Mapping[int, FloatArray]) -> LimitEstimate | None:
@@ -80,9 +98,9 @@ def richardson_limit(finals: Mapping[int, FloatArray]) -> LimitEstimate | None:
     used, diverged = _usable(finals)
     if len(used) < 2:
         return None
-    last = sorted(used)[-2:]
-    fit = fit_limit([1 / ell for ell in last], [used[ell] for ell in last])
-    return _result(fit.limit, "richardson", tuple(last), diverged)
+    last = {ell: used[ell] for ell in sorted(used)[-2:]}
+    fit = fit_limit([1 / ell for ell in last], list(last.values()))
+    return _result(last, fit.limit_weights, "richardson", tuple(last), diverged)
 
 
 def _usable(finals: Mapping[int, FloatArray]) -> tuple[dict[int, FloatArray], int]:
@@ -92,7 +110,8 @@ def _usable(finals: Mapping[int, FloatArray]) -> tuple[dict[int, FloatArray], in
 
 
 def _result(
-    estimate: Estimate, source: Literal["fit", "richardson", "largest_ell"], ells: tuple[int, ...], diverged: int
+    groups: Mapping[int, FloatArray], weights: Sequence[float], source: Source, ells: tuple[int, ...], diverged: int
 ) -> LimitEstimate:
+    estimate = contrast(list(groups.values()), weights)
     low, high = estimate.interval()
-    return LimitEstimate(Limit(estimate.value, low, high, source, ells, diverged), estimate)
+    return LimitEstimate(Limit(estimate.value, low, high, source, ells, diverged), groups, tuple(weights))

@@ -8,6 +8,7 @@ from svag.records.spec import RunSpec
 # What may differ between the runs of a panel: the arm, the seed, and what is measured on the way.
 _FREE = {"process", "seed", "probe", "evaluate"}
 _SCALED = {"batch_size", "lr", "budget", "schedule"}
+_SAME = tuple(name for name in RunSpec.model_fields if name not in _FREE | _SCALED)
 
 
 def on_ladder(base: RunSpec, spec: RunSpec) -> bool:
@@ -24,9 +25,10 @@ def on_ladder(base: RunSpec, spec: RunSpec) -> bool:
     kappa = spec.batch_size / base.batch_size
     if not math.isclose(spec.lr, kappa * base.lr, rel_tol=1e-6):
         return False
-    ours, theirs = base.model_dump(exclude=_FREE | _SCALED), spec.model_dump(exclude=_FREE | _SCALED)
-    scaled = {"budget", "schedule"}
-    return ours == theirs and _alike(base.model_dump(include=scaled), spec.model_dump(include=scaled), kappa)
+    if any(getattr(base, name) != getattr(spec, name) for name in _SAME):
+        return False
+    ours, theirs = (one.model_dump(include={"budget", "schedule"}) for one in (base, spec))
+    return _alike(ours, theirs, kappa)
 
 
 def same_setting(base: RunSpec, spec: RunSpec) -> bool:

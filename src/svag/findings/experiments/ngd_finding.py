@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 from svag.findings.experiments.arm_result import ArmResult
 from svag.findings.experiments.runs import CurveRow, MissingRun, RunRow, plain
-from svag.findings.experiments.wording import missing_first
+from svag.findings.experiments.wording import missing_first, not_used
 from svag.records.experiment import Metric
 from svag.stats.equivalence import Answer
 
@@ -131,4 +131,4 @@ class NgdFinding:
         return {"kind": "ngd", "title": self.title, "panels": panels, "strangers": list(self.strangers)}
 
     def __str__(self) -> str:
-        return "\n\n".join([*(str(panel) for panel in self.panels), *self.strangers])
+        return "\n\n".join([*not_used(self.strangers, self.missing), *(str(panel) for panel in self.panels)])

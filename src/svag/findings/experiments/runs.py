@@ -154,14 +154,16 @@ def gather(slots: Iterable[Slot], offers: Sequence[tuple[Slot, RunRecord]], metr
     """Give each slot its run. Of several for one slot, a result is preferred, then the one with more readings."""
     found: dict[Slot, RunRecord] = {}
     missing = []
+    offered: dict[Slot, list[RunRecord]] = {}
+    for slot, run in offers:
+        offered.setdefault(slot, []).append(run)
     for slot in slots:
-        runs = sorted((run for s, run in offers if s == slot), key=lambda run: (-run.ended, -len(run.readings)))
+        runs = sorted(offered.get(slot, ()), key=lambda run: (-run.ended, -len(run.readings)))
         problem = _unusable(runs[0], metric) if runs else "not run"
         if problem is None:
             found[slot] = runs[0]
         else:
-            run = runs[0] if runs else None
-            state, path = ("not run", None) if run is None else (run.state, str(run.path))
+            state, path = (runs[0].state, str(runs[0].path)) if runs else ("not run", None)
             missing.append(MissingRun(str(slot.arm), slot.batch_size, slot.seed, state, problem, path))
     return PanelRuns(found, tuple(missing))
 

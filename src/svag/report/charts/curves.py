@@ -158,7 +158,11 @@ def chart(found: Table) -> look.Picture:
 def sentence(found: Table) -> str:
     """What the bands are, and how many runs diverged."""
     most = max((row.seeds for row in found.rows), default=0)
-    said = f"Lines: means over {most} seeds; bands: from the lowest to the highest seed." if most > 1 else "One seed."
+    said = (
+        f"Lines: means over {most} seeds; bands: from the lowest to the highest seed."
+        if most > 1
+        else "One seed a line."
+    )
     if found.diverged:
         many = len(found.diverged)
         said += f" {many} run{'' if many == 1 else 's'} diverged, at the cross{'' if many == 1 else 'es'}."

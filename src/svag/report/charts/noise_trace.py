@@ -1,20 +1,26 @@
 """The estimate of N against the number of batches: flat, or growing if tails are heavy (sec:app_heayvtailed)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import altair as alt
-import numpy as np
-from scipy.stats import levy_stable
 
-from svag.arrays import FloatArray
+from svag.findings.heavy_tails import CONTROL_ALPHA, TailFinding
 from svag.report import look
-from svag.theory.estimators import u_statistic
+
+CONTROL = f"α-stable control, α = {CONTROL_ALPHA:g}"
 
 
 @dataclass(frozen=True)
 class Row:
-    """N estimated from the first `batches` gradients, over the estimate from the first few."""
+    """N estimated from so many batches.
+
+    Attributes:
+        source: the gradients, or the control.
+        batches: how many.
+        noise_trace: the estimate, a median over groups of so many batches.
+        relative: the same over the first one.
+    """
 
     source: str
     batches: int
@@ -22,29 +28,11 @@ class Row:
     relative: float
 
 
-def table(gradients: Mapping[str, FloatArray], *, first: int = 10, points: int = 40) -> list[Row]:
-    """Running estimates of N = Tr Σ, at numbers of batches that are equally spaced on a logarithmic scale.
-
-    Args:
-        gradients: name → batch gradients at frozen weights, one row a batch.
-        first: how many batches the first estimate is made of.
-        points: estimates a source.
-    """
-    rows = []
-    for name, g in gradients.items():
-        if len(g) <= first:
-            raise ValueError(f"{name} holds {len(g)} gradients: more than {first} are needed to see a trend")
-        sum_sq, sq_sum = np.cumsum((g**2).sum(axis=1)), (np.cumsum(g, axis=0) ** 2).sum(axis=1)
-        counts = sorted({round(n) for n in np.geomspace(first, len(g), points)})
-        found = [u_statistic(float(sum_sq[n - 1]), float(sq_sum[n - 1]), n).noise_trace for n in counts]
-        rows += [Row(name, n, value, value / found[0]) for n, value in zip(counts, found, strict=True)]
-    return rows
-
-
-def control_gradients(alpha: float = 1.5, *, batches: int = 4000, dimension: int = 20, seed: int = 0) -> FloatArray:
-    """Gradients with symmetric α-stable noise: their covariance does not exist, so its estimate must grow."""
-    rng = np.random.default_rng(seed)
-    return np.asarray(levy_stable.rvs(alpha, 0.0, size=(batches, dimension), random_state=rng), dtype=np.float64)
+def table(found: TailFinding, source: str = "the network's gradients") -> list[Row]:
+    """The gradients and the control of a finding, each over its own first estimate."""
+    first = found.rows[0]
+    ours = [Row(source, one.batches, one.noise_trace, one.noise_trace / first.noise_trace) for one in found.rows]
+    return ours + [Row(CONTROL, one.batches, one.control, one.control / first.control) for one in found.rows]
 
 
 def chart(rows: Sequence[Row]) -> look.Picture:
@@ -54,7 +42,7 @@ def chart(rows: Sequence[Row]) -> look.Picture:
     base = (
         alt.Chart(look.data([asdict(row) for row in rows]))
         .encode(
-            x=alt.X("batches:Q", title="batches", scale=look.log_scale()),
+            x=alt.X("batches:Q", title="batches", scale=look.log_scale(2)),
             y=alt.Y("relative:Q", title="estimate of N, first estimate = 1", scale=look.log_scale()),
             color=look.colour("source", sources),
             tooltip=["source:N", "batches:Q", alt.Tooltip("noise_trace:Q", format=".4g")],
@@ -62,15 +50,10 @@ def chart(rows: Sequence[Row]) -> look.Picture:
         .transform_filter(picked)
     )
     lines = base.mark_line().encode(strokeDash=look.dash("source", sources, quiet=True))
-    points = base.mark_point(filled=True, size=30).encode(shape=look.shape("source", sources))
+    points = base.mark_point(filled=True, size=50).encode(shape=look.shape("source", sources))
     return alt.layer(lines, points).add_params(picked, look.zoom()).properties(width=look.WIDTH, height=look.HEIGHT)
 
 
-def sentence(rows: Sequence[Row]) -> str:
-    """The verdict: by which factor each estimate moved from first to last."""
-    moved = {row.source: row.relative for row in rows}
-    return (
-        "From the first to the last estimate N changed by: "
-        + "; ".join(f"{source} × {factor:.3g}" for source, factor in moved.items())
-        + "."
-    )
+def sentence(found: TailFinding) -> str:
+    """The verdict of the finding: its first line."""
+    return str(found).partition("\n")[0]

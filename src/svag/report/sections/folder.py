@@ -21,7 +21,7 @@ def predictions(records: Sequence[RunRecord]) -> dict[str, CriticalBatch]:
     for record in records:
         if record.state == "finished" and record.readings:
             try:
-                found[record.path.name] = predict_critical_batch(record.readings)
+                found[_name(record)] = predict_critical_batch(record.readings)
             except ValueError:  # readings of several settings: nothing to predict from
                 continue
     return found
@@ -36,24 +36,25 @@ def answers(records: Sequence[RunRecord]) -> tuple[Answer, ...]:
     spark: tuple[float, ...] = ()
     if finals:
         best, run = max(finals, key=lambda one: one[0])
-        numbers.append(("best test accuracy", f"{best:.2%} ({run.path.name})"))
+        numbers.append(("best test accuracy", f"{best:.2%} ({_name(run)})"))
         spark = tuple(float(value) for _, value in run.curve("test_accuracy"))
     predicted = predictions(records)
     for name, one in list(predicted.items())[:_MOST]:
         limits = wording.batch_interval(one.low, one.high)
         doubt = "" if one.ok else f" (no certificate: {one.status})"
-        numbers.append((f"{name}, B = {one.batch_size}", f"B* = {wording.batch(one.critical_batch)} {limits}{doubt}"))
+        numbers.append((name, f"B* = {wording.batch(one.critical_batch)} {limits}{doubt}"))
     if len(predicted) > _MOST:
         numbers.append(("more predictions", f"{len(predicted) - _MOST} more runs have readings: svag predict RUN_DIR"))
-    next_ = (
-        "run the interrupted and failed ones again: they continue." if _unfinished(records) else "nothing: all ended."
-    )
     headline = f"{wording.count(len(records), 'run')}: {counts}." if records else "There are no runs here."
-    return (Answer("runs", headline, "open", tuple(numbers), next_, spark),)
+    return (Answer("runs", headline, "open", tuple(numbers), _next(records), spark),)
 
 
-def _unfinished(records: Sequence[RunRecord]) -> bool:
-    return any(record.state in {"interrupted", "failed"} for record in records)
+def _next(records: Sequence[RunRecord]) -> str:
+    if any(record.state in {"interrupted", "failed"} for record in records):
+        return "run the interrupted and failed ones again: they continue."
+    if running := sum(record.state == "running" for record in records):
+        return f"wait: {wording.count(running, 'run')} still running."
+    return "nothing: all ended."
 
 
 def figures(records: Sequence[RunRecord]) -> Iterator[Figure]:
@@ -69,14 +70,22 @@ def figures(records: Sequence[RunRecord]) -> Iterator[Figure]:
 def _curve_rows(record: RunRecord) -> Iterator[CurveRow]:
     for row in record.evaluations:
         metrics = (row.get("test_accuracy"), row.get("test_loss"), row.get("train_loss"))
-        yield CurveRow(record.path.name, _batch_size(record), 0, int(row["step"]), *metrics)
+        yield CurveRow(_name(record), _batch_size(record), 0, int(row["step"]), *metrics)
 
 
 def _run_row(record: RunRecord) -> RunRow:
     nothing = (math.nan, math.nan, math.nan)
     lr = math.nan if record.spec is None else record.spec.lr
     path = str(record.path)
-    return RunRow(record.path.name, _batch_size(record), lr, 0, record.state, record.step, *nothing, 0, path)
+    return RunRow(_name(record), _batch_size(record), lr, 0, record.state, record.step, *nothing, 0, path)
+
+
+def _name(record: RunRecord) -> str:
+    """What it is, and enough of its folder's name to find it."""
+    spec = record.spec
+    if spec is None:
+        return record.path.name
+    return f"{spec.process.kind} B={spec.batch_size} seed={spec.seed} ({record.path.name[:8]})"
 
 
 def _batch_size(record: RunRecord) -> int:
