@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from tests.report.conftest import Build
-from tests.report.folders import BASE, compare_folder, write_run
+from tests.report.folders import BASE, CASES, compare_folder, write_run
 
-from svag.records.experiment import RUNS
+from svag.records.experiment import EXPERIMENT, RUNS
 from svag.records.refusal import SpecError
 from svag.report.build import build_report
 
@@ -94,6 +94,14 @@ def test_a_mere_folder_of_runs_says_how_they_went_and_what_they_predict(tmp_path
     assert [figure.name for figure in report.figures] == ["test-accuracy", "train-loss"]
     assert [row["state"] for row in report.runs.rows] == ["finished", "diverged", "broken"]
     json.dumps(report.finding, allow_nan=False)
+
+
+def test_the_question_of_a_mere_folder_is_inferred(tmp_path: Path) -> None:
+    folder = CASES["ladder_never_fails"](tmp_path)
+    (folder / EXPERIMENT).unlink()
+    report = build_report(folder)
+    assert report.title == f"Runs in {folder.name}"
+    assert report.answers[0].headline == HEADLINES["ladder_never_fails"][1]
 
 
 @pytest.mark.parametrize("name", ["ladder", "ladder_diverged", "compare_one_seed", "ngd"])
