@@ -4,10 +4,16 @@ WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install test test-slow format bench docs clean
+# the question of the demo: make demo QUESTION=sde
+QUESTION ?= scaling
+
+.PHONY: help demo install test test-slow format bench docs clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+demo: install  ## the main job on embedded data: predict, check, write the page (minutes)
+	$(BIN)/svag demo --question $(QUESTION)
 
 install: $(VENV)/installed  ## make .venv with the tested versions
 

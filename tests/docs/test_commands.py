@@ -17,9 +17,6 @@ from svag.records.spec import RunSpec
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
-# Commands that the pages describe and that are not there yet. Take a command off when it arrives: the test says so.
-NOT_YET = {"demo"}
-
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(svag [a-z-][^`\n]*)`")
 
@@ -43,7 +40,7 @@ def problem(line: str, root: Any = None) -> str:
     words = shlex.split(line)[1:]
     while words and hasattr(command, "commands") and not words[0].startswith("-"):
         if words[0] not in command.commands:
-            return "" if words[0] in NOT_YET else f"no command {words[0]}"
+            return f"no command {words[0]}"
         command = command.commands[words.pop(0)]
     flags = {flag for one in command.params for flag in [*one.opts, *one.secondary_opts]} | {"--help", "-h"}
     if (command.context_settings or {}).get("ignore_unknown_options"):
@@ -87,11 +84,6 @@ def test_right_commands_pass() -> None:
 def test_commands_are_found_where_they_stand() -> None:
     text = "see `svag list`\n```bash\nmake x\n.venv/bin/svag verify \\\n  --json  # say `svag no`\n```\n"
     assert [" ".join(one.split()) for one in commands(text)] == ["svag verify --json", "svag list"]
-
-
-def test_a_command_that_has_arrived_is_off_the_list() -> None:
-    here = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
-    assert not NOT_YET & here, f"take {sorted(NOT_YET & here)} off NOT_YET in {__file__}"
 
 
 SPECS = [

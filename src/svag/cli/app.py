@@ -9,6 +9,7 @@ import typer
 import svag
 from svag.cli.compare import compare
 from svag.cli.data import data
+from svag.cli.demo import demo
 from svag.cli.flags import ExperimentCommand
 from svag.cli.ladder import ladder
 from svag.cli.list_runs import list_runs
@@ -27,6 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(demo)
 app.command()(verify)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(run)
 for experiment in (compare, ladder, ngd, reproduce):

@@ -43,7 +43,7 @@ def conduct(experiment: "Compare | Ladder | Ngd", out: Path, setup: Setup) -> No
         data_dir=setup.data_dir,
         shard=shard,
     )
-    _answer(experiment, records, setup.as_json)
+    _answer(experiment, records, out, setup.as_json)
     failed = [(run, record) for run, record in zip(plan, records, strict=True) if record.state in {"failed", "broken"}]
     for run, record in failed:
         typer.echo(f"Error: {run.name} {record.state}: {record.problem} ({record.path})", err=True)
@@ -106,13 +106,15 @@ def _absent(plan: "Sequence[PlannedRun]", data_dir: Path | None) -> list[str]:
     return [name for name in names if members.find(SOURCES[name], data_folder(data_dir)) is None]
 
 
-def _answer(experiment: "Compare | Ladder | Ngd", records: "Sequence[RunRecord]", as_json: bool) -> None:
+def _answer(experiment: "Compare | Ladder | Ngd", records: "Sequence[RunRecord]", out: Path, as_json: bool) -> None:
     waiting = sum(record.state in {"interrupted", "running"} for record in records)
     if waiting:
         sentence = f"{waiting} of {len(records)} runs are left to other shards; without --shard the command answers"
         typer.echo(json.dumps({"runs": len(records), "left": waiting}) if as_json else sentence)
         return
-    from svag.findings.experiments.find import find
+    from svag.cli.report import tell
+    from svag.report.build import report_of
+    from svag.report.write import write_report
 
-    found = find(experiment, records)
-    typer.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False) if as_json else str(found))
+    found = report_of(experiment, records)
+    tell(found, write_report(found, out / "report", formats=()), as_json=as_json)

@@ -3,9 +3,13 @@
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from svag.report.content import Report
+    from svag.report.write import Written
 
 
 class Format(StrEnum):
@@ -37,18 +41,23 @@ def report(
         found = build_report(folder)
         chosen = [one.value for one in formats] if formats else ["png", "svg"]
         written = write_report(found, out or folder / "report", chosen)
-    if as_json:
-        typer.echo(json.dumps({**found.finding, **written.to_dict()}, ensure_ascii=False, indent=2))
-    else:
-        from rich.console import Console
-
-        from svag.report.terminal import render_terminal
-
-        console = Console()
-        for part in render_terminal(found):
-            console.print(part)
-        typer.echo(f"\nPage: {written.page}\nSummary: {written.summary}")
+    tell(found, written, as_json=as_json)
     if open_page:
         import webbrowser
 
         webbrowser.open(written.page.resolve().as_uri())
+
+
+def tell(found: "Report", written: "Written", *, as_json: bool) -> None:
+    """Print a report as JSON, or as a table with the places of the page and the summary."""
+    if as_json:
+        typer.echo(json.dumps({**found.finding, **written.to_dict()}, ensure_ascii=False, indent=2))
+        return
+    from rich.console import Console
+
+    from svag.report.terminal import render_terminal
+
+    console = Console()
+    for part in render_terminal(found):
+        console.print(part)
+    typer.echo(f"\nPage: {written.page}\nSummary: {written.summary}")

@@ -29,34 +29,21 @@ def reproduce(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Reproduce a figure of the paper, or check a theorem.
+    """Reproduce a figure of the paper, or check a theorem and draw it.
 
     Fields of the specs are flags here too: --sampling shuffle is what the paper used. The same command continues.
     """
     from svag.cli.base_spec import field_edits
     from svag.cli.conduct import conduct
     from svag.cli.errors import reported
+    from svag.cli.theory import reproduce_theory
     from svag.experiments.edits import edited
     from svag.experiments.figures import family, figure
 
     with reported():
+        folder = out or Path("experiments") / f"{label.replace(':', '-')}-{size}"
+        setup = Setup(workers, threads, device, data_dir, shard, dry_run, as_json)
         if family(label) == "theory":
-            _check(label, dry_run, as_json)
+            reproduce_theory(label, size, folder, setup)
             return
-        experiment = edited(figure(label, size), field_edits(context), seeds)
-        folder = out or Path("experiments") / f"{label.partition(':')[2]}-{size}"
-        conduct(experiment, folder, Setup(workers, threads, device, data_dir, shard, dry_run, as_json))
-
-
-def _check(label: str, dry_run: bool, as_json: bool) -> None:
-    """A label of the theory has nothing to train."""
-    from svag.cli.verify import verify
-    from svag.findings.verify import LABELS
-    from svag.records.refusal import SpecError
-
-    if label not in LABELS:
-        raise SpecError(label, "has no check of its own: it will be drawn by the report, which is not there yet")
-    if dry_run:
-        typer.echo(f"{label}: a check of the theory, in seconds; no runs")
-        return
-    verify([label], as_json=as_json)
+        conduct(edited(figure(label, size), field_edits(context), seeds), folder, setup)

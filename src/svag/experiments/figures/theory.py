@@ -3,6 +3,10 @@
 fig:app_exotic_lr draws schedules, sec:app_heayvtailed looks at a network's gradients, `svag verify` checks the rest.
 """
 
+from svag.experiments.figures.bases import CIFAR, FASHION
+from svag.records.experiment import Size
+from svag.records.spec import RunSpec
+
 THEORY = (
     "thm:sde_svag",
     "fig:proof_concept",
@@ -28,3 +32,14 @@ THEORY = (
     "sec:app_heayvtailed",
     "fig:app_exotic_lr",
 )
+
+
+def trained(size: Size) -> RunSpec:
+    """The run whose gradients sec:app_heayvtailed looks at; the paper size has the paper's network on CIFAR-10."""
+    match size:
+        case "smoke":
+            return FASHION.edited({"data.subset": 320, "model.width": 0.25, "budget": 10})
+        case "small":
+            return FASHION.edited({"budget": {"epochs": 10}})
+        case "paper":
+            return CIFAR.edited({"model.norm": "group"})
