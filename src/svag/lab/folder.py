@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from svag.lab.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from svag.lab.machine import hardware, versions
+from svag.lab.parallel.refusals import refuse_other_number
 from svag.lab.state import Run
 from svag.records.files import Journal, disk_error, parse_lines, replace_file
 from svag.records.reading import Reading
@@ -62,6 +63,8 @@ class RunFolder:
         self._metrics.cut(0 if state is None else state["metrics_length"])
         if state is None:
             return
+        processes = state.get("processes", [1])[-1]
+        refuse_other_number(self._path / CHECKPOINT, processes, run.training.ranks, run.training.model)
         try:
             run.load_state_dict(state)
         except (KeyError, ValueError, RuntimeError, TypeError) as error:
@@ -99,8 +102,11 @@ class RunFolder:
             "step": run.progress.step,
             "seconds": round(self.seconds, 3),
             "examples": run.progress.step * run.stepper.examples,
+            "processes": run.progress.processes[-1],
             "versions": versions(),
             "hardware": hardware(device),
         }
+        if before := run.progress.processes[:-1]:
+            outcome["processes_before"] = before
         self._metrics.to_disk()
         replace_file(self._path / OUTCOME, json.dumps(outcome, indent=2, ensure_ascii=False).encode() + b"\n")

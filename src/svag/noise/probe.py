@@ -71,6 +71,7 @@ class NoiseProbe:
             shuffled epoch.
         parameters: measure only these, for example the weights that decay.
         run: name of the run, for the readings.
+        recorder: who writes down the norms, when the parts are spread over processes in a way of your own.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class NoiseProbe:
         population: int | None = None,
         parameters: Iterable[Tensor] | None = None,
         run: str = "",
+        recorder: Recorder | None = None,
     ) -> None:
         if domain.whole("batch_size", batch_size, at_least=0) < 2:
             raise ValueError(f"batch_size must be at least 2 to be cut into parts, got {batch_size}")
@@ -102,7 +104,9 @@ class NoiseProbe:
         self._recorder: Recorder
         if isinstance(model, DistributedDataParallel):
             self._ranks = dist.get_world_size(model.process_group)
-        if isinstance(model, DistributedDataParallel) and self._ranks > 1:
+        if recorder is not None:
+            self._recorder = recorder
+        elif isinstance(model, DistributedDataParallel) and self._ranks > 1:
             self._recorder = Ranks(model, named)
         else:
             self._recorder = MicroBatches(named)

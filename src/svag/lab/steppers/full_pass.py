@@ -31,9 +31,11 @@ class FullPass:
             sampling="with_replacement" if spec.sampling == "with_replacement" else "without_replacement",
             refine=self._refine,
             generator=stream(spec.seed, "noise"),
+            share=training.ranks.share(n),
+            average=training.average_gradients,
         )
-        data = training.data
-        self._chunks: list[Batch] = list(zip(data.train_x.split(CHUNK), data.train_y.split(CHUNK), strict=True))
+        images, labels = (whole[training.ranks.share(n)] for whole in (training.data.train_x, training.data.train_y))
+        self._chunks: list[Batch] = list(zip(images.split(CHUNK), labels.split(CHUNK), strict=True))
 
     @property
     def examples(self) -> int:
