@@ -1,6 +1,7 @@
 """The command line under torchrun: several processes, one voice."""
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -28,9 +29,15 @@ def processes(device: str) -> Iterator["Ranks | None"]:
         from svag.lab.parallel.lost import Elsewhere
 
         with joined(device) as ranks:
+
+            def last_words(sentence: str | None) -> None:
+                # torchrun tells all to stop as soon as one has ended: what follows is the end anyway
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                ranks.say(sentence, aloud)
+
             try:
-                with reported(lambda sentence: ranks.say(sentence, aloud)):
+                with reported(last_words):
                     yield ranks
             except Elsewhere as error:
-                ranks.say(None, aloud)
+                last_words(None)
                 raise typer.Exit(exit_code(error.kind) or 1) from None

@@ -18,7 +18,7 @@ T = TypeVar("T")
 # Dead processes are noticed at once; this is for those that live and do not answer.
 PATIENCE = timedelta(minutes=10)
 # Who is not the first to speak waits so long for the first to have spoken.
-_COURTESY = timedelta(seconds=5)
+_COURTESY = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, eq=False)
