@@ -24,8 +24,8 @@ from svag.lab.steppers.choose import stepper_for
 from svag.lab.training import Training, prepare
 from svag.records.spec import RunSpec
 
-ROUNDS = 5
-CASES = (("sgd", 32, 40), ("sgd", 128, 16), ("sgd", 512, 6), ("svag", 32, 10), ("svag", 256, 3))
+ROUNDS = 3
+CASES = (("sgd", 32, 20), ("sgd", 512, 3), ("svag", 32, 5), ("svag", 256, 2))
 
 
 def spec_of(kind: str, batch_size: int) -> RunSpec:
