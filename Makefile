@@ -4,7 +4,7 @@ WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help install test test-slow format bench clean
+.PHONY: help install test test-slow format bench docs clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -13,7 +13,7 @@ install: $(VENV)/installed  ## make .venv with the tested versions
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
 	touch $@
 
 test: install  ## format, lint, types, tests and doctests (minutes)
@@ -29,8 +29,18 @@ format: install  ## let ruff rewrite the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: install  ## the budgets, as ratios measured in one run
+# BackPACK asks for torchvision, which nothing here needs: it is installed without its dependencies.
+$(VENV)/bench-installed: $(VENV)/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps backpack-for-pytorch
+	touch $@
+
+bench: $(VENV)/bench-installed  ## the budgets, as ratios measured in one run, beside Opacus and BackPACK
 	@for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
+docs: install  ## the documentation site, into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html, or with search: $(BIN)/mkdocs serve"
+
 clean:  ## remove the environment and the caches
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) site .mypy_cache .pytest_cache .ruff_cache

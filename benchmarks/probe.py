@@ -2,7 +2,7 @@
 
 Budget: a probed step ≤ 1.05 × the same micro-batched step. Each number is the median over interleaved repeats of the
 ratio of processor times to its reference (one thread), with their middle half. Memory is the peak of what torch
-allocates in one step, over the reference's. Opacus and BackPACK are optional:
+allocates in one step, over the reference's. Opacus and BackPACK are optional; `make bench` installs them by
 
     pip install -c constraints.txt -e '.[bench]'
     pip install -c constraints.txt --no-deps backpack-for-pytorch    # its dependency torchvision is not needed

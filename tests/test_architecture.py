@@ -103,6 +103,15 @@ def test_the_layers_have_no_cycle() -> None:
         placed |= free
 
 
+def test_the_page_on_architecture_has_the_same_layers() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    rows = re.findall(r"^\| `(\w+)/` \| [^|]+ \| ([^|]+) \|$", page, re.MULTILINE)
+    assert {folder: set(below.replace("nothing", "").replace(",", " ").split()) for folder, below in rows} == MAY_IMPORT
+    torch = re.search(r"Torch is imported in ([\w, ]+) only", page)
+    assert torch
+    assert set(re.split(r", | and ", torch[1])) == WITH_TORCH
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -112,7 +121,11 @@ def test_the_layers_have_no_cycle() -> None:
         ["data", "--help"],
         ["data", "list"],
         ["run", "--help"],
+        ["predict", "--help"],
         ["list", "docs"],
+        ["list", "figures"],
+        ["compare", "--help"],
+        ["reproduce", "--help"],
     ],
 )
 def test_the_command_line_starts_without_torch(command: list[str]) -> None:

@@ -70,7 +70,21 @@ def test_a_diverged_run_is_a_result(spec: Path, tmp_path: Path) -> None:
         (["--batch-size", "1000"], "Error: batch_size: must not exceed the 64 examples of the data, got 1000"),
         (["--data.path", "none.npz"], "Error: data.path: none.npz cannot be read"),
         (["--model.arch", "no_such_module:build"], "Error: model.arch: there is no module no_such_module"),
-        (["--model.arch", "tests.lab.small:nothing"], "Error: tests.lab.small has no callable 'nothing'"),
+        (["--model.arch", "tests.lab.small:nothing"], "Error: model.arch: tests.lab.small has no callable 'nothing'"),
+        (["--data.subset", "65"], "Error: data.subset: must lie between 1 and the 64 training examples, got 65"),
+        (["--data.pool", "4"], "Error: data.pool: must divide the image size 6×6, got 4"),
+        (
+            ["--model", "{arch: 'tests.lab.random_nets:dropping'}", "--process.kind", "ngd"],
+            "Error: model.arch: ngd cannot train this network: losses_fn gave two answers for the same chunk",
+        ),
+        (
+            ["--model", "{arch: 'tests.lab.random_nets:mixing'}", "--process", "{kind: sde, refine: 2}"],
+            "Error: model.arch: sde cannot train this network: the loss of an example depends on the other examples",
+        ),
+        (
+            ["--model", "{arch: 'tests.lab.dropout_net:build'}", "--process.kind", "gd"],
+            "Error: model.arch: gd cannot train this network: BatchNorm1d normalises by the batch",
+        ),
         (["--schedule", "{kind: [1}"], "Error: not YAML"),
     ],
 )

@@ -18,10 +18,11 @@ from typing import Any
 import torch
 from tests.lab.small import same_bits
 
-from svag.lab import checkpoint, evaluation, frozen_probe
+from svag.lab import checkpoint, evaluation, frozen_probe, parts_check
 from svag.lab.run import run
 from svag.lab.training import Training
 from svag.noise.frozen import measure_noise
+from svag.noise.ghost import compare_parts
 from svag.noise.probe import NoiseProbe
 from svag.records.files import Journal, replace_file
 from svag.records.spec import RunSpec
@@ -55,6 +56,8 @@ def arm(event: str, count: int) -> None:
         case "probing":
             setattr(frozen_probe, "measure_noise", dying(measure_noise, count))  # noqa: B010  # imported there by name
             NoiseProbe._keep = dying(NoiseProbe._keep, count)  # type: ignore[method-assign]
+        case "comparing":
+            setattr(parts_check, "compare_parts", dying(compare_parts, count))  # noqa: B010
         case "saving":
             whole, left = replace_file, [count]
 

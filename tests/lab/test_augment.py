@@ -39,6 +39,18 @@ def test_every_copy_is_drawn_equally_often(pad: int, flip: bool) -> None:
     assert stats.chisquare(counts).pvalue > 1e-6
 
 
+@pytest.mark.parametrize(("pad", "flip"), [(0, True), (1, False), (2, True)])
+def test_the_draws_are_shifts_down_and_right_then_mirrors(pad: int, flip: bool) -> None:
+    """What a generator gives is fixed: recorded runs must come out the same for ever."""
+    images, draws = torch.rand(20, 3, 5, 4), generator(2)
+    down, right = torch.randint(2 * pad + 1, (2, 20), generator=draws).tolist() if pad else ([0] * 20, [0] * 20)
+    mirrored = torch.randint(2, (20,), generator=draws).tolist() if flip else [0] * 20
+    out = augment(images, pad=pad, flip=flip, black=BLACK, generator=generator(2))
+    for number, image in enumerate(images):
+        place = down[number] * (2 * pad + 1) + right[number] + mirrored[number] * (2 * pad + 1) ** 2
+        assert torch.equal(out[number], copies(image, pad, flip=True)[place])
+
+
 def test_images_are_drawn_independently_and_keep_their_order() -> None:
     images = torch.arange(64.0).view(64, 1, 1, 1).expand(64, 3, 6, 6) + 100
     out = augment(images, pad=1, flip=True, black=BLACK, generator=generator())

@@ -39,6 +39,9 @@ def test_a_few_kills_at_each_kind_of_moment(tmp_path: Path) -> None:
     trials = [
         order(npz, CONV | AUGMENTED, [("training", 6), ("evaluation", 2)]),
         order(npz, BATCH_NORM | {"probe": {"kind": "in_run", "parts": 2}}, [("probing", 5), ("saving", 3)]),
+        # at the comparison of parts, right after it, and between its readings
+        order(npz, BATCH_NORM | {"probe": {"kind": "in_run", "parts": 2, "window": [3, 9]}},
+              [("comparing", 1), ("probing", 1), ("probing", 4)]),
         order(npz, FROZEN | {"process": {"kind": "svag", "ell": 2}, "momentum": 0.5,
               "process.momentum_limit": "underdamped"}, [("probing", 3), ("writing", 4)]),
         order(npz, {"process": {"kind": "svag", "ell": 3, "split": 2}, "probe": {"kind": "in_run", "every": 2},

@@ -233,7 +233,7 @@ def test_train_loss_is_the_mean_since_the_last_evaluation(npz: Path, tmp_path: P
 )
 def test_the_balance_is_a_ratio_of_averages(npz: Path, tmp_path: Path, edits: dict[str, Any], ell: int) -> None:
     probe = {"kind": "frozen", "readings": 4, "window": [0, 4], "batches": 3}
-    record = go(small(npz, {**edits, "probe": probe}), tmp_path / "run")
+    record = go(small(npz, {**edits, "probe": probe, "model.scale_invariant": True}), tmp_path / "run")
     R, G, N = (sum(getattr(r, name) for r in record.readings) / 4 for name in ("param_sq", "grad_sq", "noise_trace"))
     h, eta, lam = 0.1 / ell, 0.1, 0.01
     noise = 0.0 if "gd" in str(edits) else N
@@ -244,8 +244,18 @@ def test_the_balance_is_a_ratio_of_averages(npz: Path, tmp_path: Path, edits: di
 
 
 def test_no_balance_across_a_change_of_the_learning_rate(npz: Path, tmp_path: Path) -> None:
-    record = go(small(npz, {"evaluate.every": 10, "probe": {"kind": "in_run"}}), tmp_path / "run")
+    edits = {"evaluate.every": 10, "probe": {"kind": "in_run"}, "model.scale_invariant": True}
+    record = go(small(npz, edits), tmp_path / "run")
     assert record.final["noise"]["balance"] is None
+
+
+def test_no_balance_where_the_loss_itself_pulls_on_the_weights(npz: Path, tmp_path: Path) -> None:
+    edits: dict[str, Any] = {"probe": {"kind": "in_run"}, "model.scale_invariant": True}
+    declared, plain = (
+        go(small(npz, edits | {"model.scale_invariant": flag}), tmp_path / str(flag)) for flag in (True, False)
+    )
+    assert declared.evaluations[1]["noise"]["balance"] is not None
+    assert plain.evaluations[1]["noise"]["balance"] is None
 
 
 def test_statistics_of_batch_norm_keep_their_time_scale(npz: Path, tmp_path: Path, monkeypatch: Any) -> None:
@@ -338,7 +348,7 @@ def test_a_run_that_fails_says_why_and_is_tried_again(
 def test_what_has_ended_is_only_read(npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = small(npz)
     go(spec, tmp_path / "run")
-    monkeypatch.setattr("svag.lab.run.load_data", None)  # not even the data is loaded
+    monkeypatch.setattr("svag.lab.run.load_inputs", None)  # not even the data is loaded
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()}
     assert go(spec, tmp_path / "run").state == "finished"
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()} == before

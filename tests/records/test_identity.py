@@ -75,3 +75,11 @@ def test_a_network_of_the_users_is_found_and_hashed(tmp_path: Path) -> None:
     before = identity(spec, tmp_path)
     (tmp_path / "my_net.py").write_text("def build():\n    return 2\n")
     assert identity(spec, tmp_path) != before
+
+
+def test_folders_without_init_are_packages_too(tmp_path: Path) -> None:
+    (tmp_path / "outer_folder" / "inner_folder").mkdir(parents=True)
+    (tmp_path / "outer_folder" / "inner_folder" / "nets.py").write_text("def build():\n    return 1\n")
+    before = own_source("outer_folder.inner_folder.nets", tmp_path)
+    (tmp_path / "outer_folder" / "inner_folder" / "nets.py").write_text("def build():\n    return 2\n")
+    assert own_source("outer_folder.inner_folder.nets", tmp_path) != before

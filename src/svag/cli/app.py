@@ -7,8 +7,14 @@ from typing import Annotated
 import typer
 
 import svag
+from svag.cli.compare import compare
 from svag.cli.data import data
+from svag.cli.flags import ExperimentCommand
+from svag.cli.ladder import ladder
 from svag.cli.list_runs import list_runs
+from svag.cli.ngd import ngd
+from svag.cli.predict import predict
+from svag.cli.reproduce import reproduce
 from svag.cli.run import run
 from svag.cli.verify import verify
 
@@ -22,6 +28,9 @@ app = typer.Typer(
 )
 app.command()(verify)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(run)
+for experiment in (compare, ladder, ngd, reproduce):
+    app.command(cls=ExperimentCommand, context_settings={"allow_extra_args": True})(experiment)
+app.command()(predict)
 app.command("list")(list_runs)
 app.add_typer(data, name="data")
 

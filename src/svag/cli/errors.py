@@ -29,8 +29,8 @@ def reported(say: Callable[[str], None] = aloud) -> Iterator[None]:
     except DiskError as error:
         say(f"Error: {error}")
         raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        say("interrupted: the same command continues from the last checkpoint")
+    except KeyboardInterrupt as interrupt:
+        say(str(interrupt) or "interrupted: the same command continues from the last checkpoint")
         raise typer.Exit(130) from None
     except Exception as error:
         code = exit_code(type(error))

@@ -10,11 +10,13 @@ from svag.records.spec import FIELDS
 KNOWN = [f"{above}.{name}" if above else name for above, names in FIELDS.items() for name in names]
 
 
-def edits_from(arguments: Sequence[str]) -> dict[str, Any]:
+def edits_from(arguments: Sequence[str], also: Sequence[str] = ()) -> dict[str, Any]:
     """Read flags of the form `--path value` and `--path=value`; values are YAML.
 
     >>> edits_from(["--lr", "0.1", "--model.norm=batch", "--schedule.at", "[0.5]"])
     {'lr': 0.1, 'model.norm': 'batch', 'schedule.at': [0.5]}
+
+    `also` names flags that the command takes itself: a misspelt one is guessed too.
     """
     edits: dict[str, Any] = {}
     rest = list(arguments)
@@ -25,7 +27,7 @@ def edits_from(arguments: Sequence[str]) -> dict[str, Any]:
         path, equals, text = flag[2:].partition("=")
         path = path.replace("-", "_")
         if path not in KNOWN:
-            raise SpecError(f"--{path}", f"there is no such field; {near(path, KNOWN)}")
+            raise SpecError(f"--{path}", f"there is no such field; {near(path, [*also, *KNOWN])}")
         if not equals:
             if not rest:
                 raise SpecError(f"--{path}", "needs a value")

@@ -1,4 +1,4 @@
-"""`svag list`: the runs in a folder, as a table."""
+"""`svag list`: the runs in a folder, or the figures of the paper, as a table."""
 
 import json
 from pathlib import Path
@@ -15,11 +15,18 @@ COLOURS = {"finished": "green", "diverged": "yellow", "running": "cyan", "interr
 
 
 def list_runs(
-    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to look, at any depth.")] = Path("runs"),
+    folder: Annotated[
+        Path, typer.Argument(metavar="[DIR]", help="Where to look, at any depth; `figures` lists those of the paper.")
+    ] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the runs as JSON.")] = False,
 ) -> None:
-    """Show the runs in a folder: what they are, how far they are, how good they are."""
+    """Show the runs in a folder (what, how far, how good), or the paper's figures: svag list figures."""
+    from svag.cli.list_figures import list_figures
     from svag.records.record import load_records
+
+    if str(folder) == "figures":  # a folder of that name is listed by its full path
+        list_figures(as_json)
+        return
 
     if not folder.is_dir():
         typer.echo(f"Error: there is no folder {folder}", err=True)

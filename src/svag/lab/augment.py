@@ -1,5 +1,7 @@
 """Augmentation of a whole batch on its device: each image is shifted and flipped by draws of its own."""
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -25,15 +27,27 @@ def augment(images: Tensor, *, pad: int, flip: bool, black: Tensor, generator: t
     """
     if pad < 0:
         raise ValueError(f"pad must not be negative, got {pad}")
-    n, _, height, width = images.shape
-    here = images.device
+    n, channels, height, width = images.shape
+    places, choice = 2 * pad + 1, None
     if pad:
-        down, right = torch.randint(2 * pad + 1, (2, n), generator=generator, device=generator.device).to(here)
-        padded = black.view(1, -1, 1, 1).repeat(n, 1, height + 2 * pad, width + 2 * pad)
-        padded[:, :, pad : pad + height, pad : pad + width] = images
-        windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # all crops, as a view
-        images = windows[torch.arange(n, device=here), :, down, right]
+        down, right = torch.randint(places, (2, n), generator=generator, device=generator.device)
+        choice = down * places + right
     if flip:
-        mirrored = torch.randint(2, (n,), generator=generator, device=generator.device).to(here)
-        images = torch.where(mirrored.bool().view(n, 1, 1, 1), images.flip(3), images)
-    return images
+        mirrored = torch.randint(2, (n,), generator=generator, device=generator.device)
+        choice = mirrored if choice is None else choice + places**2 * mirrored
+    if choice is None:
+        return images
+    chosen = _sources(height, width, pad, images.device).index_select(0, choice.to(images.device))
+    blackened = torch.cat([images.flatten(2), black.view(1, channels, 1).expand(n, channels, 1)], dim=2)
+    return blackened.gather(2, chosen.unsqueeze(1).expand(-1, channels, -1)).view_as(images)
+
+
+@lru_cache(maxsize=4)
+def _sources(height: int, width: int, pad: int, device: torch.device) -> Tensor:
+    """Where each pixel comes from, one row for every way to mirror (last) and shift: a black one stands at the end."""
+    shifts = torch.arange(-pad, pad + 1).view(-1, 1)
+    down, right = shifts + torch.arange(height), shifts + torch.arange(width)
+    down, right = down.view(-1, 1, height, 1), right.view(1, -1, 1, width)
+    inside = (down >= 0) & (down < height) & (right >= 0) & (right < width)
+    shifted = torch.where(inside, down * width + right, height * width)
+    return torch.stack([shifted, shifted.flip(3)]).view(-1, height * width).to(device)

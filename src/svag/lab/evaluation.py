@@ -50,7 +50,8 @@ def noise_summary(spec: RunSpec, readings: Sequence[Reading]) -> dict[str, Any]:
     """Averages of G, N and R over the readings since the last evaluation, and how near they are to equilibrium.
 
     `balance` is growth over decay of the weight norm, 1 at equilibrium of a scale-invariant loss: a ratio of averages.
-    It is None without weight decay, and when the learning rate changed among the readings.
+    It is None for a network that is not declared scale invariant, where the loss itself pulls on the norm, without
+    weight decay, and when the learning rate changed among the readings.
     """
     grad_sq, noise_trace, param_sq = (
         fsum(getattr(reading, name) for reading in readings) / len(readings)
@@ -64,6 +65,7 @@ def noise_summary(spec: RunSpec, readings: Sequence[Reading]) -> dict[str, Any]:
         "param_sq": param_sq,
         "balance": _balance(spec, readings, grad_sq, noise_trace, param_sq),
         **({"approximate": True} if any(reading.approximate for reading in readings) else {}),
+        **({} if readings[-1].parts_ratio is None else {"parts_ratio": readings[-1].parts_ratio}),
     }
 
 
@@ -72,7 +74,8 @@ def _balance(
 ) -> float | None:
     rates = {reading.lr for reading in readings}
     lr = rates.pop()
-    if rates or lr is None or spec.weight_decay == 0 or param_sq == 0:
+    known = spec.model.scale_invariant and spec.weight_decay > 0 and param_sq > 0
+    if rates or lr is None or not known:
         return None
     # the ladder's readings are already those of its own smaller batches and rates
     ell = 1 if isinstance(spec.process, GlsrSpec) else substeps(spec.process)

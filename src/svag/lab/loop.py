@@ -2,12 +2,14 @@
 
 import math
 import time
+from dataclasses import replace
 from typing import Any
 
 from svag.lab.diverged import Diverged
 from svag.lab.evaluation import evaluate, noise_summary
 from svag.lab.folder import RunFolder
 from svag.lab.parallel.folder import NoFolder
+from svag.lab.parts_check import check_parts, needs_check
 from svag.lab.state import Run
 from svag.lab.watching import Watcher
 from svag.records.probe_spec import FrozenProbe, InRunProbe
@@ -34,6 +36,7 @@ class Loop:
         self._interval = spec.evaluate.interval(self._steps)
         self._in_run = spec.probe.steps(self._steps) if isinstance(spec.probe, InRunProbe) else range(0)
         self._frozen = set(spec.probe.steps(self._steps)) if isinstance(spec.probe, FrozenProbe) else set[int]()
+        self._compare_at = self._in_run[0] if self._in_run and needs_check(run.training) else None
         self._save_seconds, self._saved = save_seconds, time.monotonic()
         self._told = self._clock = time.monotonic()
         self._clock_step = run.progress.step
@@ -58,6 +61,8 @@ class Loop:
         if run.frozen is not None and step in self._frozen:
             self._refuse_lost(step)
             self._folder.write_readings(run, [run.frozen.read(step)])
+        if step == self._compare_at:
+            self._compare(step)
         loss = run.stepper.step(step, measure=step in self._in_run)
         run.progress.add(loss, lr)
         if run.progress.step == self._in_run.stop:
@@ -100,7 +105,17 @@ class Loop:
     def _write_in_run_readings(self) -> None:
         readings = self._run.stepper.collect()
         if readings:
+            if (ratio := self._run.progress.parts_ratio) is not None:
+                readings = [replace(reading, parts_ratio=ratio) for reading in readings]
             self._folder.write_readings(self._run, readings)
+
+    def _compare(self, step: int) -> None:
+        """Once in a run: what the parts of the in-run probe do to BatchNorm."""
+        if isinstance(self._spec.probe, InRunProbe) and (
+            found := check_parts(self._run.training, self._spec.probe.parts)
+        ):
+            self._run.progress.parts_ratio = found.ratio
+            self._folder.write_comparison(step, found)
 
     def _refuse_lost(self, step: int) -> None:
         if not math.isfinite(self._run.progress.loss_sum.item()):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import torch
 
-from svag.lab.data.load import load_data
 from svag.lab.diverged import Diverged
-from svag.lab.folder import RunFolder, make_folder
+from svag.lab.folder import RunFolder, make_folder, run_header
 from svag.lab.frozen_probe import FrozenReadings
+from svag.lab.inputs import check_inputs, load_inputs
 from svag.lab.loop import Loop
 from svag.lab.parallel.folder import NoFolder
 from svag.lab.parallel.lost import RankLost
@@ -23,13 +23,11 @@ from svag.lab.state import Progress, Run
 from svag.lab.steppers.choose import stepper_for
 from svag.lab.streams import stream_seed
 from svag.lab.training import Training, pick_device, prepare
-from svag.lab.watching import watcher
-from svag.records.consistency import check_spec
+from svag.lab.watching import Watcher, watcher
 from svag.records.files import DiskError
-from svag.records.identity import NUMERICS_VERSION, identity
+from svag.records.identity import identity
 from svag.records.probe_spec import FrozenProbe
 from svag.records.record import METRICS, SPEC, RunRecord, read_record
-from svag.records.refusal import SpecError
 from svag.records.run_lock import RunLock
 from svag.records.spec import RunSpec
 from svag.theory import domain
@@ -49,6 +47,7 @@ def run(
     progress: bool = True,
     save_seconds: float = 60.0,
     ranks: Ranks = ALONE,
+    watching: Watcher | None = None,
 ) -> RunRecord:
     """Run a spec in a folder of its own, or continue there, and return what it left.
 
@@ -80,6 +79,7 @@ def run(
         save_seconds: seconds between two checkpoints.
         ranks: the processes that share the run, all of which call this (`svag.lab.parallel.join.joined`); this one
             alone by default. Only the first of them looks at `out`, shows progress, and writes.
+        watching: who is told where the run is, instead of the bar or the lines.
     """
     folder, place = Path(out), pick_device(device)
     name = identity(spec)
@@ -88,36 +88,24 @@ def run(
         raise ValueError("the processes of this run see different data or code: give them the same files and versions")
     if before.ended:
         return before
-    data = load_data(
-        spec.data.name,
-        path=spec.data.path,
-        data_dir=data_dir,
-        subset=spec.data.subset,
-        pool=spec.data.pool,
-        device=place,
-    )
-    check_spec(spec, len(data.train_x))
-    _refuse_augmentation(spec, min(data.train_x.shape[-2:]))
+    data = load_inputs(spec.data, data_dir, place)
+    check_inputs(spec, data)
     with _reproducible(spec.seed, place, threads):
         training = prepare(spec, data, ranks)
         refuse_small_shares(training)
-        return _run(training, folder, name, progress=progress, save_seconds=save_seconds)
+        first = ranks.rank == 0
+        told = watching if first and watching else watcher(spec.steps(training.examples), progress=progress and first)
+        note = note_on_batch_norm(training) if first and progress else ""
+        return _run(training, folder, name, told, note, save_seconds)
 
 
-def _run(training: Training, folder: Path, name: str, *, progress: bool, save_seconds: float) -> RunRecord:
+def _run(training: Training, folder: Path, name: str, told: Watcher, note: str, save_seconds: float) -> RunRecord:
     spec, place, ranks = training.spec, training.data.device, training.ranks
     frozen = FrozenReadings(training, spec.probe) if isinstance(spec.probe, FrozenProbe) else None
     stepper = stepper_for(training)
     counted = Progress(torch.zeros((), dtype=torch.float64, device=place), processes=[ranks.size])
     moving = Run(training, stepper, frozen, counted)
-    steps = spec.steps(training.examples)
-    header = {
-        "identity": name,
-        "numerics": NUMERICS_VERSION,
-        "steps": steps,
-        "examples": training.examples,
-        "spec": spec.to_dict(),
-    }
+    header = run_header(spec, name, training.examples)
     written: RunFolder | NoFolder = NoFolder()
     with ExitStack() as until_the_end:
 
@@ -136,12 +124,11 @@ def _run(training: Training, folder: Path, name: str, *, progress: bool, save_se
         if (ended := ranks.first(open_folder)) is not None:
             return ended
         start_together(moving, ranks)
-        first = ranks.rank == 0
-        if first and progress and (note := note_on_batch_norm(training)):
+        if note:
             print(note, file=sys.stderr, flush=True)
-        watching = until_the_end.enter_context(watcher(steps, progress=progress and first))
+        until_the_end.enter_context(told)
         try:
-            Loop(moving, written, watching, save_seconds if first else math.inf).go()
+            Loop(moving, written, told, save_seconds if ranks.rank == 0 else math.inf).go()
             written.end(moving, "finished")
         except Diverged as lost:
             written.end(moving, "diverged", str(lost))
@@ -163,16 +150,6 @@ def _look(folder: Path, name: str) -> RunRecord:
     record = read_record(folder)
     _refuse_another(folder, record, name)
     return record
-
-
-def _refuse_augmentation(spec: RunSpec, side: int) -> None:
-    """What a spec cannot know about an npz file: how large its images are."""
-    if spec.data.augment is None or not spec.data.augmented:
-        return
-    if side == 1:
-        raise SpecError("data.augment", "shifts and flips images, and this data set has vectors: set it to false")
-    if spec.data.augment.pad >= side:
-        raise SpecError("data.augment.pad", f"must be smaller than the {side} pixels of an image")
 
 
 def _refuse_another(folder: Path, record: RunRecord, name: str) -> None:

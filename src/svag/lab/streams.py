@@ -3,6 +3,7 @@
 import hashlib
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -43,8 +44,9 @@ class BatchStream:
 
     def draw(self) -> Batch:
         """The next batch."""
-        rows = torch.tensor(self._sampler.draw(), device=self._data.device)
-        images, labels = self._data.train_x[rows], self._data.train_y[rows]
+        # by way of numpy and index_select: several times cheaper than torch.tensor(list) and [rows]
+        rows = torch.from_numpy(np.array(self._sampler.draw(), dtype=np.int64)).to(self._data.device)
+        images, labels = self._data.train_x.index_select(0, rows), self._data.train_y.index_select(0, rows)
         if self._augment is not None:
             images = augment(
                 images,

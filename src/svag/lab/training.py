@@ -11,6 +11,7 @@ from svag.lab.models.build import build_model
 from svag.lab.models.check import check_network
 from svag.lab.parallel.ranks import ALONE, Ranks
 from svag.lab.streams import Batch, stream
+from svag.records.refusal import SpecError
 from svag.records.spec import RunSpec
 
 # A few images are enough to see that a network takes them; two at least, for BatchNorm.
@@ -69,6 +70,16 @@ class Training:
 
 def prepare(spec: RunSpec, data: DataSet, ranks: Ranks = ALONE) -> Training:
     """Build the network of a spec, with its first weights from the spec's seed, and its optimizer."""
+    try:
+        model = _network(spec, data)
+    except ValueError as error:
+        raise SpecError("model.arch", " ".join(str(error).split())) from error
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = SGD(trained, lr=spec.lr, momentum=spec.momentum, weight_decay=spec.weight_decay)
+    return Training(spec, data, model.train(), optimizer, ranks)
+
+
+def _network(spec: RunSpec, data: DataSet) -> nn.Module:
     model = build_model(
         spec.model.arch,
         norm=spec.model.norm,
@@ -80,9 +91,7 @@ def prepare(spec: RunSpec, data: DataSet, ranks: Ranks = ALONE) -> Training:
         generator=stream(spec.seed, "first weights"),
     ).to(data.device)
     check_network(model, data.train_x[:_TRIAL], data.num_classes, scale_invariant=spec.model.scale_invariant)
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = SGD(trained, lr=spec.lr, momentum=spec.momentum, weight_decay=spec.weight_decay)
-    return Training(spec, data, model.train(), optimizer, ranks)
+    return model
 
 
 def pick_device(name: str) -> torch.device:

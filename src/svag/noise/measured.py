@@ -5,6 +5,7 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch._utils import _flatten_dense_tensors
 
 # Entries that are summed in single precision: six digits are kept.
 _ROW = 1024
@@ -43,9 +44,9 @@ def flatten(tensors: Sequence[Tensor]) -> Tensor:
     if any(tensor.layout != torch.strided for tensor in tensors):
         raise ValueError("sparse gradients cannot be measured: build the embedding with sparse=False")
     with torch.no_grad():
-        pieces = [tensor.reshape(-1) for tensor in tensors]
-        missing = -sum(piece.numel() for piece in pieces) % _ROW
-        flat = torch.cat([*pieces, pieces[0].new_zeros(missing)])
+        missing = -sum([tensor.numel() for tensor in tensors]) % _ROW
+        # one call for all of them: an in-run probe does this at every micro-batch
+        flat: Tensor = _flatten_dense_tensors([*tensors, tensors[0].new_zeros(missing)])
         return flat if flat.dtype.itemsize >= 4 else flat.float()
 
 

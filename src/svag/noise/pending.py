@@ -20,6 +20,7 @@ class _Step:
     step: int
     settings: Settings
     approximate: bool
+    parts_ratio: float | None
     may_overflow: bool
 
 
@@ -33,10 +34,18 @@ class PendingReadings:
         self._broken: list[int] = []
 
     def add(
-        self, numbers: Tensor, *, parts: int, step: int, settings: Settings, approximate: bool, may_overflow: bool
+        self,
+        numbers: Tensor,
+        *,
+        parts: int,
+        step: int,
+        settings: Settings,
+        approximate: bool,
+        parts_ratio: float | None,
+        may_overflow: bool,
     ) -> None:
         """Keep Σ|g_i|², |Σg_i|², R, ⟨x,g⟩ and, with momentum, |v|² of one step, without waiting for the device."""
-        self._waiting.append(_Step(numbers, parts, step, settings, approximate, may_overflow))
+        self._waiting.append(_Step(numbers, parts, step, settings, approximate, parts_ratio, may_overflow))
         if len(self._waiting) >= _FETCH_EVERY:
             self._fetch()
 
@@ -85,5 +94,6 @@ class PendingReadings:
             velocity_sq=velocity[0] if velocity else None,
             param_dot_grad=param_dot_grad,
             approximate=step.approximate,
+            parts_ratio=step.parts_ratio,
             run=self._run,
         )

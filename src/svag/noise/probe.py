@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from svag.noise.batches import batch_size_of, split
+from svag.noise.ghost import MOST_BATCHES, PartsComparison, compare_parts
 from svag.noise.losses import mean_loss
 from svag.noise.measured import measured_parameters, square_norm
 from svag.noise.micro_batches import MicroBatches
@@ -52,8 +53,8 @@ class NoiseProbe:
     unscale a GradScaler, after `close_step()`. The memory of two gradients is taken, and nothing is attached to the
     model except the communication hook under data parallelism. The device is waited for when `readings` is asked for
     and once in 1024 steps, in `backward` also for a GradScaler's factor and for gradients zeroed without `set_to_none`.
-    In `backward`, BatchNorm normalises each part by itself; such readings are labelled `approximate`
-    (`svag.noise.ghost.compare_parts` tells by how much).
+    In `backward`, BatchNorm normalises each part by itself: such readings are labelled `approximate`, and given some
+    batches (`check`) the probe compares once with a frozen reading of whole ones and says by how much in `parts_ratio`.
 
     >>> model = nn.Linear(1, 1, bias=False)
     >>> _ = nn.init.ones_(model.weight)
@@ -72,6 +73,9 @@ class NoiseProbe:
         parameters: measure only these, for example the weights that decay.
         run: name of the run, for the readings.
         recorder: who writes down the norms, when the parts are spread over processes in a way of your own.
+        check: independent batches of the training size, a loader for example. If the model has BatchNorm, the first
+            `backward` compares up to 20 of them whole and in parts, at the weights it finds and without a trace; the
+            result is `comparison`, and its ratio goes into the readings.
     """
 
     def __init__(
@@ -84,13 +88,12 @@ class NoiseProbe:
         parameters: Iterable[Tensor] | None = None,
         run: str = "",
         recorder: Recorder | None = None,
+        check: Iterable[Any] | None = None,
     ) -> None:
         if domain.whole("batch_size", batch_size, at_least=0) < 2:
             raise ValueError(f"batch_size must be at least 2 to be cut into parts, got {batch_size}")
-        if population is not None and population <= batch_size:
-            raise ValueError(
-                f"population ({population}) must exceed batch_size ({batch_size}): the full batch has no noise"
-            )
+        if population is not None:
+            domain.population(population, batch_size)
         refuse_sharded(model)
         named = measured_parameters(model, parameters)
         self._parameters = list(named.values())
@@ -101,9 +104,13 @@ class NoiseProbe:
         self._closed, self._tried, self._open = 0, False, True
         self._accumulated: int | None = None
         self._ranks = 1
+        self._check = check
+        self._comparison: PartsComparison | None = None
         self._recorder: Recorder
         if isinstance(model, DistributedDataParallel):
             self._ranks = dist.get_world_size(model.process_group)
+        if check is not None and (self._ranks > 1 or recorder is not None):
+            raise ValueError("check= compares the parts of one process, and here the ranks are the parts: leave it out")
         if recorder is not None:
             self._recorder = recorder
         elif isinstance(model, DistributedDataParallel) and self._ranks > 1:
@@ -115,6 +122,35 @@ class NoiseProbe:
     def readings(self) -> list[Reading]:
         """One reading per closed step, oldest first; asking for it waits for the device."""
         return self._pending.collect()
+
+    @property
+    def comparison(self) -> PartsComparison | None:
+        """How N and G of parts compare with those of whole batches, once this was found out."""
+        return self._comparison
+
+    def compare(self, loss_fn: Callable[[Batch], Tensor], batches: Iterable[Batch], parts: int = 4) -> PartsComparison:
+        """Compare parts with whole batches now, at frozen weights and without a trace, instead of at the first step.
+
+        Later readings of `backward` with BatchNorm carry the ratio.
+
+        Args:
+            loss_fn: takes a batch, whole or a part, returns its mean loss.
+            batches: independent batches of the training size; up to 20 are used.
+            parts: in how many parts `backward` cuts a batch.
+        """
+        self._refuse_closed()
+        if self._ranks > 1:
+            raise ValueError("the ranks are the parts here: compare on one process, with the unwrapped model")
+        found = compare_parts(
+            self._model, loss_fn, batches, parts, max_batches=MOST_BATCHES, parameters=self._parameters
+        )
+        if found.whole.batch_size != self._batch_size:
+            raise ValueError(
+                f"the batches to compare with have {found.whole.batch_size} examples, but the probe was made for "
+                f"batch_size={self._batch_size}: give batches of one optimizer step"
+            )
+        self._comparison, self._check = found, None
+        return found
 
     def backward(
         self,
@@ -143,6 +179,8 @@ class NoiseProbe:
         self._recorder.forget()
         before = [(parameter, parameter.grad) for parameter in self._model.parameters()]
         approximate = bool(batch_norms(self._model, synchronised_only=self._ranks > 1))
+        if approximate and self._check is not None:
+            self.compare(loss_fn, self._check, parts)
         try:
             # what loss_fn returns is found out at the first step; from then on buffers need no safety copy
             with nullcontext() if self._tried else buffers_kept_on_error(self._model):
@@ -210,7 +248,7 @@ class NoiseProbe:
         self.close()
 
     def _keep(self, sums: StepSums, step: int | None, approximate: bool) -> None:
-        numbers = [sums.sum_sq, sums.sq_sum, square_norm(self._parameters), sums.param_dot_grad]
+        numbers = [sums.sum_sq, sums.sq_sum, sums.param_sq, sums.param_dot_grad]
         if buffers := velocities(self._optimizer, self._parameters):
             numbers.append(square_norm(buffers))
         self._pending.add(
@@ -219,6 +257,7 @@ class NoiseProbe:
             step=self._closed if step is None else step,
             settings=settings_of(self._optimizer, self._parameters),
             approximate=approximate,
+            parts_ratio=self._comparison.ratio if approximate and self._comparison is not None else None,
             may_overflow=sums.scaled,
         )
         self._closed += 1

@@ -61,6 +61,7 @@ class Ranks:
         return StepSums(
             sum_sq=sum_sq,
             sq_sum=square_norm(gradients) * (ranks / scale) ** 2,
+            param_sq=square_norm(self._parameters),
             param_dot_grad=inner_product([parameter for parameter, _ in pairs], gradients) / scale,
             parts=ranks,
             scaled=scale != 1.0,

@@ -39,7 +39,7 @@ def settings_of(optimizer: Optimizer, parameters: Collection[nn.Parameter]) -> S
 
 def velocities(optimizer: Optimizer, parameters: Collection[nn.Parameter]) -> list[Tensor]:
     """Return the momentum buffers of torch.optim.SGD, or nothing unless every measured parameter has one."""
-    if not isinstance(optimizer, SGD):
+    if not isinstance(optimizer, SGD) or not any(group["momentum"] for group in optimizer.param_groups):
         return []
     buffers = [optimizer.state[p].get("momentum_buffer") for p in parameters if p in optimizer.state]
     present = [buffer for buffer in buffers if isinstance(buffer, torch.Tensor)]

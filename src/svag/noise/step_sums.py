@@ -12,6 +12,7 @@ class StepSums:
     Attributes:
         sum_sq: Σ|g_i|².
         sq_sum: |Σg_i|².
+        param_sq: R = |x|².
         param_dot_grad: ⟨x, Σg_i/n⟩.
         parts: their number n.
         scaled: a GradScaler was at work, so that an overflow is part of the plan.
@@ -19,6 +20,7 @@ class StepSums:
 
     sum_sq: Tensor
     sq_sum: Tensor
+    param_sq: Tensor
     param_dot_grad: Tensor
     parts: int
     scaled: bool

@@ -39,10 +39,9 @@ def own_source(module: str, folder: Path) -> str:
 def _file_of(module: str, folder: Path) -> Path | None:
     places: list[str] | None = [*sys.path, str(folder)]
     found = None
-    name = ""
     for part in module.split("."):
-        name = f"{name}.{part}" if name else part
-        found = PathFinder.find_spec(name, places)
+        # by its own name: asked for a dotted one, a folder without __init__.py wants its parent to be imported
+        found = PathFinder.find_spec(part, places)
         if found is None:
             return None
         places = list(found.submodule_search_locations or [])

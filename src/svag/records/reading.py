@@ -6,6 +6,8 @@ from typing import Annotated, Any, Self
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 
+from svag.theory import domain
+
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -41,6 +43,7 @@ class Reading:
         param_dot_grad: ⟨x, ĝ⟩, 0 for a scale-invariant loss (lem:sc).
         relative_error: half-width of the 95% interval of N/G, relative to N/G; only a frozen reading knows it.
         approximate: the parts had other BatchNorm statistics than the batch, so N and G are not exactly the run's.
+        parts_ratio: how much larger N/G of such parts was than that of whole batches, where this was compared.
         run: which run the reading belongs to, when several share a file.
     """
 
@@ -60,12 +63,13 @@ class Reading:
     param_dot_grad: Finite | None = None
     relative_error: NonNegative | None = None
     approximate: bool = False
+    parts_ratio: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     run: str = ""
 
     @model_validator(mode="after")
     def _holds_a_batch(self) -> Self:
-        if self.population is not None and self.population <= self.batch_size:
-            raise ValueError(f"population must exceed batch_size ({self.batch_size}): the full batch has no noise")
+        if self.population is not None:
+            domain.population(self.population, self.batch_size)
         return self
 
     def to_dict(self) -> dict[str, Any]:

@@ -18,11 +18,13 @@ class LimitFit:
         slope: c, the distance E(1) − E(0) of x = 1 from the limit.
         limit: E(0).
         lack_of_fit: p value of the F test that the group means lie on a line; None when two groups leave nothing.
+        limit_weights: of the group means in the limit, for contrasts with other groups.
     """
 
     slope: Estimate
     limit: Estimate
     lack_of_fit: float | None
+    limit_weights: tuple[float, ...]
 
 
 def fit_limit(x: Sequence[float], groups: Sequence[FloatArray]) -> LimitFit:
@@ -43,7 +45,8 @@ def fit_limit(x: Sequence[float], groups: Sequence[FloatArray]) -> LimitFit:
     slope_weights = sizes * (at - centre) / float(sizes @ (at - centre) ** 2)
     limit_weights = sizes / sizes.sum() - centre * slope_weights
     slope, limit = contrast(groups, slope_weights.tolist()), contrast(groups, limit_weights.tolist())
-    return LimitFit(slope, limit, _lack_of_fit(groups, limit.value + slope.value * at))
+    lack_of_fit = _lack_of_fit(groups, limit.value + slope.value * at)
+    return LimitFit(slope, limit, lack_of_fit, tuple(limit_weights.tolist()))
 
 
 def _lack_of_fit(groups: Sequence[FloatArray], fitted: FloatArray) -> float | None:

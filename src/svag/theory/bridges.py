@@ -19,10 +19,7 @@ def b_simple(batch_size: float, noise_to_signal: float, population: int | None =
     scale = domain.positive("batch_size", batch_size) * domain.noise_to_signal(noise_to_signal)
     if population is None:
         return scale
-    if domain.whole("population", population) <= batch_size:
-        raise ValueError(
-            f"population ({population}) must exceed batch_size ({batch_size}): the full batch has no noise"
-        )
+    domain.population(population, batch_size)
     return scale / (1 - batch_size / population)
 
 

@@ -33,6 +33,13 @@ def whole(name: str, value: float, at_least: int = 1) -> int:
     return int(value)
 
 
+def population(size: float, batch_size: float) -> int:
+    """Return the number of examples, or refuse one that a batch exhausts: the full batch has no noise."""
+    if whole("population", size) <= batch_size:
+        raise ValueError(f"population ({size}) must exceed batch_size ({batch_size}): the full batch has no noise")
+    return int(size)
+
+
 def closeness(c2: float) -> float:
     """Return C², or refuse C² ≤ 1, for which no two processes are C-close (def:c_close)."""
     if finite("c2", c2) <= 1:

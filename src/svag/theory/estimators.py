@@ -70,10 +70,7 @@ def disjoint_parts(
     share = domain.positive("part_size", part_size) / domain.whole("batch_size", batch_size)
     if population is None:
         return NoiseEstimate(estimate.grad_sq, share * estimate.noise_trace)
-    if domain.whole("population", population) <= batch_size:
-        raise ValueError(
-            f"population ({population}) must exceed batch_size ({batch_size}): the full batch has no noise"
-        )
+    domain.population(population, batch_size)
     if n * part_size > population:
         raise ValueError(
             f"{n} parts of {part_size:g} examples cannot be disjoint in a population of {population}: "

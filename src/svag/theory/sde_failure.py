@@ -3,13 +3,22 @@
 from svag.theory import domain
 
 
+def sde_threshold(c2: float = 2.0) -> float:
+    """N/G of an SGD run below which its SDE cannot be C-close: 1/(C² − 1) (thm:eq_sde_sgd, ii).
+
+    >>> sde_threshold(2.0), sde_threshold(3.0)
+    (1.0, 0.5)
+    """
+    return 1 / (domain.closeness(c2) - 1)
+
+
 def sgd_refutes_sde(noise_to_signal: float, c2: float = 2.0) -> bool:
     """Whether N/G of the SGD run is below 1/(C² − 1), so that its SDE cannot be C-close (thm:eq_sde_sgd, ii).
 
     >>> sgd_refutes_sde(0.9), sgd_refutes_sde(1.0)
     (True, False)
     """
-    return domain.noise_to_signal(noise_to_signal) < 1 / (domain.closeness(c2) - 1)
+    return domain.noise_to_signal(noise_to_signal) < sde_threshold(c2)
 
 
 def max_lr_of_sde(sde_noise_to_signal: float, c2: float = 2.0) -> float:

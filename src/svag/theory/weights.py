@@ -42,10 +42,7 @@ def finite_population_weights(ell: float, split: int, *, batch_size: int, popula
     2.0
     """
     batch_size = domain.whole("batch_size", batch_size)
-    if domain.whole("population", population) <= batch_size:
-        raise ValueError(
-            f"population ({population}) must exceed batch_size ({batch_size}): the full batch has no noise"
-        )
+    domain.population(population, batch_size)
     surplus = (population - batch_size / domain.whole("split", split)) / (population - batch_size)
     return _weights(
         _square_sum(ell, split) / surplus,

@@ -60,6 +60,11 @@ def test_grey_images_and_vectors(path: Path) -> None:
         ({"train_x": np.ones(8)}, r"train_x in .* must have shape .* got \(8,\)"),
         ({"train_x": np.ones((8, 3, 4, 4), int)}, "must be bytes .uint8. or floats, got int64"),
         ({"train_x": np.full((8, 3, 4, 4), np.nan)}, "has values that are not finite"),
+        (
+            {"train_x": np.full((8, 3, 4, 4), -1e39)},
+            r"train_x in .* has values beyond ±3.4e\+38, too large for float32",
+        ),
+        ({"train_x": np.full((8, 3, 4, 4), np.inf)}, "has values that are not finite: remove them"),
         ({"test_x": np.ones((2, 3, 4, 5), np.uint8)}, r"training examples of shape \(3, 4, 4\) and test examples of"),
         ({"test_x": np.ones((0, 3, 4, 4), np.uint8)}, "must have shape"),
         ({"train_y": np.zeros(0, int)}, "and 0 train labels"),

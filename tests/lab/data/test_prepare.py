@@ -6,6 +6,7 @@ import torch
 
 from svag.lab.data.arrays import Arrays
 from svag.lab.data.prepare import channel_moments, prepare
+from svag.records.refusal import SpecError
 
 RNG = np.random.default_rng(0)
 BYTES = Arrays(
@@ -76,11 +77,11 @@ def test_the_subset_does_not_change_the_normalisation() -> None:
 
 @pytest.mark.parametrize("subset", [0, -1, 51])
 def test_a_subset_that_does_not_exist_is_refused(subset: int) -> None:
-    with pytest.raises(ValueError, match=f"subset must lie between 1 and the 50 training examples, got {subset}"):
+    with pytest.raises(SpecError, match=f"^data.subset: must lie between 1 and the 50 training examples, got {subset}"):
         prepare(BYTES, "mine", subset=subset)
 
 
 @pytest.mark.parametrize("pool", [0, 3, 4])
 def test_a_pool_that_does_not_divide_is_refused(pool: int) -> None:
-    with pytest.raises(ValueError, match=f"pool must divide the image size 6×8, got {pool}"):
+    with pytest.raises(SpecError, match=f"^data.pool: must divide the image size 6×8, got {pool}"):
         prepare(BYTES, "mine", pool=pool)

@@ -102,6 +102,20 @@ def test_batch_norm_goes_on_with_its_number_of_processes_only(npz: Path) -> None
     assert note_on_batch_norm(local) == "", "converted in place"
 
 
+def test_synchronised_batch_norm_needs_equally_many_parts_in_each_process(npz: Path) -> None:
+    edits = {"model": BATCH_NORM, "batch_size": 12, "probe": {"kind": "in_run", "parts": 3}}
+    local = on_rank(small(npz, edits), 0, 2)
+    refuse_small_shares(local)
+    torch.nn.SyncBatchNorm.convert_sync_batchnorm(local.model)  # what is below the network, in place
+    with pytest.raises(
+        SpecError, match=r"probe.parts: SyncBatchNorm needs equally many .* got 3 in all: use a multiple"
+    ):
+        refuse_small_shares(local)
+    even = on_rank(small(npz, edits | {"probe.parts": 4}), 0, 2)
+    torch.nn.SyncBatchNorm.convert_sync_batchnorm(even.model)
+    refuse_small_shares(even)
+
+
 def test_torchrun_is_recognised_by_what_it_sets() -> None:
     sets = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
     assert launched(sets)

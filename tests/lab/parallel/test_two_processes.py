@@ -20,6 +20,7 @@ from svag.lab.evaluation import loss_and_accuracy
 from svag.lab.run import run
 from svag.lab.streams import BatchStream
 from svag.lab.training import prepare
+from svag.noise.frozen import measure_noise
 from svag.records.record import read_record
 from svag.records.run_lock import RunLock
 from svag.records.spec import RunSpec
@@ -28,6 +29,9 @@ CONV = {"model": {"arch": "preresnet8", "norm": "group", "width": 0.25, "scale_i
 BATCH_NORM = {"model": {"arch": "preresnet8", "norm": "batch", "width": 0.25}}
 DROPOUT = {"model": {"arch": "tests.lab.dropout_net:build"}}
 AUGMENTED = {"data.augment": {"pad": 1, "flip": True}}
+COMPARED = BATCH_NORM | {"batch_size": 9, "probe": {"kind": "in_run", "parts": 3}}  # one part here, two there
+SAME_PARTS = BATCH_NORM | {"probe": {"kind": "in_run", "parts": 2}}
+MASKED = DROPOUT | {"probe": {"kind": "in_run", "parts": 4, "window": [2, 9]}}
 FROZEN = {"probe": {"kind": "frozen", "readings": 2, "window": [0, 10], "batches": 3}}
 
 SAME: dict[str, dict[str, Any]] = {
@@ -72,9 +76,13 @@ def computed(work: Path) -> Path:
         "first step": small(npz, FIRST_STEP),
         "batch norm": small(npz, BATCH_NORM),
         "dropout": small(npz, DROPOUT),
+        "compared": small(npz, COMPARED),
+        "same parts": small(npz, SAME_PARTS),
+        "masked": small(npz, MASKED),
     }
     plan = [order(spec, work / "two" / name) for name, spec in specs.items()]
     plan += [order(specs["dropout"], work / "two" / "dropout again", at) for at in (6, None)]
+    plan += [order(specs["masked"], work / "two" / "masked again", at) for at in (2, 6, None)]
     plan += [order(specs["batch norm"], work / "two" / "half a batch norm", 6)]
     (work / "plan.json").write_text(json.dumps(plan))
     done = torchrun("-m", "tests.lab.parallel.worker", str(work / "plan.json"))
@@ -178,6 +186,47 @@ def test_batch_norm_uses_the_statistics_of_each_process(work: Path) -> None:
         torch.testing.assert_close(found[name], expected, rtol=1e-4, atol=1e-5)
     loss, _ = loss_and_accuracy(bare.model, bare.data.test_x, bare.data.test_y)
     assert read_record(work / "two" / "batch norm").final["test_loss"] == pytest.approx(loss, rel=1e-4)
+
+
+def comparison(folder: Path) -> dict[str, Any]:
+    [found] = [row for row in read_record(folder).rows if row["kind"] == "comparison"]
+    return found
+
+
+def test_parts_are_compared_with_the_shares_of_each_process(work: Path) -> None:
+    """Against one process that computes the shares, and the parts, one after the other."""
+    bare = prepare(small(work / "data.npz", COMPARED), load_data("npz", path=work / "data.npz"))
+    batches = BatchStream(bare.data, bare.spec, "parts", 9, independent=True)
+    drawn = [batches.draw() for _ in range(20)]
+
+    def cut_at(*cuts: int) -> svag.Reading:
+        def loss(batch: Any) -> torch.Tensor:
+            images, labels = batch
+            pieces = [slice(start, stop) for start, stop in zip((0, *cuts), (*cuts, 9), strict=True)]
+            sums = [nn.functional.cross_entropy(bare.model(images[p]), labels[p], reduction="sum") for p in pieces]
+            return torch.stack(sums).sum() / 9
+
+        return measure_noise(bare.model, loss, drawn)
+
+    found = comparison(work / "two" / "compared")
+    assert found["step"] == 0
+    for name, expected in (("whole", cut_at(4)), ("parts", cut_at(3, 6))):
+        for number in ("grad_sq", "noise_trace", "param_sq"):
+            assert found[name][number] == pytest.approx(getattr(expected, number), rel=1e-4)
+    assert found["whole"]["noise_trace"] != pytest.approx(cut_at().noise_trace, rel=1e-3), "it is not the whole batch"
+    two = read_record(work / "two" / "compared")
+    assert [reading.parts_ratio for reading in two.readings] == [found["ratio"]] * 10
+
+
+def test_where_the_parts_are_the_shares_the_ratio_is_1(work: Path) -> None:
+    assert comparison(work / "two" / "same parts")["ratio"] == pytest.approx(1, rel=1e-6)
+    assert abs(comparison(work / "two" / "compared")["ratio"] - 1) > 1e-2
+
+
+def test_a_comparison_is_the_same_after_an_interruption(work: Path) -> None:
+    """Just before it, with masks that every process draws for itself, and after it."""
+    assert comparison(work / "two" / "masked")["step"] == 2
+    assert same_bits(work / "two" / "masked", work / "two" / "masked again")
 
 
 def test_dropout_goes_on_bit_for_bit(work: Path) -> None:

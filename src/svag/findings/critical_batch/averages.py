@@ -1,5 +1,6 @@
 """Readings of one run setting, averaged: G, N, R and what the theory makes of them."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -103,6 +104,12 @@ class Averages:
             return None
         param = float(self.param_sq.mean())
         return pull_share(param, float(np.mean(products)), lr=lr, weight_decay=decay, ell=self.setting.ell)
+
+    @property
+    def parts_ratio(self) -> float | None:
+        """N/G of BatchNorm's parts over that of whole batches, the farthest from 1 of those known; None if none is."""
+        ratios = [reading.parts_ratio for reading in self.readings if reading.parts_ratio is not None]
+        return max(ratios, key=lambda ratio: abs(math.log(ratio)), default=None)
 
     @property
     def balance(self) -> float | None:

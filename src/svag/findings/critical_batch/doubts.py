@@ -19,6 +19,8 @@ _E_FOLDS = 3.0
 # Fewer blocks than this say little about their own spread (Student's t with 4 degrees of freedom is 2.8).
 _MIN_BLOCKS = 5
 _DRIFT_LEVEL = 0.01
+# Parts whose N/G differs from that of whole batches by more than this factor say nothing useful about them.
+_FAR = 2.0
 
 
 def adaptive_doubts(found: Averages) -> Iterator[str]:
@@ -124,6 +126,15 @@ def invariance_doubts(found: Averages) -> Iterator[str]:
         )
 
 
+def parts_doubts(found: Averages) -> Iterator[str]:
+    """BatchNorm in parts is another network, by a comparison with whole batches."""
+    if found.parts_ratio is not None and abs(math.log(found.parts_ratio)) > math.log(_FAR):
+        yield (
+            f"Not the noise of this run: BatchNorm saw parts of the batch, whose N/G is {found.parts_ratio:.3g} times "
+            "that of whole batches; use fewer parts, or frozen readings with svag.measure_noise."
+        )
+
+
 def verdict(found: Averages) -> str:
     """What is said when there is no doubt, and no more than was tested."""
     if found.balance is not None:
@@ -143,8 +154,16 @@ def remarks(found: Averages, interval: RatioInterval, c2: float) -> Iterator[str
             yield f"D = 2λR/(η_eff N) = {found.excess:.3g} > C²: the run is not C-close to its SDE."
     if found.lr_wd is None:
         yield "Learning rate or weight decay is unknown: the balance of the weights was not tested."
-    if any(reading.approximate for reading in found.readings):
-        yield "Approximate: BatchNorm saw parts of the batch; check once with svag.noise.ghost.compare_parts."
+    if any(reading.approximate for reading in found.readings) and found.parts_ratio is None:
+        yield (
+            "Approximate: BatchNorm saw parts of the batch, and by how much N/G is off is not known: give NoiseProbe "
+            "some batches to compare with (check=)."
+        )
+    elif found.parts_ratio is not None and abs(math.log(found.parts_ratio)) <= math.log(_FAR):
+        yield (
+            f"Approximate: BatchNorm saw parts of the batch, whose N/G is {found.parts_ratio:.3g} times that of whole "
+            "batches; B* is off by about as much."
+        )
     if interval.blocks >= _MIN_BLOCKS and not interval.enough:
         yield f"Only {interval.blocks} independent blocks: the interval is wider than it need be."
 

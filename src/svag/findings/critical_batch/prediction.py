@@ -12,6 +12,7 @@ from svag.findings.critical_batch.doubts import (
     equilibrium_doubts,
     invariance_doubts,
     optimizer_doubts,
+    parts_doubts,
     remarks,
     schedule_doubts,
     verdict,
@@ -52,6 +53,7 @@ class CriticalBatch:
         pull_share: pull of the loss on the weights over that of weight decay, 0 if scale invariant; None when unknown.
         excess: D = 2λR/(η_eff N), above C² when the run is not C-close to its SDE; None when unknown.
         approximate: some readings saw BatchNorm in parts.
+        parts_ratio: N/G of such parts over that of whole batches, where it was compared; None otherwise.
     """
 
     critical_batch: float
@@ -76,6 +78,7 @@ class CriticalBatch:
     pull_share: float | None
     excess: float | None
     approximate: bool
+    parts_ratio: float | None
 
     def refutes(self, batch_size: float) -> bool:
         """Whether linear scaling to `batch_size` is refuted: it lies above the whole interval, and all is well.
@@ -175,6 +178,7 @@ def _conclude(
         *(schedule_doubts(longest) if longest else amount_doubts(found, interval, batch_at(low))),
         *equilibrium_doubts(found, steps),
         *invariance_doubts(found),
+        *parts_doubts(found),
     ]
     return CriticalBatch(
         critical_batch=batch_at(rho),
@@ -199,6 +203,7 @@ def _conclude(
         pull_share=found.share,
         excess=found.excess,
         approximate=any(reading.approximate for reading in found.readings),
+        parts_ratio=found.parts_ratio,
     )
 
 

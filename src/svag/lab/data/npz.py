@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from svag.lab.data.arrays import Arrays, checked
 from svag.lab.data.errors import DataError
 
+_LARGEST = float(np.finfo(np.float32).max)
 NAMES = ("train_x", "train_y", "test_x", "test_y")
 
 
@@ -73,7 +74,10 @@ def _images(name: str, x: NDArray[np.generic], path: Path) -> NDArray[np.uint8] 
         return x.astype(np.uint8, copy=False)
     if not np.issubdtype(x.dtype, np.floating):
         raise DataError(f"{name} in {path} must be bytes (uint8) or floats, got {x.dtype}: convert it")
-    images = x.astype(np.float32)
+    with np.errstate(over="ignore"):
+        images = x.astype(np.float32)
     if not np.isfinite(images).all():
+        if np.isfinite(x).all():
+            raise DataError(f"{name} in {path} has values beyond ±{_LARGEST:.2g}, too large for float32: rescale it")
         raise DataError(f"{name} in {path} has values that are not finite: remove them")
     return images

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from svag.lab.data.arrays import Arrays
 from svag.lab.data.dataset import DataSet
+from svag.records.refusal import SpecError
 
 
 def prepare(
@@ -44,7 +45,7 @@ def prepare(
     keep = np.arange(n) if subset is None else np.sort(_chosen(n, subset, subset_seed))
     height, width = arrays.train_x.shape[2:]
     if pool < 1 or height % pool or width % pool:
-        raise ValueError(f"pool must divide the image size {height}×{width}, got {pool}")
+        raise SpecError("data.pool", f"must divide the image size {height}×{width}, got {pool}")
     scale = 255.0 if arrays.train_x.dtype == np.uint8 else 1.0
     if not normalise:
         mean, std = [0.0] * arrays.train_x.shape[1], [1.0] * arrays.train_x.shape[1]
@@ -86,7 +87,7 @@ def channel_moments(x: NDArray[np.uint8] | NDArray[np.float32]) -> tuple[list[fl
 
 def _chosen(n: int, subset: int, seed: int) -> NDArray[np.int64]:
     if not 1 <= subset <= n:
-        raise ValueError(f"subset must lie between 1 and the {n} training examples, got {subset}")
+        raise SpecError("data.subset", f"must lie between 1 and the {n} training examples, got {subset}")
     return np.random.default_rng(seed).permutation(n)[:subset]
 
 

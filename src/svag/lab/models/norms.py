@@ -60,7 +60,8 @@ class ScaleFreeGroupNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Normalise each group of each example."""
         n, channels = x.shape[:2]
-        y, mean, rstd = torch.native_group_norm(x, None, None, n, channels, x[0, 0].numel(), self.groups, TINY)
+        pixels = x.numel() // (n * channels)
+        y, mean, rstd = torch.native_group_norm(x, None, None, n, channels, pixels, self.groups, TINY)
         ratio = _mean_over_std(mean, rstd)
         if _all_vary(ratio):
             return y

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from svag.lab.state import Run
+from svag.noise.ghost import PartsComparison
 from svag.records.reading import Reading
 
 
@@ -11,6 +12,9 @@ class NoFolder:
     """Takes what a run leaves, and leaves it to rank 0."""
 
     def write_readings(self, run: Run, readings: Sequence[Reading]) -> None:
+        """Write nothing."""
+
+    def write_comparison(self, step: int, found: PartsComparison) -> None:
         """Write nothing."""
 
     def write_evaluation(self, row: dict[str, Any], timing: dict[str, Any]) -> None:

@@ -40,11 +40,12 @@ class SharedParts:
         sum_sq = torch.stack(self._squares).sum() * (self._parts / self._ranks.size) ** 2
         self.forget()
         self._ranks.average_gradients(self._parameters)
-        mean = self._flat_gradient()
+        mean, weights = self._flat_gradient(), flatten(self._parameters)
         return StepSums(
             sum_sq=self._ranks.total(sum_sq),
             sq_sum=flat_square(mean) * self._parts**2,
-            param_dot_grad=flat_product(flatten(self._parameters), mean),
+            param_sq=flat_square(weights),
+            param_dot_grad=flat_product(weights, mean),
             parts=self._parts,
             scaled=False,
         )

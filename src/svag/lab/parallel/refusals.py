@@ -28,12 +28,8 @@ def refuse_small_shares(training: Training) -> None:
             f"batch norm needs two examples in each of {ranks.size} processes, and a batch has {size}: start at most "
             f"{size // 2}, or use group",
         )
-    if isinstance(spec.probe, InRunProbe) and cuts_batches(spec) and spec.probe.parts < ranks.size:
-        raise SpecError(
-            "probe.parts",
-            f"{ranks.size} processes cannot share {spec.probe.parts} parts: start at most {spec.probe.parts}, or "
-            "measure more parts",
-        )
+    if isinstance(spec.probe, InRunProbe) and cuts_batches(spec):
+        _refuse_parts(spec.probe.parts, ranks, training.model)
 
 
 def refuse_other_number(path: Path, before: int, ranks: Ranks, model: nn.Module) -> None:
@@ -59,6 +55,21 @@ def note_on_batch_norm(training: Training) -> str:
 def local_batch_norms(model: nn.Module) -> list[nn.Module]:
     """BatchNorm modules whose statistics are those of one process."""
     return [module for module in batch_norms(model) if not isinstance(module, nn.SyncBatchNorm)]
+
+
+def _refuse_parts(parts: int, ranks: Ranks, model: nn.Module) -> None:
+    if parts < ranks.size:
+        raise SpecError(
+            "probe.parts",
+            f"{ranks.size} processes cannot share {parts} parts: start at most {parts}, or measure more parts",
+        )
+    # its processes meet in every forward pass: one with a part more would wait for the others for ever
+    if parts % ranks.size and any(isinstance(module, nn.SyncBatchNorm) for module in model.modules()):
+        raise SpecError(
+            "probe.parts",
+            f"SyncBatchNorm needs equally many parts in each of {ranks.size} processes, got {parts} in all: use a "
+            f"multiple of {ranks.size}",
+        )
 
 
 def _processes(count: int) -> str:

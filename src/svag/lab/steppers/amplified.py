@@ -9,6 +9,7 @@ from svag.dynamics.svag import SVAG
 from svag.lab.steppers.stepper import one_per_step, without_broken
 from svag.lab.streams import Batch, BatchStream
 from svag.lab.training import Training
+from svag.records.examples import examples_per_step
 from svag.records.process_spec import SvagSpec
 from svag.records.reading import Reading
 
@@ -29,7 +30,7 @@ class Amplified:
     @property
     def examples(self) -> int:
         """Examples that one effective step looks at."""
-        return 2 * self._process.ell * (self._training.spec.batch_size // self._process.split)
+        return examples_per_step(self._training.spec, self._training.examples)
 
     def set_rate(self, lr: float) -> None:
         """Set η of the next effective step; SVAG itself divides it."""

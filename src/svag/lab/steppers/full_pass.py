@@ -7,10 +7,14 @@ import torch
 from torch import Tensor
 
 from svag.dynamics.noisy_gd import NoisyGD
+from svag.dynamics.per_example import refuse_random
 from svag.lab.streams import Batch, stream
 from svag.lab.training import Training
+from svag.noise.undisturbed import undisturbed
+from svag.records.examples import examples_per_step
 from svag.records.process_spec import GdSpec, NgdSpec, SdeSpec
 from svag.records.reading import Reading
+from svag.records.refusal import SpecError
 
 # Examples in one forward pass. It moves the last bits of the sums, hence is not a setting.
 CHUNK = 1000
@@ -22,25 +26,21 @@ class FullPass:
     def __init__(self, training: Training, process: NgdSpec | GdSpec | SdeSpec) -> None:
         self._training = training
         self._refine = process.refine if isinstance(process, SdeSpec) else 1
-        spec, n = training.spec, training.examples
-        self._ngd = NoisyGD(
-            training.model,
-            training.optimizer,
-            batch_size=math.inf if isinstance(process, GdSpec) else spec.batch_size,
-            dataset_size=n,
-            sampling="with_replacement" if spec.sampling == "with_replacement" else "without_replacement",
-            refine=self._refine,
-            generator=stream(spec.seed, "noise"),
-            share=training.ranks.share(n),
-            average=training.average_gradients,
-        )
-        images, labels = (whole[training.ranks.share(n)] for whole in (training.data.train_x, training.data.train_y))
+        data, batch_size, share = training.data, training.spec.batch_size, training.ranks.share(training.examples)
+        images, labels = data.train_x[share], data.train_y[share]
         self._chunks: list[Batch] = list(zip(images.split(CHUNK), labels.split(CHUNK), strict=True))
+        try:
+            self._ngd = self._process(math.inf if isinstance(process, GdSpec) else batch_size)
+            # the first step would ask too, but by then there is a folder with a failed run in it
+            with undisturbed(training.model):
+                refuse_random(training.losses, self._chunks[0])
+        except ValueError as error:
+            raise SpecError("model.arch", f"{process.kind} cannot train this network: {error}") from error
 
     @property
     def examples(self) -> int:
         """Examples that one effective step looks at."""
-        return self._refine * self._training.examples
+        return examples_per_step(self._training.spec, self._training.examples)
 
     def set_rate(self, lr: float) -> None:
         """Set η of the next effective step; a refined process itself divides it."""
@@ -50,6 +50,20 @@ class FullPass:
         """Take one effective step."""
         losses = [self._ngd.step(self._training.losses, self._chunks) for _ in range(self._refine)]
         return torch.stack(losses).mean()
+
+    def _process(self, batch_size: float) -> NoisyGD:
+        spec = self._training.spec
+        return NoisyGD(
+            self._training.model,
+            self._training.optimizer,
+            batch_size=batch_size,
+            dataset_size=self._training.examples,
+            sampling="with_replacement" if spec.sampling == "with_replacement" else "without_replacement",
+            refine=self._refine,
+            generator=stream(spec.seed, "noise"),
+            share=self._training.ranks.share(self._training.examples),
+            average=self._training.average_gradients,
+        )
 
     def collect(self) -> list[Reading]:
         """Nothing: the frozen probe measures these processes."""

@@ -14,6 +14,7 @@ from svag.lab.streams import Batch, BatchStream
 from svag.lab.training import Training
 from svag.noise.batches import split
 from svag.noise.probe import NoiseProbe
+from svag.records.examples import examples_per_step
 from svag.records.reading import Reading
 
 
@@ -39,7 +40,7 @@ class Ladder:
     @property
     def examples(self) -> int:
         """Examples that one effective step looks at."""
-        return self._training.spec.batch_size
+        return examples_per_step(self._training.spec, self._training.examples)
 
     def set_rate(self, lr: float) -> None:
         """Set η of the next effective step: the optimizer runs at η/parts."""

@@ -1,0 +1,80 @@
+"""`svag compare`: does the SDE describe my SGD?"""
+
+from typing import Annotated
+
+import typer
+
+from svag.cli.setup import (
+    AsJson,
+    Base,
+    DataDir,
+    DryRun,
+    Ell,
+    Limit,
+    Margin,
+    Metric,
+    OnDevice,
+    Out,
+    Seeds,
+    Setup,
+    Shard,
+    Split,
+    Threads,
+    Workers,
+)
+
+
+def compare(
+    context: typer.Context,
+    base: Base,
+    ell: Ell = None,
+    seeds: Seeds = 5,
+    out: Out = None,
+    split: Split = 1,
+    glsr: Annotated[
+        list[str] | None, typer.Option(metavar="N...", help="Also the coupled ladder with so many parts: --glsr 2 4.")
+    ] = None,
+    ngd: Annotated[bool, typer.Option("--ngd", help="Also noisy gradient descent, for the decomposition.")] = False,
+    limit: Limit = None,
+    margin: Margin = 0.01,
+    metric: Metric = "test_accuracy",
+    workers: Workers = None,
+    threads: Threads = 1,
+    device: OnDevice = "auto",
+    data_dir: DataDir = None,
+    shard: Shard = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run SGD and SVAG at several ell, and say whether SGD ends where its SDE ends.
+
+    Every field of the spec is also a flag: --lr 0.1 --model.norm group. The same command continues what was left.
+    """
+    from svag.cli.base_spec import default_out, load_base
+    from svag.cli.conduct import conduct
+    from svag.cli.errors import reported
+    from svag.cli.flags import whole_numbers
+    from svag.records.experiment import experiment_from
+
+    with reported():
+        panel = {
+            "name": base.stem,
+            "base": load_base(base, context),
+            "ells": whole_numbers("--ell", ell or ["1", "4", "16"]),
+            "split": split,
+            "glsr": whole_numbers("--glsr", glsr or []),
+            "ngd": ngd,
+            "momentum_limit": limit,
+        }
+        experiment = experiment_from(
+            {
+                "kind": "compare",
+                "title": f"SGD and SVAG from {base.name}",
+                "seeds": range(seeds),
+                "panels": [panel],
+                "margin": margin,
+                "metric": metric,
+            }
+        )
+        setup = Setup(workers, threads, device, data_dir, shard, dry_run, as_json)
+        conduct(experiment, out or default_out(base, "compare"), setup)

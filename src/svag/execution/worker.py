@@ -1,0 +1,102 @@
+"""The program of a worker process: takes runs one after another, and reports what happens to them.
+
+Orders come as JSON lines on standard input, reports go as JSON lines to standard output. When standard input ends, the
+one who gave the orders is gone, and the worker ends at once: a run that is left in the middle continues from its
+checkpoint.
+"""
+
+import json
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import IO, Any, Self
+
+from svag.execution.errors import to_message
+from svag.lab.run import run
+from svag.lab.training import pick_device
+from svag.records.identity import identity
+from svag.records.spec import RunSpec
+
+Report = Callable[[dict[str, Any]], None]
+
+
+class Reporter:
+    """Tells the one who gave the order where the run is."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def at(self, step: int) -> None:
+        """Say which effective step is done."""
+        self._report({"event": "at", "step": step})
+
+    def evaluated(self, row: dict[str, Any]) -> None:
+        """Say how good it is."""
+        self._report({"event": "evaluated", "step": row["step"], "test_accuracy": row["test_accuracy"]})
+
+
+def carry_out(order: dict[str, Any], report: Report) -> None:
+    """Run what an order asks for and report its end, whatever it is."""
+    try:
+        spec = RunSpec.from_dict(order["spec"])
+        if identity(spec) != order["identity"]:
+            raise ValueError("the data file or the source of the network has changed since the start: start again")
+        run(
+            spec,
+            order["folder"],
+            device=order["device"],
+            data_dir=order["data_dir"],
+            threads=order["threads"],
+            save_seconds=order["save_seconds"],
+            watching=Reporter(report),
+        )
+    except Exception as error:
+        report(to_message(error))
+    else:
+        report({"event": "ended"})
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    reports = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what a user's network prints shall not look like a report
+    orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(sys.stdin, orders), daemon=True).start()
+
+    def report(message: dict[str, Any]) -> None:
+        try:
+            reports.write(json.dumps(message) + "\n")
+            reports.flush()
+        except OSError:
+            os._exit(1)  # nobody listens any more; an error here would be taken for one of the run
+
+    report({"event": "ready"})
+    while True:
+        order = orders.get()
+        _use_device(order["device"], order["worker"])
+        carry_out(order, report)
+
+
+def _listen(lines: IO[str], orders: "queue.SimpleQueue[dict[str, Any]]") -> None:
+    for line in lines:
+        orders.put(json.loads(line))
+    os._exit(0)
+
+
+def _use_device(device: str, worker: int) -> None:
+    """Spread the workers over the CUDA devices."""
+    if pick_device(device).type == "cuda":
+        import torch
+
+        torch.cuda.set_device(worker % torch.cuda.device_count())

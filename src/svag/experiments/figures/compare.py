@@ -1,0 +1,205 @@
+"""The figures that compare SGD with SVAG (subsec:app_svag_exp), as rows."""
+
+from dataclasses import dataclass
+
+from svag.experiments.figures.bases import BATCH, CIFAR, FASHION, GROUP, PLAIN, Edits, at, decays, network
+from svag.records.experiment import Compare, ComparePanel
+from svag.records.spec import RunSpec
+
+ELLS = (1, 2, 4, 8, 16)
+SEEDS = 3
+
+PHASES = {"budget": 62_400, **decays(0.5, 0.75)}
+LONG = {"budget": {"epochs": 300}, **decays(250 / 300)}
+COSINE: Edits = {"schedule": {"kind": "cosine", "floor": 0.001 / 0.8}}
+TRIANGLE: Edits = {"schedule": {"kind": "triangle", "peaks": [1.0, 0.5], "floor": 0.001 / 0.8}}
+CIFAR100 = {"data.name": "cifar100"}
+SVHN: Edits = {"data": {"name": "svhn"}, "budget": {"epochs": 120}, **decays(100 / 120)}
+
+# λ is raised so that the weight norm is at equilibrium, after some multiples of 1/(4ηλ) steps, within the budget.
+FAST: Edits = {"weight_decay": 5e-3}
+SHORT = FAST | {"budget": 2000, **decays(0.5, 0.75)}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What a panel changes in the base of its size, and into how many parts SVAG cuts its batches."""
+
+    name: str
+    edits: Edits
+    split: int = 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure.
+
+    Attributes:
+        label: in the paper.
+        title: what it shows.
+        paper: panels of the paper.
+        small: panels that a laptop can run.
+        note: how these differ from the paper's.
+        ells: of the small size; the paper's are `ELLS`.
+        seeds: of the small size.
+    """
+
+    label: str
+    title: str
+    paper: tuple[Panel, ...]
+    small: tuple[Panel, ...]
+    note: str
+    ells: tuple[int, ...] = (1, 2, 4)
+    seeds: int = SEEDS
+
+    def at_paper_size(self) -> Compare:
+        """The paper's own setting."""
+        panels = _panels(CIFAR, self.paper, ELLS)
+        return Compare(title=self.title, label=self.label, size="paper", seeds=tuple(range(SEEDS)), panels=panels)
+
+    def at_small_size(self) -> Compare:
+        """For a laptop."""
+        return Compare(
+            title=self.title,
+            label=self.label,
+            size="small",
+            note=self.note,
+            seeds=tuple(range(self.seeds)),
+            panels=_panels(FASHION, self.small, self.ells),
+        )
+
+
+def _panels(base: RunSpec, rows: tuple[Panel, ...], ells: tuple[int, ...]) -> tuple[ComparePanel, ...]:
+    return tuple(ComparePanel(name=row.name, base=base.edited(row.edits), ells=ells, split=row.split) for row in rows)
+
+
+_FASHION = "Fashion-MNIST at 14×14 for {}, PreResNet-8 at half width for PreResNet-32, 2,000 effective steps"
+_SMALL_VGG = network("vgg11", "batch", 0.25)
+
+ROWS = (
+    Row(
+        "fig:svag_accs",
+        "SVAG converges to SGD at a small batch, and away from it where linear scaling is refuted",
+        paper=(
+            Panel("PreResNet-32 BN, B = 64", LONG | at(CIFAR, 64)),
+            Panel("PreResNet-32 BN, B = 1024", LONG | at(CIFAR, 1024)),
+        ),
+        small=(
+            Panel("PreResNet-8 GN, B = 16", FAST | {"budget": 5000} | at(FASHION, 16)),
+            Panel("PreResNet-8 GN, B = 512", FAST | {"budget": 380} | at(FASHION, 512), split=2),
+        ),
+        note="Fashion-MNIST at 14×14 for CIFAR-10, PreResNet-8 at half width with GroupNorm for PreResNet-32 with "
+        "BatchNorm, batches of 16 and 512 for 64 and 1024",
+        ells=(1, 4, 8),
+        seeds=5,
+    ),
+    Row(
+        "fig:app_svag_sampling",
+        "How batches are drawn hardly matters",
+        paper=tuple(
+            Panel(name, PHASES | {"sampling": sampling})
+            for name, sampling in (
+                ("random shuffling", "shuffle"),
+                ("with replacement", "with_replacement"),
+                ("without replacement", "without_replacement"),
+            )
+        ),
+        small=tuple(
+            Panel(name, SHORT | BATCH | {"sampling": sampling})
+            for name, sampling in (
+                ("random shuffling", "shuffle"),
+                ("with replacement", "with_replacement"),
+                ("without replacement", "without_replacement"),
+            )
+        ),
+        note=_FASHION.format("CIFAR-10"),
+    ),
+    Row(
+        "fig:app_svag_baselines",
+        "SVAG follows SGD for residual networks of several widths and norms",
+        paper=(
+            Panel("PreResNet-32 BN", PHASES | network("preresnet32", "batch")),
+            Panel("PreResNet-32 4× BN", PHASES | network("preresnet32", "batch", 4)),
+            Panel("PreResNet-32 GN", PHASES | network("preresnet32", "group")),
+        ),
+        small=(
+            Panel("PreResNet-8 BN", SHORT | BATCH),
+            Panel("PreResNet-8 2× BN", SHORT | network("preresnet8", "batch", 1)),
+            Panel("PreResNet-8 GN", SHORT | GROUP),
+        ),
+        note=_FASHION.format("CIFAR-10"),
+    ),
+    Row(
+        "fig:app_svag_otherarch",
+        "SVAG follows SGD without residual connections and without a norm",
+        paper=(
+            Panel("VGG-16 without norm", PHASES | network("vgg16", "none") | {"lr": 0.01}),
+            Panel("VGG-16 BN", PHASES | network("vgg16", "batch")),
+            Panel("VGG-16 GN", PHASES | network("vgg16", "group")),
+        ),
+        small=(
+            Panel("VGG-11 without norm", SHORT | network("vgg11", "none", 0.25) | {"lr": 0.02, "weight_decay": 5e-4}),
+            Panel("VGG-11 BN", SHORT | _SMALL_VGG),
+            Panel("VGG-11 GN", SHORT | network("vgg11", "group", 0.25)),
+        ),
+        note="Fashion-MNIST at 14×14 for CIFAR-10, VGG-11 at a quarter of the width for VGG-16, 2,000 effective steps",
+    ),
+    Row(
+        "fig:app_svag_triangle",
+        "SVAG follows SGD through a cyclic schedule",
+        paper=(
+            Panel("PreResNet-32", PHASES | TRIANGLE),
+            Panel("VGG-16", PHASES | TRIANGLE | network("vgg16", "batch")),
+        ),
+        small=(Panel("PreResNet-8", SHORT | BATCH | TRIANGLE), Panel("VGG-11", SHORT | _SMALL_VGG | TRIANGLE)),
+        note=_FASHION.format("CIFAR-10") + ", VGG-11 at a quarter of the width for VGG-16",
+    ),
+    Row(
+        "fig:app_svag_cosine",
+        "SVAG follows SGD through a cosine schedule",
+        paper=(
+            Panel("PreResNet-32", PHASES | COSINE),
+            Panel("VGG-16", PHASES | COSINE | network("vgg16", "batch")),
+        ),
+        small=(Panel("PreResNet-8", SHORT | BATCH | COSINE), Panel("VGG-11", SHORT | _SMALL_VGG | COSINE)),
+        note=_FASHION.format("CIFAR-10") + ", VGG-11 at a quarter of the width for VGG-16",
+    ),
+    Row(
+        "fig:app_svag_c100",
+        "On CIFAR-100 SVAG converges; with GroupNorm the SDE does not match SGD",
+        paper=(
+            Panel("PreResNet-32 4× BN", PHASES | CIFAR100 | network("preresnet32", "batch", 4)),
+            Panel("PreResNet-32 4× GN", PHASES | CIFAR100 | network("preresnet32", "group", 4)),
+            Panel("VGG-19 BN", PHASES | CIFAR100 | network("vgg19", "batch")),
+            Panel("VGG-19 GN", PHASES | CIFAR100 | network("vgg19", "group")),
+        ),
+        small=(
+            Panel("PreResNet-8 2× BN", SHORT | network("preresnet8", "batch", 1)),
+            Panel("PreResNet-8 2× GN", SHORT | network("preresnet8", "group", 1)),
+            Panel("VGG-11 BN", SHORT | _SMALL_VGG),
+            Panel("VGG-11 GN", SHORT | network("vgg11", "group", 0.25)),
+        ),
+        note="Fashion-MNIST at 14×14, with its 10 classes, for CIFAR-100; PreResNet-8 for PreResNet-32 4×, VGG-11 at a "
+        "quarter of the width for VGG-19, 2,000 effective steps",
+    ),
+    Row(
+        "fig:app_svag_svhn",
+        "SVAG converges on SVHN; at a large batch to another limit than SGD",
+        paper=(
+            Panel("PreResNet-32 GN, B = 128", SVHN | GROUP),
+            Panel("PreResNet-32 BN, B = 128", SVHN | BATCH),
+            Panel("PreResNet-32 GN, B = 1024", SVHN | GROUP | at(CIFAR, 1024)),
+        ),
+        small=(
+            Panel("PreResNet-8 GN, B = 32", SHORT | PLAIN | GROUP | decays(100 / 120)),
+            Panel("PreResNet-8 BN, B = 32", SHORT | PLAIN | BATCH | decays(100 / 120)),
+            Panel(
+                "PreResNet-8 GN, B = 256",
+                SHORT | PLAIN | GROUP | decays(100 / 120) | {"budget": 500} | at(FASHION, 256),
+                split=2,
+            ),
+        ),
+        note="Fashion-MNIST at 14×14 without augmentation for SVHN, PreResNet-8 at half width for PreResNet-32, "
+        "batches of 32 and 256 for 128 and 1024, 2,000 and 500 effective steps",
+    ),
+)

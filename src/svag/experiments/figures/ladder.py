@@ -1,0 +1,140 @@
+"""The figures that climb batch sizes along the linear scaling rule (subsec:app_lsr_exps), as rows."""
+
+from dataclasses import dataclass
+
+from svag.experiments.figures.bases import CIFAR, FASHION, PLAIN, Edits, decays, network
+from svag.records.experiment import Ladder, LadderPanel
+from svag.records.spec import RunSpec
+
+BATCH_SIZES = tuple(2**power for power in range(1, 12))
+SMALL_BATCH_SIZES = (16, 32, 64, 128, 256, 512)
+SEEDS = 3
+
+
+def frozen(start: float, end: float, readings: int = 50, batches: int = 100) -> Edits:
+    """G and N at frozen weights, averaged over a window: also with BatchNorm, which cut batches would disturb."""
+    return {"probe": {"kind": "frozen", "window": [start, end], "readings": readings, "batches": batches}}
+
+
+def in_run(start: float, end: float) -> Edits:
+    """G and N from the run's own batches, at most 2,000 times in a whole run."""
+    return {"probe": {"kind": "in_run", "parts": 4, "window": [start, end], "every": 0.0005}}
+
+
+C10 = {"budget": {"epochs": 300}, **decays(250 / 300), **frozen(200 / 300, 250 / 300)}
+C100 = {"data.name": "cifar100", "budget": {"epochs": 300}} | decays(80 / 300, 250 / 300)
+C100 |= frozen(200 / 300, 250 / 300)
+SVHN: Edits = {"data": {"name": "svhn"}, "budget": {"epochs": 120}} | decays(100 / 120) | frozen(80 / 120, 100 / 120)
+
+SHORT = {"budget": {"epochs": 20}}
+GROUP_READINGS, BATCH_READINGS = in_run(200 / 300, 250 / 300), frozen(200 / 300, 250 / 300, 30, 20)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure: panels are names with what they change in the base of their size, which is at B = 128, or 32 if small.
+
+    Attributes:
+        label: in the paper.
+        title: what it shows.
+        paper: panels of the paper, on `BATCH_SIZES`.
+        small: panels that a laptop can run, on `SMALL_BATCH_SIZES`.
+        note: how these differ from the paper's.
+        seeds: of the small size.
+    """
+
+    label: str
+    title: str
+    paper: dict[str, Edits]
+    small: dict[str, Edits]
+    note: str
+    seeds: int = 2
+
+    def at_paper_size(self) -> Ladder:
+        """The paper's own setting."""
+        panels = _panels(CIFAR, self.paper, BATCH_SIZES)
+        return Ladder(title=self.title, label=self.label, size="paper", seeds=tuple(range(SEEDS)), panels=panels)
+
+    def at_small_size(self) -> Ladder:
+        """For a laptop."""
+        return Ladder(
+            title=self.title,
+            label=self.label,
+            size="small",
+            note=self.note,
+            seeds=tuple(range(self.seeds)),
+            panels=_panels(FASHION, self.small, SMALL_BATCH_SIZES),
+        )
+
+
+def _panels(base: RunSpec, rows: dict[str, Edits], sizes: tuple[int, ...]) -> tuple[LadderPanel, ...]:
+    return tuple(LadderPanel(name=name, base=base.edited(edits), batch_sizes=sizes) for name, edits in rows.items())
+
+
+ROWS = (
+    Row(
+        "fig:lsr_acc_gnr",
+        "Linear scaling fails near the batch size that G/N of small batches predicts",
+        paper={
+            "PreResNet-32 BN": C10 | network("preresnet32", "batch"),
+            "PreResNet-32 GN": C10 | network("preresnet32", "group"),
+            "VGG-19 GN": C10 | network("vgg19", "group"),
+        },
+        small={"PreResNet-8 GN": in_run(0.5, 0.8)},
+        note="Fashion-MNIST at 14×14 for CIFAR-10, PreResNet-8 at half width with GroupNorm for the three networks, 60 "
+        "epochs with the decay at 48, G and N over epochs 30–48",
+        seeds=3,
+    ),
+    Row(
+        "fig:app_lsr_c10",
+        "The prediction also holds for the ordinary ResNet and for wide networks",
+        paper={
+            "ResNet-32 BN, unmodified": C10 | network("resnet32", "batch") | {"model.scale_invariant": False},
+            "PreResNet-32 4× BN": C10 | network("preresnet32", "batch", 4),
+            "PreResNet-32 4× GN": C10 | network("preresnet32", "group", 4),
+        },
+        small={
+            "ResNet-8 BN, unmodified": SHORT
+            | decays(250 / 300)
+            | BATCH_READINGS
+            | network("resnet8", "batch", 0.5)
+            | {"model.scale_invariant": False},
+            "PreResNet-8 2× BN": SHORT | decays(250 / 300) | BATCH_READINGS | network("preresnet8", "batch", 1),
+            "PreResNet-8 2× GN": SHORT | decays(250 / 300) | GROUP_READINGS | network("preresnet8", "group", 1),
+        },
+        note="Fashion-MNIST at 14×14 for CIFAR-10, depth 8 for 32, twice our small width for 4×, 20 epochs for 300",
+    ),
+    Row(
+        "fig:app_lsr_c100",
+        "The prediction on CIFAR-100, from the second of three phases",
+        paper={
+            "PreResNet-32 4× BN": C100 | network("preresnet32", "batch", 4),
+            "PreResNet-32 4× GN": C100 | network("preresnet32", "group", 4),
+            "VGG-19 BN": C100 | network("vgg19", "batch"),
+            "VGG-19 GN": C100 | network("vgg19", "group"),
+        },
+        small={
+            "PreResNet-8 2× BN": SHORT
+            | decays(80 / 300, 250 / 300)
+            | BATCH_READINGS
+            | network("preresnet8", "batch", 1),
+            "PreResNet-8 2× GN": SHORT
+            | decays(80 / 300, 250 / 300)
+            | GROUP_READINGS
+            | network("preresnet8", "group", 1),
+            "VGG-11 BN": SHORT | decays(80 / 300, 250 / 300) | BATCH_READINGS | network("vgg11", "batch", 0.25),
+            "VGG-11 GN": SHORT | decays(80 / 300, 250 / 300) | GROUP_READINGS | network("vgg11", "group", 0.25),
+        },
+        note="Fashion-MNIST at 14×14, with its 10 classes, for CIFAR-100; PreResNet-8 for PreResNet-32 4×, VGG-11 at a "
+        "quarter of the width for VGG-19, 20 epochs for 300",
+    ),
+    Row(
+        "fig:app_lsr_svhn",
+        "The prediction on SVHN",
+        paper={"PreResNet-32 GN": SVHN | network("preresnet32", "group")},
+        small={"PreResNet-8 GN": PLAIN | {"budget": {"epochs": 24}} | decays(100 / 120) | in_run(80 / 120, 100 / 120)},
+        note="Fashion-MNIST at 14×14 without augmentation for SVHN, PreResNet-8 at half width for PreResNet-32, 24 "
+        "epochs for 120",
+        seeds=3,
+    ),
+)

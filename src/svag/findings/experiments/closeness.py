@@ -1,0 +1,116 @@
+"""Are SGD and its SDE C-close at equilibrium? R, G and N of SGD over those of the largest ell (def:c_close)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from svag.arrays import FloatArray
+from svag.findings.critical_batch.averages import Averages
+from svag.findings.critical_batch.windows import choose_readings
+from svag.findings.experiments.runs import plain
+from svag.records.reading import Reading
+from svag.stats.autocorrelation import integrated_autocorrelation_time
+from svag.stats.blocks import plan_blocks
+from svag.stats.contrast import contrast
+from svag.stats.quotient import Interval, quotient
+from svag.theory.closeness import Equilibrium, smallest_c2
+
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class ClosenessRatio:
+    """One test function: its average under SGD over that under SVAG; infinite limits where an average is unresolved."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Closeness:
+    """How close SGD and SVAG at a large ell are at equilibrium.
+
+    Attributes:
+        ell: which SVAG stands for the SDE.
+        ratios: of R, G and N, each SGD over SVAG; N is that of a batch of the same size B in both.
+        c2: the square of the smallest C for which they are C-close; infinite when G is not resolved.
+        c2_low: they are not C-close for any C² below this, at 95% for the three together.
+        sgd_balance: growth over decay of SGD's weights, 1 at equilibrium; None when unknown.
+        svag_balance: the same of SVAG's.
+        readings: how many of SGD's and of SVAG's were averaged.
+    """
+
+    ell: int
+    ratios: tuple[ClosenessRatio, ...]
+    c2: float
+    c2_low: float
+    sgd_balance: float | None
+    svag_balance: float | None
+    readings: tuple[int, int]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields for a JSON document; infinity is null."""
+        flat = plain({**asdict(self), "ratios": None})
+        return {**flat, "ratios": [plain(asdict(one)) for one in self.ratios], "readings": list(self.readings)}
+
+    def __str__(self) -> str:
+        ratios = ", ".join(f"{one.name} {one.value:.3g} [{one.low:.3g}, {_number(one.high)}]" for one in self.ratios)
+        return (
+            f"SGD over ell={self.ell} at equilibrium: {ratios}; smallest C² = {_number(self.c2)}, at least "
+            f"{self.c2_low:.3g}"
+        )
+
+
+def closeness(sgd: Sequence[Reading], svag: Sequence[Reading], ell: int) -> Closeness | None:
+    """Compare the averages over the default window of all seeds; None when they cannot be averaged or compared.
+
+    Each interval is at 1 − 5%/3, so that the three hold together.
+    """
+    if not sgd or not svag or sgd[0].batch_size != svag[0].batch_size:
+        return None
+    try:
+        one, other = (Averages.over(choose_readings(readings)) for readings in (sgd, svag))
+    except ValueError:  # readings of several settings, or of no single learning rate
+        return None
+    rows = (("R", one.param_sq, other.param_sq), ("G", one.grad_sq, other.grad_sq), ("N", one.noise, other.noise))
+    ratios = tuple(_ratio(name, ours, theirs) for name, ours, theirs in rows)
+    known = all(math.isfinite(ratio.value) for ratio in ratios)
+    return Closeness(
+        ell=ell,
+        ratios=ratios,
+        c2=smallest_c2(_equilibrium(one), _equilibrium(other)) if known else math.inf,
+        c2_low=max(max(ratio.low, 1 / ratio.high, 1.0) ** 2 for ratio in ratios),
+        sgd_balance=one.balance,
+        svag_balance=other.balance,
+        readings=(len(one.readings), len(other.readings)),
+    )
+
+
+def _equilibrium(found: Averages) -> Equilibrium:
+    return Equilibrium(float(found.param_sq.mean()), float(found.grad_sq.mean()), float(found.noise.mean()))
+
+
+def _ratio(name: str, ours: FloatArray, theirs: FloatArray) -> ClosenessRatio:
+    one, other = _average(ours), _average(theirs)
+    if one is None or other is None:
+        return ClosenessRatio(name, math.inf, 0.0, math.inf)
+    found = quotient(one, other)
+    return ClosenessRatio(name, found.value, found.low, found.high)
+
+
+def _average(series: FloatArray) -> Interval | None:
+    """Mean and interval from block means that respect autocorrelation; None when the mean is not positive."""
+    mean = float(series.mean())
+    if mean <= 0:
+        return None
+    plan = plan_blocks(series.size, integrated_autocorrelation_time(series) if series.size > 1 else 1.0)
+    if plan.blocks < 2:
+        return Interval(mean, 0.0, math.inf)
+    low, high = contrast([plan.means(series)], [1.0]).interval(1 - (1 - _CONFIDENCE) / 3)
+    return Interval(mean, max(min(low, mean), 0.0), max(high, mean))
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}" if math.isfinite(value) else "∞"

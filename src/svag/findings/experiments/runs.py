@@ -1,0 +1,201 @@
+"""The runs of one panel: what each arm came to, and which runs are missing."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from svag.findings.experiments.arm_name import ArmName
+from svag.records.experiment import Metric
+from svag.records.reading import Reading
+from svag.records.record import RunRecord
+from svag.stats.samples import json_number
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A run that the experiment asks for."""
+
+    arm: ArmName
+    batch_size: int
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.arm} B={self.batch_size} seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class MissingRun:
+    """A run that was asked for and has no result.
+
+    Attributes:
+        arm: what it is called.
+        batch_size: B.
+        seed: its seed.
+        state: "not run", or the state of its record: "failed", "running", "interrupted".
+        problem: why, if the record says.
+        path: the run directory, if there is one.
+    """
+
+    arm: str
+    batch_size: int
+    seed: int
+    state: str
+    problem: str = ""
+    path: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.arm} B={self.batch_size} seed {self.seed} ({self.problem or self.state})"
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One result, a row for tables. NaN where the run diverged or did not measure it.
+
+    Attributes:
+        arm: what the arm is called.
+        batch_size: B.
+        lr: η.
+        seed: the seed.
+        state: "finished" or "diverged".
+        step: last effective step.
+        test_accuracy: at the end.
+        test_loss: at the end.
+        train_loss: mean since the evaluation before the last.
+        readings: how many readings it has.
+        path: the run directory.
+    """
+
+    arm: str
+    batch_size: int
+    lr: float
+    seed: int
+    state: str
+    step: int
+    test_accuracy: float
+    test_loss: float
+    train_loss: float
+    readings: int
+    path: str
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields for a JSON document; NaN is null."""
+        return plain(asdict(self))
+
+
+@dataclass(frozen=True)
+class CurveRow:
+    """One evaluation of one run, a row for drawing; None where a metric was not measured."""
+
+    arm: str
+    batch_size: int
+    seed: int
+    step: int
+    test_accuracy: float | None
+    test_loss: float | None
+    train_loss: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class PanelRuns:
+    """The runs of one panel.
+
+    Attributes:
+        found: results by slot: finished or diverged.
+        missing: slots without one.
+    """
+
+    found: dict[Slot, RunRecord]
+    missing: tuple[MissingRun, ...]
+
+    def of(self, arm: ArmName, batch_size: int) -> dict[int, RunRecord]:
+        """Results of one arm by seed."""
+        return {s.seed: run for s, run in self.found.items() if s.arm == arm and s.batch_size == batch_size}
+
+    def finals(self, arm: ArmName, batch_size: int, metric: Metric) -> dict[int, float]:
+        """Final metric by seed; NaN for a diverged run, which is an outcome."""
+        return {seed: final_metric(run, metric) for seed, run in self.of(arm, batch_size).items()}
+
+    def readings(self, arm: ArmName, batch_size: int) -> dict[int, list[Reading]]:
+        """Readings by seed of the finished runs that have any, each naming its run."""
+        return {
+            seed: [replace(reading, run=f"seed {seed}") for reading in run.readings]
+            for seed, run in self.of(arm, batch_size).items()
+            if run.state == "finished" and run.readings
+        }
+
+    def rows(self) -> tuple[RunRow, ...]:
+        """All results, as a table."""
+        return tuple(_row(slot, run) for slot, run in self.found.items())
+
+    def curves(self) -> tuple[CurveRow, ...]:
+        """All evaluations, as a table; a diverged run until it diverged."""
+        return tuple(
+            CurveRow(
+                str(slot.arm),
+                slot.batch_size,
+                slot.seed,
+                int(row["step"]),
+                row.get("test_accuracy"),
+                row.get("test_loss"),
+                row.get("train_loss"),
+            )
+            for slot, run in self.found.items()
+            for row in run.evaluations
+        )
+
+
+def final_metric(run: RunRecord, metric: Metric) -> float:
+    """The metric at the end; NaN if the run diverged."""
+    value = run.final.get(metric)
+    return math.nan if run.state == "diverged" or value is None else float(value)
+
+
+def gather(slots: Iterable[Slot], offers: Sequence[tuple[Slot, RunRecord]], metric: Metric) -> PanelRuns:
+    """Give each slot its run. Of several for one slot, a result is preferred, then the one with more readings."""
+    found: dict[Slot, RunRecord] = {}
+    missing = []
+    offered: dict[Slot, list[RunRecord]] = {}
+    for slot, run in offers:
+        offered.setdefault(slot, []).append(run)
+    for slot in slots:
+        runs = sorted(offered.get(slot, ()), key=lambda run: (-run.ended, -len(run.readings)))
+        problem = _unusable(runs[0], metric) if runs else "not run"
+        if problem is None:
+            found[slot] = runs[0]
+        else:
+            state, path = (runs[0].state, str(runs[0].path)) if runs else ("not run", None)
+            missing.append(MissingRun(str(slot.arm), slot.batch_size, slot.seed, state, problem, path))
+    return PanelRuns(found, tuple(missing))
+
+
+def _unusable(run: RunRecord, metric: Metric) -> str | None:
+    if not run.ended:
+        return f"{run.state}: {run.problem}" if run.problem else run.state
+    if run.state == "finished" and run.final.get(metric) is None:
+        return f"finished without {metric}"
+    return None
+
+
+def _row(slot: Slot, run: RunRecord) -> RunRow:
+    return RunRow(
+        arm=str(slot.arm),
+        batch_size=slot.batch_size,
+        lr=math.nan if run.spec is None else run.spec.lr,
+        seed=slot.seed,
+        state=run.state,
+        step=run.step,
+        test_accuracy=final_metric(run, "test_accuracy"),
+        test_loss=final_metric(run, "test_loss"),
+        train_loss=final_metric(run, "train_loss"),
+        readings=len(run.readings),
+        path=str(run.path),
+    )
+
+
+def plain(fields: dict[str, object]) -> dict[str, object]:
+    """Fields of a flat record as JSON values: infinity and NaN are null.
+
+    >>> plain({"low": 0.5, "high": math.inf, "name": "a"})
+    {'low': 0.5, 'high': None, 'name': 'a'}
+    """
+    return {name: json_number(value) if isinstance(value, float) else value for name, value in fields.items()}

@@ -1,0 +1,215 @@
+"""`svag compare`, `ladder`, `ngd` and `reproduce` as a user runs them: bad input, dry runs, continuing, answers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.lab.small import write_npz
+from typer.testing import CliRunner
+
+from svag.cli.app import app
+from svag.records.experiment import Compare, Ladder, load_experiment
+from svag.records.record import load_records
+from svag.records.spec import RunSpec
+
+invoke = CliRunner().invoke
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """A perceptron on 64 vectors: what takes time is starting the workers."""
+    spec = RunSpec.from_dict(
+        {
+            "data": {"name": "npz", "path": str(write_npz(tmp_path / "data.npz"))},
+            "model": {"arch": "mlp", "norm": "layer", "width": 0.0625, "scale_invariant": True},
+            "batch_size": 8,
+            "lr": 0.1,
+            "weight_decay": 0.01,
+            "schedule": {"kind": "steps", "at": [0.8]},
+            "budget": 20,
+            "evaluate": {"every": 0.5},
+        }
+    )
+    path = tmp_path / "base.yaml"
+    path.write_text(spec.to_yaml())
+    return path
+
+
+def answer(arguments: list[str], code: int = 0) -> Any:
+    result = invoke(app, [*arguments, "--json"])
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
+
+
+def test_a_dry_run_counts_and_leaves_nothing(base: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    planned = answer(["compare", str(base), "--ell", "1", "4", "16", "--seeds", "2", "--out", str(out), "--dry-run"])
+    assert (planned["kind"], planned["runs"], planned["estimate"]["done"]) == ("compare", 6, 0)
+    assert planned["estimate"]["seconds"] > 0
+    said = invoke(app, ["compare", str(base), "--ell", "1,4,16", "--seeds", "2", "--out", str(out), "--dry-run"])
+    assert "6 runs, 0 already done, 6 to do" in said.stdout
+    assert not out.exists()
+
+
+def test_a_dry_run_does_not_fetch_data(tmp_path: Path) -> None:
+    flags = ["--size", "paper", "--data-dir", str(tmp_path), "--out", str(tmp_path / "out"), "--dry-run"]
+    planned = answer(["reproduce", "fig:app_svag_c100", *flags])
+    assert (planned["runs"], planned["size"]) == (60, "paper")
+    assert "svag data get cifar100" in planned["estimate"]["unknown"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_compare_writes_what_was_asked_and_answers_then_only_reads(base: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = [
+        "compare",
+        "--ell",
+        "1",
+        "2",
+        str(base),
+        "--seeds",
+        "2",
+        "--out",
+        str(out),
+        "--lr",
+        "0.2",
+        "--margin",
+        "9",
+    ]
+    found = answer(command)
+    asked = load_experiment(out)
+    assert isinstance(asked, Compare)
+    assert (asked.margin, asked.seeds, asked.panels[0].base.lr, asked.panels[0].ells) == (9.0, (0, 1), 0.2, (1, 2))
+    written = {path: path.stat().st_mtime_ns for path in out.rglob("metrics.jsonl")}
+    assert len(written) == 4
+    assert answer(command) == found
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("metrics.jsonl")} == written, (
+        "nothing is computed twice"
+    )
+    more = [*command[:2], "1,2", *command[4:], "--glsr", "2"]
+    said = invoke(app, [*more, "--dry-run"])
+    assert "6 runs, 4 already done, 2 to do" in said.stdout
+    again = invoke(app, command)
+    assert "all done already" in again.stderr
+    assert "equivalent" in again.stdout
+
+
+def test_a_ladder_in_shards_has_a_probe_and_answers_when_all_are_done(base: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = [
+        "ladder",
+        str(base),
+        "--batch-sizes",
+        "4",
+        "8",
+        "16",
+        "--seeds",
+        "2",
+        "--out",
+        str(out),
+        "--workers",
+        "1",
+    ]
+    first = answer([*command, "--shard", "0/2"])
+    done = len(load_records(out))
+    assert first == {"runs": 6, "left": 6 - done}
+    found = answer(command)
+    assert {"observed", "observed_low", "observed_high", "predictions", "runs"} <= set(found)
+    asked = load_experiment(out)
+    assert isinstance(asked, Ladder)
+    assert asked.panels[0].base.probe.kind == "in_run"
+    records = load_records(out)
+    assert sorted((r.spec.batch_size, r.spec.lr, r.steps) for r in records if r.spec is not None) == [
+        *[(4, 0.05, 40)] * 2,
+        *[(8, 0.1, 20)] * 2,
+        *[(16, 0.2, 10)] * 2,
+    ]
+    assert all(record.readings for record in records)
+
+
+def test_ngd_runs_three_processes(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer(["ngd", str(base), "--seeds", "1"])
+    records = load_records(tmp_path / "experiments" / "base-ngd")
+    assert sorted(r.spec.process.kind for r in records if r.spec is not None) == ["gd", "ngd", "sgd"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["compare", "--ell", "four"], "--ell: takes whole numbers above 0, such as 1 4 16, got 'four'"),
+        (["compare", "--ell", "1"], "ell: SGD alone has nothing to be compared with"),
+        (["compare", "--ells", "1"], "--ells: there is no such field; did you mean ell?"),
+        (["compare", "--seed", "1"], "--seed: an experiment runs every arm with the same seeds"),
+        (["compare", "--split", "3"], "process.split: must divide batch_size=8, got 3"),
+        (["compare", "--split", "2", "--model.norm", "batch"], "process.split: batch norm sees the whole batch"),
+        (["compare", "--margin", "-1"], "compare.margin: must be greater than 0"),
+        (["compare", "--momentum", "0.9"], "process.momentum_limit: momentum has two limits"),
+        (["compare", "--shard", "2/2"], "--shard: must be i/n"),
+        (["compare", "--process.kind", "gd"], "process.kind: the base of an experiment is the SGD run"),
+        (["compare", "another.yaml"], "another.yaml: one spec at a time"),
+        (["ladder"], "--batch-sizes: is missing"),
+        (["ladder", "--batch-sizes", "8"], "batch_sizes: a ladder has at least two rungs"),
+        (["ladder", "--batch-sizes", "8", "1600"], "schedule.at: "),
+        (["ngd", "--model.norm", "batch"], "model.norm: ngd needs a loss for every example"),
+        (["ngd", "--lr", "-1"], "lr: must be greater than 0, got -1"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    base: Path, tmp_path: Path, arguments: list[str], sentence: str
+) -> None:
+    out = tmp_path / "out"
+    result = invoke(app, [arguments[0], str(base), *arguments[1:], "--out", str(out)])
+    assert result.exit_code == 2, result.output
+    assert result.stderr.startswith(f"Error: {sentence}"), result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not out.exists(), "nothing is left behind"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["fig:svag_accz"], "fig:svag_accz: no figure or theorem has this label; did you mean fig:svag_accs?"),
+        (["fig:app_exotic_lr"], "fig:app_exotic_lr: has no check of its own"),
+        (["fig:svag_accs", "--model.norm", "none"], "PreResNet-8 GN, B = 16: model.scale_invariant: needs"),
+        (["fig:ngd_sgd_vgg", "--sampling", "shuffle"], "sampling: ngd has the noise of independent batches"),
+    ],
+)
+def test_a_figure_that_cannot_be_is_refused(arguments: list[str], sentence: str, tmp_path: Path) -> None:
+    result = invoke(app, ["reproduce", *arguments, "--out", str(tmp_path / "out")])
+    assert result.exit_code == 2, result.output
+    assert result.stderr.startswith(f"Error: {sentence}"), result.stderr
+
+
+def test_a_label_of_the_theory_is_checked() -> None:
+    checks = answer(["reproduce", "app:lem:ito_taylor"])
+    assert [check["passed"] for check in checks] == [True, True]
+
+
+def test_the_figures_are_listed() -> None:
+    listed = answer(["list", "figures"])
+    assert {"label": "fig:lsr_acc_gnr", "family": "ladder"}.items() <= next(
+        row for row in listed if row["label"] == "fig:lsr_acc_gnr"
+    ).items()
+    assert "fig:ngd_sgd_vgg" in invoke(app, ["list", "figures"]).stdout
+
+
+def test_a_run_that_failed_is_said_with_exit_code_1(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from svag.execution import local
+
+    def fails(plan: Any, **_: object) -> Any:
+        records = [run.record() for run in plan]
+        from dataclasses import replace
+
+        return [
+            replace(records[0], state="failed", problem="RuntimeError: broken"),
+            *(replace(record, state="finished") for record in records[1:]),
+        ]
+
+    monkeypatch.setattr(local, "execute", fails)
+    result = invoke(app, ["ngd", str(base), "--seeds", "1", "--out", str(tmp_path / "out")])
+    assert result.exit_code == 1, result.output
+    assert "Error: sgd B=8 seed=0 failed: RuntimeError: broken" in result.stderr

@@ -1,0 +1,33 @@
+"""Every figure at its smallest size, from the command line to its answer: one per family, all in the campaign."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from svag.cli.app import app
+from svag.experiments.figures import FAMILIES, family, figure
+from svag.experiments.plan import runs_of
+from svag.records.experiment import load_experiment
+from svag.records.record import load_records
+
+QUICKEST = ("fig:svag_accs", "fig:lsr_acc_gnr", "fig:ngd_sgd_b125")
+OTHERS = [label for label, family in FAMILIES.items() if family != "theory" and label not in QUICKEST]
+
+
+@pytest.mark.parametrize("label", [*QUICKEST, *(pytest.param(label, marks=pytest.mark.slow) for label in OTHERS)])
+def test_a_figure_from_the_command_line_to_its_answer(label: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = ["reproduce", label, "--size", "smoke", "--out", str(out), "--workers", "2", "--json"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    experiment = figure(label, "smoke")
+    assert load_experiment(out) == experiment
+    records = load_records(out)
+    assert {record.spec for record in records} == set(runs_of(experiment))
+    assert all(record.ended for record in records)
+    assert [panel["name"] for panel in found["panels"]] == [panel.name for panel in experiment.panels]
+    if family(label) == "ladder":
+        assert all(record.readings for record in records if record.state == "finished")

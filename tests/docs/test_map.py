@@ -1,0 +1,85 @@
+"""The map from labels to code, tests and commands says what is so."""
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from svag.findings.verify import LABELS
+
+ROOT = Path(__file__).parents[2]
+TESTS = ROOT / "tests"
+REWRITE = "run `python tools/make_map.py`"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+tool = load("make_map")
+NAMED: dict[str, list[str]] = tool.naming(tool.SOURCE)
+PAGE = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
+ROWS = [re.split(r"(?<!\\)\|", line)[1:-1] for line in PAGE.splitlines() if line.startswith("| `")]
+
+
+def files(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def test_every_label_that_the_software_names_has_one_row() -> None:
+    assert sorted(files(row[0])[0] for row in ROWS) == sorted(NAMED), REWRITE
+
+
+def test_the_tool_knows_every_label_of_the_paper() -> None:
+    paper = (TESTS / "paper" / "labels.txt").read_text()
+    assert set(tool.ROWS) == set(tool.LABEL.findall(paper))
+    assert sum(len(group) for group in tool.GROUPS.values()) == len(tool.ROWS), "a label is in two groups"
+
+
+def related(label: str, code: list[str], test: str) -> bool:
+    """Whether the test has to do with the label: it names it, imports its code, lies beside it, or checks it."""
+    if label == "def:glsr":
+        return "glsr" in (TESTS / test).read_text(encoding="utf-8")  # the kind of process, by its name in a spec
+    if test == tool.VERIFIED:
+        return label in LABELS or any(name.startswith("findings/verify/") for name in code)
+    beside = {str(Path(name).parent) for name in code}
+    return label in tool.labels_in(TESTS / test) or test in tool.importing(code) or str(Path(test).parent) in beside
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=files(row[0])[0]) for row in ROWS])
+def test_a_row_says_what_is_so(row: list[str]) -> None:
+    [label], code, test, command = files(row[0]), files(row[2]), files(row[3]), files(row[4])
+    assert code, REWRITE
+    assert set(code) <= set(NAMED.get(label, [])), f"{REWRITE}: a file that does not name {label}"
+    assert all((TESTS / name).is_file() for name in test)
+    chosen = tool.ROWS[label][1]
+    assert chosen is None or test == [chosen], REWRITE
+    assert all(related(label, code, name) for name in test), f"{test} has nothing to do with {label}"
+    expected = tool.command_of(label, NAMED[label])
+    assert command == ([expected] if expected else []), REWRITE
+
+
+def test_a_test_that_has_nothing_to_do_with_a_label_is_seen() -> None:
+    assert not related("thm:test", ["theory/tail_index.py"], "cli/test_data.py")
+    assert not related("def:lsr", ["theory/rules.py"], tool.VERIFIED)
+
+
+def test_labels_become_commands() -> None:
+    assert tool.command_of("lem:D", ["theory/moments.py"]) == "svag verify"
+    assert tool.command_of("fig:svag_accs", ["experiments/figures/compare.py"]) == "svag reproduce"
+    assert tool.command_of("fig:svag_accs", ["lab/models/preresnet.py"]) == ""
+    assert tool.command_of("def:lsr", ["experiments/ladder.py"]) == ""
+
+
+def test_files_that_only_gather_are_left_out() -> None:
+    assert tool.code_of(["cli/verify.py", "noise/__init__.py", "noise/probe.py"]) == ["noise/probe.py"]
+    assert tool.code_of(["noise/__init__.py"]) == ["noise/__init__.py"]

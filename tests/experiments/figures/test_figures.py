@@ -1,0 +1,101 @@
+"""Every label of the paper's figures, at every size."""
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from svag.experiments.figures import FAMILIES, LABELS, family, figure
+from svag.experiments.plan import runs_of
+from svag.findings.verify import LABELS as CHECKED
+from svag.records.experiment import Size, experiment_from
+from svag.records.refusal import SpecError
+from svag.records.spec import RunSpec
+
+# figures.md of the design, label by label
+COMPARE = "svag_accs app_svag_sampling app_svag_baselines app_svag_otherarch app_svag_triangle app_svag_cosine "
+COMPARE += "app_svag_c100 app_svag_svhn"
+LADDER = "lsr_acc_gnr app_lsr_c10 app_lsr_c100 app_lsr_svhn"
+NGD = "ngd_sgd_accs ngd_sgd_b500 ngd_sgd_b125 ngd_sgd_vgg"
+THEORY = """thm:sde_svag fig:proof_concept lem:D lem:Dtil thm:one_step_to_multi_steps app:lem:ito_taylor
+lem:sgd_moment_estimate lem:sc cor:sc lem:2nd_sde_hessian eq:norm_sgd_wd eq:norm_sde_wd sec:counterexample
+subsec:app_levy_sde thm:eq_sde_sgd thm:lsr_condition thm:lsr_kappa_bound thm:app_1st_2nd_sde thm:2nd_order_sde thm:test
+thm:test_on_gaussian sec:app_heayvtailed fig:app_exotic_lr"""
+TRAINED = [f"fig:{name}" for name in f"{COMPARE} {LADDER} {NGD}".split()]
+
+
+def test_every_label_has_its_family() -> None:
+    wanted = {f"fig:{name}": "compare" for name in COMPARE.split()}
+    wanted |= {f"fig:{name}": "ladder" for name in LADDER.split()}
+    wanted |= {f"fig:{name}": "ngd" for name in NGD.split()}
+    wanted |= dict.fromkeys(THEORY.split(), "theory")
+    assert wanted == FAMILIES
+    assert set(LABELS) == set(wanted)
+
+
+def test_the_theory_is_what_verify_checks_and_two_labels_more() -> None:
+    theory = {label for label in LABELS if family(label) == "theory"}
+    assert theory == set(CHECKED) | {"sec:app_heayvtailed", "fig:app_exotic_lr"}
+
+
+@pytest.mark.parametrize("size", get_args(Size))
+@pytest.mark.parametrize("label", TRAINED)
+def test_every_figure_becomes_runs_at_every_size(label: str, size: Size) -> None:
+    experiment = figure(label, size)
+    assert (experiment.label, experiment.size, experiment.kind) == (label, size, family(label))
+    assert bool(experiment.note) == (size != "paper"), "a caption says what differs"
+    assert experiment_from(experiment.model_dump(mode="json")) == experiment, "it survives experiment.json"
+    specs = runs_of(experiment)
+    assert len(specs) == len(set(specs)) > 0
+    assert {spec.seed for spec in specs} == set(experiment.seeds)
+    names = [panel.name for panel in experiment.panels]
+    assert len(set(names)) == len(names)
+    if size != "paper":
+        assert {spec.data.name for spec in specs} == {"fashion-small"}, "no download"
+
+
+@pytest.mark.parametrize("label", TRAINED)
+def test_the_sizes_have_the_same_method(label: str) -> None:
+    small, smoke, paper = (figure(label, size) for size in ("small", "smoke", "paper"))
+    assert [panel.name for panel in small.panels] == [panel.name for panel in smoke.panels]
+    assert type(small) is type(smoke) is type(paper)
+    for one in (small, smoke, paper):
+        assert {(panel.base.momentum, panel.base.process.kind) for panel in one.panels} == {(0.0, "sgd")}
+    if label != "fig:lsr_acc_gnr":  # one network for three, at several times the budget
+        assert len(small.panels) == len(paper.panels)
+
+
+def test_the_headline_ladder_is_made_of_exactly_these_runs() -> None:
+    """Field for field: the records in results/ are found again by the identity of their specs."""
+    base = RunSpec.from_yaml("""
+        data: {name: fashion-small, augment: {pad: 1, flip: true}}
+        model: {arch: preresnet8, norm: group, width: 0.5, scale_invariant: true}
+        batch_size: 32
+        lr: 0.1
+        weight_decay: 1.0e-3
+        schedule: {kind: steps, at: [0.8], factor: 0.1}
+        budget: {epochs: 60}
+        probe: {kind: in_run, parts: 4, window: [0.5, 0.8], every: 0.0005}
+        evaluate: {every: 0.1}
+    """)
+    rates = {16: 0.05, 32: 0.1, 64: 0.2, 128: 0.4, 256: 0.8, 512: 1.6}
+    wanted = [
+        base.edited({"batch_size": size, "lr": lr, "seed": seed}) for size, lr in rates.items() for seed in (0, 1, 2)
+    ]
+    assert runs_of(figure("fig:lsr_acc_gnr", "small")) == wanted
+
+
+def test_a_label_that_cannot_be_trained_is_refused() -> None:
+    with pytest.raises(SpecError, match="svag verify checks it"):
+        figure("thm:sde_svag", "small")
+    with pytest.raises(SpecError, match="did you mean fig:lsr_acc_gnr"):
+        figure("fig:lsr_acc_gn", "small")
+    with pytest.raises(SpecError, match="size: must be one of smoke, small, paper, got 'large'"):
+        figure("fig:lsr_acc_gnr", "large")  # type: ignore[arg-type]
+
+
+def test_the_page_of_experiments_has_a_row_for_every_figure() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "experiments.md").read_text()
+    rows = dict(re.findall(r"^\| `(fig:\w+)` \| (\w+) \|", page, re.MULTILINE))
+    assert rows == {label: FAMILIES[label] for label in TRAINED}

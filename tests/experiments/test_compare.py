@@ -1,0 +1,77 @@
+"""SGD, SVAG, the coupled ladder and NGD from one base: exactly these specs."""
+
+from typing import Any
+
+import pytest
+from tests.experiments.bases import base
+
+from svag.experiments.compare import runs
+from svag.experiments.plan import runs_of
+from svag.records.experiment import Compare, ComparePanel
+from svag.records.refusal import SpecError
+from svag.records.spec import RunSpec
+
+
+def compare(*panels: ComparePanel, seeds: tuple[int, ...] = (0,)) -> Compare:
+    return Compare(title="t", panels=panels, seeds=seeds)
+
+
+def panel(spec: RunSpec, ells: tuple[int, ...] = (1, 4), **fields: Any) -> ComparePanel:
+    return ComparePanel(name="left", base=spec, ells=ells, **fields)
+
+
+def test_every_arm_is_the_base_with_another_process_and_seed() -> None:
+    spec = base()
+    found = runs(compare(panel(spec, (1, 4, 8), split=2, glsr=(1, 2, 4), ngd=True), seeds=(0, 7)))
+    processes: list[dict[str, Any]] = [
+        {"kind": "sgd"},
+        {"kind": "svag", "ell": 4, "split": 2},
+        {"kind": "svag", "ell": 8, "split": 2},
+        {"kind": "glsr", "parts": 2},
+        {"kind": "glsr", "parts": 4},
+        {"kind": "ngd"},
+    ]
+    assert found == [spec.edited({"process": one, "seed": seed}) for one in processes for seed in (0, 7)]
+
+
+def test_sgd_is_run_whether_or_not_ell_1_is_named_and_nothing_twice() -> None:
+    assert runs(compare(panel(base(), (4,)))) == runs(compare(panel(base(), (1, 4, 4, 1))))
+    twice = compare(panel(base()), panel(base(), (1, 2)), seeds=(0, 0))
+    assert [spec.process.model_dump() for spec in runs_of(twice)] == [
+        {"kind": "sgd"},
+        {"kind": "svag", "ell": 4, "split": 1, "momentum_limit": None},
+        {"kind": "svag", "ell": 2, "split": 1, "momentum_limit": None},
+    ]
+
+
+def test_momentum_has_a_limit() -> None:
+    spec = base(momentum=0.9)
+    *_, svag = runs(compare(panel(spec, momentum_limit="overdamped")))
+    assert svag.process.model_dump()["momentum_limit"] == "overdamped"
+    with pytest.raises(SpecError, match="momentum has two limits") as refused:
+        runs(compare(panel(spec)))
+    assert refused.value.path == "process.momentum_limit"
+
+
+@pytest.mark.parametrize(
+    ("one", "path"),
+    [
+        (panel(base(model__norm="batch"), split=2), "process.split"),
+        (panel(base(), split=3), "process.split"),
+        (panel(base(), (1, 2), split=8), "process.split"),
+        (panel(base(), glsr=(3,)), "process.parts"),
+        (panel(base(model__norm="batch"), ngd=True), "model.norm"),
+        (panel(base(data__augment={"flip": True}), ngd=True), "data.augment"),
+        (panel(base(probe={"kind": "in_run", "parts": 16}), glsr=(8,)), "probe.parts"),
+        (panel(base(process={"kind": "svag", "ell": 2})), "process.kind"),
+        (panel(base(), (1,)), "ell"),
+        (panel(base(), ()), "ell"),
+    ],
+)
+def test_what_is_not_covered_is_refused_with_the_path_of_the_field(one: ComparePanel, path: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        runs(compare(one))
+    assert refused.value.path == path
+    with pytest.raises(SpecError) as refused:
+        runs(compare(panel(base()), one))
+    assert refused.value.path == f"left: {path}"

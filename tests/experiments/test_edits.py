@@ -1,0 +1,26 @@
+"""A figure with other seeds and fields."""
+
+import pytest
+
+from svag.experiments.edits import edited
+from svag.experiments.figures import figure
+from svag.experiments.plan import runs_of
+from svag.records.refusal import SpecError
+
+
+def test_nothing_changes_nothing() -> None:
+    before = figure("fig:app_lsr_c10", "small")
+    assert edited(before, {}) == before
+
+
+def test_every_run_is_edited_and_the_note_says_so() -> None:
+    before = figure("fig:app_lsr_c10", "small")
+    after = edited(before, {"sampling": "shuffle", "data.augment": False}, seeds=1)
+    assert after.note == before.note + "; with sampling = shuffle, data.augment = False"
+    wanted = [spec.edited({"sampling": "shuffle", "data.augment": False}) for spec in runs_of(before) if spec.seed == 0]
+    assert runs_of(after) == wanted
+
+
+def test_a_refusal_names_the_panel() -> None:
+    with pytest.raises(SpecError, match=r"PreResNet-32 BN, B = 64: model.width: 16 × width"):
+        edited(figure("fig:svag_accs", "paper"), {"model.width": 0.01})

@@ -1,0 +1,94 @@
+"""Batch sizes along the linear rule: exactly these specs, and moments that mean the same at every one of them."""
+
+from typing import Any
+
+import pytest
+from tests.experiments.bases import base
+
+from svag.experiments.ladder import rung, runs
+from svag.records.experiment import Ladder, LadderPanel
+from svag.records.refusal import SpecError
+from svag.records.spec import RunSpec
+
+
+def ladder(spec: RunSpec, sizes: tuple[int, ...], seeds: tuple[int, ...] = (0,), **fields: Any) -> Ladder:
+    panel = LadderPanel(name="left", base=spec, batch_sizes=sizes, **fields)
+    return Ladder(title="t", panels=(panel,), seeds=seeds)
+
+
+def test_rate_and_batch_grow_together_and_nothing_else_changes() -> None:
+    spec = base(probe={"kind": "in_run", "parts": 4, "window": [0.5, 0.8], "every": 0.001}, evaluate={"every": 0.1})
+    found = runs(ladder(spec, (16, 64, 256), seeds=(3, 4)))
+    wanted = [
+        spec.edited({"batch_size": size, "lr": rate, "seed": seed})
+        for size, rate in ((16, 0.05), (64, 0.2), (256, 0.8))
+        for seed in (3, 4)
+    ]
+    assert found == wanted
+
+
+def test_svag_at_every_rung() -> None:
+    spec = base()
+    found = runs(ladder(spec, (32, 64), ells=(1, 4), split=2))
+    svag = {"kind": "svag", "ell": 4, "split": 2}
+    low = {"batch_size": 32, "lr": 0.1}
+    assert found == [spec.edited(low), spec.edited({"process": svag, **low}), spec, spec.edited({"process": svag})]
+
+
+def test_steps_keep_their_meaning() -> None:
+    spec = base(
+        budget=1000,
+        schedule={"kind": "steps", "at": [500, 0.8], "warmup": 10},
+        probe={"kind": "in_run", "window": [0, 400], "every": 20},
+        evaluate={"every": 100},
+    )
+    high = rung(spec, 256)
+    assert high.budget == 250
+    for step in range(1000):
+        if step >= 10:  # a warm-up of 10 steps ends after 2 or 3 of 250
+            ratio = high.learning_rate(step // 4) / spec.learning_rate(step)
+            assert ratio == pytest.approx(4), f"κ = 4 at the same time, step {step}"
+    assert high.to_dict() == spec.to_dict() | {
+        "batch_size": 256,
+        "lr": 0.8,
+        "budget": 250,
+        "schedule": {"kind": "steps", "at": [125, 0.8], "factor": 0.1, "warmup": 2},
+        "probe": {"kind": "in_run", "parts": 4, "window": [0, 100], "every": 5},
+        "evaluate": {"every": 25, "train": False},
+    }
+    assert rung(spec, 64) is spec, "a baseline that has been run is not run again"
+
+
+def test_a_probe_at_every_step_stays_one() -> None:
+    every = base(probe={"kind": "in_run", "every": 1}, evaluate={"every": 10})
+    assert rung(every, 16).probe == every.probe
+    assert rung(every, 16).evaluate.every == 40
+    assert rung(every, 640).evaluate.every == 1
+    assert rung(base(evaluate={"every": 4}), 640).evaluate.every == 1, "never none at all"
+
+
+def test_the_size_of_a_file_need_not_be_known() -> None:
+    own = base(data={"name": "npz", "path": "mine.npz"}, evaluate={"every": 40})
+    assert rung(own, 32).to_dict() == own.to_dict() | {
+        "batch_size": 32,
+        "lr": 0.1,
+        "evaluate": {"every": 80, "train": False},
+    }
+
+
+@pytest.mark.parametrize(
+    ("experiment", "path"),
+    [
+        (ladder(base(), (64,)), "batch_sizes"),
+        (ladder(base(weight_decay=1.0), (64, 640)), "batch_sizes"),
+        (ladder(base(), (64, 20_000)), "batch_size"),
+        (ladder(base(probe={"kind": "in_run", "parts": 4}), (2, 64)), "probe.parts"),
+        (ladder(base(model__norm="batch"), (32, 64), ells=(4,), split=2), "process.split"),
+        (ladder(base(process={"kind": "gd"}), (32, 64)), "process.kind"),
+        (ladder(base(budget=100), (64, 6400)), "schedule.at"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_the_path_of_the_field(experiment: Ladder, path: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        runs(experiment)
+    assert refused.value.path == path

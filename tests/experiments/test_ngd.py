@@ -1,0 +1,36 @@
+"""SGD, NGD and GD from one base: exactly these specs."""
+
+import pytest
+from tests.experiments.bases import base
+
+from svag.experiments.ngd import runs
+from svag.records.experiment import Ngd, NgdPanel
+from svag.records.refusal import SpecError
+from svag.records.spec import RunSpec
+
+
+def ngd(spec: RunSpec, seeds: tuple[int, ...] = (0,)) -> Ngd:
+    return Ngd(title="t", panels=(NgdPanel(name="left", base=spec),), seeds=seeds)
+
+
+def test_three_processes_with_every_seed() -> None:
+    spec = base()
+    kinds = ("sgd", "ngd", "gd")
+    wanted = [spec.edited({"process": {"kind": kind}, "seed": seed}) for kind in kinds for seed in (0, 1)]
+    assert runs(ngd(spec, (0, 1))) == wanted
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        (base(model__norm="batch"), "model.norm"),
+        (base(data__augment={"pad": 1}), "data.augment"),
+        (base(sampling="shuffle"), "sampling"),
+        (base(probe={"kind": "in_run"}), "probe.kind"),
+        (base(process={"kind": "ngd"}), "process.kind"),
+    ],
+)
+def test_what_noise_of_matching_covariance_cannot_do_is_refused(spec: RunSpec, path: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        runs(ngd(spec))
+    assert refused.value.path == path

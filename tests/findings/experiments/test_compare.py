@@ -1,0 +1,227 @@
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.findings.experiments.on_disk import BASE, at, given, readings_at, write_run
+
+import svag
+from svag.findings.experiments.compare_finding import CompareFinding, ComparePanelFinding
+from svag.findings.experiments.find import find
+from svag.records.experiment import Compare, ComparePanel
+from svag.records.reading import Reading
+from svag.records.record import load_records
+from svag.stats.contrast import contrast, welch
+from svag.stats.extrapolation import fit_limit
+
+FINALS = {
+    1: (0.801, 0.804, 0.802, 0.803, 0.800),
+    4: (0.802, 0.803, 0.801, 0.804, 0.802),
+    16: (0.803, 0.801, 0.802, 0.802, 0.804),
+}
+
+
+def asked(split: int = 1, glsr: tuple[int, ...] = (), ngd: bool = False, seeds: int = 5) -> Compare:
+    panel = ComparePanel(name="p", base=BASE, ells=(1, 4, 16), split=split, glsr=glsr, ngd=ngd)
+    return Compare(title="t", seeds=tuple(range(seeds)), panels=(panel,), margin=0.006)
+
+
+def process(ell: int, split: int = 1) -> dict[str, object]:
+    return {"kind": "sgd"} if ell == 1 else {"kind": "svag", "ell": ell, "split": split}
+
+
+def fill(
+    root: Path,
+    finals: Mapping[int, Sequence[float]] = FINALS,
+    split: int = 1,
+    readings: Mapping[int, Sequence[Reading]] | None = None,
+    middle: Mapping[int, float] | None = None,
+) -> None:
+    for ell, values in finals.items():
+        for seed, value in enumerate(values):
+            spec = at(32, seed=seed, process=process(ell, split))
+            diverged = math.isnan(value)
+            curve = {} if middle is None else {9000: middle[ell] + 0.001 * seed}
+            write_run(
+                root,
+                spec,
+                None if diverged else value,
+                curve=curve,
+                readings=(readings or {}).get(ell, ()),
+                state="diverged" if diverged else "finished",
+            )
+
+
+def panel_of(finding: object) -> ComparePanelFinding:
+    assert isinstance(finding, CompareFinding)
+    json.dumps(finding.to_dict(), allow_nan=False)
+    assert str(finding).rpartition("\n")[2].startswith("Next: ")
+    [panel] = finding.panels
+    return panel
+
+
+def test_the_verdict_is_that_of_the_bare_numbers(tmp_path: Path) -> None:
+    fill(tmp_path)
+    panel = panel_of(find(asked(), load_records(tmp_path)))
+    bare = svag.sde_verdict({ell: list(values) for ell, values in FINALS.items()}, margin=0.006)
+    assert panel.verdict is not None
+    assert given(panel.verdict).answer == bare.answer == "equivalent"
+    assert (given(panel.verdict).gap, given(panel.verdict).low, given(panel.verdict).high) == pytest.approx(
+        (bare.gap, bare.low, bare.high)
+    )
+    assert panel.status == bare.status
+    assert bare.to_dict().keys() <= panel.to_dict().keys()
+    assert [arm.arm for arm in panel.arms] == ["SGD", "SVAG ell=4", "SVAG ell=16"]
+    assert panel.missing == ()
+
+
+def test_richardson_uses_the_two_largest_ell(tmp_path: Path) -> None:
+    fill(tmp_path)
+    panel = panel_of(find(asked(), load_records(tmp_path)))
+    assert panel.richardson is not None
+    assert panel.richardson.value == pytest.approx((4 * np.mean(FINALS[16]) - np.mean(FINALS[4])) / 3)
+    assert panel.richardson.ells == (4, 16)
+    assert panel.limit is not None
+    arrays = [np.array(values) for values in FINALS.values()]
+    assert panel.limit.value == pytest.approx(fit_limit([1 / ell for ell in FINALS], arrays).limit.value)
+
+
+def test_dropping_a_diverged_seed_would_flip_the_verdict(tmp_path: Path) -> None:
+    fill(tmp_path, {**FINALS, 16: (math.nan, *FINALS[16][1:])})
+    records = load_records(tmp_path)
+    panel = panel_of(find(asked(), records))
+    assert panel.verdict is not None
+    assert given(panel.verdict).answer == "inconclusive"
+    assert panel.missing == ()
+    assert panel.arms[-1].diverged == 1
+    survivors = [record for record in records if record.state == "finished"]
+    assert given(panel_of(find(asked(), survivors)).verdict).answer == "equivalent"
+
+
+def test_runs_of_another_split_are_strangers(tmp_path: Path) -> None:
+    fill(tmp_path)
+    write_run(tmp_path, at(32, process=process(4, split=2)), 0.1)
+    finding = find(asked(), load_records(tmp_path))
+    assert len(finding.strangers) == 1
+    assert given(panel_of(finding).verdict).answer == "equivalent"
+    other = find(asked(split=2), load_records(tmp_path))
+    assert len(other.missing) == 9
+    assert str(other).startswith("Incomplete: 9 runs have no result. Not used: ")
+
+
+def test_svag_at_ell_1_is_sgd(tmp_path: Path) -> None:
+    fill(tmp_path, {ell: FINALS[ell] for ell in (4, 16)})
+    for seed, value in enumerate(FINALS[1]):
+        write_run(tmp_path, at(32, seed=seed, process={"kind": "svag", "ell": 1}), value)
+    finding = find(asked(), load_records(tmp_path))
+    assert not finding.missing
+    assert not finding.strangers
+
+
+def test_curves_may_differ_where_the_ends_do_not(tmp_path: Path) -> None:
+    fill(tmp_path, middle={1: 0.5, 4: 0.6, 16: 0.7})
+    panel = panel_of(find(asked(), load_records(tmp_path)))
+    assert given(panel.verdict).answer == "equivalent"
+    assert panel.curve is not None
+    assert (given(panel.curve).p_value, given(panel.curve).smallest_p) == pytest.approx((2 / 252, 2 / 252))
+    assert (given(panel.curve).at_step, given(panel.curve).until_step, given(panel.curve).times) == (
+        9000,
+        BASE.steps(),
+        2,
+    )
+
+
+def test_the_same_curves_do_not_differ(tmp_path: Path) -> None:
+    fill(tmp_path, {1: FINALS[1], 16: FINALS[1]}, middle={1: 0.5, 16: 0.5})
+    panel = panel_of(find(asked(), load_records(tmp_path)))
+    assert given(panel.curve).p_value == 1.0
+
+
+def test_a_diverged_seed_ends_the_comparison_of_curves(tmp_path: Path) -> None:
+    fill(tmp_path, {**FINALS, 16: (math.nan, *FINALS[16][1:])}, middle={1: 0.5, 4: 0.6, 16: 0.7})
+    panel = panel_of(find(asked(), load_records(tmp_path)))
+    assert (given(panel.curve).until_step, given(panel.curve).diverged) == (9000, 1)
+
+
+def test_closeness_of_r_g_and_n(tmp_path: Path) -> None:
+    # R follows from the balance: eta (G + N)/((2 - eta lambda) lambda) for SGD, (eta/16) G + eta N for ell = 16
+    sgd, svag16 = readings_at(at(32), 3.0, 1.0), readings_at(at(32), 1.0, 1.0, ell=16)
+    fill(tmp_path, readings={1: sgd, 16: svag16})
+    panel = panel_of(find(asked(), load_records(tmp_path)))
+    found = panel.closeness
+    assert found is not None
+    ratio = {one.name: one for one in found.ratios}
+    assert ratio["G"].value == pytest.approx(3.0)
+    assert ratio["N"].value == pytest.approx(1.0)
+    assert ratio["R"].value == pytest.approx(sgd[0].param_sq / svag16[0].param_sq)
+    assert found.c2 == pytest.approx(max(3.0, ratio["R"].value) ** 2)
+    assert found.c2_low == pytest.approx(max(one.low for one in found.ratios) ** 2)
+    assert found.c2_low <= found.c2 * (1 + 1e-12)
+    assert (found.sgd_balance, found.svag_balance) == pytest.approx((1.0, 1.0))
+    assert all(one.low <= one.value <= one.high for one in found.ratios)
+    assert found.readings == (5 * 400, 5 * 400)
+
+
+def test_nothing_is_close_or_far_while_g_is_not_resolved(tmp_path: Path) -> None:
+    noisy = [Reading(-0.1, 1.0, 1.0, 32, 4, step=n, lr=0.1, ell=16) for n in range(40)]
+    fill(tmp_path, readings={1: readings_at(at(32), 1.0, 1.0), 16: noisy})
+    found = panel_of(find(asked(), load_records(tmp_path))).closeness
+    assert found is not None
+    assert math.isinf(found.c2)
+    assert {one.name: (one.low, one.high) for one in found.ratios}["G"] == (0.0, math.inf)
+
+
+def test_the_route_over_the_ladder_is_coupled_by_seed(tmp_path: Path) -> None:
+    sgd, svag4 = (0.70, 0.75, 0.80, 0.85, 0.90), (0.71, 0.77, 0.80, 0.87, 0.91)
+    fill(tmp_path, {1: sgd, 4: svag4, 16: svag4})
+    for seed, value in enumerate(sgd):
+        spec = at(32, seed=seed, process={"kind": "glsr", "parts": 4})
+        write_run(tmp_path, spec, value - 0.02 - 0.001 * (seed % 2))
+    [found] = panel_of(find(asked(glsr=(4,)), load_records(tmp_path))).decompositions
+    first, second = found.terms
+    assert found.route == "ladder"
+    assert (first.name, second.name) == ("SGD − ladder of 4", "ladder of 4 − SVAG ell=4")
+    assert first.value == pytest.approx(0.0204)
+    assert first.value + second.value == pytest.approx(found.total.value)
+    assert found.total.value == pytest.approx(np.mean(sgd) - np.mean(svag4))
+    unpaired = welch(np.array(sgd), np.array(sgd) - 0.02).interval()
+    assert first.high - first.low < (unpaired[1] - unpaired[0]) / 50
+
+
+def test_the_route_of_the_paper_goes_over_ngd(tmp_path: Path) -> None:
+    fill(tmp_path)
+    ngd = (0.79, 0.795, 0.8, 0.79, 0.8)
+    for seed, value in enumerate(ngd):
+        write_run(tmp_path, at(32, seed=seed, process={"kind": "ngd"}), value)
+    panel = panel_of(find(asked(ngd=True), load_records(tmp_path)))
+    [found] = panel.decompositions
+    discrete, shape = found.terms
+    assert found.route == "gaussian"
+    assert discrete.value == pytest.approx(given(panel.limit).value - np.mean(ngd))
+    assert shape.value == pytest.approx(np.mean(ngd) - np.mean(FINALS[1]))
+    assert discrete.value + shape.value == pytest.approx(found.total.value)
+    # the limit contains SGD's own mean: its weight in the total is what is left of it, not an independent -1
+    arrays = [np.array(values) for values in FINALS.values()]
+    own, *others = fit_limit([1 / ell for ell in FINALS], arrays).limit_weights
+    exact = contrast(arrays, [own - 1, *others])
+    assert (found.total.low, found.total.high) == pytest.approx(exact.interval())
+
+
+def test_without_svag_there_is_no_verdict_and_a_way_on(tmp_path: Path) -> None:
+    fill(tmp_path, {1: FINALS[1]})
+    finding = find(asked(), load_records(tmp_path))
+    panel = panel_of(finding)
+    assert (panel.verdict, panel.curve, panel.closeness, panel.richardson) == (None, None, None, None)
+    assert len(panel.missing) == 10
+    assert panel.to_dict()["answer"] is None
+    assert panel_of(find(asked(), [])).arms == ()
+
+
+def test_a_finished_run_without_the_metric_is_missing(tmp_path: Path) -> None:
+    fill(tmp_path)
+    losses = asked().model_copy(update={"metric": "train_loss"})
+    finding = find(losses, load_records(tmp_path))
+    assert len(finding.missing) == 15
+    assert "finished without train_loss" in str(finding)

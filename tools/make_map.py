@@ -1,0 +1,226 @@
+"""Writes docs/map.md: each label of the paper that the software names, with its code, its test and its command.
+
+    python tools/make_map.py
+
+What a label says, and which test to look at, is written down here for every label of the paper; code and commands are
+read off the sources. A label that the software does not name has no row on the page.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from svag.findings.verify import LABELS
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "svag"
+PAGE = ROOT / "docs" / "map.md"
+LABEL = re.compile(r"(?<![\w:])((?:thm|lem|cor|eq|fig|sec|subsec|def|app|appsec):(?:lem:)?[A-Za-z0-9_]+(?:-[a-z]+)*)")
+VERIFIED = "paper/test_labels.py"
+ABOUT_LABELS = ("docs/", "cli/", "test_architecture.py")  # tests that name labels and are not about what they say
+
+HEAD = """---
+hide: [toc]
+---
+
+# From label to code
+
+Each label of the paper that the software names: what it says, the code, a test, and the command that shows it. Code is
+in `src/svag/`, tests are in `tests/`; the command is followed by the label. `svag verify` checks against exact answers,
+with negative controls ([how](theorems.md)). This page is written by `tools/make_map.py`; a test keeps it right.
+"""
+
+# label: what it says, and the test to look at (under tests/; None: the one that names the label or imports its code)
+GROUPS: dict[str, dict[str, tuple[str, str | None]]] = {
+    "SVAG and its limit": {
+        "sec:svag": ("the algorithm: two weights, mean kept, covariance times l", "theory/test_weights.py"),
+        "eq:sgd_iter": ("one step of SGD", None),
+        "eq:svag_iter": ("one step of SVAG", "dynamics/test_svag_moments.py"),
+        "eq:motivating_sde": ("the Itô SDE of SGD", "exact/test_affine.py"),
+        "eq:noisy_gd": ("noisy gradient descent", "dynamics/test_noisy_gd.py"),
+        "eq:em": ("Euler–Maruyama of the SDE", "dynamics/test_noisy_gd.py"),
+        "eq:noise_decomposition": ("discretisation plus non-Gaussian noise", None),
+        "def:weak_approx": ("weak error: the largest over all steps", "exact/test_weak_order.py"),
+        "def:test_func": ("test functions of polynomial growth", None),
+        "subsec:svagsde": ("SVAG approximates the SDE", None),
+        "subsec:app_sde_schemes": ("schemes that solve SDEs", None),
+        "thm:sde_svag": ("SVAG is an order-1 weak approximation of the Itô SDE", VERIFIED),
+        "fig:proof_concept": ("SVAG and SGD beside the SDE on an Ornstein–Uhlenbeck problem", VERIFIED),
+        "lem:D": ("moments of one SVAG step", "dynamics/test_svag_moments.py"),
+        "lem:Dtil": ("moments of the SDE over the time of one step", VERIFIED),
+        "thm:one_step_to_multi_steps": ("errors of single steps add up to C/l", VERIFIED),
+        "app:lem:ito_taylor": ("the Itô–Taylor expansion to first order", VERIFIED),
+        "lem:sgd_moment_estimate": ("moments bounded uniformly in l and in the step", VERIFIED),
+        "appsec:svag_details": ("the proof of the limit", None),
+        "sec:one_to_n_step": ("from one step to many", None),
+        "fig:app_proof_overview": ("the idea of the proof, drawn", None),
+        "lem:u_eta_estimate": ("the error of one step for a smooth function", None),
+        "app:lem:delta_prod_estimate": ("moments of the increment of the SDE", None),
+    },
+    "Linear scaling": {
+        "def:lsr": ("the linear scaling rule", "theory/test_rules.py"),
+        "def:glsr": ("the rule continued to fractions of a batch: the coupled ladder", "lab/test_run.py"),
+        "def:lsi": ("(C, κ)-linear-scaling invariance", "theory/test_closeness.py"),
+        "thm:lsr_condition": (
+            "N/G of the large run refutes linear scaling, without a baseline",
+            "theory/test_kappa.py",
+        ),
+        "thm:lsr_kappa_bound": ("N/G of the baseline bounds κ", "theory/test_kappa.py"),
+        "subsec:provable_lsr_failure": ("where linear scaling fails provably", None),
+        "eq:C_kappa_close": ("what the invariance compares", None),
+        "eq:R_to_GN": ("the condition on N/G of the large run", None),
+        "eq:lb_RGN_sgd": ("balance of the large run", None),
+        "eq:sb_RGN_sgd": ("balance of the baseline", None),
+    },
+    "Equilibrium of scale-invariant losses": {
+        "sec:failure_mode_1": ("scale-invariant losses with weight decay", "lab/models/test_build.py"),
+        "subsec:provable_sde_failure": ("where the SDE fails provably", None),
+        "appsec:omit_proofs_lsr": ("the proofs", None),
+        "appsec:sc": ("properties of scale-invariant functions", None),
+        "eq:sgd_wd": ("SGD with weight decay", None),
+        "eq:sde_wd": ("its SDE", None),
+        "eq:app_sgd_wd": ("SGD with weight decay, again", None),
+        "eq:app_1st_sde_wd": ("its first-order SDE", None),
+        "eq:C_close": ("what C-closeness compares", None),
+        "eq:app_C_close": ("the same for two SDEs", None),
+        "def:c_close": ("C-closeness of the equilibria of SGD and SDE", "theory/test_closeness.py"),
+        "def:app_lsi": ("C-closeness of two SDEs", "theory/test_closeness.py"),
+        "thm:eq_sde_sgd": ("where SGD and SDE cannot be C-close", "theory/test_sde_failure.py"),
+        "thm:app_1st_2nd_sde": ("where the two SDEs cannot be C-close", "theory/test_sde_failure.py"),
+        "eq:norm_sgd_wd": ("the weight norm of SGD, step by step", VERIFIED),
+        "eq:norm_sde_wd": ("the weight norm of the SDE in time", VERIFIED),
+        "eq:RGN_sgd": ("balance of R, G and N for SGD", "theory/test_equilibrium.py"),
+        "eq:RGN_sde": ("balance for the SDE", "theory/test_equilibrium.py"),
+        "eq:app_RGN_2nd_sde": ("balance for the second-order SDE", "theory/test_equilibrium.py"),
+        "eq:app_ito_lemma": ("the weight norm of the second-order SDE in time", "theory/test_equilibrium.py"),
+        "eq:app_2nd_sde_wd": ("the second-order SDE", "exact/test_affine.py"),
+        "eq:2nd-sgd-sde-wd": ("the same, written out", None),
+        "thm:2nd_order_sde": ("it has weak order 2 in η", VERIFIED),
+        "lem:sc": ("gradients are orthogonal to the weights and scale like 1/c", "noise/test_invariance.py"),
+        "cor:sc": ("so is the noise", "noise/test_invariance.py"),
+        "lem:2nd_sde_hessian": ("xᵀ∇²L∇L = −\\|∇L\\|²", "noise/test_invariance.py"),
+    },
+    "Noise that is not Gaussian": {
+        "sec:counterexample": ("Poisson gradients: linear scaling holds, the SDE does not", "exact/test_poisson.py"),
+        "def:poisson_process": ("Poisson processes", None),
+        "def:levy_process": ("Lévy processes", None),
+        "sec:levy_sde_prelim": ("stochastic processes", None),
+        "eq:divisible_noise": ("infinitely divisible noise", "exact/test_affine.py"),
+        "subsec:app_levy_sde": ("the ladder tends to a Lévy SDE", VERIFIED),
+        "eq:levy_sde": ("that Lévy SDE", "exact/test_affine.py"),
+        "eq:levy_sde_sgd": ("SGD with parts of its noise", None),
+        "fig:diagram": ("which process tends to which SDE", VERIFIED),
+        "sec:heavy_tailed": ("is the noise heavy-tailed?", None),
+        "sec:app_heayvtailed": ("the same on a network's gradients", None),
+        "thm:test": ("the tail-index estimator", "theory/test_tail_index.py"),
+        "thm:test_on_gaussian": ("what it reads on correlated Gaussians", "theory/test_tail_index.py"),
+    },
+    "Figures: SGD and SVAG": {
+        "sec:experiments": ("the experiments", None),
+        "sec:app_exp": ("their settings", None),
+        "subsec:app_svag_exp": ("settings of SVAG", None),
+        "fig:svag_accs": ("PreResNet-32 at B = 64 and 1024", None),
+        "fig:app_svag_sampling": ("three ways to sample", None),
+        "fig:app_svag_baselines": ("PreResNet-32: BatchNorm, wide, GroupNorm", None),
+        "fig:app_svag_otherarch": ("VGG-16: no norm, BatchNorm, GroupNorm", None),
+        "fig:app_svag_triangle": ("a triangular schedule", None),
+        "fig:app_svag_cosine": ("a cosine schedule", None),
+        "fig:app_svag_c100": ("CIFAR-100", None),
+        "fig:app_svag_svhn": ("SVHN", None),
+        "fig:app_exotic_lr": ("the two schedules themselves", None),
+    },
+    "Figures: the ladder": {
+        "subsec:app_lsr_exps": ("settings of the ladder", None),
+        "fig:lsr_acc_gnr": ("test error and G/N against the batch size", None),
+        "fig:app_lsr_c10": ("CIFAR-10: ResNet-32, and PreResNet-32 4×", None),
+        "fig:app_lsr_c100": ("CIFAR-100", None),
+        "fig:app_lsr_svhn": ("SVHN", None),
+    },
+    "Figures: noisy gradient descent": {
+        "sec:app_ngd_exps": ("settings of NGD", None),
+        "fig:ngd_sgd_accs": ("PreResNet-32 4×, B = 125", None),
+        "fig:ngd_sgd_b500": ("PreResNet-32, B = 500", None),
+        "fig:ngd_sgd_b125": ("PreResNet-32, B = 125", None),
+        "fig:ngd_sgd_vgg": ("VGG-16, B = 125", None),
+    },
+}
+ROWS = {label: row for group in GROUPS.values() for label, row in group.items()}
+
+
+def labels_in(path: Path) -> set[str]:
+    """The labels that a file names."""
+    return set(LABEL.findall(path.read_text(encoding="utf-8")))
+
+
+def naming(folder: Path) -> dict[str, list[str]]:
+    """For each label, the files in a folder that name it, as paths inside it."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(folder.rglob("*.py")):
+        for label in labels_in(path):
+            found.setdefault(label, []).append(path.relative_to(folder).as_posix())
+    return found
+
+
+def code_of(files: list[str]) -> list[str]:
+    """The files to show: those that do something, not those that gather others or print them."""
+    doing = [name for name in files if not name.endswith("__init__.py") and not name.startswith("cli/")]
+    return doing or files
+
+
+def test_of(label: str, code: list[str], tests: dict[str, list[str]]) -> str:
+    """The test to look at: the one written down, else one that names the label, else one that imports its code."""
+    chosen = ROWS[label][1]
+    if chosen is not None:
+        return chosen
+    naming_it = [name for name in tests.get(label, []) if not name.startswith(ABOUT_LABELS)]
+    return next(iter([*naming_it, *importing(code)]), "")
+
+
+def importing(code: list[str]) -> Iterator[str]:
+    """The tests that import one of these files, those beside it first."""
+    modules = {"svag." + name.removesuffix(".py").replace("/", ".").removesuffix(".__init__"): name for name in code}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        imported = set(re.findall(r"(?:from|import) (svag\.[\w.]+)", path.read_text(encoding="utf-8")))
+        if imported & set(modules):
+            yield path.relative_to(ROOT / "tests").as_posix()
+
+
+def command_of(label: str, code: list[str]) -> str:
+    """What to type before the label; nothing for a definition that only has code."""
+    if label in LABELS:
+        return "svag verify"
+    if label.startswith(("fig:", "sec:app_hea")) and any(name.startswith("experiments/figures") for name in code):
+        return "svag reproduce"
+    return ""
+
+
+def page() -> str:
+    """The whole page."""
+    named, tests = naming(SOURCE), naming(ROOT / "tests")
+    lines = [HEAD]
+    for title, rows in GROUPS.items():
+        present = [label for label in rows if label in named]
+        if present:
+            lines += [f"## {title}", "", "| label | what | code | test | command |", "|---|---|---|---|---|"]
+            lines += [_row(label, code_of(named[label]), tests) for label in present]
+            lines.append("")
+    return "\n".join(lines)
+
+
+def _row(label: str, code: list[str], tests: dict[str, list[str]]) -> str:
+    cells = (
+        f"`{label}`",
+        ROWS[label][0],
+        "<br>".join(f"`{name}`" for name in code),
+        _code(test_of(label, code, tests)),
+        _code(command_of(label, code)),
+    )
+    return "| " + " | ".join(cells) + " |"
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else "–"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
