@@ -126,6 +126,7 @@ def test_the_page_on_architecture_has_the_same_layers() -> None:
         ["list", "figures"],
         ["compare", "--help"],
         ["reproduce", "--help"],
+        ["report", "--help"],
     ],
 )
 def test_the_command_line_starts_without_torch(command: list[str]) -> None:
@@ -136,6 +137,21 @@ def test_the_command_line_starts_without_torch(command: list[str]) -> None:
         "assert 'torch' not in sys.modules and 'scipy' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_report_is_made_without_torch(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "spec.json").write_text("{}")
+    code = (
+        "import sys, svag.cli\n"
+        "try:\n    svag.cli.main()\n"
+        "except SystemExit as stop:\n    assert not stop.code, stop.code\n"
+        "assert 'torch' not in sys.modules and 'altair' in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "report", str(tmp_path)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -14,6 +14,7 @@ from svag.cli.ladder import ladder
 from svag.cli.list_runs import list_runs
 from svag.cli.ngd import ngd
 from svag.cli.predict import predict
+from svag.cli.report import report
 from svag.cli.reproduce import reproduce
 from svag.cli.run import run
 from svag.cli.verify import verify
@@ -32,6 +33,7 @@ for experiment in (compare, ladder, ngd, reproduce):
     app.command(cls=ExperimentCommand, context_settings={"allow_extra_args": True})(experiment)
 app.command()(predict)
 app.command("list")(list_runs)
+app.command()(report)
 app.add_typer(data, name="data")
 
 

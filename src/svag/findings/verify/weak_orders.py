@@ -1,6 +1,6 @@
 """Weak orders on the beds: which slopes a family of processes shows in l."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -18,10 +18,12 @@ SLOPE = 0.01
 RICHARDSON_SLOPE = 0.03
 
 
-def affine_order(bed: AffineProblem, process: Callable[[int], Process], limit: Limit) -> WeakOrder:
+def affine_order(
+    bed: AffineProblem, process: Callable[[int], Process], limit: Limit, ells: Sequence[int] = ELLS
+) -> WeakOrder:
     """Order in l of x, x², x³, x⁴ with affine gradients, maximum over all steps."""
     return measure_weak_order(
-        ELLS,
+        ells,
         lambda ell: bed.moments(process(ell), EFFECTIVE_STEPS, DEGREES)[:, 1:],
         lambda ell: bed.limit_moments(limit, EFFECTIVE_STEPS, DEGREES, ell)[:, 1:],
     )

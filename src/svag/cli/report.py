@@ -1,0 +1,54 @@
+"""`svag report`: the page and the figures of a folder of runs, from its records alone."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Format(StrEnum):
+    """What a figure can be saved as."""
+
+    PNG = "png"
+    SVG = "svg"
+    PDF = "pdf"
+    HTML = "html"
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="An experiment's folder, or any folder of runs.")],
+    out: Annotated[Path | None, typer.Option(help="Where to write; DIR/report when not given.")] = None,
+    formats: Annotated[list[Format] | None, typer.Option("--format", help="Of the figures; may be repeated.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the finding and the paths as JSON.")] = False,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> None:
+    """Answer from the records: a page that opens without a network, a summary in Markdown, figures and tables.
+
+    Nothing is run. Example: svag report ladder --open
+    """
+    from svag.cli.errors import reported
+
+    with reported():
+        from svag.report.build import build_report
+        from svag.report.write import write_report
+
+        found = build_report(folder)
+        chosen = [one.value for one in formats] if formats else ["png", "svg"]
+        written = write_report(found, out or folder / "report", chosen)
+    if as_json:
+        typer.echo(json.dumps({**found.finding, **written.to_dict()}, ensure_ascii=False, indent=2))
+    else:
+        from rich.console import Console
+
+        from svag.report.terminal import render_terminal
+
+        console = Console()
+        for part in render_terminal(found):
+            console.print(part)
+        typer.echo(f"\nPage: {written.page}\nSummary: {written.summary}")
+    if open_page:
+        import webbrowser
+
+        webbrowser.open(written.page.resolve().as_uri())

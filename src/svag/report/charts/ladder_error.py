@@ -1,0 +1,161 @@
+"""Test error against batch size along the linear scaling rule (fig:lsr_acc_gnr)."""
+
+import math
+from dataclasses import asdict, dataclass
+
+import altair as alt
+
+from svag.findings.experiments.ladder_finding import LadderPanelFinding
+from svag.findings.scaling.answer import ScalingVerdict
+from svag.report import look
+from svag.report.charts.ladder_regions import (
+    Region,
+    batch_axis,
+    draw,
+    names,
+    regions,
+    said,
+    unbounded,
+)
+from svag.report.wording import batch, batch_interval, count
+
+SEED, MEAN, SDE = "one seed", "mean of the seeds", "SDE limit"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A test error at a batch size.
+
+    Attributes:
+        kind: one seed, the mean, or the SDE limit.
+        batch_size: B.
+        lr: η there.
+        error: a fraction.
+        low: lower 95% limit; None for one seed, or without spread.
+        high: upper limit.
+        seed: of one seed.
+    """
+
+    kind: str
+    batch_size: int
+    lr: float
+    error: float
+    low: float | None = None
+    high: float | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A ladder's errors.
+
+    Attributes:
+        rows: seeds, means and, if SVAG was run, SDE limits.
+        threshold: the error above which a rung fails; None without one.
+        regions: observed and predicted failure.
+        diverged: (batch size, seeds that diverged there), which have no error to show.
+        answer: the verdict in words.
+    """
+
+    rows: list[Row]
+    threshold: float | None
+    regions: list[Region]
+    diverged: list[tuple[int, int]]
+    answer: str
+
+
+def table(panel: LadderPanelFinding) -> Table:
+    """The rungs of the finding, as rows."""
+    rows = []
+    for rung in panel.rungs:
+        size, lr = rung.batch_size, rung.lr
+        rows += [Row(SEED, size, lr, error, seed=seed) for seed, error in rung.errors if math.isfinite(error)]
+        if math.isfinite(rung.error):
+            known = math.isfinite(rung.error_low)
+            low, high = (rung.error_low, rung.error_high) if known else (None, None)
+            rows.append(Row(MEAN, size, lr, rung.error, low, high))
+        if rung.sde is not None:
+            rows.append(Row(SDE, size, lr, rung.sde.value, rung.sde.low, rung.sde.high))
+    scaling = panel.scaling
+    threshold = None if scaling is None or math.isnan(scaling.threshold) else scaling.threshold
+    lost = [(rung.batch_size, rung.diverged) for rung in panel.rungs if rung.diverged]
+    return Table(rows, threshold, regions(panel), lost, verdict(panel))
+
+
+def verdict(panel: LadderPanelFinding) -> str:
+    """Where linear scaling was seen to fail, in one sentence."""
+    found = panel.scaling
+    if found is None:
+        return "Fewer than two batch sizes have results."
+    limits = batch_interval(found.low, found.high)
+    if unsure(found):
+        where = f"at batch size {batch(found.observed)}" if found.observed is not None else "nowhere on this ladder"
+        return f"Not decided: the means would put the failure {where}, but these seeds give no interval."
+    rule = f"test error {found.tolerance:.0%} above the best" if found.best_batch is not None else "seeds diverged"
+    match found.answer:
+        case "fails":
+            return f"Linear scaling fails at batch size {batch(found.observed)} {limits} ({rule})."
+        case "never fails":
+            return (
+                f"Linear scaling does not fail up to batch size {panel.rungs[-1].batch_size:,}; 95% interval {limits}."
+            )
+        case "fails from the start":
+            return f"Linear scaling fails already at the smallest batch size, {panel.rungs[0].batch_size:,} ({rule})."
+
+
+def unsure(found: ScalingVerdict) -> bool:
+    """Whether the interval says nothing at all: every batch size is possible."""
+    return unbounded(found.low, found.high)
+
+
+def chart(found: Table) -> look.Picture:
+    """Seeds and means over the regions, with the threshold."""
+    kinds = [kind for kind in (MEAN, SEED, SDE) if any(row.kind == kind for row in found.rows)]
+    picked = look.shown("kind", kinds)
+    y = alt.Y("error:Q", title="final test error", scale=alt.Scale(zero=False, padding=10)).axis(
+        format="%", tickCount=6
+    )
+    base = (
+        alt.Chart(look.data([asdict(row) for row in found.rows]))
+        .transform_filter(picked)
+        .encode(
+            x=batch_axis(),
+            color=look.colour("kind", kinds),
+            tooltip=[
+                "kind:N",
+                alt.Tooltip("batch_size:Q", title="batch size"),
+                alt.Tooltip("lr:Q", title="learning rate"),
+                "seed:O",
+                alt.Tooltip("error:Q", title="test error", format=".2%"),
+                alt.Tooltip("low:Q", format=".2%"),
+                alt.Tooltip("high:Q", format=".2%"),
+            ],
+        )
+    )
+    lines = base.transform_filter(alt.datum.kind != SEED).mark_line()
+    pointed = base.encode(y=y, shape=look.shape("kind", kinds))
+    layers: list[alt.Chart] = draw(found.regions)
+    if found.threshold is not None:
+        rule = alt.Chart(look.data([{"error": found.threshold}])).mark_rule(style="guide", strokeDash=[5, 4])
+        layers.append(rule.encode(y=y, tooltip=[alt.Tooltip("error:Q", title="fails above", format=".2%")]))
+    layers += [
+        lines.encode(y=y, strokeDash=look.dash("kind", kinds, quiet=True)),
+        pointed.transform_filter(alt.datum.kind != SEED).mark_point(filled=True, size=90, opacity=0.9),
+        pointed.transform_filter(alt.datum.kind == SEED).mark_point(filled=True, size=35, opacity=0.9),
+    ]
+    if any(row.low is not None for row in found.rows):
+        bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2)
+        layers.append(bars.encode(y=alt.Y("low:Q"), y2="high:Q"))
+    layers += names(found.regions, min(row.batch_size for row in found.rows))
+    if found.diverged:
+        values = [{"batch_size": size, "said": f"✕ {many} diverged"} for size, many in found.diverged]
+        words = alt.Chart(look.data(values)).mark_text(style="guide-words", baseline="bottom")
+        layers.append(words.encode(x=batch_axis(), y=alt.value(look.HEIGHT - 6), text="said:N"))
+    return alt.layer(*layers).add_params(picked).properties(width=look.WIDTH, height=look.HEIGHT)
+
+
+def sentence(found: Table) -> str:
+    """The verdict, and what the fields are."""
+    lost = "".join(f" {count(many, 'seed')} diverged at batch size {size:,}." for size, many in found.diverged)
+    rule = " Dashed line: the error above which a batch size fails." if found.threshold is not None else ""
+    return f"{found.answer}{lost}{rule}{said(found.regions)}"

@@ -1,0 +1,102 @@
+"""What a report holds, before it is a page, a Markdown summary or a table in a terminal."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import altair as alt
+
+Row = dict[str, Any]
+Tone = Literal["yes", "no", "open"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows with a name, to read and to download.
+
+    Attributes:
+        name: of the file, without its ending.
+        title: what the rows are.
+        rows: plain values, one dict a row.
+    """
+
+    name: str
+    title: str
+    rows: list[Row]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart with its verdict and its numbers.
+
+    Attributes:
+        name: of the file, without its ending.
+        title: what it shows.
+        chart: the picture.
+        sentence: the verdict under the picture.
+        tables: what is drawn.
+    """
+
+    name: str
+    title: str
+    chart: alt.TopLevelMixin = field(repr=False)
+    sentence: str
+    tables: tuple[Table, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer of one panel.
+
+    Attributes:
+        panel: which one.
+        headline: the answer, one sentence.
+        tone: whether that is a yes, a no, or still open.
+        numbers: what it rests on: a name and a value with its interval.
+        next: what to do next.
+        spark: a curve that belongs to it, for the terminal.
+    """
+
+    panel: str
+    headline: str
+    tone: Tone
+    numbers: tuple[tuple[str, str], ...]
+    next: str
+    spark: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How the numbers were obtained.
+
+    Attributes:
+        facts: seeds, versions, hardware, seconds and the like.
+        specs: the base spec of every panel, by its name, as YAML.
+    """
+
+    facts: tuple[tuple[str, str], ...]
+    specs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that a folder of runs has to say.
+
+    Attributes:
+        title: one line.
+        question: what was asked.
+        notes: what a reader must know first: a reproduction's label and size, runs that are missing.
+        answers: one a panel.
+        figures: in the order in which they are read.
+        measured: how.
+        runs: every run with its outcome.
+        finding: the whole finding, for programs.
+    """
+
+    title: str
+    question: str
+    notes: tuple[str, ...]
+    answers: tuple[Answer, ...]
+    figures: tuple[Figure, ...]
+    measured: Measured
+    runs: Table
+    finding: dict[str, Any]

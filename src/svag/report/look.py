@@ -1,0 +1,117 @@
+"""How charts look: colours, dashes and shapes that survive colour blindness and greyscale, by day and by night.
+
+The colours are those of Okabe and Ito without black and yellow, which vanish on a dark or on a light page. No series is
+told from another by colour alone: each has a dash or a shape of its own too.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import altair as alt
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+DASHES = ((1, 0), (8, 3), (2, 3), (10, 3, 2, 3), (5, 2), (1, 2))
+GREY = "#7f8893"  # of what is no series: a reference, a limit
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+
+Picture: TypeAlias = alt.LayerChart | alt.FacetChart | alt.HConcatChart
+
+WIDTH, HEIGHT = 640, 320
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
+
+
+def _config(ink: str, faint: str, grid: str, background: str | None) -> dict[str, Any]:
+    words = {"labelColor": ink, "titleColor": ink, "labelFontSize": 12, "titleFontSize": 13, "titleFontWeight": 500}
+    return {
+        "background": background,
+        "font": FONT,
+        "view": {"stroke": None},
+        "axis": {
+            **words,
+            "domainColor": faint,
+            "tickColor": faint,
+            "gridColor": grid,
+            "labelOverlap": True,
+            "labelSeparation": 5,
+        },
+        "legend": {
+            **words,
+            "orient": "top",
+            "symbolSize": 110,
+            "symbolStrokeWidth": 2,
+            "symbolOpacity": 1,
+            "labelLimit": 340,
+            "columns": 4,
+        },
+        "header": {**words, "labelFontSize": 13},
+        "title": {"color": ink, "subtitleColor": ink, "anchor": "start", "fontSize": 14, "subtitleFontSize": 12},
+        "style": {
+            "guide": {"color": faint, "strokeWidth": 1.5},
+            "guide-words": {"color": ink, "fontSize": 12},
+            "backdrop": {"color": faint, "fill": faint, "fillOpacity": 0.12, "strokeOpacity": 0.5},
+        },
+    }
+
+
+LIGHT = _config("#24292f", "#6e7781", "#e4e7eb", "#ffffff")
+DARK = _config("#d8dee6", "#8b949e", "#2c333b", "transparent")
+
+
+def data(rows: Sequence[Mapping[str, object]]) -> alt.Data:
+    """Rows for a chart."""
+    return alt.Data(values=[dict(row) for row in rows])  # type: ignore[no-untyped-call]
+
+
+def colour(field: str, series: Sequence[str], *, grey: Sequence[str] = ()) -> alt.Color:
+    """The colour of every series, the same however many of them are shown; `grey` for references."""
+    looks = _looks(series, COLOURS) + [GREY] * len(grey)
+    return alt.Color(f"{field}:N", title=None, scale=alt.Scale(domain=[*series, *grey], range=looks))
+
+
+def dash(field: str, series: Sequence[str], *, grey: Sequence[str] = (), quiet: bool = False) -> alt.StrokeDash:
+    """The dash of every series; a seventh series has the first colour again, but with another dash.
+
+    Args:
+        field: what tells the series apart.
+        series: all of them, in order.
+        grey: references.
+        quiet: keep the dash out of the legend, which shows filled shapes already.
+    """
+    looks = _looks(series, [list(one) for one in DASHES], turn=True) + [[4, 4]] * len(grey)
+    scale = alt.Scale(domain=[*series, *grey], range=looks)
+    encoding = alt.StrokeDash(f"{field}:N", title=None, scale=scale)
+    return encoding.legend(symbolStrokeWidth=0) if quiet else encoding
+
+
+def shape(field: str, series: Sequence[str], *, grey: Sequence[str] = ()) -> alt.Shape:
+    """The shape of every series; a reference has none, and a bar in the legend."""
+    looks = _looks(series, SHAPES, turn=True) + ["M-1,-.15H1V.15H-1Z"] * len(grey)
+    return alt.Shape(f"{field}:N", title=None, scale=alt.Scale(domain=[*series, *grey], range=looks))
+
+
+def _looks(series: Sequence[str], looks: Sequence[Any], *, turn: bool = False) -> list[Any]:
+    n = len(looks)
+    return [looks[(i + (i // n if turn else 0)) % n] for i in range(len(series))]
+
+
+def log_scale(base: float = 10) -> alt.Scale:
+    """A logarithmic scale that ends where the data end."""
+    return alt.Scale(type="log", base=base, nice=False, padding=12)
+
+
+def shown(field: str, series: Sequence[str]) -> alt.Parameter:
+    """Which series are shown: a click on one in the legend hides it, or shows it again."""
+    return alt.selection_point(
+        name="shown",
+        fields=[field],
+        bind="legend",
+        toggle="true",
+        clear=False,
+        empty=False,
+        value=[{field: one} for one in series],
+    )
+
+
+def zoom() -> alt.Parameter:
+    """Drag to move, pinch or Ctrl + wheel to zoom, double click to go back; the bare wheel scrolls the page."""
+    return alt.selection_interval(name="zoom", bind="scales", zoom="wheel![event.ctrlKey || event.metaKey]")

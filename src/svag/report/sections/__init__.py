@@ -1,0 +1,1 @@
+"""What each kind of experiment says: its answers, and its figures."""

@@ -1,0 +1,98 @@
+"""A mere folder of runs, of which nothing was asked: how they went, and the B* that each with readings predicts."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from svag.findings.critical_batch.prediction import CriticalBatch, predict_critical_batch
+from svag.findings.experiments.runs import CurveRow, RunRow
+from svag.records.record import RunRecord
+from svag.report import wording
+from svag.report.charts import curves
+from svag.report.content import Answer, Figure
+from svag.report.sections.compare import curve_figure
+
+QUESTION = "What did these runs come to?"
+_MOST = 8
+
+
+def predictions(records: Sequence[RunRecord]) -> dict[str, CriticalBatch]:
+    """B* from every finished run of SGD whose readings allow it."""
+    found = {}
+    for record in records:
+        if record.state == "finished" and record.readings:
+            try:
+                found[_name(record)] = predict_critical_batch(record.readings)
+            except ValueError:  # readings of several settings: nothing to predict from
+                continue
+    return found
+
+
+def answers(records: Sequence[RunRecord]) -> tuple[Answer, ...]:
+    """How many runs ended how, the best of them, and the predictions."""
+    states = dict.fromkeys(record.state for record in records)
+    counts = ", ".join(f"{sum(r.state == state for r in records)} {state}" for state in states)
+    finals = [(r.final["test_accuracy"], r) for r in records if r.final.get("test_accuracy") is not None and r.ended]
+    numbers = []
+    spark: tuple[float, ...] = ()
+    if finals:
+        best, run = max(finals, key=lambda one: one[0])
+        numbers.append(("best test accuracy", f"{best:.2%} ({_name(run)})"))
+        spark = tuple(float(value) for _, value in run.curve("test_accuracy"))
+    predicted = predictions(records)
+    for name, one in list(predicted.items())[:_MOST]:
+        limits = wording.batch_interval(one.low, one.high)
+        doubt = "" if one.ok else f" (no certificate: {one.status})"
+        numbers.append((name, f"B* = {wording.batch(one.critical_batch)} {limits}{doubt}"))
+    if len(predicted) > _MOST:
+        numbers.append(("more predictions", f"{len(predicted) - _MOST} more runs have readings: svag predict RUN_DIR"))
+    headline = f"{wording.count(len(records), 'run')}: {counts}." if records else "There are no runs here."
+    return (Answer("runs", headline, "open", tuple(numbers), _next(records), spark),)
+
+
+def _next(records: Sequence[RunRecord]) -> str:
+    if any(record.state in {"interrupted", "failed"} for record in records):
+        return "run the interrupted and failed ones again: they continue."
+    if running := sum(record.state == "running" for record in records):
+        return f"wait: {wording.count(running, 'run')} still running."
+    return "nothing: all ended."
+
+
+def figures(records: Sequence[RunRecord]) -> Iterator[Figure]:
+    """Test accuracy and training loss of every run that was evaluated, by its name."""
+    rows = [row for record in records for row in _curve_rows(record)]
+    runs = [_run_row(record) for record in records]
+    for metric in ("test_accuracy", "train_loss"):
+        found = curves.table(rows, runs, metric)
+        if found.rows:
+            yield curve_figure(metric.replace("_", "-"), "All runs", found)
+
+
+def _curve_rows(record: RunRecord) -> Iterator[CurveRow]:
+    for row in record.evaluations:
+        metrics = (row.get("test_accuracy"), row.get("test_loss"), row.get("train_loss"))
+        yield CurveRow(_name(record), _batch_size(record), 0, int(row["step"]), *metrics)
+
+
+def _run_row(record: RunRecord) -> RunRow:
+    nothing = (math.nan, math.nan, math.nan)
+    lr = math.nan if record.spec is None else record.spec.lr
+    path = str(record.path)
+    return RunRow(_name(record), _batch_size(record), lr, 0, record.state, record.step, *nothing, 0, path)
+
+
+def _name(record: RunRecord) -> str:
+    """What it is, and enough of its folder's name to find it."""
+    spec = record.spec
+    if spec is None:
+        return record.path.name
+    return f"{spec.process.kind} B={spec.batch_size} seed={spec.seed} ({record.path.name[:8]})"
+
+
+def _batch_size(record: RunRecord) -> int:
+    return 0 if record.spec is None else record.spec.batch_size
+
+
+def finding(records: Sequence[RunRecord]) -> dict[str, object]:
+    """Everything, for programs."""
+    predicted = {name: one.to_dict() for name, one in predictions(records).items()}
+    return {"kind": "folder", "runs": [record.to_dict() for record in records], "predictions": predicted}

@@ -1,0 +1,62 @@
+"""Writing a report: the page, the Markdown summary, the figures and the tables as files."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from svag.records.files import disk_error, replace_file
+from svag.report.content import Report
+from svag.report.csv_text import csv_text
+from svag.report.markdown import render_markdown
+from svag.report.page.render import render_page
+from svag.report.save import save
+
+PAGE, SUMMARY, FIGURES, TABLES = "index.html", "summary.md", "figures", "tables"
+
+
+@dataclass(frozen=True)
+class Written:
+    """Where things are.
+
+    Attributes:
+        page: the HTML page.
+        summary: the Markdown summary.
+        figures: every figure in every format asked for.
+        tables: every table as CSV.
+    """
+
+    page: Path
+    summary: Path
+    figures: tuple[Path, ...]
+    tables: tuple[Path, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """The paths as JSON values."""
+        figures, tables = ([str(path) for path in paths] for paths in (self.figures, self.tables))
+        return {"page": str(self.page), "summary": str(self.summary), "figures": figures, "tables": tables}
+
+
+def write_report(report: Report, out: str | Path, formats: Sequence[str] = ("png", "svg")) -> Written:
+    """Write everything into a folder; what stood there under the same names is replaced.
+
+    Args:
+        report: from `build_report`.
+        out: the folder, made if it is not there.
+        formats: of the figures: "png", "svg", "pdf", "html"; none of them is needed by the page.
+    """
+    folder = Path(out)
+    for place in (folder, folder / FIGURES, folder / TABLES):
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise disk_error(place, error) from error
+    page, summary = folder / PAGE, folder / SUMMARY
+    replace_file(page, render_page(report).encode())
+    replace_file(summary, render_markdown(report).encode())
+    figures = [save(one.chart, folder / FIGURES / f"{one.name}.{kind}") for one in report.figures for kind in formats]
+    tables = []
+    for table in (report.runs, *(table for figure in report.figures for table in figure.tables)):
+        target = folder / TABLES / f"{table.name}.csv"
+        replace_file(target, csv_text(table.rows).encode())
+        tables.append(target)
+    return Written(page, summary, tuple(figures), tuple(tables))

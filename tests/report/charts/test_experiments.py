@@ -1,0 +1,235 @@
+"""The experiments' tables as numbers, their charts as data."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from tests.report.charts.drawn import layers, marks, of_kind
+from tests.report.conftest import Find
+
+from svag.findings.experiments.compare_finding import CompareFinding, ComparePanelFinding
+from svag.findings.experiments.ladder_finding import LadderFinding, LadderPanelFinding
+from svag.findings.experiments.runs import CurveRow, RunRow
+from svag.report.charts import curves, gap, ladder_error, ladder_predictions, ladder_ratio, ladder_regions, limit
+
+
+def compare(finding_of: Find, name: str) -> ComparePanelFinding:
+    found = finding_of(name)
+    assert isinstance(found, CompareFinding)
+    return found.panels[0]
+
+
+def ladder(finding_of: Find, name: str) -> LadderPanelFinding:
+    found = finding_of(name)
+    assert isinstance(found, LadderFinding)
+    return found.panels[0]
+
+
+def evaluation(seed: int, step: int, accuracy: float | None, arm: str = "SGD", size: int = 64) -> CurveRow:
+    return CurveRow(arm, size, seed, step, accuracy, None, None)
+
+
+def run(seed: int, state: str = "finished", arm: str = "SGD") -> RunRow:
+    return RunRow(arm, 64, 0.1, seed, state, 20, 0.5, 1.0, 1.0, 0, "x")
+
+
+def test_curves_are_means_with_the_range_of_the_seeds() -> None:
+    rows = [evaluation(0, 0, 0.1), evaluation(0, 20, 0.5), evaluation(1, 0, 0.3), evaluation(1, 20, 0.9)]
+    found = curves.table(rows, [run(0), run(1)], "test_accuracy")
+    first, last = found.rows
+    assert (first.series, first.step, first.budget, first.low, first.high, first.seeds) == ("SGD", 0, 0.0, 0.1, 0.3, 2)
+    assert (last.step, last.budget, last.low, last.high) == (20, 1.0, 0.5, 0.9)
+    assert [first.mean, last.mean] == pytest.approx([0.2, 0.7])
+    assert found.diverged == []
+    assert "means over 2 seeds" in curves.sentence(found)
+
+
+def test_what_is_not_finite_or_missing_is_left_out_and_a_diverged_run_ends_in_a_cross() -> None:
+    rows = [evaluation(0, 0, 0.1), evaluation(0, 10, 0.4), evaluation(0, 20, math.nan), evaluation(1, 20, 0.6)]
+    found = curves.table([*rows, evaluation(1, 10, None)], [run(0, "diverged"), run(1)], "test_accuracy")
+    assert [(row.step, row.seeds) for row in found.rows] == [(0, 1), (10, 1), (20, 1)]
+    assert found.diverged == [curves.End("SGD", 0, 10, 0.5, 0.4)]
+    assert curves.sentence(found) == "One seed a line. 1 run diverged, at the cross."
+    drawn = curves.chart(found)
+    assert marks(drawn) == ["area", "line", "point", "point"]
+    assert layers(drawn)[-1]["rows"] == [{"series": "SGD", "seed": 0, "step": 10, "budget": 0.5, "value": 0.4}]
+
+
+def test_curves_of_a_comparison_are_drawn_against_effective_steps_and_can_be_hidden(finding_of: Find) -> None:
+    panel = compare(finding_of, "compare_equal")
+    found = curves.table(panel.curves, panel.runs, panel.metric)
+    drawn = curves.chart(found)
+    (line,) = of_kind(drawn, "line")
+    assert line["encoding"]["x"]["field"] == "step"
+    assert line["encoding"]["x"]["title"] == "effective steps"
+    assert len(line["rows"]) == 3 * 11
+    names = [param["name"] for param in drawn.to_dict()["params"]]
+    assert names == ["shown", "zoom"]
+    shown = drawn.to_dict()["params"][0]
+    assert shown["bind"] == "legend"
+    assert [one["series"] for one in shown["value"]] == ["SGD", "SVAG ell=4", "SVAG ell=16"]
+    band = of_kind(drawn, "area")[0]["encoding"]
+    assert (band["y"]["field"], band["y2"]["field"]) == ("low", "high")
+
+
+def test_curves_of_a_ladder_share_one_axis_of_budgets(finding_of: Find) -> None:
+    panel = ladder(finding_of, "ladder")
+    found = curves.table(panel.curves, panel.runs, "test_accuracy", curves.by_batch_size, "budget")
+    assert {row.series for row in found.rows if row.budget == 1} == {f"B = {2**k}" for k in range(4, 11)}
+    assert of_kind(curves.chart(found), "line")[0]["encoding"]["x"]["field"] == "budget"
+
+
+def test_the_limit_is_the_finding_s_and_the_line_runs_from_the_sde_to_sgd(finding_of: Find) -> None:
+    panel = compare(finding_of, "compare_different")
+    assert panel.limit is not None
+    assert panel.verdict is not None
+    found = limit.table(panel)
+    (one,) = [row for row in found.rows if row.kind == limit.LIMIT]
+    assert (one.inverse_ell, one.value, one.low, one.high) == (
+        0.0, panel.limit.value, panel.limit.low, panel.limit.high
+    )  # fmt: skip
+    assert [row.inverse_ell for row in found.rows if row.kind == limit.MEAN] == [1.0, 0.25, 1 / 16]
+    assert sum(row.kind == limit.SEEDS for row in found.rows) == 15
+    left, right = found.line
+    assert right.value - left.value == pytest.approx(panel.verdict.gap, rel=1e-12)
+    # the least-squares line passes through the weighted means: the fit is close to each of them
+    for row in found.rows:
+        if row.kind == limit.MEAN:
+            assert left.value + panel.verdict.gap * row.inverse_ell == pytest.approx(row.value, abs=0.003)
+    assert "fitted to all ell" in limit.sentence(found)
+    drawn = limit.chart(found)
+    assert marks(drawn) == ["line", "rule", "point", "point"]
+
+
+def test_a_limit_that_is_the_largest_ell_has_no_line(finding_of: Find) -> None:
+    found = limit.table(compare(finding_of, "compare_inconclusive"))
+    assert found.line == []
+    assert "because E_∞ + c/ell does not fit" in limit.sentence(found)
+    assert "line" not in marks(limit.chart(found))
+
+
+def test_without_spread_there_is_no_limit_and_no_interval(finding_of: Find) -> None:
+    found = limit.table(compare(finding_of, "compare_one_seed"))
+    assert limit.sentence(found).startswith("No SDE limit")
+    assert marks(limit.chart(found)) == ["point", "point"]
+
+
+def test_diverged_seeds_are_counted_not_drawn(finding_of: Find) -> None:
+    found = limit.table(compare(finding_of, "compare_diverged"))
+    assert found.diverged == 2
+    assert sum(row.kind == limit.SEEDS for row in found.rows) == 13
+    assert "Not shown: 2 diverged." in limit.sentence(found)
+
+
+def test_an_unbounded_gap_runs_to_the_edges_with_arrows() -> None:
+    row = gap.row("B = 64", "inconclusive", -0.003, -math.inf, math.inf, 0.01)
+    assert (row.gap, row.low, row.high) == (-0.003, None, None)
+    assert gap.reach([row]) == pytest.approx(0.0125)
+    drawn = gap.chart([row], "test_accuracy", "SGD − SDE limit")
+    (values,) = [layer["rows"] for layer in of_kind(drawn, "bar")]
+    assert (values[0]["x1"], values[0]["x2"]) == (pytest.approx(-1.25), pytest.approx(1.25))
+    assert (values[0]["open_left"], values[0]["open_right"]) == (True, True)
+    assert (values[0]["inner"], values[0]["outer"]) == (-1.0, 1.0)
+    assert "(−∞, ∞)" in gap.sentence([row], "test_accuracy")
+
+
+def test_a_gap_is_drawn_in_percentage_points_and_an_unknown_one_as_unknown() -> None:
+    rows = [
+        gap.row("a", "different", -0.05, -0.06, -0.04, 0.01),
+        gap.row("b", "inconclusive", math.nan, -math.inf, math.inf, 0.01),
+    ]
+    drawn = gap.chart(rows, "test_accuracy", "SGD − SDE limit")
+    points = [layer for layer in of_kind(drawn, "point") if layer["encoding"]["x"]["field"] == "x"]
+    assert [one["x"] for one in points[0]["rows"]] == [-5.0, None]
+    assert "percentage points" in points[0]["encoding"]["x"]["title"]
+    assert "b: inconclusive, unknown" in gap.sentence(rows, "test_accuracy")
+
+
+def test_the_ladder_s_errors_threshold_and_regions_are_the_finding_s(finding_of: Find) -> None:
+    panel = ladder(finding_of, "ladder")
+    assert panel.scaling is not None
+    found = ladder_error.table(panel)
+    assert found.threshold == panel.scaling.threshold
+    assert [row.error for row in found.rows if row.kind == ladder_error.MEAN] == [rung.error for rung in panel.rungs]
+    observed, predicted = found.regions
+    assert (observed.low, observed.value, observed.high) == (
+        panel.scaling.low, panel.scaling.observed, panel.scaling.high
+    )  # fmt: skip
+    sharp = next(one for one in panel.ranges if one.form == "sharp")
+    assert (predicted.low, predicted.high) == (sharp.smallest, sharp.largest)
+    drawn = ladder_error.chart(found)
+    assert marks(drawn).count("rect") == 2
+    thresholds = [
+        layer["rows"]
+        for layer in of_kind(drawn, "rule")
+        if "error" in layer["rows"][0] and "kind" not in layer["rows"][0]
+    ]
+    assert thresholds == [[{"error": found.threshold}]]
+    assert all(
+        layer["encoding"]["x"]["scale"] == {"type": "log", "base": 2, "nice": False, "padding": 18}
+        for layer in of_kind(drawn, "line")
+    )
+
+
+def test_a_ladder_that_never_fails_has_no_observed_region(finding_of: Find) -> None:
+    found = ladder_error.table(ladder(finding_of, "ladder_never_fails"))
+    assert [region.kind for region in found.regions] == [ladder_regions.PREDICTED]
+    assert ladder_error.sentence(found).startswith("Linear scaling does not fail up to batch size 128")
+    assert ladder_predictions.sentence(ladder_predictions.table(ladder(finding_of, "ladder_never_fails"))).endswith(
+        "No failure was observed to hold them against. Grey ticks: the baselines."
+    )
+
+
+def test_one_seed_decides_nothing_and_shades_nothing(finding_of: Find) -> None:
+    found = ladder_error.table(ladder(finding_of, "ladder_one_seed"))
+    assert found.regions == []
+    assert ladder_error.sentence(found).startswith("Not decided: the means would put the failure at batch size 348")
+
+
+def test_diverged_rungs_say_so_and_an_open_region_ends_beyond_the_ladder(finding_of: Find) -> None:
+    found = ladder_error.table(ladder(finding_of, "ladder_diverged"))
+    assert found.diverged == [(512, 2)]
+    assert found.regions[0].high == 1024
+    words = [layer["rows"][0].get("said") for layer in of_kind(ladder_error.chart(found), "text")]
+    assert "✕ 2 diverged" in words
+    assert "2 seeds diverged at batch size 512." in ladder_error.sentence(found)
+
+
+def test_the_ratio_is_g_over_n_with_its_interval(finding_of: Find) -> None:
+    panel = ladder(finding_of, "ladder")
+    found = ladder_ratio.table(panel)
+    assert [row.signal_to_noise for row in found.rows] == [rung.signal_to_noise for rung in panel.rungs]
+    assert found.rows[2].signal_to_noise == pytest.approx(1 / 6, rel=0.1)
+    drawn = ladder_ratio.chart(found)
+    y = of_kind(drawn, "line")[0]["encoding"]["y"]
+    assert y["scale"]["type"] == "log"
+    assert [{"signal_to_noise": 2.0}] in [layer["rows"] for layer in of_kind(drawn, "rule")]
+
+
+def test_a_ratio_without_an_end_runs_to_the_edge_and_an_unresolved_one_is_named(finding_of: Find) -> None:
+    panel = ladder(finding_of, "ladder")
+    rungs = [replace(panel.rungs[0], signal_to_noise_low=0.0, signal_to_noise_high=math.inf), *panel.rungs[1:]]
+    rungs[1] = replace(rungs[1], signal_to_noise=math.nan)
+    found = ladder_ratio.table(replace(panel, rungs=tuple(rungs)))
+    assert (found.rows[0].low, found.rows[0].high) == (None, None)
+    assert found.left_out == [32]
+    assert "not measured: B = 32" in ladder_ratio.sentence(found)
+    (bars,) = [layer["rows"] for layer in of_kind(ladder_ratio.chart(found), "rule") if "from" in layer["rows"][0]]
+    bottom, top = of_kind(ladder_ratio.chart(found), "line")[0]["encoding"]["y"]["scale"]["domain"]
+    assert (bars[0]["from"], bars[0]["to"]) == (bottom, top)
+
+
+def test_predictions_are_the_finding_s_and_an_unbounded_one_has_an_arrow(finding_of: Find) -> None:
+    panel = ladder(finding_of, "ladder")
+    found = ladder_predictions.table(panel)
+    assert [row.critical_batch for row in found.rows] == [one.critical.critical_batch for one in panel.predictions]
+    assert [row.kind for row in found.rows].count(ladder_predictions.NOT_USABLE) == 2
+    assert ladder_predictions.sentence(found).startswith(
+        "Usable predictions are 0.99 to 2.1 times the observed failure"
+    )
+    first = panel.predictions[0]
+    wild = replace(first, critical=replace(first.critical, critical_batch=math.inf, high=math.inf))
+    open_ended = ladder_predictions.table(replace(panel, predictions=(wild,)))
+    assert (open_ended.rows[0].critical_batch, open_ended.rows[0].high) == (None, None)
+    rows = of_kind(ladder_predictions.chart(open_ended), "tick")[0]["rows"]
+    assert (rows[0]["open"], rows[0]["said"]) == (True, "[401, ∞)")

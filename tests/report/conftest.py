@@ -1,0 +1,40 @@
+"""Reports of made-up folders, each built once."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import TypeAlias
+
+import pytest
+from tests.report.folders import CASES
+
+from svag.findings.experiments.compare_finding import CompareFinding
+from svag.findings.experiments.find import find
+from svag.findings.experiments.ladder_finding import LadderFinding
+from svag.findings.experiments.ngd_finding import NgdFinding
+from svag.records.experiment import load_experiment
+from svag.records.record import load_records
+from svag.report.build import build_report
+from svag.report.content import Report
+
+Find: TypeAlias = Callable[[str], CompareFinding | LadderFinding | NgdFinding]
+Build: TypeAlias = Callable[[str], Report]
+
+
+@pytest.fixture(scope="session")
+def finding_of(tmp_path_factory: pytest.TempPathFactory) -> Find:
+    """The finding of a case, by its name."""
+
+    @cache
+    def made(name: str) -> CompareFinding | LadderFinding | NgdFinding:
+        folder = CASES[name](tmp_path_factory.mktemp(name))
+        experiment = load_experiment(folder)
+        assert experiment is not None
+        return find(experiment, load_records(folder))
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def report_of(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """The report of a case, by its name."""
+    return cache(lambda name: build_report(CASES[name](tmp_path_factory.mktemp(name))))

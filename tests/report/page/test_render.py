@@ -1,0 +1,81 @@
+"""The page as text: escaped, whole, and the summaries beside it."""
+
+import base64
+import json
+import re
+from dataclasses import replace
+
+from rich.console import Console
+from tests.report.conftest import Build
+
+from svag.report.content import Report, Table
+from svag.report.markdown import render_markdown
+from svag.report.page.cells import csv_link
+from svag.report.page.render import render_page
+from svag.report.page.script_text import script_json
+from svag.report.terminal import render_terminal
+
+EVIL = "</script><script>alert(1)</script> [bold]|`x`"
+
+
+def evil(report: Report) -> Report:
+    answer = replace(report.answers[0], panel=EVIL, headline=EVIL, numbers=((EVIL, EVIL),), next=EVIL)
+    runs = Table("runs", "every run", [{"run": EVIL, "state": "finished", EVIL: 1}])
+    return replace(report, title=EVIL, notes=(EVIL,), answers=(answer,), runs=runs)
+
+
+def test_the_page_holds_its_scripts_once_and_loads_nothing(report_of: Build) -> None:
+    page = render_page(report_of("ladder"))
+    assert page.count("window.vegaEmbed=") + page.count("window.vegaEmbed =") == 1
+    outside = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
+    assert not re.search(r"""(?:src|href)=["'](?!#|data:)""", outside)
+    assert "default-src 'none'" in page
+
+
+def test_whatever_a_run_is_called_stays_text(report_of: Build) -> None:
+    page = render_page(evil(report_of("compare_one_seed")))
+    assert "<script>alert" not in page
+    assert page.count("&lt;/script&gt;&lt;script&gt;alert(1)") >= 6
+    assert len(re.findall(r"<script\b", page)) == len(re.findall(r"</script>", page)) == 4
+
+
+def test_json_in_a_script_cannot_end_it_and_reads_back() -> None:
+    value = {"a": "</script><!-- & \u2028", "b": [1.5, None]}
+    text = script_json(value)
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(text) == value
+
+
+def test_the_csv_link_holds_every_row() -> None:
+    link = csv_link(Table("t", "t", [{"run": "é", "x": 0.1}, {"run": 'a"b', "y": None}]))
+    text = base64.b64decode(link.partition("base64,")[2]).decode()
+    assert text == '\ufeffrun,x,y\r\né,0.1,\r\n"a""b",,\r\n'
+
+
+def test_long_tables_are_cut_for_reading_and_not_for_download(report_of: Build) -> None:
+    rows = [{"n": i} for i in range(100)]
+    figure = replace(report_of("compare_one_seed").figures[0], tables=(Table("long", "many", rows),))
+    page = render_page(replace(report_of("compare_one_seed"), figures=(figure,)))
+    assert "The first 60 of 100 rows; the CSV holds all." in page
+    assert "Download many as CSV (100 rows)" in page
+
+
+def test_the_markdown_summary_has_the_answer_and_no_markup_of_others(report_of: Build) -> None:
+    text = render_markdown(report_of("ladder"))
+    assert "**Linear scaling fails at batch size 415 \\[370, 519\\] (test error 20% above the best).**" in text
+    assert "| observed failure | 415 \\[370, 519\\] |" in text
+    assert "<script>" not in render_markdown(evil(report_of("ladder")))
+
+
+def test_the_terminal_says_the_same_with_a_small_curve(report_of: Build) -> None:
+    console = Console(width=100, record=True, file=None, force_terminal=False, quiet=False)
+    with console.capture() as capture:
+        for part in render_terminal(evil(report_of("ladder"))):
+            console.print(part)
+        for part in render_terminal(report_of("ladder")):
+            console.print(part)
+    said = capture.get()
+    assert "[bold]" in said
+    assert "Linear scaling fails at batch size 415" in said
+    assert "▁" in said
+    assert "█" in said

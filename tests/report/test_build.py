@@ -1,0 +1,128 @@
+"""From a folder to its report: the answer in words, what is missing, what cannot be read."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.report.conftest import Build
+from tests.report.folders import BASE, CASES, compare_folder, write_run
+
+from svag.records.experiment import EXPERIMENT, RUNS
+from svag.records.refusal import SpecError
+from svag.report.build import build_report
+
+HEADLINES = {
+    "compare_equal": ("yes", "Yes: SGD ends where its SDE ends, to within ±1.00 points."),
+    "compare_different": ("no", "No: SGD ends 4.71 points below its SDE."),
+    "compare_diverged": ("no", "No: SGD ends 3.97 points below its SDE."),
+    "compare_one_seed": ("open", "Not decided: these runs cannot tell a gap from none, to within ±1.00 points."),
+    "compare_inconclusive": ("open", "Not decided: these runs cannot tell a gap from none, to within ±1.00 points."),
+    "ladder": ("no", "Linear scaling fails at batch size 415 [370, 519] (test error 20% above the best)."),
+    "ladder_never_fails": ("yes", "Linear scaling does not fail up to batch size 128; 95% interval [128, ∞)."),
+    "ladder_diverged": ("no", "Linear scaling fails at batch size 362 [256, ∞) (test error 20% above the best)."),
+    "ladder_one_seed": (
+        "open",
+        "Not decided: the means would put the failure at batch size 348, but these seeds give no interval.",
+    ),
+    "ngd": (
+        "yes",
+        (
+            "NGD ends where SGD ends: beyond its covariance, the noise does not matter; GD does not, so the noise "
+            "itself matters."
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HEADLINES)
+def test_the_answer_comes_in_words(report_of: Build, name: str) -> None:
+    answer = report_of(name).answers[0]
+    assert (answer.tone, answer.headline) == HEADLINES[name]
+    assert answer.next
+    assert report_of(name).runs.rows
+
+
+def test_seeds_that_only_some_processes_survive_are_an_answer(tmp_path: Path) -> None:
+    folder = compare_folder(tmp_path, {1: [math.nan] * 5, 16: [0.84, 0.841, 0.842, 0.843, 0.844]})
+    (answer,) = build_report(folder).answers
+    assert (answer.tone, answer.headline) == ("no", "No: SGD and its SDE do not diverge equally often.")
+
+
+def test_figures_of_each_kind_have_a_sentence_and_their_numbers(report_of: Build) -> None:
+    names = {kind: [figure.name for figure in report_of(kind).figures] for kind in ("compare_equal", "ladder", "ngd")}
+    assert names == {
+        "compare_equal": ["gap", "panel1-curves", "panel1-limit"],
+        "ladder": ["panel1-error", "panel1-ratio", "panel1-predictions", "panel1-curves"],
+        "ngd": ["panel1-gap", "panel1-test-accuracy", "panel1-train-loss"],
+    }
+    for kind in names:
+        for figure in report_of(kind).figures:
+            assert figure.sentence.endswith(".")
+            assert all(table.rows for table in figure.tables)
+
+
+def test_what_is_missing_or_was_not_asked_for_is_said_first(tmp_path: Path) -> None:
+    folder = compare_folder(tmp_path, {1: [0.8, 0.81], 4: [0.8, 0.82]})
+    shutil.rmtree(folder / RUNS / "p0-ell4-seed1")
+    write_run(folder / RUNS / "stranger", BASE.edited({"lr": 0.9}), 0.5)
+    missing, strange = build_report(folder).notes
+    assert missing.startswith("Incomplete: 1 of the runs asked for have no result: SVAG ell=4 B=64 seed 1 (not run)")
+    assert "stranger was not asked for" in strange
+
+
+def test_an_experiment_without_a_single_run_still_has_a_page(tmp_path: Path) -> None:
+    folder = compare_folder(tmp_path, {1: [0.8], 4: [0.8]})
+    shutil.rmtree(folder / RUNS)
+    report = build_report(folder)
+    assert report.answers[0].headline == "No answer yet: SGD and SVAG both need results."
+    assert report.figures == ()
+
+
+def test_a_mere_folder_of_runs_says_how_they_went_and_what_they_predict(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", BASE, 0.85, noise_to_signal=6.0)
+    write_run(tmp_path / "b", BASE.edited({"seed": 1}), math.nan)
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "spec.json").write_text("{")
+    report = build_report(tmp_path)
+    (answer,) = report.answers
+    assert answer.headline == "3 runs: 1 finished, 1 diverged, 1 broken."
+    numbers = dict(answer.numbers)
+    assert numbers["best test accuracy"] == "85.00% (sgd B=64 seed=0 (a))"
+    assert numbers["sgd B=64 seed=0 (a)"].startswith("B* = 5")
+    assert [figure.name for figure in report.figures] == ["test-accuracy", "train-loss"]
+    assert [row["state"] for row in report.runs.rows] == ["finished", "diverged", "broken"]
+    json.dumps(report.finding, allow_nan=False)
+
+
+def test_the_question_of_a_mere_folder_is_inferred(tmp_path: Path) -> None:
+    folder = CASES["ladder_never_fails"](tmp_path)
+    (folder / EXPERIMENT).unlink()
+    report = build_report(folder)
+    assert report.title == f"Runs in {folder.name}"
+    assert report.answers[0].headline == HEADLINES["ladder_never_fails"][1]
+
+
+@pytest.mark.parametrize("name", ["ladder", "ladder_diverged", "compare_one_seed", "ngd"])
+def test_the_finding_is_json(report_of: Build, name: str) -> None:
+    json.dumps(report_of(name).finding, allow_nan=False)
+
+
+def test_a_folder_that_is_not_there_or_empty_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="there is no such folder"):
+        build_report(tmp_path / "nowhere")
+    with pytest.raises(SpecError, match="holds no runs"):
+        build_report(tmp_path)
+
+
+def test_how_it_was_measured_names_seeds_versions_hardware_and_seconds(report_of: Build) -> None:
+    facts = dict(report_of("ladder").measured.facts)
+    assert facts["seeds"] == "0, 1, 2"
+    assert facts["computed"] == "4 min 22 s in all, 12 s the longest run"
+    assert "torch 2.13.0+cpu" in facts["versions"]
+    assert facts["hardware"] == "Some CPU (cpu, 2 cores, 1 threads)"
+    assert "batch sizes 16, 32, 64, 128, 256, 512, 1024; tolerance 20%, C² = 2" in facts["asked"]
+    ((name, spec),) = report_of("ladder").measured.specs
+    assert name == "preresnet8"
+    assert "arch: preresnet8" in spec
