@@ -49,7 +49,7 @@ def arm(event: str, count: int) -> None:
     """Die at the `count`-th event of this kind."""
     match event:
         case "training":
-            Training.loss = dying(Training.loss, count)  # type: ignore[method-assign]
+            Training.whole_loss = dying(Training.whole_loss, count)  # type: ignore[method-assign]
             Training.losses = dying(Training.losses, count)  # type: ignore[method-assign]
         case "evaluation":
             evaluation.loss_and_accuracy = dying(evaluation.loss_and_accuracy, count)

@@ -22,18 +22,23 @@ def run(
 
     Every field of the spec is also a flag: --lr 0.1 --model.norm batch --process.kind svag --process.ell 4. The same
     spec is never computed twice. A run that diverges is a result (exit code 0); one that fails is not (1).
+
+    On several processes, which share every batch: torchrun --nproc-per-node 2 -m svag run SPEC.
     """
-    from svag.cli.errors import reported
     from svag.cli.fields import edits_from
+    from svag.cli.processes import processes
     from svag.records.identity import identity
     from svag.records.spec import RunSpec
 
-    with reported():
+    with processes(device) as ranks:
+        quiet = ranks is not None and ranks.rank > 0
         chosen = RunSpec.load(spec, edits_from(context.args))
         folder = out or Path("runs") / identity(chosen)[:12]
-        if chosen.process.kind == "svag" and chosen.sampling == "shuffle":
+        if chosen.process.kind == "svag" and chosen.sampling == "shuffle" and not quiet:
             typer.echo("Note: shuffled batches are not independent: a comparison over ell mixes sampling in.", err=True)
+        from svag.lab.parallel.ranks import ALONE
         from svag.lab.run import run as run_spec
 
-        record = run_spec(chosen, folder, device=device, data_dir=data_dir, threads=threads)
-    typer.echo(json.dumps(record.to_dict(), ensure_ascii=False, indent=2) if as_json else str(record))
+        record = run_spec(chosen, folder, device=device, data_dir=data_dir, threads=threads, ranks=ranks or ALONE)
+    if not quiet:
+        typer.echo(json.dumps(record.to_dict(), ensure_ascii=False, indent=2) if as_json else str(record))

@@ -19,9 +19,9 @@ LossFn: TypeAlias = Callable[[Batch], Tensor]
 class GradientPass:
     """Adds weight · ∇L_γ to `.grad`, so that several batches share one gradient and one graph is alive at a time."""
 
-    def __init__(self, model: nn.Module, chunks: int) -> None:
+    def __init__(self, model: nn.Module, chunks: int, average: Callable[[], None] | None = None) -> None:
         self._parallel = model if isinstance(model, DistributedDataParallel) else None
-        self._chunks = chunks
+        self._chunks, self._average = chunks, average
         self.ranks = dist.get_world_size(self._parallel.process_group) if self._parallel else 1
 
     def __call__(self, weight: float, loss_fn: LossFn, batch: Batch, *, synchronise: bool) -> Tensor:
@@ -45,6 +45,8 @@ class GradientPass:
         with self._silence(synchronise):
             loss = mean_loss(loss_fn, batch)
             torch.autograd.backward(loss, torch.full_like(loss, weight))
+        if synchronise and self._average is not None:
+            self._average()
         return loss.detach()
 
     def _silence(self, synchronise: bool) -> AbstractContextManager[None]:

@@ -1,6 +1,6 @@
 """Noisy gradient descent with exactly SGD's covariance, from one weighted pass over the data (eq:noisy_gd, eq:em)."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -43,6 +43,8 @@ class NoisyGD:
         refine: s; 1 is NGD, s > 1 is Euler–Maruyama of the Itô SDE with step η/s: s calls of `step` are then one
             effective step, over which η is held.
         generator: where the noise comes from; not needed when there is none.
+        share: which examples the chunks hold, if processes share the pass; each draws the noise of all n.
+        average: averages `.grad` over these processes; the losses of each are then times their number.
 
     Reference: Li, Malladi, Arora (2021), eq:noisy_gd and eq:em; the weighting of one pass is ours.
     """
@@ -57,6 +59,8 @@ class NoisyGD:
         sampling: IndependentSampling = "without_replacement",
         refine: int = 1,
         generator: Generator | None = None,
+        share: slice | None = None,
+        average: Callable[[], None] | None = None,
     ) -> None:
         self._amplitude = noise_amplitude(batch_size, dataset_size, sampling=sampling, refine=refine)
         self._n = domain.whole("dataset_size", dataset_size)
@@ -70,6 +74,8 @@ class NoisyGD:
         self.refine = domain.whole("refine", refine)
         self._model = model
         self._generator = generator
+        self._share = range(self._n)[share or slice(None)]
+        self._average = average
         # with refine=1 nothing is refined, and every SGD setting is its own limit
         self._refined = RefinedStep(optimizer, self.refine, "overdamped" if refine == 1 else None)
         self.optimizer = self._refined.optimizer
@@ -140,6 +146,8 @@ class NoisyGD:
         with self._refined, unchanged_on_error(self._model, self.optimizer, weights=False):
             self.optimizer.zero_grad()
             total = self._weighted_pass(losses_fn, chunks, z)  # .grad = Σ c_i ∇L_i
+            if self._average is not None:
+                self._average()
             self._refined.step(self._clock)  # x ← x − (η/s) .grad
         self._clock.tick()
         return total / self._n
@@ -149,6 +157,7 @@ class NoisyGD:
         weights = torch.full((self._n,), 1 / self._n, dtype=torch.float64)
         if z is not None:
             weights = 1 / self._n + self._amplitude * (z - z.mean())
+        weights, count = weights[self._share.start : self._share.stop], len(self._share)
         seen, total = 0, torch.zeros(())
         for chunk in chunks:
             if not self._guarded:
@@ -160,13 +169,13 @@ class NoisyGD:
                 )
             if seen == 0:
                 weights, total = weights.to(losses), torch.zeros_like(losses[:1]).sum()
-            if seen + len(losses) > self._n:
-                raise ValueError(f"chunks hold more than dataset_size={self._n} examples: give every example once")
+            if seen + len(losses) > count:
+                raise ValueError(f"chunks hold more than dataset_size={count} examples: give every example once")
             torch.autograd.backward(losses, weights[seen : seen + len(losses)])
             total += losses.detach().sum()
             seen += len(losses)
-        if seen != self._n:
-            raise ValueError(f"chunks held {seen} of the dataset_size={self._n} examples: give every example once")
+        if seen != count:
+            raise ValueError(f"chunks held {seen} of the dataset_size={count} examples: give every example once")
         return total
 
     def _guard(self, losses_fn: LossFn, chunk: Batch) -> None:

@@ -1,6 +1,6 @@
 """SVAG as a drop-in for one step of SGD in any training loop (eq:svag_iter, thm:sde_svag)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
@@ -56,6 +56,7 @@ class SVAG:
         chunks: cut every batch into this many equal parts that are back-propagated one after the other, to save
             memory; the loss must then be a mean over examples.
         population: number of examples, if every batch is drawn without replacement; makes `split` exact there.
+        average: averages `.grad` over processes of your own that share each batch; once a sub-step, as often as DDP.
 
     Reference: Li, Malladi, Arora (2021), eq:svag_iter; `split` and `momentum_limit` are ours.
     """
@@ -72,6 +73,7 @@ class SVAG:
         *,
         chunks: int = 1,
         population: int | None = None,
+        average: Callable[[], None] | None = None,
     ) -> None:
         self.ell = domain.whole("ell", ell)
         self.split = domain.whole("split", split)
@@ -104,7 +106,7 @@ class SVAG:
             refuse_sparse(model, self._trained())
         self._noise = PairNoise(self.ell, population) if track_noise else None
         self._statistics = RunningStatistics(model, updates=self.ell * (2 if two_batches else 1))
-        self._add_gradient = GradientPass(model, chunks)
+        self._add_gradient = GradientPass(model, chunks, average)
         self._clock = Clock(self.ell)
         self._open = False
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from svag.lab.parallel.ranks import ALONE, Ranks
 from svag.lab.steppers.full_pass import CHUNK
 from svag.lab.training import Training
 from svag.noise.measured import square_norm
@@ -16,27 +17,30 @@ from svag.records.spec import RunSpec
 from svag.theory.equilibrium import momentum_balance, svag_balance
 
 
-def loss_and_accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> tuple[float, float]:
+def loss_and_accuracy(model: nn.Module, images: Tensor, labels: Tensor, ranks: Ranks = ALONE) -> tuple[float, float]:
     """Mean loss and share of right answers, in evaluation mode; the model goes back to training afterwards."""
     loss = torch.zeros((), dtype=torch.float64, device=images.device)
     right = torch.zeros((), dtype=torch.int64, device=images.device)
     model.eval()
     with torch.no_grad():
-        for chunk, answers in zip(images.split(CHUNK), labels.split(CHUNK), strict=True):
-            logits = model(chunk)
+        share = ranks.share(len(labels))
+        for start in range(share.start, share.stop, CHUNK):
+            rows = slice(start, min(start + CHUNK, share.stop))
+            logits, answers = model(images[rows]), labels[rows]
             loss += nn.functional.cross_entropy(logits, answers, reduction="sum")
             right += (logits.argmax(dim=1) == answers).sum()
     model.train()
-    return loss.item() / len(labels), right.item() / len(labels)
+    return ranks.total(loss).item() / len(labels), ranks.total(right).item() / len(labels)
 
 
 def evaluate(training: Training) -> dict[str, float]:
     """Test loss and accuracy, R, and the same of the training set if the spec asks for it."""
-    data = training.data
-    test_loss, test_accuracy = loss_and_accuracy(training.model, data.test_x, data.test_y)
+    data, ranks = training.data, training.ranks
+    ranks.same_buffers(training.model)
+    test_loss, test_accuracy = loss_and_accuracy(training.model, data.test_x, data.test_y, ranks)
     found = {"test_loss": test_loss, "test_accuracy": test_accuracy}
     if training.spec.evaluate.train:
-        loss, accuracy = loss_and_accuracy(training.model, data.train_x, data.train_y)
+        loss, accuracy = loss_and_accuracy(training.model, data.train_x, data.train_y, ranks)
         found |= {"train_set_loss": loss, "train_set_accuracy": accuracy}
     trained = [parameter for parameter in training.model.parameters() if parameter.requires_grad]
     return {**found, "param_sq": float(square_norm(trained))}

@@ -42,6 +42,7 @@ def record_failure(
             step=now.step,
             seconds=seconds,
             examples=now.step * examples_per_step(spec, examples),
+            processes=[1],
             device=device,
         )
     return read_record(folder)

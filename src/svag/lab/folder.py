@@ -11,6 +11,7 @@ import torch
 
 from svag.lab.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from svag.lab.machine import hardware, versions
+from svag.lab.parallel.refusals import refuse_other_number
 from svag.lab.state import Run
 from svag.noise.ghost import PartsComparison
 from svag.records.files import Journal, disk_error, parse_lines, replace_file
@@ -46,18 +47,29 @@ def write_header(path: Path, header: dict[str, Any]) -> None:
 
 
 def write_outcome(
-    path: Path, state: str, reason: str, *, step: int, seconds: float, examples: int, device: torch.device
+    path: Path,
+    state: str,
+    reason: str,
+    *,
+    step: int,
+    seconds: float,
+    examples: int,
+    processes: Sequence[int],
+    device: torch.device,
 ) -> None:
-    """Write `outcome.json`: how a run ended, and on what."""
+    """Write `outcome.json`: how a run ended, and on what; `processes` is how many took part, the last number last."""
     outcome: dict[str, Any] = {
         "state": state,
         "reason": reason,
         "step": step,
         "seconds": round(seconds, 3),
         "examples": examples,
+        "processes": processes[-1],
         "versions": versions(),
         "hardware": hardware(device),
     }
+    if before := list(processes[:-1]):
+        outcome["processes_before"] = before
     replace_file(path / OUTCOME, json.dumps(outcome, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
@@ -99,6 +111,8 @@ class RunFolder:
         self._metrics.cut(0 if state is None else state["metrics_length"])
         if state is None:
             return
+        processes = state.get("processes", [1])[-1]
+        refuse_other_number(self._path / CHECKPOINT, processes, run.training.ranks, run.training.model)
         try:
             run.load_state_dict(state)
         except (KeyError, ValueError, RuntimeError, TypeError) as error:
@@ -141,5 +155,6 @@ class RunFolder:
             step=run.progress.step,
             seconds=self.seconds,
             examples=run.progress.step * run.stepper.examples,
+            processes=run.progress.processes,
             device=run.training.data.device,
         )

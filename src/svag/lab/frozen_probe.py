@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from svag.lab.diverged import Diverged
+from svag.lab.parallel.stepper import own_randomness
 from svag.lab.streams import Batch, BatchStream
 from svag.lab.training import Training
 from svag.noise.frozen import measure_noise
@@ -35,14 +36,17 @@ class FrozenReadings:
     def read(self, step: int) -> Reading:
         """One reading before effective step `step`; the learning rate of that step must be set."""
         training = self._training
-        try:
-            reading = measure_noise(
-                training.model, training.loss, self._draws(), optimizer=training.optimizer, step=step
-            )
-        except ValueError as error:
-            if self._overflows():
-                raise Diverged(f"the gradients are not finite before effective step {step}") from error
-            raise
+        trained = [parameter for parameter in training.model.parameters() if parameter.requires_grad]
+        own_randomness(training.ranks, training.spec.seed, f"reading {step}")
+        with training.ranks.averaging(trained):
+            try:
+                reading = measure_noise(
+                    training.model, training.loss, self._draws(), optimizer=training.optimizer, step=step
+                )
+            except ValueError as error:
+                if self._overflows():
+                    raise Diverged(f"the gradients are not finite before effective step {step}") from error
+                raise
         # drawn independently, but each without replacement: N is the without-replacement one
         return replace(reading, population=training.population, ell=self._ell)
 

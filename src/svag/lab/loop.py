@@ -8,6 +8,7 @@ from typing import Any
 from svag.lab.diverged import Diverged
 from svag.lab.evaluation import evaluate, noise_summary
 from svag.lab.folder import RunFolder
+from svag.lab.parallel.folder import NoFolder
 from svag.lab.parts_check import check_parts, needs_check
 from svag.lab.state import Run
 from svag.lab.watching import Watcher
@@ -27,7 +28,7 @@ class Loop:
         save_seconds: seconds between two checkpoints; 0 is one after every effective step.
     """
 
-    def __init__(self, run: Run, folder: RunFolder, watcher: Watcher, save_seconds: float) -> None:
+    def __init__(self, run: Run, folder: RunFolder | NoFolder, watcher: Watcher, save_seconds: float) -> None:
         self._run, self._folder, self._watcher = run, folder, watcher
         spec, examples = run.training.spec, run.training.examples
         self._spec = spec

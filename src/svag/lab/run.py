@@ -1,8 +1,10 @@
 """`svag.run`: one run from a spec, from where it was left to its end."""
 
+import math
 import os
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
@@ -12,6 +14,11 @@ from svag.lab.folder import RunFolder, make_folder, run_header
 from svag.lab.frozen_probe import FrozenReadings
 from svag.lab.inputs import check_inputs, load_inputs
 from svag.lab.loop import Loop
+from svag.lab.parallel.folder import NoFolder
+from svag.lab.parallel.lost import RankLost
+from svag.lab.parallel.ranks import ALONE, Ranks
+from svag.lab.parallel.refusals import note_on_batch_norm, refuse_small_shares
+from svag.lab.parallel.same_start import start_together
 from svag.lab.state import Progress, Run
 from svag.lab.steppers.choose import stepper_for
 from svag.lab.streams import stream_seed
@@ -39,6 +46,7 @@ def run(
     threads: int = 1,
     progress: bool = True,
     save_seconds: float = 60.0,
+    ranks: Ranks = ALONE,
     watching: Watcher | None = None,
 ) -> RunRecord:
     """Run a spec in a folder of its own, or continue there, and return what it left.
@@ -69,52 +77,79 @@ def run(
             gives the same bits whatever the number of cores. A checkpoint goes on with the number it was made with.
         progress: show a bar to a person, lines to a file.
         save_seconds: seconds between two checkpoints.
+        ranks: the processes that share the run, all of which call this (`svag.lab.parallel.join.joined`); this one
+            alone by default. Only the first of them looks at `out`, shows progress, and writes.
         watching: who is told where the run is, instead of the bar or the lines.
     """
     folder, place = Path(out), pick_device(device)
     name = identity(spec)
-    before = read_record(folder)
-    if before.ended and before.identity == name:
+    before, first_name = ranks.first(lambda: (_look(folder, name), name))
+    if name != first_name:
+        raise ValueError("the processes of this run see different data or code: give them the same files and versions")
+    if before.ended:
         return before
-    _refuse_another(folder, before, name)
     data = load_inputs(spec.data, data_dir, place)
     check_inputs(spec, data)
     with _reproducible(spec.seed, place, threads):
-        training = prepare(spec, data)
-        told = watching or watcher(spec.steps(training.examples), progress=progress)
-        return _run(training, folder, name, told, save_seconds)
+        training = prepare(spec, data, ranks)
+        refuse_small_shares(training)
+        first = ranks.rank == 0
+        told = watching if first and watching else watcher(spec.steps(training.examples), progress=progress and first)
+        note = note_on_batch_norm(training) if first and progress else ""
+        return _run(training, folder, name, told, note, save_seconds)
 
 
-def _run(training: Training, folder: Path, name: str, told: Watcher, save_seconds: float) -> RunRecord:
-    spec, place = training.spec, training.data.device
+def _run(training: Training, folder: Path, name: str, told: Watcher, note: str, save_seconds: float) -> RunRecord:
+    spec, place, ranks = training.spec, training.data.device, training.ranks
     frozen = FrozenReadings(training, spec.probe) if isinstance(spec.probe, FrozenProbe) else None
     stepper = stepper_for(training)
-    moving = Run(training, stepper, frozen, Progress(torch.zeros((), dtype=torch.float64, device=place)))
+    counted = Progress(torch.zeros((), dtype=torch.float64, device=place), processes=[ranks.size])
+    moving = Run(training, stepper, frozen, counted)
     header = run_header(spec, name, training.examples)
-    make_folder(folder)
-    with RunLock(folder):
-        now = read_record(folder)
-        _refuse_another(folder, now, name)
-        if now.ended:  # by another process, while this one was preparing
-            return now
-        with RunFolder(folder, name, header) as written, told:
+    written: RunFolder | NoFolder = NoFolder()
+    with ExitStack() as until_the_end:
+
+        def open_folder() -> RunRecord | None:
+            """Lock the folder and go to where the run was left, unless another process has just ended it."""
+            nonlocal written
+            make_folder(folder)
+            until_the_end.enter_context(RunLock(folder))
+            now = _look(folder, name)
+            if now.ended:
+                return now
+            written = until_the_end.enter_context(RunFolder(folder, name, header))
             written.resume(moving)
-            try:
-                Loop(moving, written, told, save_seconds).go()
-                written.end(moving, "finished")
-            except Diverged as lost:
-                written.end(moving, "diverged", str(lost))
-            except DiskError:
-                raise
-            except Exception as error:
-                sentence = f"{type(error).__name__}: {' '.join(str(error).split())}"
-                written.end(moving, "failed", sentence)
-                raise RunFailed(
-                    f"the run in {folder} failed at effective step {moving.progress.step}: {sentence}"
-                ) from error
-            finally:
-                stepper.close()
-    return read_record(folder)
+            return None
+
+        if (ended := ranks.first(open_folder)) is not None:
+            return ended
+        start_together(moving, ranks)
+        if note:
+            print(note, file=sys.stderr, flush=True)
+        until_the_end.enter_context(told)
+        try:
+            Loop(moving, written, told, save_seconds if ranks.rank == 0 else math.inf).go()
+            written.end(moving, "finished")
+        except Diverged as lost:
+            written.end(moving, "diverged", str(lost))
+        except (DiskError, RankLost):
+            raise
+        except Exception as error:
+            sentence = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            written.end(moving, "failed", sentence)
+            raise RunFailed(
+                f"the run in {folder} failed at effective step {moving.progress.step}: {sentence}"
+            ) from error
+        finally:
+            stepper.close()
+    return ranks.first(lambda: read_record(folder))
+
+
+def _look(folder: Path, name: str) -> RunRecord:
+    """What is in the folder, or refuse it."""
+    record = read_record(folder)
+    _refuse_another(folder, record, name)
+    return record
 
 
 def _refuse_another(folder: Path, record: RunRecord, name: str) -> None:

@@ -23,6 +23,7 @@ class Progress:
         loss_count: how many that are.
         seconds: seconds spent, over all sessions, up to the last checkpoint.
         since: readings since the last evaluation.
+        processes: how many processes took part, in the order of its sessions; the last number is the present one.
         parts_ratio: N/G of BatchNorm's parts over that of whole batches, once it is known.
     """
 
@@ -32,6 +33,7 @@ class Progress:
     loss_count: int = 0
     seconds: float = 0.0
     since: list[Reading] = field(default_factory=list)
+    processes: list[int] = field(default_factory=lambda: [1])
     parts_ratio: float | None = None
 
     def add(self, loss: Tensor, lr: float) -> None:
@@ -60,6 +62,7 @@ class Run:
             "loss_sum": self.progress.loss_sum,
             "loss_count": self.progress.loss_count,
             "seconds": self.progress.seconds,
+            "processes": self.progress.processes,
             "parts_ratio": self.progress.parts_ratio,
             "model": self.training.model.state_dict(),
             "optimizer": self.training.optimizer.state_dict(),
@@ -77,6 +80,9 @@ class Run:
         progress.step, progress.time = state["step"], state["time"]
         progress.loss_sum.copy_(state["loss_sum"])
         progress.loss_count, progress.seconds = state["loss_count"], state["seconds"]
+        now = self.training.ranks.size
+        before = state.get("processes", [1])  # the first checkpoints did not say
+        progress.processes = before if before[-1] == now else [*before, now]
         progress.parts_ratio = state.get("parts_ratio")  # older checkpoints have none
         self.training.model.load_state_dict(state["model"])
         self.training.optimizer.load_state_dict(state["optimizer"])

@@ -9,6 +9,7 @@ from torch.optim import SGD
 from svag.lab.data.dataset import DataSet
 from svag.lab.models.build import build_model
 from svag.lab.models.check import check_network
+from svag.lab.parallel.ranks import ALONE, Ranks
 from svag.lab.streams import Batch, stream
 from svag.records.refusal import SpecError
 from svag.records.spec import RunSpec
@@ -25,6 +26,7 @@ class Training:
     data: DataSet
     model: nn.Module
     optimizer: SGD
+    ranks: Ranks = ALONE
 
     @property
     def examples(self) -> int:
@@ -38,14 +40,27 @@ class Training:
         return self.examples if distinct else None
 
     def loss(self, batch: Batch) -> Tensor:
-        """The mean loss of a batch."""
+        """The mean loss of a batch; with several ranks, the mean over them is: each looks at its share."""
+        images, labels = batch
+        share, weight = self.ranks.share(len(labels)), self.ranks.weight(len(labels))
+        loss = self.whole_loss((images[share], labels[share]))
+        return loss if weight == 1 else weight * loss
+
+    def whole_loss(self, batch: Batch) -> Tensor:
+        """The mean loss of a batch that this rank has for itself."""
         images, labels = batch
         return nn.functional.cross_entropy(self.model(images), labels)
 
     def losses(self, batch: Batch) -> Tensor:
-        """The loss of every example of a batch."""
+        """The loss of every example of a batch; with several ranks, times their number, for they are averaged."""
         images, labels = batch
-        return nn.functional.cross_entropy(self.model(images), labels, reduction="none")
+        losses = nn.functional.cross_entropy(self.model(images), labels, reduction="none")
+        return losses if self.ranks.size == 1 else self.ranks.size * losses
+
+    def average_gradients(self) -> None:
+        """Put into `.grad` the gradient of the whole batch, from the shares of all ranks."""
+        if self.ranks.size > 1:
+            self.ranks.average_gradients([p for group in self.optimizer.param_groups for p in group["params"]])
 
     def set_rate(self, rate: float) -> None:
         """Set the learning rate of the optimizer."""
@@ -53,7 +68,7 @@ class Training:
             group["lr"] = rate
 
 
-def prepare(spec: RunSpec, data: DataSet) -> Training:
+def prepare(spec: RunSpec, data: DataSet, ranks: Ranks = ALONE) -> Training:
     """Build the network of a spec, with its first weights from the spec's seed, and its optimizer."""
     try:
         model = _network(spec, data)
@@ -61,7 +76,7 @@ def prepare(spec: RunSpec, data: DataSet) -> Training:
         raise SpecError("model.arch", " ".join(str(error).split())) from error
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = SGD(trained, lr=spec.lr, momentum=spec.momentum, weight_decay=spec.weight_decay)
-    return Training(spec, data, model.train(), optimizer)
+    return Training(spec, data, model.train(), optimizer, ranks)
 
 
 def _network(spec: RunSpec, data: DataSet) -> nn.Module:

@@ -72,6 +72,7 @@ class NoiseProbe:
             shuffled epoch.
         parameters: measure only these, for example the weights that decay.
         run: name of the run, for the readings.
+        recorder: who writes down the norms, when the parts are spread over processes in a way of your own.
         check: independent batches of the training size, a loader for example. If the model has BatchNorm, the first
             `backward` compares up to 20 of them whole and in parts, at the weights it finds and without a trace; the
             result is `comparison`, and its ratio goes into the readings.
@@ -86,6 +87,7 @@ class NoiseProbe:
         population: int | None = None,
         parameters: Iterable[Tensor] | None = None,
         run: str = "",
+        recorder: Recorder | None = None,
         check: Iterable[Any] | None = None,
     ) -> None:
         if domain.whole("batch_size", batch_size, at_least=0) < 2:
@@ -107,9 +109,11 @@ class NoiseProbe:
         self._recorder: Recorder
         if isinstance(model, DistributedDataParallel):
             self._ranks = dist.get_world_size(model.process_group)
-        if check is not None and self._ranks > 1:
+        if check is not None and (self._ranks > 1 or recorder is not None):
             raise ValueError("check= compares the parts of one process, and here the ranks are the parts: leave it out")
-        if isinstance(model, DistributedDataParallel) and self._ranks > 1:
+        if recorder is not None:
+            self._recorder = recorder
+        elif isinstance(model, DistributedDataParallel) and self._ranks > 1:
             self._recorder = Ranks(model, named)
         else:
             self._recorder = MicroBatches(named)

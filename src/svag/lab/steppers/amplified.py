@@ -90,6 +90,7 @@ class Amplified:
             momentum_limit=self._process.momentum_limit,
             track_noise=self._measures,
             population=self._training.population,
+            average=self._training.average_gradients,
         )
         if state is not None:
             sim.load_state_dict(state)

@@ -26,8 +26,9 @@ class FullPass:
     def __init__(self, training: Training, process: NgdSpec | GdSpec | SdeSpec) -> None:
         self._training = training
         self._refine = process.refine if isinstance(process, SdeSpec) else 1
-        data, batch_size = training.data, training.spec.batch_size
-        self._chunks: list[Batch] = list(zip(data.train_x.split(CHUNK), data.train_y.split(CHUNK), strict=True))
+        data, batch_size, share = training.data, training.spec.batch_size, training.ranks.share(training.examples)
+        images, labels = data.train_x[share], data.train_y[share]
+        self._chunks: list[Batch] = list(zip(images.split(CHUNK), labels.split(CHUNK), strict=True))
         try:
             self._ngd = self._process(math.inf if isinstance(process, GdSpec) else batch_size)
             # the first step would ask too, but by then there is a folder with a failed run in it
@@ -60,6 +61,8 @@ class FullPass:
             sampling="with_replacement" if spec.sampling == "with_replacement" else "without_replacement",
             refine=self._refine,
             generator=stream(spec.seed, "noise"),
+            share=self._training.ranks.share(self._training.examples),
+            average=self._training.average_gradients,
         )
 
     def collect(self) -> list[Reading]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from svag.dynamics.batch_norm import RunningStatistics
+from svag.lab.parallel.probe import SharedProbe
 from svag.lab.steppers.stepper import one_per_step, without_broken
 from svag.lab.streams import Batch, BatchStream
 from svag.lab.training import Training
@@ -32,7 +33,7 @@ class Ladder:
         self._batches = BatchStream(training.data, training.spec, "batches", training.spec.batch_size)
         self._statistics = {
             False: RunningStatistics(training.model, updates=parts),
-            True: RunningStatistics(training.model, updates=parts * max(probe_parts, 1)),
+            True: RunningStatistics(training.model, updates=parts * max(training.ranks.count(probe_parts), 1)),
         }
         self._probe = self._fresh_probe() if probe_parts else None
 
@@ -79,10 +80,11 @@ class Ladder:
         optimizer = self._training.optimizer
         optimizer.zero_grad()
         if measure and self._probe is not None:
-            loss = self._probe.backward(self._training.loss, batch, self._probe_parts, step=number)
+            loss = self._probe.backward(self._training.whole_loss, batch, self._probe_parts, step=number)
         else:
             loss = self._training.loss(batch)
             loss.backward()
+            self._training.average_gradients()
             loss = loss.detach()
         optimizer.step()  # x ← x − (η/parts) ∇L_γ
         return loss
@@ -96,7 +98,9 @@ class Ladder:
         finally:
             self._statistics[measure].restore()
 
-    def _fresh_probe(self) -> NoiseProbe:
+    def _fresh_probe(self) -> NoiseProbe | SharedProbe:
         training = self._training
         size = training.spec.batch_size // self._parts
+        if training.ranks.size > 1:
+            return SharedProbe(training, size, self._probe_parts)
         return NoiseProbe(training.model, training.optimizer, batch_size=size, population=training.population)

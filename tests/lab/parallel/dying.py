@@ -1,0 +1,18 @@
+"""`svag run`, whose second process is killed in the middle of a step: `python -m tests.lab.parallel.dying COUNT …`."""
+
+import os
+import sys
+
+from tests.lab.killing import dying
+
+from svag.cli import main
+from svag.lab.run import run
+from svag.lab.training import Training
+
+if __name__ == "__main__":
+    count = int(sys.argv.pop(1))
+    if os.environ["RANK"] == "1":
+        Training.whole_loss = dying(Training.whole_loss, count)  # type: ignore[method-assign]
+    assert run.__kwdefaults__ is not None
+    run.__kwdefaults__["save_seconds"] = 0
+    main()
