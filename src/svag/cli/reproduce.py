@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from svag.cli.setup import AsJson, DataDir, DryRun, OnDevice, Out, Setup, Shard, Threads, Workers
+from svag.cli.setup import Address, AsJson, DataDir, DryRun, Executor, OnDevice, Out, Setup, Shard, Threads, Workers
 
 Label = Annotated[str, typer.Argument(metavar="LABEL", help="LaTeX label of the paper, as in `svag list figures`.")]
 
@@ -26,6 +26,8 @@ def reproduce(
     device: OnDevice = "auto",
     data_dir: DataDir = None,
     shard: Shard = None,
+    executor: Executor = "local",
+    address: Address = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -45,7 +47,8 @@ def reproduce(
             return
         experiment = edited(figure(label, size), field_edits(context), seeds)
         folder = out or Path("experiments") / f"{label.partition(':')[2]}-{size}"
-        conduct(experiment, folder, Setup(workers, threads, device, data_dir, shard, dry_run, as_json))
+        setup = Setup(workers, threads, device, data_dir, shard, dry_run, as_json, executor, address)
+        conduct(experiment, folder, setup)
 
 
 def _check(label: str, dry_run: bool, as_json: bool) -> None:
