@@ -19,7 +19,7 @@ install: $(VENV)/installed  ## make .venv with the tested versions
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,ray]'
 	touch $@
 
 test: install  ## format, lint, types, tests and doctests (minutes)

@@ -1,6 +1,8 @@
 """`svag compare`, `ladder`, `ngd` and `reproduce` as a user runs them: bad input, dry runs, continuing, answers."""
 
 import json
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -213,3 +215,33 @@ def test_a_run_that_failed_is_said_with_exit_code_1(
     result = invoke(app, ["ngd", str(base), "--seeds", "1", "--out", str(tmp_path / "out")])
     assert result.exit_code == 1, result.output
     assert "Error: sgd B=8 seed=0 failed: RuntimeError: broken" in result.stderr
+
+
+def test_on_ray_the_answer_is_the_one_of_this_machine(base: Path, tmp_path: Path) -> None:
+    flags = ["compare", str(base), "--ell", "1", "4", "--seeds", "2", "--workers", "1", "--device", "cpu"]
+    here = answer([*flags, "--out", str(tmp_path / "here")])
+    there = answer([*flags, "--out", str(tmp_path / "there"), "--executor", "ray"])
+    assert _without_paths(here) == _without_paths(there)
+
+
+def test_ray_is_announced_without_an_estimate_and_an_address_alone_is_refused(base: Path, tmp_path: Path) -> None:
+    flags = ["ngd", str(base), "--seeds", "2", "--out", str(tmp_path / "out"), "--dry-run"]
+    planned = answer([*flags, "--executor", "ray", "--address", "auto"])
+    assert planned["estimate"] == {"unknown": "6 runs, 0 already done; how long the others take depends on the cluster"}
+    refused = invoke(app, [*flags, "--address", "auto"])
+    assert refused.exit_code == 2
+    assert refused.stderr == "Error: --address: is that of a Ray cluster: add --executor ray\n"
+
+
+def test_without_the_extra_ray_is_refused_before_anything_else(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    refused = invoke(app, ["compare", str(base), "--out", str(tmp_path / "out"), "--executor", "ray"])
+    assert refused.exit_code == 2
+    assert refused.stderr == ("Error: the executor ray needs an extra that is not installed: pip install 'svag[ray]'\n")
+    assert not (tmp_path / "out").exists()
+
+
+def _without_paths(found: Any) -> Any:
+    return json.loads(re.sub(r'"(path|seconds|out)": [^,}]*', r'"\1": null', json.dumps(found)))

@@ -37,6 +37,8 @@ def die_if_told() -> None:
 
 
 def wait_for_go() -> None:
+    """Say that it waits, by a file of its own; then wait."""
+    Path(f"{os.environ[GO]}.awaited.{os.getpid()}").touch()
     while not Path(os.environ[GO]).exists():
         time.sleep(0.02)
 

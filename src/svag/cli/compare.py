@@ -5,11 +5,13 @@ from typing import Annotated
 import typer
 
 from svag.cli.setup import (
+    Address,
     AsJson,
     Base,
     DataDir,
     DryRun,
     Ell,
+    Executor,
     Limit,
     Margin,
     Metric,
@@ -43,6 +45,8 @@ def compare(
     device: OnDevice = "auto",
     data_dir: DataDir = None,
     shard: Shard = None,
+    executor: Executor = "local",
+    address: Address = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -76,5 +80,5 @@ def compare(
                 "metric": metric,
             }
         )
-        setup = Setup(workers, threads, device, data_dir, shard, dry_run, as_json)
+        setup = Setup(workers, threads, device, data_dir, shard, dry_run, as_json, executor, address)
         conduct(experiment, out or default_out(base, "compare"), setup)

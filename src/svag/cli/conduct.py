@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import typer
 
 from svag.cli.flags import shard_of
 from svag.cli.setup import Setup
+from svag.records.refusal import SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +27,7 @@ def conduct(experiment: "Compare | Ladder | Ngd", out: Path, setup: Setup) -> No
     from svag.experiments.plan import runs_of
     from svag.records.experiment import save_experiment
 
-    shard = shard_of(setup.shard)
+    _check(setup)
     plan = plan_runs(runs_of(experiment), out)
     announcement = _announce(experiment, plan, out, setup)
     if setup.dry_run:
@@ -33,22 +35,39 @@ def conduct(experiment: "Compare | Ladder | Ngd", out: Path, setup: Setup) -> No
         return
     typer.echo(announcement, err=True)
     save_experiment(experiment, out)
-    from svag.execution.local import execute
-
-    records = execute(
-        plan,
-        workers=setup.workers,
-        threads=setup.threads,
-        device=setup.device,
-        data_dir=setup.data_dir,
-        shard=shard,
-    )
+    records = _carry_out(plan, setup)
     _answer(experiment, records, out, setup.as_json)
     failed = [(run, record) for run, record in zip(plan, records, strict=True) if record.state in {"failed", "broken"}]
     for run, record in failed:
         typer.echo(f"Error: {run.name} {record.state}: {record.problem} ({record.path})", err=True)
     if failed:
         raise typer.Exit(1)
+
+
+def _check(setup: Setup) -> None:
+    """Refuse at once what would only be noticed after the estimate."""
+    shard_of(setup.shard)
+    if setup.executor == "ray":
+        from svag.execution.on_ray.cluster import check_extra
+
+        check_extra()
+    elif setup.address is not None:
+        raise SpecError("--address", "is that of a Ray cluster: add --executor ray")
+
+
+def _carry_out(plan: "Sequence[PlannedRun]", setup: Setup) -> "list[RunRecord]":
+    from svag.execution.local import execute
+    from svag.execution.on_ray.execute import execute_on_ray
+
+    carry_out = partial(execute_on_ray, address=setup.address) if setup.executor == "ray" else execute
+    return carry_out(
+        plan,
+        workers=setup.workers,
+        threads=setup.threads,
+        device=setup.device,
+        data_dir=setup.data_dir,
+        shard=shard_of(setup.shard),
+    )
 
 
 @dataclass(frozen=True)
@@ -77,7 +96,11 @@ class Announcement:
 def _announce(
     experiment: "Compare | Ladder | Ngd", plan: "Sequence[PlannedRun]", out: Path, setup: Setup
 ) -> Announcement:
-    """Estimate the time; a dry run does not fetch data for that."""
+    """Estimate the time; a dry run does not fetch data for that, and of a cluster nothing is known here."""
+    if setup.executor == "ray":
+        done = sum(run.record().ended for run in plan)
+        sentence = f"{len(plan)} runs, {done} already done; how long the others take depends on the cluster"
+        return Announcement(experiment, out, len(plan), sentence)
     if setup.dry_run and (absent := _absent(plan, setup.data_dir)):
         done = sum(run.record().ended for run in plan)
         fetch = " and ".join(f"svag data get {name}" for name in absent)

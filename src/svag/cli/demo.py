@@ -41,11 +41,10 @@ def _predict_first(folder: Path, setup: Setup) -> None:
     """Train the smallest batch size alone, and say what it predicts before anything else is known."""
     from svag.execution.local import execute
     from svag.execution.plan import plan_runs
-    from svag.experiments.demo import SCALING, baseline
-    from svag.experiments.plan import runs_of
+    from svag.experiments.demo import baseline_runs
     from svag.findings.baseline import predict_from_runs
 
-    plan = plan_runs(runs_of(baseline(SCALING)), folder)
+    plan = plan_runs(baseline_runs(), folder)
     size = plan[0].spec.batch_size
     typer.echo(f"1. A baseline: {len(plan)} seeds at batch size {size}, with the gradient noise measured.", err=True)
     records = execute(plan, workers=setup.workers, device=setup.device)

@@ -5,11 +5,13 @@ from typing import Annotated
 import typer
 
 from svag.cli.setup import (
+    Address,
     AsJson,
     Base,
     DataDir,
     DryRun,
     Ell,
+    Executor,
     Limit,
     OnDevice,
     Out,
@@ -42,6 +44,8 @@ def ladder(
     device: OnDevice = "auto",
     data_dir: DataDir = None,
     shard: Shard = None,
+    executor: Executor = "local",
+    address: Address = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -80,5 +84,5 @@ def ladder(
                 "c2": c2,
             }
         )
-        setup = Setup(workers, threads, device, data_dir, shard, dry_run, as_json)
+        setup = Setup(workers, threads, device, data_dir, shard, dry_run, as_json, executor, address)
         conduct(experiment, out or default_out(base, "ladder"), setup)

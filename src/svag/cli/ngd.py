@@ -3,10 +3,12 @@
 import typer
 
 from svag.cli.setup import (
+    Address,
     AsJson,
     Base,
     DataDir,
     DryRun,
+    Executor,
     Margin,
     Metric,
     OnDevice,
@@ -31,6 +33,8 @@ def ngd(
     device: OnDevice = "auto",
     data_dir: DataDir = None,
     shard: Shard = None,
+    executor: Executor = "local",
+    address: Address = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -54,5 +58,5 @@ def ngd(
                 "metric": metric,
             }
         )
-        setup = Setup(workers, threads, device, data_dir, shard, dry_run, as_json)
+        setup = Setup(workers, threads, device, data_dir, shard, dry_run, as_json, executor, address)
         conduct(experiment, out or default_out(base, "ngd"), setup)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from svag.cli.setup import AsJson, DataDir, DryRun, OnDevice, Out, Setup, Shard, Threads, Workers
+from svag.cli.setup import Address, AsJson, DataDir, DryRun, Executor, OnDevice, Out, Setup, Shard, Threads, Workers
 
 Label = Annotated[str, typer.Argument(metavar="LABEL", help="LaTeX label of the paper, as in `svag list figures`.")]
 
@@ -26,6 +26,8 @@ def reproduce(
     device: OnDevice = "auto",
     data_dir: DataDir = None,
     shard: Shard = None,
+    executor: Executor = "local",
+    address: Address = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -42,7 +44,7 @@ def reproduce(
 
     with reported():
         folder = out or Path("experiments") / f"{label.replace(':', '-')}-{size}"
-        setup = Setup(workers, threads, device, data_dir, shard, dry_run, as_json)
+        setup = Setup(workers, threads, device, data_dir, shard, dry_run, as_json, executor, address)
         if family(label) == "theory":
             reproduce_theory(label, size, folder, setup)
             return

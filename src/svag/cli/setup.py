@@ -29,6 +29,13 @@ Threads = Annotated[int, typer.Option(min=1, help="Threads of torch for each run
 OnDevice = Annotated[Device, typer.Option("--device", help="Where to compute.")]
 DataDir = Annotated[Path | None, typer.Option(help="Where data files are, or shall be.")]
 Shard = Annotated[str | None, typer.Option(metavar="I/N", help="Only part I of N of the runs: 0/4, 1/4, 2/4, 3/4.")]
+Executor = Annotated[
+    Literal["local", "ray"], typer.Option(help="Workers on this machine, or tasks of a Ray cluster (svag[ray]).")
+]
+Address = Annotated[
+    str | None,
+    typer.Option(help="The Ray cluster, auto for the one on this machine; a Ray of its own when not given."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and how long it may take; no more.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 
@@ -44,3 +51,5 @@ class Setup:
     shard: str | None
     dry_run: bool
     as_json: bool
+    executor: Literal["local", "ray"] = "local"
+    address: str | None = None

@@ -1,14 +1,9 @@
 """Carry out a plan with worker processes on this machine."""
 
 import os
-import signal
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
-from svag.execution.cost import cost
 from svag.execution.plan import PlannedRun
 from svag.execution.shard import own_runs
 from svag.records.record import RunRecord
@@ -71,36 +66,28 @@ def _carry_out(
     save_seconds: float,
 ) -> None:
     # torch and what needs it: not for a plan that is done
-    from svag.execution.board import Board
+    from svag.execution.interrupts import interrupted_in_words, terminated_is_interrupted
     from svag.execution.pool import Pool, Settings
-    from svag.execution.preflight import look_at_data
+    from svag.execution.prepared import prepare_plan
     from svag.execution.view import view_of
     from svag.lab.training import pick_device
 
     place = pick_device(device)
-    shapes = look_at_data(waiting, data_dir)
-    work = {run.identity: cost(run.spec, shapes[run.identity]) for run in waiting}
-    longest_first = sorted(waiting, key=lambda run: -work[run.identity])
-    states = [run.record().state for run in own if run.identity not in work]
-    board = Board(len(own), sum(work.values()), done=states.count("finished"), diverged=states.count("diverged"))
+    ready = prepare_plan(own, waiting, data_dir)
     settings = Settings(
         workers=min(workers or default_workers(place.type, threads), len(waiting)),
         threads=threads,
         device=place,
         data_dir=data_dir,
         save_seconds=save_seconds,
-        wait_for_others=shard is None,
     )
     with (
-        view_of(board, progress=progress) as view,
-        _terminated_is_interrupted(),
-        Pool(longest_first, work, shapes, settings, board, view) as pool,
+        view_of(ready.board, progress=progress) as view,
+        interrupted_in_words(ready.board),
+        terminated_is_interrupted(),
+        Pool(ready.dispatch(place, view, wait_for_others=shard is None), settings) as pool,
     ):
-        try:
-            pool.work()
-        except KeyboardInterrupt:
-            sentence = f"interrupted, {board.ended} of {board.total} runs have ended"
-            raise KeyboardInterrupt(f"{sentence}: the same command continues from the last checkpoints") from None
+        pool.work()
 
 
 def default_workers(device: str, threads: int) -> int:
@@ -110,20 +97,3 @@ def default_workers(device: str, threads: int) -> int:
 
         return torch.cuda.device_count()
     return max(1, usable_cores() // threads)
-
-
-@contextmanager
-def _terminated_is_interrupted() -> Iterator[None]:
-    """Let SIGTERM, by which schedulers stop a job, do what Ctrl-C does."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may say what a signal does
-        return
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

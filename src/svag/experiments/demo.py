@@ -1,8 +1,10 @@
 """The two questions on the embedded data, small enough to be answered in a few minutes on two cores."""
 
+from svag.experiments import ladder
 from svag.experiments.figures.bases import FASHION, at
 from svag.experiments.figures.ladder import in_run
 from svag.records.experiment import Compare, ComparePanel, Ladder, LadderPanel
+from svag.records.spec import RunSpec
 
 NETWORK = "PreResNet-8 GN"
 
@@ -32,9 +34,11 @@ SDE = Compare(
 )
 
 
-def baseline(ladder: Ladder) -> Ladder:
-    """The part of a ladder that predicts the rest: its smallest batch size."""
-    panels = tuple(
-        panel.model_copy(update={"batch_sizes": (min(panel.batch_sizes),), "ells": ()}) for panel in ladder.panels
-    )
-    return ladder.model_copy(update={"panels": panels})
+def baseline_runs() -> list[RunSpec]:
+    """The part of the ladder that predicts the rest: its smallest batch size.
+
+    >>> [(spec.batch_size, spec.seed) for spec in baseline_runs()]
+    [(32, 0), (32, 1)]
+    """
+    runs = ladder.runs(SCALING)
+    return [spec for spec in runs if spec.batch_size == min(one.batch_size for one in runs)]

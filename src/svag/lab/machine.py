@@ -21,15 +21,20 @@ def versions() -> dict[str, str]:
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
-    """What it ran on."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    """What it ran on; of a CUDA device of another machine the name is unknown."""
     return {
         "device": device.type,
-        "name": name,
+        "name": _name(device),
         "system": platform.system(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
     }
+
+
+def _name(device: torch.device) -> str:
+    if device.type != "cuda":
+        return _processor()
+    return torch.cuda.get_device_name(device) if torch.cuda.is_available() else "unknown"
 
 
 def _processor() -> str:

@@ -1,0 +1,151 @@
+"""The runs of a plan on their way, whoever computes them: which wait, which others have, how each came to its end."""
+
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from time import monotonic
+from typing import Any
+
+import torch
+
+from svag.execution.board import Board
+from svag.execution.cost import DataShape
+from svag.execution.errors import from_message
+from svag.execution.plan import PlannedRun
+from svag.execution.view import View
+from svag.lab.failure import record_failure
+
+DEATHS = 3
+"""After so many deaths of the process that computes it a run is recorded as failed."""
+
+LOOK_AGAIN = 1.0
+"""Seconds after which a run that another process has is looked at again."""
+
+
+class Dispatch:
+    """Keeps the books of a plan that is carried out.
+
+    Args:
+        runs: what is to be done, in this order.
+        work: how much work each run is, by identity.
+        shapes: the shape of each run's data, by identity.
+        device: what the runs run on.
+        wait_for_others: whether the plan is only done when what other processes have is done.
+        board: where the state of the plan is kept.
+        view: who is told.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[PlannedRun],
+        work: Mapping[str, float],
+        shapes: Mapping[str, DataShape],
+        device: torch.device,
+        *,
+        wait_for_others: bool,
+        board: Board,
+        view: View,
+    ) -> None:
+        self._waiting = deque(runs)
+        self._elsewhere: list[PlannedRun] = []
+        self._work, self._shapes, self._device, self._board, self._view = work, shapes, device, board, view
+        self._wait_for_others = wait_for_others
+        self._deaths: Counter[str] = Counter()
+        self._looked = monotonic()
+
+    @property
+    def waiting(self) -> int:
+        """How many runs wait to be handed out."""
+        return len(self._waiting)
+
+    @property
+    def something_left(self) -> bool:
+        """Whether a run waits, or is waited for; those that have been handed out are not counted."""
+        return bool(self._waiting) or (bool(self._elsewhere) and self._wait_for_others)
+
+    def take(self) -> PlannedRun | None:
+        """The next run that is neither done by now nor in other hands; None if there is none."""
+        while self._waiting:
+            run = self._waiting.popleft()
+            now = run.record()
+            if now.ended:
+                self.end(run, now.state)
+            elif now.state == "running":
+                self.leave_to_others(run)
+            else:
+                return run
+        return None
+
+    def put_back(self, run: PlannedRun) -> None:
+        """A run that was taken has not begun: it is the next again."""
+        self._waiting.appendleft(run)
+
+    def begin(self, run: PlannedRun, step: int) -> None:
+        """A run, which was at `step` already, is being computed from now on."""
+        steps = run.spec.steps(self._shapes[run.identity].examples)
+        self._board.start(run, steps, step, self._work[run.identity])
+        self._view.say(f"{run.name} begins at effective step {step} of {steps}")
+
+    def heed(self, run: PlannedRun, report: Mapping[str, Any]) -> bool:
+        """Take note of a report; whether it is the last of its run. Raise what is wrong for all runs."""
+        match report["event"]:
+            case "at":
+                self._board.move(run, report["step"])
+                return False
+            case "evaluated":
+                self._board.move(run, report["step"], report["test_accuracy"])
+                return False
+            case "ended":
+                self.end(run, run.record().state)
+            case "elsewhere":
+                self.leave_to_others(run)
+            case "failed":
+                self._fail(run, report["sentence"], recorded=report["recorded"])
+            case "refused":
+                raise from_message(dict(report))
+        return True
+
+    def end(self, run: PlannedRun, state: str) -> None:
+        """A run has ended, here or elsewhere."""
+        self._board.end(run, state, self._work[run.identity])
+        accuracy = run.record().final.get("test_accuracy")
+        self._view.say(f"{run.name} {state}" + ("" if accuracy is None else f", test accuracy {accuracy:.4f}"))
+
+    def died(self, run: PlannedRun, how: str) -> None:
+        """Who computed a run has died: it is tried again from its checkpoint, unless that has happened too often."""
+        self._board.leave(run)
+        self._deaths[run.identity] += 1
+        if self._deaths[run.identity] >= DEATHS:
+            self._fail(run, f"{how}, as {DEATHS - 1} times before", recorded=False)
+        else:
+            self._waiting.appendleft(run)
+            self._view.say(f"{run.name} is tried again from its last checkpoint: {how}")
+
+    def leave_to_others(self, run: PlannedRun) -> None:
+        """Another process has a run."""
+        self._board.leave(run)
+        self._board.elsewhere += 1
+        self._elsewhere.append(run)
+        self._view.say(f"{run.name} is running in another process")
+
+    def look_again(self) -> None:
+        """Now and then, take back what others have ended or left."""
+        if not self._wait_for_others or monotonic() - self._looked < LOOK_AGAIN:
+            return
+        self._looked = monotonic()
+        for run in list(self._elsewhere):
+            now = run.record()
+            if now.state == "running":
+                continue
+            self._elsewhere.remove(run)
+            self._board.elsewhere -= 1
+            if now.ended or now.state == "failed":
+                self.end(run, now.state)
+            else:
+                self._waiting.append(run)
+
+    def _fail(self, run: PlannedRun, sentence: str, *, recorded: bool) -> None:
+        if not recorded:
+            examples = self._shapes[run.identity].examples
+            record_failure(run.spec, run.folder, run.identity, examples, sentence, self._device)
+        self._board.end(run, "failed", self._work[run.identity])
+        self._view.say(f"{run.name} failed: {sentence}")

@@ -1,0 +1,240 @@
+"""The tasks of a plan on a cluster: who does what, and what happens when one dies."""
+
+import sys
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+import ray
+from ray.exceptions import NodeDiedError, OutOfMemoryError, RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from svag.execution.dispatch import DEATHS, Dispatch
+from svag.execution.errors import PlanFailed
+from svag.execution.on_ray.cluster import Share
+from svag.execution.on_ray.mailbox import Letter, Mailbox
+from svag.execution.on_ray.parcel import unpack
+from svag.execution.on_ray.task import run_on_node
+from svag.execution.plan import PlannedRun
+from svag.lab.folder import make_folder
+from svag.records.record import OUTCOME
+from svag.records.run_lock import FolderInUse, RunLock
+
+# Seconds between two looks into the mailbox; a task that ends is noticed at once.
+_POLL = 0.2
+# Seconds that are granted to cancelled tasks to be gone.
+_FAREWELL = 10.0
+
+
+@dataclass
+class Attempt:
+    """A run that has been given to the cluster, as it waits there or is computed.
+
+    Attributes:
+        run: which.
+        number: counts all attempts of a plan.
+        task: the reference of Ray.
+        begun: whether a node has said so.
+        held: the lock of the run directory, if the node cannot hold it.
+    """
+
+    run: PlannedRun
+    number: int
+    task: Any
+    begun: bool = False
+    held: ExitStack = field(default_factory=ExitStack)
+
+
+class Crew:
+    """Tasks on the cluster, to which the runs of a plan are handed out.
+
+    Args:
+        dispatch: the runs.
+        share: what each takes of a node.
+        order: what every order says.
+        workers: how many runs the cluster is given at a time; None for all that wait.
+        mail: send results through Ray even where a node sees the plan's folder.
+        in_a_session: whether the connection to Ray is older than the plan.
+    """
+
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        share: Share,
+        order: dict[str, Any],
+        *,
+        workers: int | None,
+        mail: bool,
+        in_a_session: bool,
+    ) -> None:
+        self._dispatch, self._workers, self._mail = dispatch, workers, mail
+        self._order = {**order, "cwd": str(Path.cwd()), "path": sys.path}
+        self._token = f".here-{uuid4().hex}"
+        self._tokens: set[Path] = set()
+        self._out: dict[str, Attempt] = {}
+        self._attempts, self._stillborn = 0, 0
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        self._mailbox: Any = ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=here).remote()
+        # Ray may keep processes that know a user's modules as they were in an earlier plan: not for this one
+        fresh = {"env_vars": {"SVAG_PLAN": self._token}} if in_a_session else None
+        self._task = ray.remote(run_on_node).options(
+            num_cpus=share.cpus, num_gpus=share.gpus, max_retries=0, runtime_env=fresh, name="svag run"
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Cancel what is queued or running, having kept what has been sent, and wait until nobody holds a folder."""
+        with suppress(RayError):
+            self._keep_files()
+        tasks = [attempt.task for attempt in self._out.values()]
+        for task in tasks:
+            ray.cancel(task, force=True)
+        if tasks:
+            ray.wait(tasks, num_returns=len(tasks), timeout=_FAREWELL)
+        for attempt in self._out.values():
+            attempt.held.close()
+        ray.kill(self._mailbox)
+        for token in self._tokens:
+            token.unlink(missing_ok=True)
+
+    def work(self) -> None:
+        """Carry out all runs."""
+        while self._dispatch.something_left or self._out:
+            self._hand_out()
+            self._listen()
+            self._dispatch.look_again()
+
+    def _hand_out(self) -> None:
+        while self._workers is None or len(self._out) < self._workers:
+            run = self._dispatch.take()
+            if run is None:
+                return
+            self._attempts += 1
+            folder = run.folder.resolve()
+            order = {
+                **self._order,
+                "spec": run.spec.to_dict(),
+                "identity": run.identity,
+                "folder": str(folder),
+                "attempt": self._attempts,
+                "token": None if self._mail else self._token_beside(folder),
+            }
+            self._out[run.identity] = Attempt(run, self._attempts, self._task.remote(order, self._mailbox))
+
+    def _token_beside(self, folder: Path) -> str:
+        token = folder.parent / self._token
+        if token not in self._tokens:
+            make_folder(folder.parent)
+            token.touch()
+            self._tokens.add(token)
+        return str(token)
+
+    def _listen(self) -> None:
+        """Read the letters, then see who has ended: whoever has ended had left all letters before."""
+        attempts = {attempt.task: attempt for attempt in self._out.values()}
+        ended: list[Any] = []
+        if attempts:
+            ended, _ = ray.wait(list(attempts), num_returns=1, timeout=_POLL)
+        else:
+            time.sleep(_POLL)  # for what other processes have
+        for letter in self._letters():
+            self._read(letter)
+        for task in ended:
+            if self._out.get(attempts[task].run.identity) is attempts[task]:
+                self._close(attempts[task])
+
+    def _letters(self) -> list[Letter]:
+        letters: list[Letter] = ray.get(self._mailbox.collect.remote())
+        return [one for one in letters if self._is_current(one)]
+
+    def _is_current(self, letter: Letter) -> bool:
+        attempt = self._out.get(letter.identity)
+        return attempt is not None and attempt.number == letter.attempt
+
+    def _read(self, letter: Letter) -> None:
+        if not self._is_current(letter):  # an earlier one of these letters ended it
+            return
+        attempt = self._out[letter.identity]
+        match letter.report["event"]:
+            case "begins":
+                self._stillborn = 0
+                if not letter.report["mailed"] or self._hold(attempt):
+                    attempt.begun = True
+                    self._dispatch.begin(attempt.run, letter.report["step"])
+            case "files":
+                unpack(letter.report["files"], attempt.run.folder)
+            case _:
+                self._dispatch.heed(attempt.run, letter.report)
+
+    def _hold(self, attempt: Attempt) -> bool:
+        """Lock the run directory for a node that cannot; if others have or had it, they may keep the run."""
+        run = attempt.run
+        make_folder(run.folder)
+        try:
+            attempt.held.enter_context(RunLock(run.folder))
+        except FolderInUse:
+            self._call_back(attempt)
+            self._dispatch.leave_to_others(run)
+            return False
+        now = run.record()
+        if now.ended:
+            self._call_back(attempt)
+            self._dispatch.end(run, now.state)
+            return False
+        (run.folder / OUTCOME).unlink(missing_ok=True)  # that of a run that failed and is tried again
+        return True
+
+    def _call_back(self, attempt: Attempt) -> None:
+        ray.cancel(attempt.task, force=True)
+        self._forget(attempt)
+
+    def _forget(self, attempt: Attempt) -> None:
+        attempt.held.close()
+        del self._out[attempt.run.identity]
+
+    def _close(self, attempt: Attempt) -> None:
+        """A task has ended, well or not."""
+        self._forget(attempt)
+        try:
+            report = ray.get(attempt.task)
+        except RayTaskError as error:
+            cause = " ".join(str(error.cause or error).split())[:200]
+            raise PlanFailed(
+                f"a task cannot start on the cluster: {cause}: every node needs this version of svag"
+            ) from error
+        except RayError as error:
+            self._bury(attempt, _how(error))
+        else:
+            self._dispatch.heed(attempt.run, report)
+
+    def _bury(self, attempt: Attempt, how: str) -> None:
+        if attempt.begun:
+            self._dispatch.died(attempt.run, how)
+            return
+        self._stillborn += 1
+        if self._stillborn >= DEATHS:
+            raise PlanFailed(f"a task cannot start on the cluster, {how}: see the logs of Ray on its node")
+        self._dispatch.put_back(attempt.run)
+
+    def _keep_files(self) -> None:
+        for letter in self._letters():
+            attempt = self._out[letter.identity]
+            if letter.report["event"] == "files" and attempt.begun:
+                unpack(letter.report["files"], attempt.run.folder)
+
+
+def _how(error: RayError) -> str:
+    match error:
+        case NodeDiedError():
+            return "its node went away"
+        case OutOfMemoryError():
+            return "its process was ended for want of memory on its node"
+    return "its process died on its node, or its node went away"

@@ -1,0 +1,96 @@
+"""What is refused before any cluster is asked, and how a run directory travels."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.lab.small import same_bits, small
+
+from svag.execution.on_ray.cluster import Share, share_of
+from svag.execution.on_ray.execute import execute_on_ray
+from svag.execution.on_ray.mailbox import Letter, Mailbox
+from svag.execution.on_ray.parcel import pack, pack_to_continue, unpack
+from svag.execution.plan import plan_runs
+from svag.lab.run import run
+from svag.records.refusal import SpecError
+
+
+def test_a_missing_extra_is_named(npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ValueError, match=r"needs an extra that is not installed: pip install 'svag\[ray\]'"):
+        execute_on_ray(plan_runs([small(npz)], tmp_path))
+
+
+def test_bad_input_is_refused_before_a_cluster_is_asked(npz: Path, tmp_path: Path) -> None:
+    plan = plan_runs([small(npz)], tmp_path)
+    with pytest.raises(
+        ValueError, match="ray://there:10001 is for Ray's remote client: start the command on a machine"
+    ):
+        execute_on_ray(plan, address="ray://there:10001", progress=False)
+    with pytest.raises(ValueError, match="threads must be at least 1, got 0"):
+        execute_on_ray(plan, threads=0)
+    with pytest.raises(SpecError, match="batch_size: must not exceed the 64 examples of the data, got 1000"):
+        execute_on_ray(plan_runs([small(npz, {"batch_size": 1000})], tmp_path), address="nowhere:1")
+
+
+def test_a_run_takes_its_share_of_a_node_and_what_no_node_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = {"Alive": False, "Resources": {"CPU": 64, "GPU": 8}}
+    nodes = [gone, {"Alive": True, "Resources": {"CPU": 2}}, {"Alive": True, "Resources": {}}]
+    monkeypatch.setattr("ray.nodes", lambda: nodes)
+    assert share_of("auto", 2) == Share("cpu", cpus=2, gpus=0)
+    with pytest.raises(ValueError, match=r"a run with threads 3 fits on no node .* at most 2 CPUs"):
+        share_of("auto", 3)
+    with pytest.raises(ValueError, match="device is cuda, but no node of the cluster has a GPU: use cpu or auto"):
+        share_of("cuda", 1)
+    with pytest.raises(ValueError, match="device must be auto, cpu or cuda, got 'tpu'"):
+        share_of("tpu", 1)
+    nodes.append({"Alive": True, "Resources": {"CPU": 1, "GPU": 4}})
+    assert share_of("auto", 1) == share_of("cuda", 1) == Share("cuda", cpus=1, gpus=1)
+    assert share_of("cpu", 2) == Share("cpu", cpus=2, gpus=0)
+    with pytest.raises(ValueError, match="at most 1 CPUs"):  # the node with GPUs has no more
+        share_of("auto", 2)
+
+
+def test_a_plan_that_is_done_needs_no_ray(npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_runs([small(npz)], tmp_path)
+    run(plan[0].spec, plan[0].folder, device="cpu", progress=False)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert [record.state for record in execute_on_ray(plan)] == ["finished"]
+
+
+def test_a_run_directory_travels_whole_and_a_run_that_continues_leaves_its_outcome(npz: Path, tmp_path: Path) -> None:
+    run(small(npz), tmp_path / "here", device="cpu", progress=False)
+    there = tmp_path / "there"
+    there.mkdir()
+    unpack(pack(tmp_path / "here"), there)
+    assert same_bits(tmp_path / "here", there)
+    assert (there / "outcome.json").exists()
+    assert set(pack_to_continue(tmp_path / "here")) == {"spec.json", "metrics.jsonl", "timings.jsonl", "checkpoint.pt"}
+    (tmp_path / "here" / "checkpoint.pt").unlink()
+    assert pack_to_continue(tmp_path / "here") == {}
+
+
+def test_a_parcel_that_arrives_in_part_is_a_state_that_continues(
+    npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    run(small(npz), tmp_path / "here", device="cpu", progress=False)
+    monkeypatch.setattr("svag.execution.on_ray.parcel.replace_file", lambda path, content: written.append(path.name))
+    unpack(dict(reversed(pack(tmp_path / "here").items())), tmp_path / "there")
+    # a checkpoint that counts more bytes than its metrics have, or an outcome before either, would be a broken run
+    assert written == ["spec.json", "metrics.jsonl", "timings.jsonl", "checkpoint.pt", "outcome.json"]
+
+
+def test_the_mailbox_starts_without_torch() -> None:
+    code = "import sys, svag.execution.on_ray.mailbox\nassert not {'torch', 'ray'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_letters_are_collected_once_and_in_their_order() -> None:
+    box = Mailbox()
+    letters = [Letter("a", 1, {"event": "at", "step": step}) for step in range(3)]
+    for letter in letters:
+        box.put(letter)
+    assert box.collect() == letters
+    assert box.collect() == []

@@ -1,0 +1,128 @@
+"""What the figures cost at the paper's own size: runs, images, floating-point operations, GPU hours.
+
+The operations of each network are counted by torch in a forward and a backward pass of two images. A run takes
+
+    seconds = max(operations / (sustained FLOP/s), updates · (shortest update)),
+    operations = images trained on · (operations of an image) + images evaluated · (those of its forward pass),
+
+since with small batches a GPU waits for its orders. Both speeds are assumptions: docs/cluster.md says how to measure
+them.
+"""
+
+import argparse
+from dataclasses import astuple, dataclass
+from functools import cache
+from math import ceil
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from svag.execution.cost import updates_per_step
+from svag.experiments.figures import FAMILIES, figure
+from svag.experiments.plan import runs_of
+from svag.lab.models.build import build_model
+from svag.records.data_spec import FACTS
+from svag.records.examples import examples_per_step
+from svag.records.model_spec import ModelSpec
+from svag.records.probe_spec import FrozenProbe
+from svag.records.spec import RunSpec
+
+TEST_EXAMPLES = {"cifar10": 10_000, "cifar100": 10_000, "svhn": 26_032}
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What a GPU does on such networks: sustained TFLOP/s, and milliseconds of the shortest update."""
+
+    tflops: float
+    update_ms: float
+
+
+@dataclass(frozen=True)
+class Price:
+    """What runs cost: images that are trained on, images that are only looked at, operations, updates, seconds."""
+
+    runs: int = 0
+    trained: float = 0.0
+    evaluated: float = 0.0
+    operations: float = 0.0
+    updates: float = 0.0
+    seconds: float = 0.0
+
+    def __add__(self, other: "Price") -> "Price":
+        return Price(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+
+
+@cache
+def operations_of_an_image(model: ModelSpec, data: str) -> tuple[float, float]:
+    """Floating-point operations of one image: (forward and backward, forward); a multiply-add counts as two."""
+    facts = FACTS[data]
+    network = build_model(
+        model.arch,
+        norm=model.norm,
+        width=model.width,
+        in_channels=facts.channels,
+        num_classes=facts.classes,
+        scale_invariant=model.scale_invariant,
+        image_size=(facts.pixels, facts.pixels),
+        generator=torch.Generator().manual_seed(0),
+    )
+    images = torch.zeros(2, facts.channels, facts.pixels, facts.pixels)
+    with FlopCounterMode(display=False) as forward:
+        scores = network(images)
+    with FlopCounterMode(display=False) as backward:
+        scores.sum().backward()
+    return (forward.get_total_flops() + backward.get_total_flops()) / 2, forward.get_total_flops() / 2
+
+
+def price(spec: RunSpec, speed: Speed) -> Price:
+    """What one run costs."""
+    examples = spec.data.examples or FACTS[spec.data.name].examples
+    steps = spec.steps(examples)
+    trained = steps * examples_per_step(spec, examples)
+    if isinstance(spec.probe, FrozenProbe):
+        trained += spec.probe.readings * spec.probe.batches * spec.batch_size
+    moments = 1 + ceil(steps / spec.evaluate.interval(steps))
+    evaluated = moments * (TEST_EXAMPLES[spec.data.name] + (examples if spec.evaluate.train else 0))
+    both, forward = operations_of_an_image(spec.model, spec.data.name)
+    operations, updates = trained * both + evaluated * forward, steps * updates_per_step(spec)
+    seconds = max(operations / (speed.tflops * 1e12), updates * speed.update_ms / 1000)
+    return Price(1, trained, evaluated, operations, updates, seconds)
+
+
+def total(specs: list[RunSpec], speed: Speed) -> Price:
+    """What several runs cost."""
+    return sum((price(spec, speed) for spec in specs), Price())
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tflops", type=float, default=5.0, help="TFLOP/s that a GPU sustains")
+    parser.add_argument("--update-ms", type=float, default=5.0, help="milliseconds of the shortest update")
+    asked = parser.parse_args()
+    speed = Speed(asked.tflops, asked.update_ms)
+    torch.set_num_threads(1)
+    plans = {label: runs_of(figure(label, "paper")) for label, kind in FAMILIES.items() if kind != "theory"}
+    print("| figure | runs | updates, 10⁶ | images trained on, 10⁹ | images evaluated, 10⁹ | EFLOP | GPU hours |")
+    print("|---|---|---|---|---|---|---|")
+    for label, specs in plans.items():
+        print(_row(f"`{label}`", total(specs, speed)))
+    once = list(dict.fromkeys(spec for specs in plans.values() for spec in specs))
+    print(_row("all, shared runs once", total(once, speed)))
+    print("\n| network | data | GFLOP of an image, forward and backward | forward |")
+    print("|---|---|---|---|")
+    for model, data in dict.fromkeys((spec.model, spec.data.name) for spec in once):
+        both, forward = operations_of_an_image(model, data)
+        name = f"{model.arch}, {model.norm}, width {model.width:g}"
+        print(f"| {name} | {data} | {both / 1e9:.3f} | {forward / 1e9:.3f} |")
+
+
+def _row(name: str, cost: Price) -> str:
+    images = f"{cost.trained / 1e9:.2f} | {cost.evaluated / 1e9:.2f}"
+    work = f"{cost.updates / 1e6:.1f} | {images} | {cost.operations / 1e18:.2f}"
+    return f"| {name} | {cost.runs} | {work} | {cost.seconds / 3600:,.0f} |"
+
+
+if __name__ == "__main__":
+    main()
