@@ -174,7 +174,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     [
         (["fig:svag_accz"], "fig:svag_accz: no figure or theorem has this label; did you mean fig:svag_accs?"),
         (["fig:app_exotic_lr"], "fig:app_exotic_lr: has no check of its own"),
-        (["fig:svag_accs", "--model.norm", "none"], "PreResNet-8 GN, B = 16: model.scale_invariant: needs"),
+        (["fig:svag_accs", "--model.norm", "none"], "PreResNet-8 GN, B = 8: model.scale_invariant: needs"),
         (["fig:ngd_sgd_vgg", "--sampling", "shuffle"], "sampling: ngd has the noise of independent batches"),
     ],
 )
