@@ -14,7 +14,7 @@ SCALING = Ladder(
     panels=(
         LadderPanel(
             name=f"fashion-small, {NETWORK}",
-            base=FASHION.edited({"budget": {"epochs": 30}, "weight_decay": 2e-3, **in_run(0.5, 0.8)}),
+            base=FASHION.edited({"budget": {"epochs": 30}, "weight_decay": 4e-3, **in_run(0.5, 0.8)}),
             batch_sizes=(32, 128, 512),
         ),
     ),
