@@ -79,7 +79,7 @@ def test_interrupted_it_says_so_and_the_same_plan_continues(
         wait_for(process, "begins", 2)
         process.send_signal(stop)
         said, complained = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130
+    assert process.returncode == 130, complained
     assert said == "interrupted, 0 of 2 runs have ended: the same command continues from the last checkpoints\n"
     assert "Traceback" not in complained
     assert not any(in_use(planned.folder) for planned in plan)

@@ -16,6 +16,7 @@ from tests.lab.small import same_bits, small
 from svag.execution.on_ray.execute import execute_on_ray
 from svag.execution.plan import PlannedRun, plan_runs
 from svag.lab.run import run
+from svag.records.refusal import SpecError
 from svag.records.run_lock import in_use
 
 DEADLY, FAILING, WAITING, NOTHING = (
@@ -24,11 +25,8 @@ DEADLY, FAILING, WAITING, NOTHING = (
 # A broken program must not hang the tests; a good one never comes near it.
 PATIENCE = 300
 
-# Every process that starts imports torch: of each pair, one belongs to the longer campaigns.
+# Every process that starts imports torch: one of a pair is quick; deaths are counted by code that local tests cover.
 SLOW = pytest.mark.slow
-SHARED_QUICKLY = pytest.mark.parametrize(
-    "mail", [pytest.param(False, id="a shared folder"), pytest.param(True, id="no shared folder", marks=SLOW)]
-)
 MAILED_QUICKLY = pytest.mark.parametrize(
     "mail", [pytest.param(True, id="no shared folder"), pytest.param(False, id="a shared folder", marks=SLOW)]
 )
@@ -75,7 +73,8 @@ def test_a_lost_node_costs_only_the_time_since_the_checkpoint_and_nothing_of_the
         assert same_bits(planned.folder, straight(planned, tmp_path / "straight"))
 
 
-@SHARED_QUICKLY
+@SLOW
+@pytest.mark.parametrize("mail", [False, True], ids=["a shared folder", "no shared folder"])
 def test_three_deaths_and_an_error_are_failures_while_the_others_go_on_and_may_be_tried_again(
     nodes: Nodes, npz: Path, tmp_path: Path, mail: bool
 ) -> None:
@@ -88,8 +87,6 @@ def test_three_deaths_and_an_error_are_failures_while_the_others_go_on_and_may_b
     assert died.problem == "its process died on its node, or its node went away, as 2 times before"
     assert (died.outcome["step"], died.outcome["hardware"]["device"]) == (0 if mail else 4, "cpu")
     assert failed.problem == "RuntimeError: no more of this"
-    if not mail:  # for the quick one this is enough
-        return
     nodes.deaths.write_text("")
     (again,) = execute_on_ray(plan[:1], address=nodes.address, device="cpu", progress=False, mail=mail)
     assert again.state == "finished"
@@ -130,7 +127,7 @@ def test_a_network_that_cannot_be_built_stops_the_plan_with_its_sentence(
     nodes: Nodes, npz: Path, tmp_path: Path
 ) -> None:
     plan = plan_runs([small(npz, NOTHING)], tmp_path)
-    with pytest.raises(ValueError, match="build_nothing failed: RuntimeError: there is no such network"):
+    with pytest.raises(SpecError, match="build_nothing failed: RuntimeError: there is no such network"):
         execute_on_ray(plan, address=nodes.address, device="cpu", progress=False)
 
 
