@@ -94,7 +94,8 @@ def test_compare_writes_what_was_asked_and_answers_then_only_reads(base: Path, t
     assert "6 runs, 4 already done, 2 to do" in said.stdout
     again = invoke(app, command)
     assert "all done already" in again.stderr
-    assert "equivalent" in again.stdout
+    assert "ends where its SDE ends" in " ".join(again.stdout.split())
+    assert (out / "report" / "index.html").exists()
 
 
 def test_a_ladder_in_shards_has_a_probe_and_answers_when_all_are_done(base: Path, tmp_path: Path) -> None:
@@ -173,7 +174,6 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     ("arguments", "sentence"),
     [
         (["fig:svag_accz"], "fig:svag_accz: no figure or theorem has this label; did you mean fig:svag_accs?"),
-        (["fig:app_exotic_lr"], "fig:app_exotic_lr: has no check of its own"),
         (["fig:svag_accs", "--model.norm", "none"], "PreResNet-8 GN, B = 8: model.scale_invariant: needs"),
         (["fig:ngd_sgd_vgg", "--sampling", "shuffle"], "sampling: ngd has the noise of independent batches"),
     ],
@@ -221,6 +221,8 @@ def test_on_ray_the_answer_is_the_one_of_this_machine(base: Path, tmp_path: Path
     flags = ["compare", str(base), "--ell", "1", "4", "--seeds", "2", "--workers", "1", "--device", "cpu"]
     here = answer([*flags, "--out", str(tmp_path / "here")])
     there = answer([*flags, "--out", str(tmp_path / "there"), "--executor", "ray"])
+    places = {"page", "summary", "figures", "tables"}
+    here, there = ({name: one[name] for name in one if name not in places} for one in (here, there))
     assert _without_paths(here) == _without_paths(there)
 
 

@@ -79,8 +79,9 @@ class Pool:
         """Give each free worker the next run."""
         for worker in self._workers:
             if worker.ready and worker.run is None and (run := self._dispatch.take()) is not None:
-                self._dispatch.begin(run, run.record().step)
+                step = run.record().step
                 worker.give(run, self._settings.order())
+                self._dispatch.begin(run, step)
 
     def _listen(self) -> None:
         try:

@@ -79,9 +79,9 @@ def test_the_headline_ladder_is_made_of_exactly_these_runs() -> None:
         probe: {kind: in_run, parts: 4, window: [0.5, 0.8], every: 0.0005}
         evaluate: {every: 0.1}
     """)
-    rates = {16: 0.05, 32: 0.1, 64: 0.2, 128: 0.4, 256: 0.8, 512: 1.6}
+    rates = {32: 0.1, 64: 0.2, 128: 0.4, 256: 0.8, 512: 1.6}
     wanted = [
-        base.edited({"batch_size": size, "lr": lr, "seed": seed}) for size, lr in rates.items() for seed in (0, 1, 2)
+        base.edited({"batch_size": size, "lr": lr, "seed": seed}) for size, lr in rates.items() for seed in (0, 1)
     ]
     assert runs_of(figure("fig:lsr_acc_gnr", "small")) == wanted
 
