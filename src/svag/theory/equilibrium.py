@@ -91,6 +91,16 @@ def momentum_balance(
     return Balance(decay=2 * weight_decay * param_sq, growth=(1 + beta) * lr * velocity_sq)
 
 
+def sgd_norm_factors(*, lr: float, weight_decay: float, ell: float = 1.0) -> tuple[float, float, float]:
+    """What R, G and N are multiplied by in E|x|² after one step: (1 − hλ)², h² and h²l, h = η/l (eq:norm_sgd_wd).
+
+    >>> sgd_norm_factors(lr=0.5, weight_decay=1.0)
+    (0.25, 0.25, 0.25)
+    """
+    h = domain.positive("lr", lr) / domain.positive("ell", ell)
+    return (1 - h * weight_decay) ** 2, h**2, h**2 * ell
+
+
 def sgd_next_param_sq(
     param_sq: float, grad_sq: float, noise_trace: float, *, lr: float, weight_decay: float, ell: float = 1.0
 ) -> float:
@@ -99,9 +109,9 @@ def sgd_next_param_sq(
     >>> sgd_next_param_sq(4.0, 1.0, 3.0, lr=0.5, weight_decay=1.0)
     2.0
     """
-    h = domain.positive("lr", lr) / domain.positive("ell", ell)
     _check(param_sq, weight_decay, grad_sq=grad_sq, noise_trace=noise_trace)
-    return (1 - h * weight_decay) ** 2 * param_sq + h**2 * (grad_sq + ell * noise_trace)
+    of_r, of_g, of_n = sgd_norm_factors(lr=lr, weight_decay=weight_decay, ell=ell)
+    return of_r * param_sq + of_g * grad_sq + of_n * noise_trace
 
 
 def sde_param_sq_rate(param_sq: float, sde_noise_trace: float, *, weight_decay: float) -> float:

@@ -6,9 +6,10 @@ from svag.findings.experiments.arm_result import ArmResult
 from svag.findings.experiments.closeness import Closeness
 from svag.findings.experiments.curve_gap import CurveGap
 from svag.findings.experiments.decomposition import Decomposition
+from svag.findings.experiments.finding import ExperimentFinding
 from svag.findings.experiments.limit import Limit
 from svag.findings.experiments.runs import CurveRow, MissingRun, RunRow
-from svag.findings.experiments.wording import missing_first, not_used
+from svag.findings.experiments.wording import missing_first
 from svag.findings.sde.answer import SDEVerdict
 from svag.records.experiment import Metric
 
@@ -84,29 +85,7 @@ class ComparePanelFinding:
         return "\n".join([*lines, f"Next: {self.status}"])
 
 
-@dataclass(frozen=True)
-class CompareFinding:
-    """What an experiment `compare` found.
+class CompareFinding(ExperimentFinding[ComparePanelFinding]):
+    """What an experiment `compare` found."""
 
-    Attributes:
-        title: of the experiment.
-        panels: one finding each.
-        strangers: records that belong to no panel, each a sentence.
-    """
-
-    title: str
-    panels: tuple[ComparePanelFinding, ...]
-    strangers: tuple[str, ...] = ()
-
-    @property
-    def missing(self) -> tuple[MissingRun, ...]:
-        """Runs without a result, over all panels."""
-        return tuple(run for panel in self.panels for run in panel.missing)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the finding for a JSON document."""
-        panels = [panel.to_dict() for panel in self.panels]
-        return {"kind": "compare", "title": self.title, "panels": panels, "strangers": list(self.strangers)}
-
-    def __str__(self) -> str:
-        return "\n\n".join([*not_used(self.strangers, self.missing), *(str(panel) for panel in self.panels)])
+    kind = "compare"

@@ -6,9 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from svag.findings.critical_batch.prediction import CriticalBatch
+from svag.findings.experiments.finding import ExperimentFinding
 from svag.findings.experiments.limit import Limit
 from svag.findings.experiments.runs import CurveRow, MissingRun, RunRow, plain
-from svag.findings.experiments.wording import missing_first, not_used
+from svag.findings.experiments.wording import missing_first
 from svag.findings.scaling.answer import ScalingVerdict
 from svag.theory.kappa import Form
 
@@ -217,33 +218,10 @@ class LadderPanelFinding:
         return "\n".join([*lines, f"Next: {self.status}"])
 
 
-@dataclass(frozen=True)
-class LadderFinding:
-    """What an experiment `ladder` found.
+class LadderFinding(ExperimentFinding[LadderPanelFinding]):
+    """What an experiment `ladder` found."""
 
-    Attributes:
-        title: of the experiment.
-        panels: one finding each.
-        strangers: records that belong to no panel, each a sentence.
-    """
-
-    title: str
-    panels: tuple[LadderPanelFinding, ...]
-    strangers: tuple[str, ...] = ()
-
-    @property
-    def missing(self) -> tuple[MissingRun, ...]:
-        """Runs without a result, over all panels."""
-        return tuple(run for panel in self.panels for run in panel.missing)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the finding for a JSON document; the fields of a single panel stand at the top as well."""
-        panels = [panel.to_dict() for panel in self.panels]
-        top = panels[0] if len(panels) == 1 else {}
-        return {"kind": "ladder", "title": self.title, **top, "panels": panels, "strangers": list(self.strangers)}
-
-    def __str__(self) -> str:
-        return "\n\n".join([*not_used(self.strangers, self.missing), *(str(panel) for panel in self.panels)])
+    kind = "ladder"
 
 
 def _prediction_line(one: RungPrediction) -> str:

@@ -4,8 +4,9 @@ import math
 from dataclasses import asdict, dataclass
 
 from svag.findings.experiments.arm_result import ArmResult
+from svag.findings.experiments.finding import ExperimentFinding
 from svag.findings.experiments.runs import CurveRow, MissingRun, RunRow, plain
-from svag.findings.experiments.wording import missing_first, not_used
+from svag.findings.experiments.wording import missing_first
 from svag.records.experiment import Metric
 from svag.stats.equivalence import Answer
 
@@ -106,29 +107,7 @@ class NgdPanelFinding:
         return "\n".join([*lines, f"Next: {self.status}"])
 
 
-@dataclass(frozen=True)
-class NgdFinding:
-    """What an experiment `ngd` found.
+class NgdFinding(ExperimentFinding[NgdPanelFinding]):
+    """What an experiment `ngd` found."""
 
-    Attributes:
-        title: of the experiment.
-        panels: one finding each.
-        strangers: records that belong to no panel, each a sentence.
-    """
-
-    title: str
-    panels: tuple[NgdPanelFinding, ...]
-    strangers: tuple[str, ...] = ()
-
-    @property
-    def missing(self) -> tuple[MissingRun, ...]:
-        """Runs without a result, over all panels."""
-        return tuple(run for panel in self.panels for run in panel.missing)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the finding for a JSON document."""
-        panels = [panel.to_dict() for panel in self.panels]
-        return {"kind": "ngd", "title": self.title, "panels": panels, "strangers": list(self.strangers)}
-
-    def __str__(self) -> str:
-        return "\n\n".join([*not_used(self.strangers, self.missing), *(str(panel) for panel in self.panels)])
+    kind = "ngd"

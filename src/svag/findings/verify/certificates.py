@@ -11,7 +11,7 @@ from svag.findings.verify.beds import equilibrium_run
 from svag.findings.verify.check import Check, claims
 from svag.theory.closeness import Equilibrium, smallest_c2, smallest_lsi_c2
 from svag.theory.kappa import large_run_refutes, max_kappa
-from svag.theory.sde_failure import max_lr_of_sde, max_lr_of_second_order_sde, sgd_refutes_sde
+from svag.theory.sde_failure import max_lr_of_sde, max_lr_of_second_order_sde, sde_threshold, sgd_refutes_sde
 
 C2 = 2.0
 LR, WEIGHT_DECAY = 0.1, 0.01
@@ -64,7 +64,7 @@ def _eq_sde_sgd(ladder: ScaledRuns) -> Iterator[Check]:
     yield claim.at_least("(ii) N/G < 1/(C² − 1): smallest C² to the SDE", min(map(ladder.c2_to_sde, too_quiet)), C2)
     yield control.at_most("the baseline is close to the SDE: C²", ladder.c2_to_sde(1), C2)
     yield control.at_most("and (i) is silent there: η over (C² − 1)N̄/Ḡ", LR / max_lr, 1)
-    yield control.at_least("and (ii) too: (C² − 1)N/G", (C2 - 1) * ladder.runs[1].noise_to_signal, 1)
+    yield control.at_least("and (ii) too: (C² − 1)N/G", ladder.runs[1].noise_to_signal / sde_threshold(C2), 1)
 
 
 def _lsr_condition(ladder: ScaledRuns) -> Iterator[Check]:

@@ -14,6 +14,7 @@ from svag.theory.equilibrium import (
     sde_param_sq_rate,
     second_order_sde_param_sq_rate,
     sgd_next_param_sq,
+    sgd_norm_factors,
 )
 
 LR, WEIGHT_DECAY = 0.1, 0.05
@@ -82,7 +83,8 @@ def sgd_norm(rng: np.random.Generator) -> Iterator[Check]:
     paths = simulate(
         problem, SGD, lr=LR, weight_decay=WEIGHT_DECAY, batch_size=1, steps=40, start=sphere(rng, 20_000), rng=rng
     )
-    shrink, growth = (1 - LR * WEIGHT_DECAY) ** 2, LR**2 * (paths.grad_sq + paths.noise_trace)
+    shrink, of_g, of_n = sgd_norm_factors(lr=LR, weight_decay=WEIGHT_DECAY)
+    growth = of_g * paths.grad_sq + of_n * paths.noise_trace
     expected = undecayed = paths.param_sq[0]
     for step in range(40):
         expected, undecayed = shrink * expected + growth[step], undecayed + growth[step]
