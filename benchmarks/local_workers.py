@@ -7,11 +7,13 @@ them alike; the number means something only where two cores are idle. Starting t
 import argparse
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
 from svag.execution.local import execute, usable_cores
 from svag.execution.plan import plan_runs
+from svag.records.record import RunRecord
 from svag.records.spec import RunSpec
 
 SPEC = """
@@ -25,12 +27,13 @@ budget: 1
 """
 
 
-def seconds(workers: int, runs: int, steps: int) -> float:
+def seconds(carry_out: Callable[..., list[RunRecord]], workers: int, runs: int, steps: int) -> float:
+    """The time an executor takes for a plan of equal runs, on a fresh folder."""
     base = RunSpec.from_yaml(SPEC).edited({"budget": steps})
     with tempfile.TemporaryDirectory() as folder:
         plan = plan_runs([base.edited({"seed": seed}) for seed in range(runs)], Path(folder))
         start = time.perf_counter()
-        records = execute(plan, workers=workers, device="cpu", progress=False)
+        records = carry_out(plan, workers=workers, device="cpu", progress=False)
         spent = time.perf_counter() - start
     assert all(record.state == "finished" for record in records)
     return spent
@@ -45,7 +48,9 @@ def main() -> None:
     if usable_cores() < 2:
         print("local workers: needs two cores")
         return
-    times = [tuple(seconds(workers, asked.runs, asked.steps) for workers in (1, 2)) for _ in range(asked.rounds)]
+    times = [
+        tuple(seconds(execute, workers, asked.runs, asked.steps) for workers in (1, 2)) for _ in range(asked.rounds)
+    ]
     ratio = median(one / two for one, two in times)
     print(
         f"local workers: 2 finish {asked.runs} equal runs {ratio:.2f} times as fast as 1 (budget 1.8); "

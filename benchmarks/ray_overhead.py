@@ -11,38 +11,14 @@ machine is part of the time.
 """
 
 import argparse
-import tempfile
-import time
-from pathlib import Path
 from statistics import median
 
+from local_workers import seconds
 from svag.execution.local import execute
 from svag.execution.on_ray.execute import execute_on_ray
-from svag.execution.plan import plan_runs
-from svag.records.spec import RunSpec
 
-SPEC = """
-data: {name: fashion-small, subset: 2000}
-model: {arch: preresnet8, norm: group, width: 0.5, scale_invariant: true}
-batch_size: 32
-lr: 0.1
-weight_decay: 1.0e-3
-evaluate: {every: 1.0}
-budget: 1
-"""
 RUNS, SECONDS, BUDGET = 20, 60.0, 1.05
-
-
-def seconds(executor: str, workers: int, runs: int, steps: int) -> float:
-    base = RunSpec.from_yaml(SPEC).edited({"budget": steps})
-    with tempfile.TemporaryDirectory() as folder:
-        plan = plan_runs([base.edited({"seed": seed}) for seed in range(runs)], Path(folder))
-        start = time.perf_counter()
-        carry_out = execute_on_ray if executor == "ray" else execute
-        records = carry_out(plan, workers=workers, device="cpu", progress=False)
-        spent = time.perf_counter() - start
-    assert all(record.state == "finished" for record in records)
-    return spent
+EXECUTORS = {"local": execute, "ray": execute_on_ray}
 
 
 def main() -> None:
@@ -75,9 +51,9 @@ def _rounds(workers: int, few: int, many: int, steps: int, rounds: int) -> dict[
     times: dict[tuple[str, int], list[float]] = {}
     for _ in range(rounds):
         for runs in (few, many):
-            for executor in ("local", "ray"):
-                times.setdefault((executor, runs), []).append(seconds(executor, workers, runs, steps))
-    return {name: (median(times[name, few]), median(times[name, many])) for name in ("local", "ray")}
+            for name, executor in EXECUTORS.items():
+                times.setdefault((name, runs), []).append(seconds(executor, workers, runs, steps))
+    return {name: (median(times[name, few]), median(times[name, many])) for name in EXECUTORS}
 
 
 if __name__ == "__main__":

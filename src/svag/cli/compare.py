@@ -4,28 +4,10 @@ from typing import Annotated
 
 import typer
 
-from svag.cli.setup import (
-    Address,
-    AsJson,
-    Base,
-    DataDir,
-    DryRun,
-    Ell,
-    Executor,
-    Limit,
-    Margin,
-    Metric,
-    OnDevice,
-    Out,
-    Seeds,
-    Setup,
-    Shard,
-    Split,
-    Threads,
-    Workers,
-)
+from svag.cli.setup import Base, Ell, Limit, Margin, Metric, Out, Seeds, Setup, Split, with_setup
 
 
+@with_setup
 def compare(
     context: typer.Context,
     base: Base,
@@ -40,15 +22,8 @@ def compare(
     limit: Limit = None,
     margin: Margin = 0.01,
     metric: Metric = "test_accuracy",
-    workers: Workers = None,
-    threads: Threads = 1,
-    device: OnDevice = "auto",
-    data_dir: DataDir = None,
-    shard: Shard = None,
-    executor: Executor = "local",
-    address: Address = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
+    *,
+    setup: Setup,
 ) -> None:
     """Run SGD and SVAG at several ell, and say whether SGD ends where its SDE ends.
 
@@ -80,5 +55,4 @@ def compare(
                 "metric": metric,
             }
         )
-        setup = Setup(workers, threads, device, data_dir, shard, dry_run, as_json, executor, address)
         conduct(experiment, out or default_out(base, "compare"), setup)

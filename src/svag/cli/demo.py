@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from svag.cli.setup import Setup, Workers
+from svag.cli.setup import AsJson, Setup, Workers
 
 Question = Annotated[
     Literal["scaling", "sde"],
@@ -17,7 +17,7 @@ def demo(
     question: Question = "scaling",
     out: Annotated[Path | None, typer.Option(help="Where to work; demo-<question> when not given.")] = None,
     workers: Workers = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Answer one of the two questions on embedded data, in about four minutes on two cores, and write the page.
 
@@ -29,7 +29,7 @@ def demo(
     from svag.cli.errors import reported
     from svag.experiments.demo import SCALING, SDE
 
-    setup = Setup(workers, 1, "auto", None, None, dry_run=False, as_json=as_json)
+    setup = Setup(workers=workers, as_json=as_json)
     folder = out or Path(f"demo-{question}")
     with reported():
         if question == "scaling":

@@ -4,26 +4,10 @@ from typing import Annotated
 
 import typer
 
-from svag.cli.setup import (
-    Address,
-    AsJson,
-    Base,
-    DataDir,
-    DryRun,
-    Ell,
-    Executor,
-    Limit,
-    OnDevice,
-    Out,
-    Seeds,
-    Setup,
-    Shard,
-    Split,
-    Threads,
-    Workers,
-)
+from svag.cli.setup import Base, Ell, Limit, Out, Seeds, Setup, Split, with_setup
 
 
+@with_setup
 def ladder(
     context: typer.Context,
     base: Base,
@@ -39,15 +23,8 @@ def ladder(
         float, typer.Option(help="Scaling fails where the test error exceeds the lowest by this fraction of it.")
     ] = 0.2,
     c2: Annotated[float, typer.Option(help="C² of the predictions: how close is close.")] = 2.0,
-    workers: Workers = None,
-    threads: Threads = 1,
-    device: OnDevice = "auto",
-    data_dir: DataDir = None,
-    shard: Shard = None,
-    executor: Executor = "local",
-    address: Address = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
+    *,
+    setup: Setup,
 ) -> None:
     """Run SGD at several batch sizes along the linear scaling rule: where it fails, and what each run had predicted.
 
@@ -84,5 +61,4 @@ def ladder(
                 "c2": c2,
             }
         )
-        setup = Setup(workers, threads, device, data_dir, shard, dry_run, as_json, executor, address)
         conduct(experiment, out or default_out(base, "ladder"), setup)

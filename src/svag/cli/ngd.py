@@ -2,25 +2,10 @@
 
 import typer
 
-from svag.cli.setup import (
-    Address,
-    AsJson,
-    Base,
-    DataDir,
-    DryRun,
-    Executor,
-    Margin,
-    Metric,
-    OnDevice,
-    Out,
-    Seeds,
-    Setup,
-    Shard,
-    Threads,
-    Workers,
-)
+from svag.cli.setup import Base, Margin, Metric, Out, Seeds, Setup, with_setup
 
 
+@with_setup
 def ngd(
     context: typer.Context,
     base: Base,
@@ -28,15 +13,8 @@ def ngd(
     out: Out = None,
     margin: Margin = 0.01,
     metric: Metric = "test_accuracy",
-    workers: Workers = None,
-    threads: Threads = 1,
-    device: OnDevice = "auto",
-    data_dir: DataDir = None,
-    shard: Shard = None,
-    executor: Executor = "local",
-    address: Address = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
+    *,
+    setup: Setup,
 ) -> None:
     """Run SGD, noisy gradient descent with the same covariance, and gradient descent, from one base spec.
 
@@ -58,5 +36,4 @@ def ngd(
                 "metric": metric,
             }
         )
-        setup = Setup(workers, threads, device, data_dir, shard, dry_run, as_json, executor, address)
         conduct(experiment, out or default_out(base, "ngd"), setup)

@@ -5,11 +5,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from svag.cli.setup import Address, AsJson, DataDir, DryRun, Executor, OnDevice, Out, Setup, Shard, Threads, Workers
+from svag.cli.setup import Out, Setup, with_setup
 
 Label = Annotated[str, typer.Argument(metavar="LABEL", help="LaTeX label of the paper, as in `svag list figures`.")]
 
 
+@with_setup
 def reproduce(
     context: typer.Context,
     label: Label,
@@ -21,15 +22,8 @@ def reproduce(
         int | None, typer.Option(min=1, help="Seeds of every arm; the figure's own when not given.")
     ] = None,
     out: Out = None,
-    workers: Workers = None,
-    threads: Threads = 1,
-    device: OnDevice = "auto",
-    data_dir: DataDir = None,
-    shard: Shard = None,
-    executor: Executor = "local",
-    address: Address = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
+    *,
+    setup: Setup,
 ) -> None:
     """Reproduce a figure of the paper, or check a theorem and draw it.
 
@@ -44,7 +38,6 @@ def reproduce(
 
     with reported():
         folder = out or Path("experiments") / f"{label.replace(':', '-')}-{size}"
-        setup = Setup(workers, threads, device, data_dir, shard, dry_run, as_json, executor, address)
         if family(label) == "theory":
             reproduce_theory(label, size, folder, setup)
             return

@@ -1,9 +1,14 @@
 """What a report holds, before it is a page, a Markdown summary or a table in a terminal."""
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import altair as alt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from _typeshed import DataclassInstance
 
 Row = dict[str, Any]
 Tone = Literal["yes", "no", "open"]
@@ -41,6 +46,19 @@ class Figure:
     chart: alt.TopLevelMixin = field(repr=False)
     sentence: str
     tables: tuple[Table, ...]
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        title: str,
+        chart: alt.TopLevelMixin,
+        sentence: str,
+        what: str,
+        rows: "Iterable[DataclassInstance]",
+    ) -> Self:
+        """A chart of one table, whose rows are `what`."""
+        return cls(name, title, chart, sentence, (Table(name, what, [asdict(row) for row in rows]),))
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,6 @@
 """The pictures of the theory, by the label of what they show."""
 
 from collections.abc import Callable
-from dataclasses import asdict, is_dataclass
-from typing import Any
 
 from svag.findings.heavy_tails import TailFinding
 from svag.report.charts import (
@@ -14,7 +12,7 @@ from svag.report.charts import (
     schedules,
     weak_error,
 )
-from svag.report.content import Figure, Row, Table
+from svag.report.content import Figure
 
 
 def theory_figures(label: str) -> tuple[Figure, ...]:
@@ -25,45 +23,49 @@ def theory_figures(label: str) -> tuple[Figure, ...]:
 def tail_figure(found: TailFinding) -> Figure:
     """N against the number of batches it is estimated from, on a network's gradients (sec:app_heayvtailed)."""
     rows = noise_trace.table(found)
-    return _figure(
-        "noise_trace", "Noise trace against the number of batches", noise_trace.chart(rows), rows, str(found)
-    )
+    title = "Noise trace against the number of batches"
+    return Figure.of("noise_trace", title, noise_trace.chart(rows), str(found), "noise traces", rows)
 
 
 def _weak_error() -> tuple[Figure, ...]:
     rows = weak_error.table()
-    return (_figure("weak_error", "Weak error against ell", weak_error.chart(rows), rows, weak_error.sentence(rows)),)
+    picture, sentence = weak_error.chart(rows), weak_error.sentence(rows)
+    return (Figure.of("weak_error", "Weak error against ell", picture, sentence, "weak errors", rows),)
 
 
 def _sample_paths() -> tuple[Figure, ...]:
     found = sample_paths.table()
-    sentence, picture = sample_paths.sentence(found), sample_paths.chart(found)
-    return (_figure("sample_paths", "Sample paths over the density of the SDE", picture, found.paths, sentence),)
+    title = "Sample paths over the density of the SDE"
+    picture, sentence = sample_paths.chart(found), sample_paths.sentence(found)
+    return (Figure.of("sample_paths", title, picture, sentence, "paths", found.paths),)
 
 
 def _poisson() -> tuple[Figure, ...]:
     laws, distances = poisson_laws.table(), poisson_laws.distance_table()
     sentence = poisson_laws.sentence(distances)
+    of_laws, of_distances = poisson_laws.chart(laws), poisson_laws.distance_chart(distances)
     return (
-        _figure("poisson_laws", "Laws under Poisson gradients", poisson_laws.chart(laws), laws, sentence),
-        _figure("distances", "Distance to the SDE", poisson_laws.distance_chart(distances), distances, sentence),
+        Figure.of("poisson_laws", "Laws under Poisson gradients", of_laws, sentence, "laws", laws),
+        Figure.of("distances", "Distance to the SDE", of_distances, sentence, "distances", distances),
     )
 
 
 def _balances() -> tuple[Figure, ...]:
     rows = balances.table()
-    return (_figure("balances", "Balances at equilibrium", balances.chart(rows), rows, balances.sentence(rows)),)
+    picture, sentence = balances.chart(rows), balances.sentence(rows)
+    return (Figure.of("balances", "Balances at equilibrium", picture, sentence, "balances", rows),)
 
 
 def _transient() -> tuple[Figure, ...]:
     rows = norm_transient.table()
-    sentence = norm_transient.sentence(rows)
-    return (_figure("norm_transient", "The squared norm on its way", norm_transient.chart(rows), rows, sentence),)
+    picture, sentence = norm_transient.chart(rows), norm_transient.sentence(rows)
+    return (Figure.of("norm_transient", "The squared norm on its way", picture, sentence, "squared norms", rows),)
 
 
 def _schedules() -> tuple[Figure, ...]:
     rows = schedules.table()
-    return (_figure("schedules", "Learning rates", schedules.chart(rows), rows, schedules.sentence(rows)),)
+    picture, sentence = schedules.chart(rows), schedules.sentence(rows)
+    return (Figure.of("schedules", "Learning rates", picture, sentence, "learning rates", rows),)
 
 
 _PICTURES: dict[str, Callable[[], tuple[Figure, ...]]] = {
@@ -76,13 +78,3 @@ _PICTURES: dict[str, Callable[[], tuple[Figure, ...]]] = {
     "fig:app_exotic_lr": _schedules,
 }
 DRAWN = tuple(_PICTURES)
-
-
-def _figure(name: str, title: str, chart: Any, rows: Any, sentence: str) -> Figure:
-    return Figure(name, title, chart, sentence, (Table(name, title, [_plain(row) for row in rows]),))
-
-
-def _plain(row: object) -> Row:
-    assert is_dataclass(row)
-    assert not isinstance(row, type)
-    return asdict(row)

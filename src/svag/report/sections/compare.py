@@ -71,26 +71,18 @@ def figures(finding: CompareFinding) -> Iterator[Figure]:
     if judged:
         metric = judged[0][0].metric
         rows = [gap.row(p.name, v.answer, v.gap, v.low, v.high, v.margin) for p, v in judged]
-        yield Figure(
-            "gap",
-            "The gap between SGD and its SDE, and the margin",
-            gap.chart(rows, metric, "SGD − SDE limit"),
-            gap.sentence(rows, metric),
-            (Table("gap", "gaps", [asdict(row) for row in rows]),),
-        )
+        title = "The gap between SGD and its SDE, and the margin"
+        picture, sentence = gap.chart(rows, metric, "SGD − SDE limit"), gap.sentence(rows, metric)
+        yield Figure.of("gap", title, picture, sentence, "gaps", rows)
     for number, panel in enumerate(finding.panels, 1):
         name = f"panel{number}"
         if panel.curves:
             yield curve_figure(f"{name}-curves", panel.name, curves.table(panel.curves, panel.runs, panel.metric))
         if panel.arms:
             found = limit.table(panel)
-            yield Figure(
-                f"{name}-limit",
-                f"{panel.name}: final {wording.UNITS[panel.metric]} against 1/ell",
-                limit.chart(found),
-                limit.sentence(found),
-                (Table(f"{name}-limit", "final metrics", [asdict(row) for row in found.rows]),),
-            )
+            title = f"{panel.name}: final {wording.UNITS[panel.metric]} against 1/ell"
+            picture, sentence = limit.chart(found), limit.sentence(found)
+            yield Figure.of(f"{name}-limit", title, picture, sentence, "final metrics", found.rows)
 
 
 def curve_figure(name: str, panel: str, found: curves.Table) -> Figure:

@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict
 
 from svag.findings.experiments.ladder_finding import LadderFinding, LadderPanelFinding, RungPrediction
 from svag.report import wording
 from svag.report.charts import curves, ladder_error, ladder_predictions, ladder_ratio
-from svag.report.content import Answer, Figure, Table, Tone
+from svag.report.content import Answer, Figure, Tone
 from svag.report.sections.compare import curve_figure
 
 QUESTION = (
@@ -62,31 +61,19 @@ def figures(finding: LadderFinding) -> Iterator[Figure]:
         name = f"panel{number}"
         error = ladder_error.table(panel)
         if error.rows:
-            yield Figure(
-                f"{name}-error",
-                f"{panel.name}: test error along the linear scaling rule",
-                ladder_error.chart(error),
-                ladder_error.sentence(error),
-                (Table(f"{name}-error", "test errors", [asdict(row) for row in error.rows]),),
-            )
+            title = f"{panel.name}: test error along the linear scaling rule"
+            picture, sentence = ladder_error.chart(error), ladder_error.sentence(error)
+            yield Figure.of(f"{name}-error", title, picture, sentence, "test errors", error.rows)
         ratio = ladder_ratio.table(panel)
         if ratio.rows:
-            yield Figure(
-                f"{name}-ratio",
-                f"{panel.name}: signal over noise of the gradient, G/N",
-                ladder_ratio.chart(ratio),
-                ladder_ratio.sentence(ratio),
-                (Table(f"{name}-ratio", "G/N", [asdict(row) for row in ratio.rows]),),
-            )
+            title = f"{panel.name}: signal over noise of the gradient, G/N"
+            picture, sentence = ladder_ratio.chart(ratio), ladder_ratio.sentence(ratio)
+            yield Figure.of(f"{name}-ratio", title, picture, sentence, "G/N", ratio.rows)
         predicted = ladder_predictions.table(panel)
         if predicted.rows:
-            yield Figure(
-                f"{name}-predictions",
-                f"{panel.name}: predicted critical batch size, by baseline",
-                ladder_predictions.chart(predicted),
-                ladder_predictions.sentence(predicted),
-                (Table(f"{name}-predictions", "predictions", [asdict(row) for row in predicted.rows]),),
-            )
+            title = f"{panel.name}: predicted critical batch size, by baseline"
+            picture, sentence = ladder_predictions.chart(predicted), ladder_predictions.sentence(predicted)
+            yield Figure.of(f"{name}-predictions", title, picture, sentence, "predictions", predicted.rows)
         if panel.curves:
             found = curves.table(panel.curves, panel.runs, "test_accuracy", curves.by_batch_size, "budget")
             yield curve_figure(f"{name}-curves", panel.name, found)

@@ -1,12 +1,11 @@
 """SGD, noisy gradient descent and gradient descent side by side: the answer, the gaps, the curves."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
 
 from svag.findings.experiments.ngd_finding import NgdFinding, NgdPanelFinding
 from svag.report import wording
 from svag.report.charts import curves, gap
-from svag.report.content import Answer, Figure, Table, Tone
+from svag.report.content import Answer, Figure, Tone
 from svag.report.sections.compare import arm_said, curve_figure, sgd_curve
 
 QUESTION = "Does Gaussian noise of the same covariance do what the noise of SGD does?"
@@ -40,13 +39,8 @@ def figures(finding: NgdFinding) -> Iterator[Figure]:
             if one is not None
         ]
         if rows:
-            yield Figure(
-                f"{name}-gap",
-                f"{panel.name}: gaps and the margin",
-                gap.chart(rows, panel.metric, "difference"),
-                gap.sentence(rows, panel.metric),
-                (Table(f"{name}-gap", "gaps", [asdict(row) for row in rows]),),
-            )
+            picture, sentence = gap.chart(rows, panel.metric, "difference"), gap.sentence(rows, panel.metric)
+            yield Figure.of(f"{name}-gap", f"{panel.name}: gaps and the margin", picture, sentence, "gaps", rows)
         tables = [curves.table(panel.curves, panel.runs, panel.metric)]
         if panel.metric != "train_loss":
             tables.append(curves.table(panel.curves, panel.runs, "train_loss"))
