@@ -130,3 +130,11 @@ def test_bad_input_is_named() -> None:
         ratio_interval([1.0], [math.nan])
     with pytest.raises(ValueError, match="confidence"):
         ratio_interval([1.0], [1.0], confidence=95)
+
+
+def test_blocks_are_as_long_as_the_memory_of_what_is_uncertain() -> None:
+    # Shared white noise hides a slow drift in both series; it cancels in num − ratio·den, whose mean is the uncertain
+    # part: an AR(1) with coefficient .9 remembers 19 readings, where the series by themselves seem to remember 2.
+    rng = np.random.default_rng(0)
+    white, slow = rng.normal(size=4000), lfilter([0.1], [1, -0.9], rng.normal(size=4000))
+    assert ratio_interval(5 + white + slow, 5 + white).iact == pytest.approx(19, rel=0.35)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from scipy.stats import binom
+from scipy.stats import t as student_t
 
 import svag
 from svag.arrays import FloatArray
@@ -154,3 +155,22 @@ def test_three_readable_lines_and_json_for_every_kind_of_answer() -> None:
         assert lines[0].startswith(found.answer)
         assert lines[2] == f"Next: {found.status}"
         json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_the_limit_above_is_where_a_two_sample_t_test_rejects() -> None:
+    # With a best rung without spread the excess is linear between the rungs, so the limit is known in closed form:
+    # w (e₁ − e₀ − t s/√n) = τ e₀ at the weight w of the failing rung, with two spreads of 6 seeds in Student's t.
+    seeds = np.array([-1.27, -0.64, -0.2, 0.2, 0.64, 1.27])  # normal scores: the bootstrap mean is nearly normal
+    errors = 0.14 + 0.01 * seeds
+    q = student_t.ppf(0.975, 10) * errors.std(ddof=1) / math.sqrt(6)
+    weight = 0.2 * 0.1 / (0.04 - q)
+    found = svag.scaling_verdict({64: [0.1] * 6, 1024: errors}, resamples=40_000)
+    assert found.high == pytest.approx(64 * 16**weight, rel=0.02)
+
+
+@pytest.mark.parametrize(("spread", "advice"), [(0.004, "nothing more to run"), (0.006, "add batch sizes between")])
+def test_a_failure_is_located_when_its_limits_are_close(spread: float, advice: str) -> None:
+    off = np.array([-spread, 0.0, spread])
+    found = svag.scaling_verdict({32: 0.1 + off, 64: 0.1005 + off, 128: 0.14 + off})
+    assert 64 < found.low < found.high < 128
+    assert found.status.startswith(advice)
