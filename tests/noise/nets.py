@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim import SGD
 
 Norm = Literal["batch", "group", "layer", "none"]
 Pair = tuple[Tensor, Tensor]
@@ -56,3 +57,7 @@ def everything(model: nn.Module, *generators: torch.Generator) -> list[object]:
         np.random.get_state()[1].tobytes(),  # type: ignore[index]  # noqa: NPY002  # the legacy state
         [generator.get_state().numpy().tobytes() for generator in generators],
     ]
+
+
+def sgd(model: nn.Module) -> SGD:
+    return SGD(model.parameters(), lr=0.1, weight_decay=0.01)

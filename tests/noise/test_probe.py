@@ -1,21 +1,13 @@
 import itertools
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.noise.nets import Norm, Pair, batches, data, everything, gradient, loss_of, net
+from tests.noise.nets import Norm, Pair, batches, data, gradient, loss_of, net, sgd
 from torch import Tensor, nn
-from torch.optim import SGD, AdamW, Optimizer
 
-from svag import NoiseProbe, Reading, measure_noise, predict_critical_batch
+from svag import NoiseProbe, Reading, measure_noise
 from svag.noise.batches import split
-from svag.noise.settings import velocities
-
-
-def sgd(model: nn.Module) -> SGD:
-    return SGD(model.parameters(), lr=0.1, weight_decay=0.01)
 
 
 def expected(model: nn.Module, batch: Pair, parts: int, population: int | None = None) -> tuple[float, float]:
@@ -175,60 +167,6 @@ class Cast(nn.Module):
         return x.float()
 
 
-def test_velocity_and_momentum_are_recorded() -> None:
-    model = net()
-    optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
-    probe = NoiseProbe(model, optimizer, batch_size=16)
-    for batch in batches(2, 16):
-        optimizer.zero_grad()
-        probe.backward(loss_of(model), batch)
-        velocity = [optimizer.state[p].get("momentum_buffer") for p in model.parameters()]
-        squares = [float(v.square().sum()) for v in velocity if v is not None]
-        optimizer.step()
-    first, second = probe.readings
-    assert first.velocity_sq is None
-    assert second.velocity_sq == pytest.approx(sum(squares), rel=1e-12)
-    assert second.momentum == 0.9
-
-
-@pytest.mark.parametrize(
-    ("make", "kind"),
-    [
-        (lambda p: AdamW(p, lr=0.1), "AdamW"),
-        (lambda p: SGD(p, lr=0.1, momentum=0.9, nesterov=True), "SGD with Nesterov momentum"),
-        (lambda p: SGD(p, lr=0.1, momentum=0.9, dampening=0.1), "SGD with dampening"),
-        (lambda p: SGD(p, lr=torch.tensor(0.1)), "SGD"),
-    ],
-)
-def test_the_kind_of_optimizer_is_recorded(make: Callable[[list[nn.Parameter]], Optimizer], kind: str) -> None:
-    model = net()
-    probe = NoiseProbe(model, make(list(model.parameters())), batch_size=16)
-    probe.backward(loss_of(model), data(16))
-    assert probe.readings[0].optimizer == kind
-    assert probe.readings[0].lr == pytest.approx(0.1)
-
-
-def test_groups_that_disagree_have_no_one_weight_decay() -> None:
-    model = net()
-    weights = [p for p in model.parameters() if p.ndim > 1]
-    rest = [p for p in model.parameters() if p.ndim == 1]
-    groups: list[dict[str, Any]] = [{"params": weights, "weight_decay": 0.1}, {"params": rest}]
-    optimizer = SGD(groups, lr=0.1)
-    probe, decayed = (NoiseProbe(model, optimizer, batch_size=16, parameters=p) for p in (None, weights))
-    model.zero_grad()
-    for part in split(data(16), 2):
-        (loss_of(model)(part) / 2).backward()
-        probe.micro_batch()
-        decayed.micro_batch()
-    probe.close_step()
-    decayed.close_step()
-    assert probe.readings[0].weight_decay is None
-    assert decayed.readings[0].weight_decay == 0.1
-    mixed, one = (predict_critical_batch(p.readings).status for p in (probe, decayed))
-    assert "different weight decays: pass parameters=" in mixed
-    assert "different" not in one
-
-
 def test_steps_nobody_measures_and_frozen_readings_in_between_do_no_harm() -> None:
     model = net(dropout=True)
     optimizer = sgd(model)
@@ -291,90 +229,6 @@ def test_an_accumulation_loop_with_batch_norm_measures_the_run_as_it_is() -> Non
     assert not probe.readings[0].approximate
 
 
-def test_a_closed_probe_refuses_and_keeps_its_readings() -> None:
-    model = net()
-    with NoiseProbe(model, sgd(model), batch_size=16) as probe:
-        probe.backward(loss_of(model), data(16))
-    calls: list[Callable[[], object]] = [
-        lambda: probe.backward(loss_of(model), data(16)),
-        probe.micro_batch,
-        probe.close_step,
-    ]
-    for call in calls:
-        with pytest.raises(RuntimeError, match="this probe is closed"):
-            call()
-    assert len(probe.readings) == 1
-
-
-def test_a_velocity_counts_only_when_every_measured_parameter_has_one() -> None:
-    model = net()
-    optimizer = SGD(model.parameters(), lr=0.1, momentum=0.9)
-    first, *others = model.parameters()
-    first.grad = torch.ones_like(first)
-    optimizer.step()
-    assert velocities(optimizer, [first]) == [optimizer.state[first]["momentum_buffer"]]
-    assert velocities(optimizer, [first, *others]) == []
-
-
-def bad_calls() -> list[tuple[Callable[[NoiseProbe, nn.Module], object], type[Exception], str]]:
-    def backward(*parts: object) -> Callable[[NoiseProbe, nn.Module], object]:
-        return lambda probe, model: probe.backward(loss_of(model), *parts)  # type: ignore[arg-type]
-
-    def vector(probe: NoiseProbe, model: nn.Module) -> None:
-        probe.backward(lambda b: nn.functional.cross_entropy(model(b[0]), b[1], reduction="none"), data(16))
-
-    def second_part_fails(probe: NoiseProbe, model: nn.Module) -> None:
-        calls = itertools.count()
-        probe.backward(lambda b: loss_of(model)(b) if next(calls) == 0 else model(b[0]), data(16))
-
-    return [
-        (backward(data(12)), ValueError, r"the batch has 12 examples, but the probe was made for batch_size=16"),
-        (backward(data(16), 5), ValueError, "cannot be cut into 5 equal parts"),
-        (backward(data(16), 1), ValueError, "parts must be at least 2, got 1"),
-        (backward((torch.zeros(0, 4), torch.zeros(0))), ValueError, "the batch is empty"),
-        (vector, ValueError, "as a scalar"),
-        (second_part_fails, ValueError, "as a scalar"),
-        (lambda probe, _: probe.close_step(), ValueError, "at least 2 micro-batches, got 0"),
-        (lambda probe, _: probe.micro_batch(scale=0.0), ValueError, "scale must be positive"),
-    ]
-
-
-@pytest.mark.parametrize("number", range(len(bad_calls())))
-@pytest.mark.parametrize("set_to_none", [True, False])
-def test_bad_calls_are_one_sentence_and_the_model_is_as_it_was(number: int, set_to_none: bool) -> None:
-    call, error, message = bad_calls()[number]
-    model = net("batch")
-    if not set_to_none:
-        loss_of(model)(data(4)).backward()
-        model.zero_grad(set_to_none=False)
-    probe = NoiseProbe(model, sgd(model), batch_size=16)
-    before = everything(model)
-    with pytest.raises(error, match=message) as caught:
-        call(probe, model)
-    assert "\n" not in str(caught.value)
-    assert everything(model) == before
-    model.zero_grad()
-    probe.backward(loss_of(model), data(16))  # and the probe still works
-    assert len(probe.readings) == 1
-
-
-def test_gradients_left_from_an_earlier_step_are_noticed() -> None:
-    model = net()
-    probe = NoiseProbe(model, sgd(model), batch_size=16)
-    loss_of(model)(data(16)).backward()
-    before = everything(model)
-    with pytest.raises(ValueError, match=r"call optimizer.zero_grad\(\)"):
-        probe.backward(loss_of(model), data(16))
-    assert everything(model) == before
-
-
-def test_a_micro_batch_without_a_gradient_is_refused() -> None:
-    model = net()
-    probe = NoiseProbe(model, sgd(model), batch_size=16)
-    with pytest.raises(ValueError, match="there is no gradient yet"):
-        probe.micro_batch()
-
-
 def test_several_backward_calls_make_one_micro_batch() -> None:
     model, batch = net(), data(16)
     probe = NoiseProbe(model, sgd(model), batch_size=16)
@@ -384,23 +238,6 @@ def test_several_backward_calls_make_one_micro_batch() -> None:
             probe.micro_batch()
     probe.close_step()
     assert numbers(probe.readings[0]) == pytest.approx(expected(model, batch, 2), rel=1e-10)
-
-
-def test_refused_at_construction() -> None:
-    model = net()
-    with pytest.raises(ValueError, match="batch_size must be at least 2"):
-        NoiseProbe(model, sgd(model), batch_size=0)
-    with pytest.raises(ValueError, match="batch_size must be a whole number"):
-        NoiseProbe(model, sgd(model), batch_size=8.5)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="the full batch has no noise"):
-        NoiseProbe(model, sgd(model), batch_size=16, population=16)
-    with pytest.raises(ValueError, match="holds none of the measured parameters"):
-        NoiseProbe(model, sgd(net()), batch_size=16)
-    embedding = nn.Embedding(3, 3, sparse=True)
-    with pytest.raises(TypeError, match="sparse=False"):
-        NoiseProbe(embedding, sgd(embedding), batch_size=16)
-    with pytest.raises(ValueError, match="nothing to measure"):
-        NoiseProbe(model.requires_grad_(False), sgd(model), batch_size=16)
 
 
 def test_many_steps_are_fetched_in_bunches(monkeypatch: pytest.MonkeyPatch) -> None:

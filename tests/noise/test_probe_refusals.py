@@ -1,0 +1,102 @@
+"""What a probe refuses, in one sentence, with the model as it was."""
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+import torch
+from tests.noise.nets import data, everything, loss_of, net, sgd
+from torch import nn
+
+from svag import NoiseProbe
+
+
+def test_a_closed_probe_refuses_and_keeps_its_readings() -> None:
+    model = net()
+    with NoiseProbe(model, sgd(model), batch_size=16) as probe:
+        probe.backward(loss_of(model), data(16))
+    calls: list[Callable[[], object]] = [
+        lambda: probe.backward(loss_of(model), data(16)),
+        probe.micro_batch,
+        probe.close_step,
+    ]
+    for call in calls:
+        with pytest.raises(RuntimeError, match="this probe is closed"):
+            call()
+    assert len(probe.readings) == 1
+
+
+def bad_calls() -> list[tuple[Callable[[NoiseProbe, nn.Module], object], type[Exception], str]]:
+    def backward(*parts: object) -> Callable[[NoiseProbe, nn.Module], object]:
+        return lambda probe, model: probe.backward(loss_of(model), *parts)  # type: ignore[arg-type]
+
+    def vector(probe: NoiseProbe, model: nn.Module) -> None:
+        probe.backward(lambda b: nn.functional.cross_entropy(model(b[0]), b[1], reduction="none"), data(16))
+
+    def second_part_fails(probe: NoiseProbe, model: nn.Module) -> None:
+        calls = itertools.count()
+        probe.backward(lambda b: loss_of(model)(b) if next(calls) == 0 else model(b[0]), data(16))
+
+    return [
+        (backward(data(12)), ValueError, r"the batch has 12 examples, but the probe was made for batch_size=16"),
+        (backward(data(16), 5), ValueError, "cannot be cut into 5 equal parts"),
+        (backward(data(16), 1), ValueError, "parts must be at least 2, got 1"),
+        (backward((torch.zeros(0, 4), torch.zeros(0))), ValueError, "the batch is empty"),
+        (vector, ValueError, "as a scalar"),
+        (second_part_fails, ValueError, "as a scalar"),
+        (lambda probe, _: probe.close_step(), ValueError, "at least 2 micro-batches, got 0"),
+        (lambda probe, _: probe.micro_batch(scale=0.0), ValueError, "scale must be positive"),
+    ]
+
+
+@pytest.mark.parametrize("number", range(len(bad_calls())))
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_bad_calls_are_one_sentence_and_the_model_is_as_it_was(number: int, set_to_none: bool) -> None:
+    call, error, message = bad_calls()[number]
+    model = net("batch")
+    if not set_to_none:
+        loss_of(model)(data(4)).backward()
+        model.zero_grad(set_to_none=False)
+    probe = NoiseProbe(model, sgd(model), batch_size=16)
+    before = everything(model)
+    with pytest.raises(error, match=message) as caught:
+        call(probe, model)
+    assert "\n" not in str(caught.value)
+    assert everything(model) == before
+    model.zero_grad()
+    probe.backward(loss_of(model), data(16))  # and the probe still works
+    assert len(probe.readings) == 1
+
+
+def test_gradients_left_from_an_earlier_step_are_noticed() -> None:
+    model = net()
+    probe = NoiseProbe(model, sgd(model), batch_size=16)
+    loss_of(model)(data(16)).backward()
+    before = everything(model)
+    with pytest.raises(ValueError, match=r"call optimizer.zero_grad\(\)"):
+        probe.backward(loss_of(model), data(16))
+    assert everything(model) == before
+
+
+def test_a_micro_batch_without_a_gradient_is_refused() -> None:
+    model = net()
+    probe = NoiseProbe(model, sgd(model), batch_size=16)
+    with pytest.raises(ValueError, match="there is no gradient yet"):
+        probe.micro_batch()
+
+
+def test_refused_at_construction() -> None:
+    model = net()
+    with pytest.raises(ValueError, match="batch_size must be at least 2"):
+        NoiseProbe(model, sgd(model), batch_size=0)
+    with pytest.raises(ValueError, match="batch_size must be a whole number"):
+        NoiseProbe(model, sgd(model), batch_size=8.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="the full batch has no noise"):
+        NoiseProbe(model, sgd(model), batch_size=16, population=16)
+    with pytest.raises(ValueError, match="holds none of the measured parameters"):
+        NoiseProbe(model, sgd(net()), batch_size=16)
+    embedding = nn.Embedding(3, 3, sparse=True)
+    with pytest.raises(TypeError, match="sparse=False"):
+        NoiseProbe(embedding, sgd(embedding), batch_size=16)
+    with pytest.raises(ValueError, match="nothing to measure"):
+        NoiseProbe(model.requires_grad_(False), sgd(model), batch_size=16)
