@@ -249,6 +249,20 @@ def test_no_balance_across_a_change_of_the_learning_rate(npz: Path, tmp_path: Pa
     assert record.final["noise"]["balance"] is None
 
 
+def test_no_balance_at_a_learning_rate_of_zero(npz: Path, tmp_path: Path) -> None:
+    edits = {
+        "schedule": {"kind": "triangle", "floor": 0.0, "peaks": [1.0]},
+        "evaluate.every": 1,
+        "probe": {"kind": "in_run", "window": [0, 10]},
+        "model.scale_invariant": True,
+    }
+    record = go(small(npz, edits), tmp_path / "run")
+    assert record.state == "finished"
+    assert record.readings[0].lr == 0
+    assert record.evaluations[1]["noise"]["balance"] is None
+    assert record.evaluations[3]["noise"]["balance"] is not None
+
+
 def test_no_balance_where_the_loss_itself_pulls_on_the_weights(npz: Path, tmp_path: Path) -> None:
     edits: dict[str, Any] = {"probe": {"kind": "in_run"}, "model.scale_invariant": True}
     declared, plain = (

@@ -108,6 +108,8 @@ def worker(rank: int, port: int, out: str) -> None:
         }
         wrapped = DistributedDataParallel(plain, gradient_as_bucket_view=True, bucket_cap_mb=1e-4)
         results["parameters"] = [r.to_dict() for r in train(rank, wrapped, 1, "backward", parameters_of=plain)]
+        normed = [train(rank, DistributedDataParallel(net("batch")), parts, "backward")[0] for parts in (1, 2)]
+        results["batch norm"] = [r.to_dict() for r in normed]
         found = {"results": results, "refusals": refusals(rank), "buffers": buffers}
         Path(out, f"{rank}.json").write_text(json.dumps(found))
     finally:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import BatchSampler as TorchBatchSampler
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
-from svag import BatchSampler, measure_noise
+from svag import BatchSampler, measure_noise, scale_invariance_error
 from svag.dynamics.sampler import Sampling
 from svag.noise.frozen import interval_reach
 from svag.noise.stream import GROUPS, GradientStream
@@ -55,6 +55,31 @@ def test_population_corrects_the_batches_of_one_epoch() -> None:
     assert np.mean([r.grad_sq for r in readings]) == pytest.approx(float(full @ full), rel=1e-12)
     assert np.mean([r.noise_trace for r in readings]) == pytest.approx(trace, rel=1e-12)
     assert readings[0].population == 4
+
+
+def test_a_loader_of_epochs_tells_its_population_and_independent_draws_have_none() -> None:
+    model, (x, y) = net(), data(12)
+    examples = TensorDataset(x, y)
+    loader = DataLoader(examples, batch_size=4, shuffle=True, generator=torch.Generator().manual_seed(0))
+    found = measure_noise(model, loss_of(model), loader)
+    assert found == measure_noise(model, loss_of(model), loader, population=12)
+    assert found.population == 12
+    assert measure_noise(model, loss_of(model), DataLoader(examples, batch_size=4)).population == 12
+    again = RandomSampler(examples, replacement=True, generator=torch.Generator())
+    assert measure_noise(model, loss_of(model), DataLoader(examples, batch_size=4, sampler=again)).population is None
+    sampler = BatchSampler(12, 4, generator=torch.Generator())
+    endless = DataLoader(examples, batch_sampler=sampler)
+    assert measure_noise(model, loss_of(model), endless, max_batches=4).population is None
+
+
+def test_a_loss_of_another_model_is_refused() -> None:
+    model, copy = net(), net()
+    with pytest.raises(ValueError, match="give the model that loss_fn uses"):
+        measure_noise(copy, loss_of(model), batches(2, 4))
+    with pytest.raises(ValueError, match="give the model that loss_fn uses"):
+        scale_invariance_error(copy, loss_of(model), data(4))
+    with pytest.raises(TypeError, match=r"must be a torch\.nn\.Module, got function"):
+        measure_noise(loss_of, loss_of(model), batches(2, 4))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("norm", ["batch", "group", "layer", "none"])
@@ -180,7 +205,7 @@ def test_bad_input_is_one_sentence_and_the_model_is_as_it_was(kind: str, error: 
     ("options", "message"),
     [
         ({"relative_error": 0.0}, "relative_error must be positive"),
-        ({"max_batches": 1}, "max_batches must be at least 2"),
+        ({"max_batches": 1}, "max_batches must be a whole number of at least 2"),
         ({"max_batches": 2.5}, "max_batches must be a whole number"),
         ({"population": 6}, "the full batch has no noise"),
         ({"population": 20}, "cannot be disjoint"),

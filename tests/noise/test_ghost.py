@@ -2,8 +2,7 @@ import json
 
 import pytest
 import torch
-from tests.noise.nets import batches, everything, loss_of, net
-from tests.noise.test_probe import sgd
+from tests.noise.nets import batches, everything, loss_of, net, sgd
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 

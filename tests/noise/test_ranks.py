@@ -71,6 +71,14 @@ def test_two_processes_read_what_one_does(ranks: list[dict[str, dict[str, object
             assert numbers(mine) == pytest.approx(numbers(theirs), rel=1e-9)
 
 
+def test_only_a_rank_that_cuts_its_batch_shows_batch_norm_something_else(
+    ranks: list[dict[str, dict[str, object]]],
+) -> None:
+    whole, cut = (Reading(**reading) for reading in ranks[0]["results"]["batch norm"])  # type: ignore[attr-defined]
+    assert not whole.approximate
+    assert cut.approximate
+
+
 def test_refusals_are_one_sentence(ranks: list[dict[str, dict[str, object]]]) -> None:
     said = ranks[0]["refusals"]
     assert "already has a communication hook" in str(said["hook"])

@@ -46,7 +46,7 @@ SCHEDULES: dict[str, dict[str, Values]] = {
     "constant": {"warmup": MOMENT},
     "steps": {"at": st.lists(MOMENT, max_size=2), "factor": st.just(0.1)},
     "cosine": {"floor": st.floats(0, 1)},
-    "triangle": {"peaks": st.lists(st.floats(0.1, 1), max_size=3)},
+    "triangle": {"peaks": st.lists(st.floats(0.1, 1), max_size=3), "floor": st.sampled_from([0.0, 0.00125, 0.5])},
 }
 PROBES: dict[str, dict[str, Values]] = {
     "none": {},

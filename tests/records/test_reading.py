@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from svag import Reading, append_readings, load_readings
 
@@ -21,7 +20,7 @@ def test_the_five_numbers_may_be_given_in_their_order() -> None:
 def test_is_frozen_and_refuses_unknown_fields() -> None:
     with pytest.raises(FrozenInstanceError):
         reading().grad_sq = 1.0  # type: ignore[misc]
-    with pytest.raises(ValidationError, match="noise"):
+    with pytest.raises(ValueError, match="noise: Unexpected keyword argument"):
         reading(noise=1.0)
 
 
@@ -40,8 +39,9 @@ def test_is_frozen_and_refuses_unknown_fields() -> None:
     ],
 )
 def test_refuses_what_no_run_can_leave(change: dict[str, object]) -> None:
-    with pytest.raises(ValidationError, match=next(iter(change))):
+    with pytest.raises(ValueError, match=next(iter(change))) as refused:
         reading(**change)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_file_is_shared_by_runs_and_read_in_order(tmp_path: Path) -> None:

@@ -38,12 +38,14 @@ def test_all_states_side_by_side(tmp_path: Path) -> None:
     (write(tmp_path / "g") / "spec.json").unlink()
     (write(tmp_path / "h") / "spec.json").write_text('{"spec": {"lr": 1}, "identity": "", "steps": 1}')
     (write(tmp_path / "i") / "metrics.jsonl").write_text('{"kind": "reading", "grad_sq": "x"}\n')
+    (write(tmp_path / "k") / "metrics.jsonl").write_text('{"kind": "evaluation", "step": null}\n')
+    (write(tmp_path / "l") / "metrics.jsonl").write_text('{"kind": "evaluation", "step": 1, "test_loss": "x"}\n')
     (tmp_path / "j").mkdir()
     records = load_records(tmp_path)
     assert [record.state for record in records] == [
-        "finished", "diverged", "failed", "interrupted", "broken", "broken", "broken", "broken",
+        "finished", "diverged", "failed", "interrupted", *6 * ["broken"],
     ]  # fmt: skip
-    assert [record.ended for record in records] == [True, True] + 6 * [False]
+    assert [record.ended for record in records] == [True, True] + 8 * [False]
     assert all(record.problem for record in records if record.state in {"broken", "failed", "diverged"})
     assert all("\n" not in str(record) and json.dumps(record.to_dict()) for record in records)
 

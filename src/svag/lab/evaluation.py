@@ -75,7 +75,7 @@ def _balance(
     rates = {reading.lr for reading in readings}
     lr = rates.pop()
     known = spec.model.scale_invariant and spec.weight_decay > 0 and param_sq > 0
-    if rates or lr is None or not known:
+    if rates or not lr or not known:  # at a learning rate of 0 the weights neither grow nor decay
         return None
     # the ladder's readings are already those of its own smaller batches and rates
     ell = 1 if isinstance(spec.process, GlsrSpec) else substeps(spec.process)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from svag.noise.batches import batch_size_of
-from svag.noise.loaders import kept_position
+from svag.noise.loaders import epoch_size, kept_position
 from svag.noise.losses import gradients_of, mean_loss
 from svag.noise.measured import inner_product, measured_parameters, square_norm
 from svag.noise.settings import settings_of, velocities
@@ -59,7 +59,8 @@ def measure_noise(
         loss_fn: takes a batch, returns its mean loss.
         batches: independent batches, all of the size the run trains with; finite, unless `max_batches` is given.
         population: number of examples in the data set, when the batches are disjoint parts of one shuffled epoch: G and
-            N are then corrected for it. None for batches drawn independently of each other.
+            N are then corrected for it. When not given, a `DataLoader` that goes through its data set in an epoch tells
+            it, and any other batches count as drawn independently of each other.
         relative_error: stop as soon as the 95% interval of N/G reaches this far to either side, relative to N/G. How
             far it got is `relative_error` of the reading, and `n` what it cost.
         max_batches: use no more batches than this; 1000 when only `relative_error` is given.
@@ -71,10 +72,11 @@ def measure_noise(
     """
     measured = list(measured_parameters(model, parameters).values())
     settings = None if optimizer is None else settings_of(optimizer, measured)
-    wanted = None if relative_error is None else _positive("relative_error", relative_error)
-    limit = _DEFAULT_CAP if max_batches is None and wanted is not None else max_batches
-    if limit is not None and domain.whole("max_batches", limit, at_least=0) < 2:
-        raise ValueError(f"max_batches must be at least 2, got {limit}: one gradient cannot tell signal from noise")
+    wanted = None if relative_error is None else domain.positive("relative_error", relative_error)
+    limit = None if max_batches is None else domain.whole("max_batches", max_batches, at_least=2)
+    if limit is None and wanted is not None:
+        limit = _DEFAULT_CAP
+    population = epoch_size(batches) if population is None else population
     with undisturbed(model, generators), kept_position(batches):
         stream = _stream(model, loss_fn, islice(batches, limit), measured, population, wanted)
     estimate = stream.estimate()
@@ -144,9 +146,3 @@ def interval_reach(stream: GradientStream) -> float | None:
     if found.kind != "bounded" or found.value <= 0:
         return None
     return max(found.high - found.value, found.value - found.low) / found.value
-
-
-def _positive(name: str, value: float) -> float:
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} must be positive, got {value}")
-    return value

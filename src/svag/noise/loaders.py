@@ -1,11 +1,11 @@
-"""Where a DataLoader is in its data: the generators and samplers that drawing batches moves on."""
+"""What a DataLoader tells about its batches: where it is in its data, and whether one epoch shares it out."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, SequentialSampler
 
 
 @runtime_checkable
@@ -30,6 +30,17 @@ def kept_position(batches: Iterable[object]) -> Iterator[None]:
             generator.set_state(before)
         for owner, state in saved:
             owner.load_state_dict(state)
+
+
+def epoch_size(batches: Iterable[object]) -> int | None:
+    """Number of examples that a DataLoader shares out among disjoint batches; None if it does not, or is none."""
+    if not isinstance(batches, DataLoader) or not isinstance(batches.batch_sampler, BatchSampler):
+        return None
+    order, examples = batches.batch_sampler.sampler, batches.dataset
+    once = isinstance(order, SequentialSampler | DistributedSampler) or (
+        isinstance(order, RandomSampler) and not order.replacement
+    )
+    return len(examples) if once and isinstance(examples, Sized) else None
 
 
 def _owners(batches: Iterable[object]) -> list[object]:

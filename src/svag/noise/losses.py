@@ -24,6 +24,13 @@ def mean_loss(loss_fn: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
 
 
 def gradients_of(loss: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
-    """Gradient of a loss, 0 where it does not depend on a parameter; `.grad` is left alone."""
+    """Gradient of a loss, 0 where it does not depend on a parameter; `.grad` is left alone.
+
+    A loss that depends on none of them is one of another model, a copy perhaps: refused.
+    """
     found: tuple[Tensor | None, ...] = torch.autograd.grad(loss, list(parameters), allow_unused=True)
+    if all(gradient is None for gradient in found):
+        raise ValueError(
+            "the loss does not depend on any of the measured parameters: give the model that loss_fn uses, not a copy"
+        )
     return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]

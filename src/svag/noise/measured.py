@@ -18,6 +18,9 @@ def measured_parameters(model: nn.Module, parameters: Iterable[Tensor] | None = 
 
     A tied parameter is one parameter; a frozen one is left out.
     """
+    anything: object = model
+    if not isinstance(anything, nn.Module):
+        raise TypeError(f"the model must be a torch.nn.Module, got {type(anything).__name__}")
     if isinstance(parameters, Tensor):
         raise TypeError("parameters must be several parameters, got one tensor: pass a list")
     chosen = None if parameters is None else {id(parameter) for parameter in parameters}

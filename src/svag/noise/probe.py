@@ -178,7 +178,8 @@ class NoiseProbe:
         self._refuse_stale_gradients()
         self._recorder.forget()
         before = [(parameter, parameter.grad) for parameter in self._model.parameters()]
-        approximate = bool(batch_norms(self._model, synchronised_only=self._ranks > 1))
+        # a rank's batch that is not cut is what BatchNorm sees in the run itself
+        approximate = bool(batch_norms(self._model, synchronised_only=len(pieces) == 1))
         if approximate and self._check is not None:
             self.compare(loss_fn, self._check, parts)
         try:
@@ -207,9 +208,7 @@ class NoiseProbe:
         only notes the scale.
         """
         self._refuse_closed()
-        if not scale > 0:
-            raise ValueError(f"scale must be positive, got {scale}")
-        self._recorder.micro_batch(scale)
+        self._recorder.micro_batch(domain.positive("scale", scale))
 
     def close_step(self, *, step: int | None = None, approximate: bool | None = None) -> None:
         """Close one step, before gradients are unscaled or clipped and before `optimizer.step()`.
@@ -270,9 +269,9 @@ class NoiseProbe:
                 f"the batch has {size} examples{where}, but the probe was made for batch_size={self._batch_size}: use "
                 "drop_last=True, or make the probe with the size of one optimizer step"
             )
-        if parts < 2 and self._ranks == 1:
+        if domain.whole("parts", parts, at_least=0) < 2 and self._ranks == 1:
             raise ValueError(f"parts must be at least 2, got {parts}: one gradient cannot tell signal from noise")
-        return split(batch, parts)
+        return split(batch, int(parts))
 
     def _unsynchronised(self, wait: bool) -> AbstractContextManager[None]:
         """Under data parallelism, only the last part of a step is reduced."""

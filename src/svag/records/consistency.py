@@ -16,9 +16,9 @@ def check_spec(spec: "RunSpec", examples: int | None) -> None:
     _check_process(spec)
     _check_rate(spec)
     _check_full_pass(spec)
-    _check_cuts(spec)
     if examples is not None:
         _check_size(spec, examples)
+    _check_cuts(spec)
     if examples is not None or isinstance(spec.budget, int):
         _check_moments(spec, spec.steps(examples))
 
@@ -92,6 +92,8 @@ def _check_cuts(spec: "RunSpec") -> None:
     if not isinstance(spec.probe, InRunProbe) or not cuts_batches(spec):
         return
     size, parts = smallest_batch(spec), spec.probe.parts
+    if size < 2:
+        raise SpecError("probe.kind", "batches of one example cannot be cut into parts to measure: use frozen or none")
     if size % parts:
         raise SpecError("probe.parts", f"must divide the batch of {size} examples, got {parts}")
     if spec.model.norm == "batch" and size // parts < 2 and not spec.model.is_callable:

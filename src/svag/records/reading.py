@@ -1,17 +1,35 @@
 """One reading of the gradient noise: G, N and R at one moment of a run, and what the optimizer was doing then."""
 
 from dataclasses import asdict
+from functools import wraps
 from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 
+from svag.records.refusal import spec_error
 from svag.theory import domain
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
+def _in_one_sentence(made: Any) -> Any:
+    """Let a class refuse bad values by a ValueError of one line, instead of pydantic's report of several."""
+    check = made.__init__
+
+    @wraps(check)
+    def init(self: object, *values: Any, **named: Any) -> None:
+        try:
+            check(self, *values, **named)
+        except ValidationError as error:
+            raise ValueError(str(spec_error(error, {}))) from None
+
+    made.__init__ = init
+    return made
+
+
+@_in_one_sentence
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Reading:
     """Unbiased estimates of G = |∇L|² and N = Tr Σ at one point x, with the batch size that N belongs to.

@@ -142,9 +142,19 @@ def read_record(folder: Path) -> RunRecord:
         identity, steps = str(header["identity"]), int(header["steps"])
         record = RunRecord(folder, _state(folder, outcome), spec, identity, steps, rows, outcome, _problem(outcome))
         _ = record.readings
+        for row in record.evaluations:
+            _check_evaluation(row)
     except (SpecError, ValidationError, KeyError, TypeError, ValueError) as error:
-        return _broken(folder, rows, outcome, f"{SPEC} or {METRICS} is not ours: {' '.join(str(error).split())[:120]}")
+        return _broken(folder, (), outcome, f"{SPEC} or {METRICS} is not ours: {' '.join(str(error).split())[:120]}")
     return record
+
+
+def _check_evaluation(row: dict[str, Any]) -> None:
+    if not isinstance(row.get("step"), int):
+        raise ValueError(f"an evaluation at step {row.get('step')!r}")
+    for name in ("test_accuracy", "test_loss", "train_loss"):
+        if not isinstance(row.get(name), int | float | None):
+            raise ValueError(f"{name} is {row[name]!r}")
 
 
 def _state(folder: Path, outcome: dict[str, Any]) -> State:

@@ -32,7 +32,9 @@ def spec_error(error: ValidationError, fields: Mapping[str, Sequence[str]]) -> S
     first = found[0]
     path = [str(part) for part in first["loc"]]
     if len(path) > 1 and path[0] in {"process", "schedule", "probe", "budget"}:
-        del path[1]  # the kind, by which pydantic chose the sub-spec
+        chosen = path.pop(1)  # the kind, by which pydantic chose the sub-spec
+        if first["type"] == "extra_forbidden" and path[-1] in fields[path[0]]:
+            return SpecError(".".join(path), f"kind {chosen} has no such field: name another {path[0]}.kind with it")
     reason = _reason(first["type"], dict(first.get("ctx", {})), first["input"], first["msg"], path, fields)
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     return SpecError(".".join(path), reason + more)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.findings.critical_batch.streams import Stream, make, settled
 
-from svag import Reading, critical_batch_size, predict_critical_batch
+from svag import Reading, critical_batch_size, max_kappa, predict_critical_batch
 from svag.arrays import FloatArray
 from svag.theory.estimators import u_statistic
 
@@ -95,6 +95,9 @@ def test_fine() -> None:
     assert found.kappa == pytest.approx(truth / 64, rel=1e-12)
     assert found.printed == pytest.approx(128 * (1 + found.noise_to_signal), rel=1e-12)
     assert found.plotted == pytest.approx(128 * found.noise_to_signal, rel=1e-12)
+    low, high = found.noise_to_signal_low, found.noise_to_signal_high
+    assert (found.printed_low, found.printed_high) == pytest.approx((128 * (1 + low), 128 * (1 + high)), rel=1e-12)
+    assert (found.plotted_low, found.plotted_high) == pytest.approx((128 * low, 128 * high), rel=1e-12)
     assert found.b_simple == pytest.approx(64 * found.noise_to_signal, rel=1e-12)
     assert found.gain_limit == pytest.approx(1 + found.noise_to_signal, rel=1e-12)
     assert found.balance == pytest.approx(1.0, abs=0.02)
@@ -119,6 +122,8 @@ def test_population_goes_into_b_simple() -> None:
     ("changes", "words"),
     [
         ({"optimizer": "AdamW"}, ["AdamW is adaptive", "svag.square_root_scaling"]),
+        ({"optimizer": "LBFGS"}, ["nothing here is known about LBFGS"]),
+        ({"lr": 0.0}, ["The learning rate is 0"]),
         ({"optimizer": "SGD with Nesterov momentum"}, ["does not cover SGD with Nesterov momentum"]),
         ({"weight_decay": 0.0}, ["No weight decay", "B_simple = 6"]),
         ({"ell": 4}, ["SVAG with ell=4"]),
@@ -147,6 +152,8 @@ def test_an_adaptive_optimizer_is_all_there_is_to_say() -> None:
 
 
 def test_what_is_not_a_reading_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"got one Reading: make a list"):
+        predict_critical_batch(make(1.0, 1.0))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"must be svag\.Reading objects, got int"):
         predict_critical_batch([1, 2])  # type: ignore[list-item]
 
@@ -225,6 +232,16 @@ def test_unresolved_says_how_many_more_and_that_many_resolve_it() -> None:
     reach = 2.093 * means.std(ddof=1) / math.sqrt(20) / means.mean()
     assert more == pytest.approx(400 * ((2 * reach) ** 2 - 1), rel=1e-3)  # until it reaches half-way to 0
     assert predict_critical_batch(noisy(400 + 2 * more)).ok
+
+
+def test_an_unresolved_g_leaves_the_bound_that_the_decay_alone_sets() -> None:
+    rng = np.random.default_rng(2)
+    sample = [make(float(g), 10.0, lr=0.5, weight_decay=0.1) for g in 1.0 + 20 * rng.standard_normal(400)]
+    found = predict_critical_batch(sample)
+    assert not found.ok
+    assert found.noise_to_signal_high == math.inf
+    assert found.high == pytest.approx(64 * max_kappa(math.inf, lr_wd=0.05), rel=1e-12)
+    assert f"and at most {found.high:.4g} whatever G is" in found.status
 
 
 def test_momentum_uses_the_velocity() -> None:

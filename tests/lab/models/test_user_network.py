@@ -30,6 +30,14 @@ def test_a_forward_that_goes_wrong_is_one_sentence(kind: str, message: str) -> N
         check_network(Odd(kind), torch.rand(4, 1, 4, 4), 10, scale_invariant=False)
 
 
+def test_images_that_cannot_tell_are_named() -> None:
+    network = build_model(
+        "mlp", norm="layer", scale_invariant=True, in_channels=1, num_classes=3, image_size=(4, 4), width=1 / 16
+    )
+    with pytest.raises(ValueError, match="the same logits for the first 4 images"):
+        check_network(network, torch.zeros(4, 1, 4, 4), 3, scale_invariant=True)
+
+
 def test_constants_in_single_precision_are_no_obstacle() -> None:
     check_network(Odd("fine"), torch.rand(4, 1, 4, 4), 10, scale_invariant=False)
     with pytest.raises(ValueError, match="declared scale invariant"):

@@ -19,18 +19,26 @@ _E_FOLDS = 3.0
 # Fewer blocks than this say little about their own spread (Student's t with 4 degrees of freedom is 2.8).
 _MIN_BLOCKS = 5
 _DRIFT_LEVEL = 0.01
+# Those that divide by a running size of the gradient, which takes the learning rate's place in the noise.
+_ADAPTIVE = frozenset(
+    ("Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "SparseAdam")
+)
 # Parts whose N/G differs from that of whole batches by more than this factor say nothing useful about them.
 _FAR = 2.0
 
 
-def adaptive_doubts(found: Averages) -> Iterator[str]:
-    """Nothing here is about an adaptive optimizer, so nothing else is worth saying."""
+def other_optimizer_doubts(found: Averages) -> Iterator[str]:
+    """Nothing here is about an optimizer other than SGD, so nothing else is worth saying."""
     optimizer = found.setting.optimizer
-    if optimizer is not None and not optimizer.startswith("SGD"):
+    if optimizer is None or optimizer.startswith("SGD"):
+        return
+    if optimizer in _ADAPTIVE:
         yield (
             f"{optimizer} is adaptive and linear scaling does not apply to it: scale by svag.square_root_scaling "
             "instead."
         )
+    else:
+        yield f"The certificate is about SGD, and nothing here is known about {optimizer}: only B_simple has a meaning."
 
 
 def optimizer_doubts(found: Averages, b_simple: float) -> Iterator[str]:
@@ -44,6 +52,8 @@ def optimizer_doubts(found: Averages, b_simple: float) -> Iterator[str]:
                 yield f"The measured parameters have different {names}: pass parameters= with those that share one."
     if setting.ell > 1:
         yield f"These are readings of SVAG with ell={setting.ell}, and the certificate is about SGD: measure at ell=1."
+    if setting.lr == 0:
+        yield "The learning rate is 0: nothing moves, so there is no equilibrium; measure while it trains."
     if setting.weight_decay == 0:
         yield (
             "No weight decay: the weights have no equilibrium and the certificate does not apply; "
@@ -53,7 +63,7 @@ def optimizer_doubts(found: Averages, b_simple: float) -> Iterator[str]:
         yield "With momentum the bound needs the velocity or the weight decay: record them (NoiseProbe does)."
 
 
-def amount_doubts(found: Averages, interval: RatioInterval, low: float) -> Iterator[str]:
+def amount_doubts(found: Averages, interval: RatioInterval, low: float, high: float) -> Iterator[str]:
     """Too few readings, or G (with momentum X) not resolved."""
     count, signal = len(found.readings), "X" if found.momentum and found.signal is not None else "G"
     if interval.kind == "empty" and signal == "X":
@@ -77,7 +87,8 @@ def amount_doubts(found: Averages, interval: RatioInterval, low: float) -> Itera
         yield f"Too few readings: {count} are {interval.blocks} independent blocks; record about {need} of them."
     elif interval.kind == "unbounded":
         more = _more(found, interval)
-        yield f"{signal} is not resolved: B* ≥ {low:.4g}, unbounded; measure about {more} more readings."
+        limit = "unbounded" if math.isinf(high) else f"and at most {high:.4g} whatever {signal} is"
+        yield f"{signal} is not resolved: B* ≥ {low:.4g}, {limit}; measure about {more} more readings."
 
 
 def schedule_doubts(longest: int | None) -> Iterator[str]:

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 
 from svag.findings.critical_batch.averages import Averages
 from svag.findings.critical_batch.doubts import (
-    adaptive_doubts,
     amount_doubts,
     equilibrium_doubts,
     invariance_doubts,
     optimizer_doubts,
+    other_optimizer_doubts,
     parts_doubts,
     remarks,
     schedule_doubts,
@@ -20,10 +20,10 @@ from svag.findings.critical_batch.doubts import (
 from svag.findings.critical_batch.windows import Window, choose_readings, ramp, steps_into_phase
 from svag.records.reading import Reading
 from svag.stats.ratio import RatioInterval, ratio_interval
-from svag.stats.samples import json_number
+from svag.stats.samples import json_number, probability
 from svag.theory import domain
 from svag.theory.bridges import adascale_gain, b_simple
-from svag.theory.kappa import critical_batch_size
+from svag.theory.kappa import Form, critical_batch_size
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,10 @@ class CriticalBatch:
     """The batch size beyond which the linear scaling rule cannot hold, with its interval and what to think of it.
 
     Attributes:
-        critical_batch: B*, by the sharp bound with ηλ where known; `math.inf` when G is not resolved.
+        critical_batch: B*, by the sharp bound with ηλ where known; the largest that ηλ allows, or
+            `math.inf`, when the average G is not positive.
         low: lower end of its interval.
-        high: upper end, `math.inf` where unbounded.
+        high: upper end; when G is not resolved, infinite, or the bound that ηλ alone sets.
         ok: whether the theorem applies and the interval means what it says.
         status: sentences: whether it is fine, and otherwise why not and what to do.
         kappa: B* over the batch size of the run.
@@ -43,7 +44,11 @@ class CriticalBatch:
         b_simple: the gradient noise scale B·N/G of McCandlish et al., with the with-replacement N.
         gain_limit: AdaScale's largest gain, 1 + N/G.
         printed: B* by the bound as the paper prints it.
+        printed_low: lower end of its interval.
+        printed_high: upper end of its interval.
         plotted: B* as the paper's figures draw it.
+        plotted_low: lower end of its interval.
+        plotted_high: upper end of its interval.
         form: which bound `critical_batch` is.
         batch_size: B of the run.
         c2: C², how close two runs must be to count as alike.
@@ -68,7 +73,11 @@ class CriticalBatch:
     b_simple: float
     gain_limit: float
     printed: float
+    printed_low: float
+    printed_high: float
     plotted: float
+    plotted_low: float
+    plotted_high: float
     form: str
     batch_size: int
     c2: float
@@ -137,6 +146,10 @@ def predict_critical_batch(
 
     Reference: Li, Malladi, Arora (2021), thm:lsr_kappa_bound.
     """
+    if not isinstance(readings, Iterable):
+        raise TypeError(
+            f"readings must be several svag.Reading objects, got one {type(readings).__name__}: make a list"
+        )
     given = list(readings)
     anything: list[object] = [*given]
     if strangers := [reading for reading in anything if not isinstance(reading, Reading)]:
@@ -144,8 +157,7 @@ def predict_critical_batch(
     if not given:
         raise ValueError("there are no readings: take them from a NoiseProbe, measure_noise or load_readings")
     domain.closeness(c2)
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence}")
+    probability("confidence", confidence)
     if len(sizes := sorted({reading.batch_size for reading in given})) > 1:
         raise ValueError(f"readings of different batch sizes ({sizes[0]}, {sizes[1]}, …): predict from one at a time")
     chosen = choose_readings(given, window)
@@ -166,16 +178,16 @@ def _conclude(
     # with momentum the balance has no term in (ηλ)²
     lr_wd = 0.0 if found.momentum or found.lr_wd is None else found.lr_wd
 
-    def batch_at(ratio: float) -> float:
-        return critical_batch_size(batch, ratio, c2, lr_wd=lr_wd) if math.isfinite(ratio) else math.inf
+    def batch_at(ratio: float, form: Form = "sharp") -> float:
+        return critical_batch_size(batch, ratio, c2, form, lr_wd)
 
     mean_grad_sq = float(found.grad_sq.mean())
     plain = float(found.noise.mean()) / mean_grad_sq if mean_grad_sq > 0 else math.inf
     scale = b_simple(batch, plain, found.setting.population)
-    adaptive = list(adaptive_doubts(found))
-    doubts = adaptive or [
+    stranger = list(other_optimizer_doubts(found))
+    doubts = stranger or [
         *optimizer_doubts(found, scale),
-        *(schedule_doubts(longest) if longest else amount_doubts(found, interval, batch_at(low))),
+        *(schedule_doubts(longest) if longest else amount_doubts(found, interval, batch_at(low), batch_at(high))),
         *equilibrium_doubts(found, steps),
         *invariance_doubts(found),
         *parts_doubts(found),
@@ -185,15 +197,19 @@ def _conclude(
         low=batch_at(low),
         high=batch_at(high),
         ok=not doubts,
-        status=" ".join([*(doubts or [verdict(found)]), *([] if adaptive else remarks(found, interval, c2))]),
+        status=" ".join([*(doubts or [verdict(found)]), *([] if stranger else remarks(found, interval, c2))]),
         kappa=batch_at(rho) / batch,
         noise_to_signal=rho,
         noise_to_signal_low=low,
         noise_to_signal_high=high,
         b_simple=scale,
         gain_limit=adascale_gain(plain),
-        printed=critical_batch_size(batch, rho, c2, form="printed"),
-        plotted=critical_batch_size(batch, rho, c2, form="plotted"),
+        printed=batch_at(rho, "printed"),
+        printed_low=batch_at(low, "printed"),
+        printed_high=batch_at(high, "printed"),
+        plotted=batch_at(rho, "plotted"),
+        plotted_low=batch_at(low, "plotted"),
+        plotted_high=batch_at(high, "plotted"),
         form="sharp",
         batch_size=batch,
         c2=c2,

@@ -40,6 +40,11 @@ def check_network(network: nn.Module, images: Tensor, num_classes: int, *, scale
         )
     if not bool(logits.isfinite().all()):
         raise ValueError("the network gives logits that are not finite at its first weights: check its initialisation")
+    if scale_invariant and float(logits.std()) == 0:
+        raise ValueError(
+            f"the network gives the same logits for the first {len(images)} images, so nothing can be said about its "
+            "scale invariance: are these images constant?"
+        )
     if scale_invariant:
         error_of_scaling = _precise_scaling_error(network, images)
         if not error_of_scaling <= TOLERANCE:
