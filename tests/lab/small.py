@@ -7,6 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import svag
+from svag.lab.data.load import load_data
+from svag.lab.run import run
+from svag.lab.training import prepare
 from svag.records.spec import RunSpec
 
 EXAMPLES = 64
@@ -39,6 +43,20 @@ def small(npz: Path, edits: dict[str, Any] | None = None) -> RunSpec:
         }
     )
     return spec.edited(edits or {})
+
+
+def go(spec: RunSpec, folder: Path) -> svag.RunRecord:
+    return run(spec, folder, device="cpu", progress=False)
+
+
+def final(spec: RunSpec, folder: Path) -> list[torch.Tensor]:
+    assert go(spec, folder).state == "finished"
+    return list(weights(folder).values())
+
+
+def fresh(spec: RunSpec) -> Any:
+    """What a bare loop starts from."""
+    return prepare(spec, load_data("npz", path=spec.data.path))
 
 
 def weights(folder: Path) -> dict[str, Tensor]:

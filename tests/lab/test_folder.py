@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.lab.small import same_bits, small, write_npz
+from tests.lab.small import same_bits, small
 
 import svag
 from svag.lab import checkpoint, loop
@@ -19,11 +19,6 @@ from svag.lab.folder import RunFolder
 from svag.lab.run import run
 from svag.records.files import DiskError
 from svag.records.run_lock import FolderInUse, RunLock
-
-
-@pytest.fixture
-def npz(tmp_path: Path) -> Path:
-    return write_npz(tmp_path / "data.npz")
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.lab.small import small, weights, write_npz
+from tests.lab.small import small, weights
 
 from svag.lab import loop
 from svag.lab.data.load import load_data
@@ -15,11 +15,6 @@ from svag.lab.training import prepare
 
 IN_RUN = {"probe": {"kind": "in_run", "parts": 2, "window": [2, 9]}}
 BATCH_NORM = {"model.norm": "batch"}
-
-
-@pytest.fixture
-def npz(tmp_path: Path) -> Path:
-    return write_npz(tmp_path / "data.npz")
 
 
 def comparisons(record: Any) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.lab.small import small, write_npz
+from tests.lab.small import small
 
 from svag.lab.checkpoint import CheckpointError
 from svag.lab.data.load import load_data
@@ -21,11 +21,6 @@ from svag.records.spec import RunSpec
 
 CONV = {"arch": "preresnet8", "norm": "group", "width": 0.25}
 BATCH_NORM = {**CONV, "norm": "batch"}
-
-
-@pytest.fixture
-def npz(tmp_path: Path) -> Path:
-    return write_npz(tmp_path / "data.npz")
 
 
 def on_rank(spec: RunSpec, rank: int, size: int) -> Training:
