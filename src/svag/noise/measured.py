@@ -44,12 +44,14 @@ def measured_parameters(model: nn.Module, parameters: Iterable[Tensor] | None = 
 
 def flatten(tensors: Sequence[Tensor]) -> Tensor:
     """Tensors of one device as one vector in at least single precision, filled up with zeros to whole rows."""
-    if any(tensor.layout != torch.strided for tensor in tensors):
-        raise ValueError("sparse gradients cannot be measured: build the embedding with sparse=False")
     with torch.no_grad():
         missing = -sum([tensor.numel() for tensor in tensors]) % _ROW
-        # one call for all of them: an in-run probe does this at every micro-batch
-        flat: Tensor = _flatten_dense_tensors([*tensors, tensors[0].new_zeros(missing)])
+        try:  # one call for all of them, and no question before it: an in-run probe does this at every micro-batch
+            flat: Tensor = _flatten_dense_tensors([*tensors, tensors[0].new_zeros(missing)])
+        except (RuntimeError, NotImplementedError):
+            if all(tensor.layout == torch.strided for tensor in tensors):
+                raise
+            raise ValueError("sparse gradients cannot be measured: build the embedding with sparse=False") from None
         return flat if flat.dtype.itemsize >= 4 else flat.float()
 
 

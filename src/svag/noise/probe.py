@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
@@ -100,6 +101,8 @@ class NoiseProbe:
         refuse_sparse(model, self._parameters)
         settings_of(optimizer, self._parameters)
         self._model, self._optimizer, self._batch_size = model, optimizer, batch_size
+        # looked through at every step, where the whole model would take longer than a small gradient
+        self._norms = nn.ModuleList(module for module in model.modules() if isinstance(module, _BatchNorm))
         self._pending = PendingReadings(batch_size, population, run)
         self._closed, self._tried, self._open = 0, False, True
         self._accumulated: int | None = None
@@ -179,7 +182,7 @@ class NoiseProbe:
         self._recorder.forget()
         before = [(parameter, parameter.grad) for parameter in self._model.parameters()]
         # a rank's batch that is not cut is what BatchNorm sees in the run itself
-        approximate = bool(batch_norms(self._model, synchronised_only=len(pieces) == 1))
+        approximate = bool(batch_norms(self._norms, synchronised_only=len(pieces) == 1))
         if approximate and self._check is not None:
             self.compare(loss_fn, self._check, parts)
         try:
@@ -226,7 +229,7 @@ class NoiseProbe:
             )
         self._accumulated = sums.parts
         if approximate is None:
-            approximate = bool(batch_norms(self._model, synchronised_only=True))
+            approximate = bool(batch_norms(self._norms, synchronised_only=True))
         self._keep(sums, step, approximate)
 
     def skip_step(self) -> None:
