@@ -75,3 +75,9 @@ def test_what_is_not_covered_is_refused_with_the_path_of_the_field(one: CompareP
     with pytest.raises(SpecError) as refused:
         runs(compare(panel(base()), one))
     assert refused.value.path == f"left: {path}"
+
+
+def test_a_panel_may_have_seeds_of_its_own() -> None:
+    few, many = panel(base()), panel(base().edited({"batch_size": 32})).model_copy(update={"seeds": (0, 5)})
+    found = runs(compare(few, many))
+    assert [spec.seed for spec in found if spec.process.kind == "sgd"] == [0, 0, 5]

@@ -24,3 +24,11 @@ def test_every_run_is_edited_and_the_note_says_so() -> None:
 def test_a_refusal_names_the_panel() -> None:
     with pytest.raises(SpecError, match=r"PreResNet-32 BN, B = 64: model.width: 16 × width"):
         edited(figure("fig:svag_accs", "paper"), {"model.width": 0.01})
+
+
+def test_seeds_asked_for_are_those_of_every_panel() -> None:
+    before = figure("fig:svag_accs", "small")
+    assert [len(before.seeds_of(panel)) for panel in before.panels] == [10, 4]
+    after = edited(before, {}, seeds=2)
+    assert {spec.seed for spec in runs_of(after)} == {0, 1}
+    assert len(runs_of(after)) == 2 * 2 * 3

@@ -22,6 +22,8 @@ def edited(
     if seeds is not None:
         fields["seeds"] = list(range(seeds))
     for plain in fields["panels"]:
+        if seeds is not None:
+            plain["seeds"] = []
         with panel(plain["name"], len(experiment.panels)):
             plain["base"] = RunSpec.from_dict(plain["base"]).edited(edits).to_dict()
     if edits:

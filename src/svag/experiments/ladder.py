@@ -19,7 +19,7 @@ def runs(experiment: Ladder) -> list[RunSpec]:
     found: list[RunSpec] = []
     for one in experiment.panels:
         with panel(one.name, len(experiment.panels)):
-            found += over_seeds(_arms(one), experiment.seeds)
+            found += over_seeds(_arms(one), experiment.seeds_of(one))
     return found
 
 

@@ -19,5 +19,5 @@ def runs(experiment: Ngd) -> list[RunSpec]:
         with panel(one.name, len(experiment.panels)):
             require_sgd(one.base)
             arms = [one.base, *(one.base.edited({"process": {"kind": kind}}) for kind in ("ngd", "gd"))]
-            found += over_seeds(arms, experiment.seeds)
+            found += over_seeds(arms, experiment.seeds_of(one))
     return found

@@ -26,12 +26,24 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class ComparePanel(_Frozen):
-    """SGD and SVAG from one base spec.
+class _Panel(_Frozen):
+    """What all panels have.
 
     Attributes:
         name: what the panel is called.
-        base: the SGD run in question.
+        base: the SGD run in question; of a ladder, the run at the reference batch size.
+        seeds: of every arm of this panel; those of the experiment if empty.
+    """
+
+    name: str
+    base: RunSpec
+    seeds: tuple[Seed, ...] = ()
+
+
+class ComparePanel(_Panel):
+    """SGD and SVAG from one base spec.
+
+    Attributes:
         ells: refinements of SVAG; ell = 1 is SGD and is always run.
         split: of all SVAG arms with ell > 1.
         glsr: numbers of parts of the coupled ladder (def:glsr), for the decomposition over it; none if empty.
@@ -39,8 +51,6 @@ class ComparePanel(_Frozen):
         momentum_limit: which limit the SVAG arms of a base with momentum follow.
     """
 
-    name: str
-    base: RunSpec
     ells: tuple[Count, ...]
     split: Count = 1
     glsr: tuple[Count, ...] = ()
@@ -48,31 +58,24 @@ class ComparePanel(_Frozen):
     momentum_limit: MomentumLimit | None = None
 
 
-class LadderPanel(_Frozen):
+class LadderPanel(_Panel):
     """Batch sizes along the linear scaling rule from one base spec, which gives the rate at its own batch size.
 
     Attributes:
-        name: what the panel is called.
-        base: the run at the reference batch size.
         batch_sizes: the rungs.
         ells: refinements of SVAG run at every rung besides SGD: the SDE limit against B; none if empty.
         split: of the SVAG arms.
         momentum_limit: which limit the SVAG arms of a base with momentum follow.
     """
 
-    name: str
-    base: RunSpec
     batch_sizes: tuple[Count, ...]
     ells: tuple[Count, ...] = ()
     split: Count = 1
     momentum_limit: MomentumLimit | None = None
 
 
-class NgdPanel(_Frozen):
+class NgdPanel(_Panel):
     """SGD, NGD with matching covariance, and GD from one base spec."""
-
-    name: str
-    base: RunSpec
 
 
 class _Experiment(_Frozen):
@@ -83,7 +86,7 @@ class _Experiment(_Frozen):
         label: the figure of the paper it reproduces.
         size: at which size.
         note: how it differs from the paper, for the caption.
-        seeds: of every arm.
+        seeds: of every arm, unless a panel has its own.
     """
 
     title: str
@@ -91,6 +94,10 @@ class _Experiment(_Frozen):
     size: Size | None = None
     note: str = ""
     seeds: tuple[Seed, ...] = Field(min_length=1)
+
+    def seeds_of(self, panel: _Panel) -> tuple[Seed, ...]:
+        """The seeds of one panel, in order."""
+        return panel.seeds or self.seeds
 
 
 class Compare(_Experiment):

@@ -27,12 +27,13 @@ SHORT = FAST | {"budget": 2000, **decays(0.5, 0.75)}
 
 @dataclass(frozen=True)
 class Panel:
-    """What a panel changes in the base of its size, into how many parts SVAG cuts its batches, and other ells."""
+    """What a panel changes in the base of its size, into how many parts SVAG cuts its batches, other ells and seeds."""
 
     name: str
     edits: Edits
     split: int = 1
     ells: tuple[int, ...] = ()
+    seeds: int = 0
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,14 @@ class Row:
 
 def _panels(base: RunSpec, rows: tuple[Panel, ...], ells: tuple[int, ...]) -> tuple[ComparePanel, ...]:
     return tuple(
-        ComparePanel(name=row.name, base=base.edited(row.edits), ells=row.ells or ells, split=row.split) for row in rows
+        ComparePanel(
+            name=row.name,
+            base=base.edited(row.edits),
+            seeds=tuple(range(row.seeds)),
+            ells=row.ells or ells,
+            split=row.split,
+        )
+        for row in rows
     )
 
 
@@ -95,7 +103,7 @@ ROWS = (
             Panel("PreResNet-32 BN, B = 1024", LONG | at(CIFAR, 1024)),
         ),
         small=(
-            Panel("PreResNet-8 GN, B = 8", READ | {"budget": 4000} | at(FASHION, 8)),
+            Panel("PreResNet-8 GN, B = 8", READ | {"budget": 4000} | at(FASHION, 8), seeds=10),
             Panel("PreResNet-8 GN, B = 256", READ | {"budget": 390} | at(FASHION, 256), split=2, ells=(1, 4, 8)),
         ),
         note="Fashion-MNIST at 14×14 for CIFAR-10, PreResNet-8 at half width with GroupNorm for PreResNet-32 with "

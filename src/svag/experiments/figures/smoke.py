@@ -18,19 +18,22 @@ def smoke(experiment: Compare | Ladder | Ngd) -> Compare | Ladder | Ngd:
     match experiment:
         case Compare():
             compared = tuple(
-                one.model_copy(update={"base": _tiny(one.base, {"budget": 10}), "ells": ELLS})
+                one.model_copy(update={"seeds": (), "base": _tiny(one.base, {"budget": 10}), "ells": ELLS})
                 for one in experiment.panels
             )
             return experiment.model_copy(update=head | {"panels": compared})
         case Ladder():
             climbed = tuple(
-                one.model_copy(update={"base": _tiny(one.base, {"budget": {"epochs": 1}}), "batch_sizes": BATCH_SIZES})
+                one.model_copy(
+                    update={"seeds": (), "base": _tiny(one.base, {"budget": {"epochs": 1}}), "batch_sizes": BATCH_SIZES}
+                )
                 for one in experiment.panels
             )
             return experiment.model_copy(update=head | {"panels": climbed})
         case Ngd():
             replaced = tuple(
-                one.model_copy(update={"base": _tiny(one.base, {"budget": 10})}) for one in experiment.panels
+                one.model_copy(update={"seeds": (), "base": _tiny(one.base, {"budget": 10})})
+                for one in experiment.panels
             )
             return experiment.model_copy(update=head | {"panels": replaced})
 

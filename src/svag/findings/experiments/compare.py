@@ -30,7 +30,7 @@ def find_compare(experiment: Compare, records: Sequence[RunRecord]) -> CompareFi
 
 def _panel(experiment: Compare, panel: ComparePanel, records: Sequence[RunRecord]) -> ComparePanelFinding:
     size, metric = panel.base.batch_size, experiment.metric
-    runs = runs_of(panel, experiment.seeds, records, metric)
+    runs = runs_of(panel, experiment.seeds_of(panel), records, metric)
     finals = {arm: runs.finals(arm, size, metric) for arm in arms_of(panel)}
     by_ell = {ell: found for ell in sorted({1, *panel.ells}) if (found := finals[svag_arm(ell)])}
     arrays = {ell: np.array(list(found.values())) for ell, found in by_ell.items()}

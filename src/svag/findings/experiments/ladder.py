@@ -36,7 +36,7 @@ def find_ladder(experiment: Ladder, records: Sequence[RunRecord]) -> LadderFindi
 
 
 def _panel(experiment: Ladder, panel: LadderPanel, records: Sequence[RunRecord]) -> LadderPanelFinding:
-    runs = runs_of(panel, experiment.seeds, records, "test_accuracy")
+    runs = runs_of(panel, experiment.seeds_of(panel), records, "test_accuracy")
     sizes = sorted(set(panel.batch_sizes))
     errors = {size: found for size in sizes if (found := _errors(runs, size))}
     scaling, unscaled = _scaling(errors, experiment.tolerance)

@@ -22,7 +22,7 @@ def find_ngd(experiment: Ngd, records: Sequence[RunRecord]) -> NgdFinding:
 
 def _panel(experiment: Ngd, panel: NgdPanel, records: Sequence[RunRecord]) -> NgdPanelFinding:
     size, metric = panel.base.batch_size, experiment.metric
-    runs = runs_of(panel, experiment.seeds, records, metric)
+    runs = runs_of(panel, experiment.seeds_of(panel), records, metric)
     finals = {arm: runs.finals(arm, size, metric) for arm in arms_of(panel)}
     with_ngd = arm_gap("SGD − NGD", finals[SGD], finals[NGD], experiment.margin)
     with_gd = arm_gap("SGD − GD", finals[SGD], finals[GD], experiment.margin)

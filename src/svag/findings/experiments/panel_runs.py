@@ -38,7 +38,7 @@ def runs_of(
 
 def strangers(experiment: Compare | Ladder | Ngd, records: Iterable[RunRecord]) -> tuple[str, ...]:
     """A sentence for every record that no panel asked for, and for every one that cannot be read."""
-    asked = [(panel, set(slots_of(panel, experiment.seeds))) for panel in experiment.panels]
+    asked = [(panel, set(slots_of(panel, experiment.seeds_of(panel)))) for panel in experiment.panels]
     return tuple(
         f"{record.path} is broken: {record.problem}" if record.spec is None else f"{record.path} was not asked for"
         for record in records
