@@ -91,7 +91,12 @@ def verdict(panel: LadderPanelFinding) -> str:
     if unsure(found):
         where = f"at batch size {batch(found.observed)}" if found.observed is not None else "nowhere on this ladder"
         return f"Not decided: the means would put the failure {where}, but these seeds give no interval."
-    rule = f"test error {found.tolerance:.0%} above the best" if found.best_batch is not None else "seeds diverged"
+    rule = f"test error {found.tolerance:.0%} above the best"
+    failing = next(
+        (rung for rung in panel.rungs if found.observed is not None and rung.batch_size >= found.observed), None
+    )
+    if failing is not None and failing.diverged:
+        rule = f"seeds diverged at {failing.batch_size:,}"
     match found.answer:
         case "fails":
             return f"Linear scaling fails at batch size {batch(found.observed)} {limits} ({rule})."
