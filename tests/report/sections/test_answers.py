@@ -86,6 +86,7 @@ def test_a_comparison_says_its_evidence_in_numbers(finding_of: Find) -> None:
     assert panel.curve is not None
     said = dict(compared(panel).numbers)
     assert said["over the curve"].startswith(f"p = {panel.curve.p_value:.2g}, SGD against SVAG ell=16 up to")
+    assert said["Richardson"].endswith("from ell = 4 and 16")
     assert said["C-closeness"].endswith("R 1.5 [1.25, ∞]; smallest C² = 2.25, at least 1.56")
     assert said["equilibrium"] == "growth over decay of |x|², 1 at equilibrium: SGD 0.875"
     assert said["decomposed through NGD"] == (
@@ -98,7 +99,7 @@ def test_a_comparison_says_its_evidence_in_numbers(finding_of: Find) -> None:
 
 def test_an_accuracy_s_interval_ends_at_all_of_it(finding_of: Find) -> None:
     panel = replace(compare_panel(finding_of), limit=Limit(0.95, 0.88, 1.02, "fit", (1, 4), 0))
-    assert dict(compared(panel).numbers)["SDE limit"] == "95.00% (88.00% to 100.00%) from ell = 1, 4"
+    assert dict(compared(panel).numbers)["SDE limit"] == "95.00% (88.00% to 100.00%)"
 
 
 def test_the_card_holds_what_it_held_and_the_rest_unfolds(finding_of: Find) -> None:

@@ -20,7 +20,8 @@ def rows(panel: ComparePanelFinding) -> Iterator[tuple[str, str]]:
     if panel.verdict is not None:
         yield "convergence in ell", _convergence(panel.verdict)
     if panel.richardson is not None:
-        yield "Richardson", limit_said(panel.richardson, panel.metric)
+        ells = " and ".join(map(str, panel.richardson.ells))
+        yield "Richardson", f"{limit_said(panel.richardson, panel.metric)} from ell = {ells}"
     if panel.closeness is not None:
         yield from _closeness(panel.closeness)
     for one in panel.decompositions:
@@ -30,10 +31,10 @@ def rows(panel: ComparePanelFinding) -> Iterator[tuple[str, str]]:
 
 
 def limit_said(found: Limit, metric: str) -> str:
-    """A limit with its interval, and the ell that it was made of."""
+    """A limit with its interval, and how many seeds are not in it."""
     low, high = (wording.value(wording.within(edge, metric), metric) for edge in (found.low, found.high))
     lost = f", {found.diverged} diverged left out" if found.diverged else ""
-    return f"{wording.value(found.value, metric)} ({low} to {high}) from ell = {', '.join(map(str, found.ells))}{lost}"
+    return f"{wording.value(found.value, metric)} ({low} to {high}){lost}"
 
 
 def _curve(found: CurveGap) -> str:
