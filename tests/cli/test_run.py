@@ -145,3 +145,13 @@ def test_every_field_is_a_flag(spec: Path) -> None:
     with pytest.raises(SpecError, match="no such field"):
         edits_from(["--nonsense", "1"])
     assert spec.exists()
+
+
+@pytest.mark.parametrize("name", ["[", "[bold]red", "[x]"])
+def test_list_takes_a_folder_s_name_for_text(tmp_path: Path, name: str) -> None:
+    broken = tmp_path / name / "[/x]"
+    broken.mkdir(parents=True)
+    (broken / "spec.json").write_text("{")
+    done = invoke(app, ["list", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert f"{name}/[/x]" in done.output

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from svag.cli.app import app
 from svag.cli.fields import KNOWN
+from svag.cli.flags import ExperimentCommand
 from svag.findings.verify import LABELS
 from svag.records.spec import RunSpec
 
@@ -43,7 +45,7 @@ def problem(line: str, root: Any = None) -> str:
             return f"no command {words[0]}"
         command = command.commands[words.pop(0)]
     flags = {flag for one in command.params for flag in [*one.opts, *one.secondary_opts]} | {"--help", "-h"}
-    if (command.context_settings or {}).get("ignore_unknown_options"):
+    if (command.context_settings or {}).get("ignore_unknown_options") or isinstance(command, ExperimentCommand):
         flags |= {f"--{field}" for field in KNOWN}
     used = [word.split("=")[0] for word in words if word.startswith("-")]
     unknown = [flag for flag in used if flag not in flags]
@@ -79,6 +81,35 @@ def test_a_wrong_command_is_seen(line: str) -> None:
 def test_right_commands_pass() -> None:
     lines = ["svag run a.yaml --model.norm=batch --json", "svag data list --data-dir x", "svag --version", "svag -h"]
     assert [problem(line) for line in lines] == [""] * 4
+
+
+def all_commands(command: Any = None, name: str = "svag") -> Iterator[tuple[str, Any]]:
+    found = command or typer.main.get_command(app)
+    if not hasattr(found, "commands"):
+        yield name, found
+        return
+    for short, one in found.commands.items():
+        yield from all_commands(one, f"{name} {short}")
+
+
+# all but `svag reproduce`, until its help ends in one too
+HELPED = [pytest.param(*one, id=one[0]) for one in all_commands() if one[0] != "svag reproduce"]
+
+
+@pytest.mark.parametrize(("name", "command"), HELPED)
+def test_every_help_has_an_example_that_can_be_typed(name: str, command: Any) -> None:
+    *_, example = command.help.split("\n\n")
+    assert example.startswith(f"Example: {name}")
+    assert problem(example.removeprefix("Example: ")) == ""
+
+
+def test_help_is_broken_by_the_terminal_alone_and_brackets_stand_once() -> None:
+    for name, command in all_commands():
+        assert not re.search(r"(?<!\n)\n(?!\n)", command.help), name
+        said = CliRunner().invoke(app, [*name.split()[1:], "--help"]).output
+        assert "[[" not in said, name
+    assert "svag list [OPTIONS] [DIR]" in CliRunner().invoke(app, ["list", "--help"]).output
+    assert "svag verify [OPTIONS] [LABEL]..." in CliRunner().invoke(app, ["verify", "--help"]).output
 
 
 def test_commands_are_found_where_they_stand() -> None:

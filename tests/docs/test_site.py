@@ -71,7 +71,11 @@ def test_formulas_are_mathml_and_examples_are_code(site: Path) -> None:
     assert "arithmatex" not in page
     assert "$$" not in page
     assert "<p>&gt;&gt;&gt;" not in page
-    assert "<blockquote>" not in page, "bare >>> lines are quotations to Markdown"
+
+
+def test_no_page_quotes_an_example(site: Path) -> None:
+    for page in site.glob("*.html"):
+        assert "<blockquote>" not in page.read_text(encoding="utf-8"), f"{page.name}: bare >>> lines are quotations"
 
 
 @pytest.mark.parametrize("name", svag.__all__)

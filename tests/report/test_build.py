@@ -21,7 +21,7 @@ HEADLINES = {
     "compare_inconclusive": ("open", "Not decided: these runs cannot tell a gap from none, to within ±1.00 points."),
     "ladder": ("no", "Linear scaling fails at batch size 415 [370, 519] (test error 20% above the best)."),
     "ladder_never_fails": ("yes", "Linear scaling does not fail up to batch size 128; 95% interval [128, ∞)."),
-    "ladder_diverged": ("no", "Linear scaling fails at batch size 362 [256, ∞) (test error 20% above the best)."),
+    "ladder_diverged": ("no", "Linear scaling fails at batch size 362 [256, ∞) (seeds diverged at 512)."),
     "ladder_one_seed": (
         "open",
         "Not decided: the means would put the failure at batch size 348, but these seeds give no interval.",
@@ -67,7 +67,7 @@ def test_what_is_missing_or_was_not_asked_for_is_said_first(tmp_path: Path) -> N
     folder = compare_folder(tmp_path, {1: [0.8, 0.81], 4: [0.8, 0.82]})
     shutil.rmtree(folder / RUNS / "p0-ell4-seed1")
     write_run(folder / RUNS / "stranger", BASE.edited({"lr": 0.9}), 0.5)
-    missing, strange = build_report(folder).notes
+    missing, strange = build_report(folder).warnings
     assert missing.startswith("Incomplete: 1 of the runs asked for have no result: SVAG ell=4 B=64 seed 1 (not run)")
     assert "stranger was not asked for" in strange
 
@@ -116,12 +116,37 @@ def test_a_folder_that_is_not_there_or_empty_is_refused_in_one_sentence(tmp_path
         build_report(tmp_path)
 
 
+def test_a_figure_is_called_by_its_label_and_its_title_is_the_paper_s_claim(tmp_path: Path) -> None:
+    folder = compare_folder(tmp_path, {1: [0.8, 0.81], 4: [0.8, 0.82]}, title="SGD is its SDE")
+    asked = json.loads((folder / EXPERIMENT).read_text())
+    assert (build_report(folder).title, build_report(folder).notes) == ("SGD is its SDE", ())
+    label = {"label": "fig:svag_accs", "size": "small", "note": "one image for all of them"}
+    (folder / EXPERIMENT).write_text(json.dumps({**asked, **label}))
+    report = build_report(folder)
+    assert report.title == "fig:svag_accs, size small"
+    claim = "The paper's claim: SGD is its SDE."
+    assert report.notes == (claim, "Differs from the paper: one image for all of them.")
+    assert report.warnings == ()
+
+
+def test_alike_runs_stand_together_and_a_problem_beside_the_state(report_of: Build) -> None:
+    rows = report_of("compare_diverged").runs.rows
+    assert list(rows[0])[:3] == ["run", "state", "problem"]
+    order = [(row["process"], row["batch_size"], row["seed"]) for row in rows]
+    processes = ("sgd", "svag ell=4 split=1", "svag ell=16 split=1")
+    assert order == [(process, 64, seed) for process in processes for seed in range(5)]
+    sizes = [row["batch_size"] for row in report_of("ladder").runs.rows]
+    assert sizes == sorted(sizes)
+    assert sizes[0] == 16
+    assert sizes[-1] == 1024
+
+
 def test_how_it_was_measured_names_seeds_versions_hardware_and_seconds(report_of: Build) -> None:
     facts = dict(report_of("ladder").measured.facts)
     assert facts["seeds"] == "0, 1, 2"
     assert facts["computed"] == "4 min 22 s in all, 12 s the longest run"
     assert "torch 2.13.0+cpu" in facts["versions"]
-    assert facts["hardware"] == "Some CPU (cpu, 2 cores, 1 threads)"
+    assert facts["hardware"] == "Some CPU (cpu, 2 cores, 1 thread)"
     assert "batch sizes 16, 32, 64, 128, 256, 512, 1024; tolerance 20%, C² = 2" in facts["asked"]
     ((name, spec),) = report_of("ladder").measured.specs
     assert name == "preresnet8"

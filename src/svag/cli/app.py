@@ -1,5 +1,6 @@
 """The commands, and how an error reaches the user: one sentence and an exit code, never a traceback."""
 
+import inspect
 import io
 import sys
 from typing import Annotated
@@ -37,6 +38,19 @@ app.command()(predict)
 app.command("list")(list_runs)
 app.command()(report)
 app.add_typer(data, name="data")
+
+
+def one_line_a_paragraph(text: str) -> str:
+    r"""Text for a terminal, which breaks lines itself: the breaks of a docstring would stay, and look ragged.
+
+    >>> one_line_a_paragraph("Do it.\n\nVery\nwell.")
+    'Do it.\n\nVery well.'
+    """
+    return "\n\n".join(" ".join(one.split()) for one in text.split("\n\n"))
+
+
+for registered in (*app.registered_commands, *data.registered_commands):
+    registered.help = one_line_a_paragraph(inspect.getdoc(registered.callback) or "")
 
 
 def _print_version(wanted: bool) -> None:

@@ -28,6 +28,8 @@ def compare(
     """Run SGD and SVAG at several ell, and say whether SGD ends where its SDE ends.
 
     Every field of the spec is also a flag: --lr 0.1 --model.norm group. The same command continues what was left.
+
+    Example: svag compare base.yaml --ell 1 4 16 --seeds 5 --margin 0.01
     """
     from svag.cli.base_spec import default_out, load_base
     from svag.cli.conduct import conduct

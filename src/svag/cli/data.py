@@ -18,7 +18,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 
 @data.command("list")
 def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Show the data sets and where they are."""
+    """Show the data sets and where they are.
+
+    Example: svag data list --json
+    """
     from svag.lab.data import members, small
     from svag.lab.data.places import data_folder
     from svag.lab.data.sources import SOURCES
@@ -61,6 +64,8 @@ def get(
     """Fetch a data set from its official place, unless it is here, and verify it.
 
     Exit code 1 when it cannot be fetched or is corrupt, 2 for a name that does not exist.
+
+    Example: svag data get cifar10
     """
     from svag.lab.data import members, small
     from svag.lab.data.errors import DataError

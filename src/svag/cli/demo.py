@@ -23,6 +23,7 @@ def demo(
 
     First a baseline is trained and measured, and B* is predicted from it; then a short ladder of batch sizes checks the
     prediction. With --question sde, SGD is compared with SVAG at a batch that is too large for linear scaling.
+
     Example: svag demo --question sde
     """
     from svag.cli.conduct import conduct

@@ -30,6 +30,8 @@ def ladder(
 
     The base gives the learning rate at its own batch size. With --ell, SVAG at every batch size too: the SDE limit.
     Every field of the spec is also a flag: --lr 0.1 --model.norm group. The same command continues what was left.
+
+    Example: svag ladder base.yaml --batch-sizes 16 32 64 128 256 --seeds 3
     """
     from svag.cli.base_spec import default_out, load_base
     from svag.cli.conduct import conduct

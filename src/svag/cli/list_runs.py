@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from svag.records.record import RunRecord
@@ -16,11 +17,14 @@ COLOURS = {"finished": "green", "diverged": "yellow", "running": "cyan", "interr
 
 def list_runs(
     folder: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="Where to look, at any depth; `figures` lists those of the paper.")
+        Path, typer.Argument(metavar="DIR", help="Where to look, at any depth; `figures` lists those of the paper.")
     ] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the runs as JSON.")] = False,
 ) -> None:
-    """Show the runs in a folder (what, how far, how good), or the paper's figures: svag list figures."""
+    """Show the runs in a folder (what, how far, how good), or the paper's figures.
+
+    Example: svag list figures
+    """
     from svag.cli.list_figures import list_figures
     from svag.records.record import load_records
 
@@ -50,13 +54,9 @@ def _print(records: "list[RunRecord]", folder: Path) -> None:
         colour = COLOURS.get(record.state, "bold red")
         where = str(record.path.relative_to(folder)) if record.path != folder else record.path.name
         accuracy = record.final.get("test_accuracy")
-        table.add_row(
-            where,
-            f"[{colour}]{record.state}[/{colour}]",
-            *_description(record),
-            f"{record.step}/{record.steps}",
-            "" if accuracy is None else f"{accuracy:.4f}",
-        )
+        cells = [*_description(record), f"{record.step}/{record.steps}", "" if accuracy is None else f"{accuracy:.4f}"]
+        # Text everywhere: a folder called [bold] stays text
+        table.add_row(Text(where), Text(record.state, style=colour), *map(Text, cells))
     wide = None if Console().is_terminal else 250  # a file has no edge to cut at
     Console(width=wide).print(table)
 

@@ -19,6 +19,8 @@ def ngd(
     """Run SGD, noisy gradient descent with the same covariance, and gradient descent, from one base spec.
 
     It needs a network without BatchNorm and data without augmentation. Every field of the spec is also a flag.
+
+    Example: svag ngd base.yaml --seeds 3 --data.augment false
     """
     from svag.cli.base_spec import default_out, load_base
     from svag.cli.conduct import conduct

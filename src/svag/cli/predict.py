@@ -23,6 +23,8 @@ def predict(
 
     Seeds of one setting are averaged together; runs at several batch sizes predict one by one. The prediction refutes
     and never certifies: below B* nothing is promised.
+
+    Example: svag predict runs/baseline --window 0.5 0.8
     """
     from svag.cli.errors import reported
     from svag.findings.baseline import predict_from_runs

@@ -30,7 +30,9 @@ def report(
 ) -> None:
     """Answer from the records: a page that opens without a network, a summary in Markdown, figures and tables.
 
-    Nothing is run. Example: svag report ladder --open
+    Nothing is run.
+
+    Example: svag report ladder --open
     """
     from svag.cli.errors import reported
 

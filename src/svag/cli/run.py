@@ -24,6 +24,8 @@ def run(
     spec is never computed twice. A run that diverges is a result (exit code 0); one that fails is not (1).
 
     On several processes, which share every batch: torchrun --nproc-per-node 2 -m svag run SPEC.
+
+    Example: svag run base.yaml --lr 0.1 --process.kind svag --process.ell 4
     """
     from svag.cli.fields import edits_from
     from svag.cli.processes import processes

@@ -18,7 +18,7 @@ NETWORK_LABELS = {"lem:sc", "cor:sc", "lem:2nd_sde_hessian"}
 def verify(
     labels: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[LABEL]...", help="LaTeX labels of the paper; all when none is given."),
+        typer.Argument(metavar="LABEL", help="LaTeX labels of the paper; all when none is given."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the checks that simulate.")] = 0,
@@ -27,6 +27,8 @@ def verify(
 
     Negative controls are marked: there the number shows that a wrong algorithm, or a formula as printed, would be
     caught. Exit code 1 when a check fails, 2 for a label that does not exist.
+
+    Example: svag verify thm:sde_svag lem:sc
     """
     from svag.findings.verify import LABELS, run_topic, topics_for
 

@@ -56,9 +56,10 @@ def report_of(experiment: Compare | Ladder | Ngd, records: Sequence[RunRecord]) 
         case NgdFinding():
             question, answers, figures = ngd.QUESTION, ngd.answers(finding), ngd.figures(finding)
     return Report(
-        title=experiment.title,
+        title=_headed(experiment),
         question=question,
-        notes=_notes(experiment, finding),
+        notes=_notes(experiment),
+        warnings=_warnings(finding),
         answers=answers,
         figures=tuple(figures),
         measured=measured(experiment, records),
@@ -67,21 +68,28 @@ def report_of(experiment: Compare | Ladder | Ngd, records: Sequence[RunRecord]) 
     )
 
 
-def _notes(experiment: Compare | Ladder | Ngd, finding: CompareFinding | LadderFinding | NgdFinding) -> tuple[str, ...]:
-    notes = []
-    if experiment.label is not None:
-        size = f" at size {experiment.size}" if experiment.size is not None else ""
-        notes.append(f"Reproduces {experiment.label}{size}.")
-    if experiment.note:
-        notes.append(experiment.note)
+def _headed(experiment: Compare | Ladder | Ngd) -> str:
+    """What a page is called: a figure by its label, because its title is the paper's claim and not what came out."""
+    if experiment.label is None:
+        return experiment.title
+    return ", size ".join(filter(None, (experiment.label, experiment.size)))
+
+
+def _notes(experiment: Compare | Ladder | Ngd) -> tuple[str, ...]:
+    claim = () if experiment.label is None else (f"The paper's claim: {experiment.title}.",)
+    return (*claim, f"Differs from the paper: {experiment.note}.") if experiment.note else claim
+
+
+def _warnings(finding: CompareFinding | LadderFinding | NgdFinding) -> tuple[str, ...]:
+    said = []
     if missing := finding.missing:
         named = "; ".join(str(run) for run in missing[:_SHOWN])
         more = f"; and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-        notes.append(f"Incomplete: {len(missing)} of the runs asked for have no result: {named}{more}.")
+        said.append(f"Incomplete: {len(missing)} of the runs asked for have no result: {named}{more}.")
     if strangers := finding.strangers:
         more = f" (and {len(strangers) - 1} more like this)" if len(strangers) > 1 else ""
-        notes.append(f"Not used: {strangers[0]}{more}.")
-    return tuple(notes)
+        said.append(f"Not used: {strangers[0]}{more}.")
+    return tuple(said)
 
 
 def _title(root: Path) -> str:
@@ -93,6 +101,7 @@ def _of_folder(root: Path, records: Sequence[RunRecord]) -> Report:
         title=_title(root),
         question=folder.QUESTION,
         notes=(),
+        warnings=(),
         answers=folder.answers(records),
         figures=tuple(folder.figures(records)),
         measured=measured(None, records),

@@ -72,6 +72,8 @@ class Answer:
         numbers: what it rests on: a name and a value with its interval.
         next: what to do next.
         spark: a curve that belongs to it, for the terminal.
+        spark_of: what that curve is.
+        first: how many of the numbers stand in the card of the page, above those that unfold; all when None.
     """
 
     panel: str
@@ -80,6 +82,18 @@ class Answer:
     numbers: tuple[tuple[str, str], ...]
     next: str
     spark: tuple[float, ...] = ()
+    spark_of: str = ""
+    first: int | None = None
+
+    @property
+    def in_card(self) -> tuple[tuple[str, str], ...]:
+        """The numbers that are seen at once."""
+        return self.numbers[: self.first]
+
+    @property
+    def folded(self) -> tuple[tuple[str, str], ...]:
+        """The others."""
+        return self.numbers[len(self.in_card) :]
 
 
 @dataclass(frozen=True)
@@ -102,7 +116,8 @@ class Report:
     Attributes:
         title: one line.
         question: what was asked.
-        notes: what a reader must know first: a reproduction's label and size, runs that are missing.
+        notes: what a reader must know first: what the paper claims, and how a reproduction differs from it.
+        warnings: runs that are missing, and records that were not used.
         answers: one a panel.
         figures: in the order in which they are read.
         measured: how.
@@ -113,6 +128,7 @@ class Report:
     title: str
     question: str
     notes: tuple[str, ...]
+    warnings: tuple[str, ...]
     answers: tuple[Answer, ...]
     figures: tuple[Figure, ...]
     measured: Measured

@@ -5,7 +5,7 @@ told from another by colour alone: each has a dash or a shape of its own too.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import altair as alt
 
@@ -112,6 +112,11 @@ def shown(field: str, series: Sequence[str]) -> alt.Parameter:
     )
 
 
-def zoom() -> alt.Parameter:
-    """Drag to move, pinch or Ctrl + wheel to zoom, double click to go back; the bare wheel scrolls the page."""
-    return alt.selection_interval(name="zoom", bind="scales", zoom="wheel![event.ctrlKey || event.metaKey]")
+def zoom(*axes: Literal["x", "y"]) -> alt.Parameter:
+    """Drag to move, pinch or Ctrl + wheel to zoom, double click to go back; the bare wheel scrolls the page.
+
+    Args:
+        axes: what moves; both when none is named. An axis of names has nothing to zoom into.
+    """
+    wheel = "wheel![event.ctrlKey || event.metaKey]"
+    return alt.selection_interval(name="zoom", bind="scales", zoom=wheel, encodings=list(axes or ("x", "y")))

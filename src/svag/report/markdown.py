@@ -13,6 +13,8 @@ def render_markdown(report: Report) -> str:
     lines = [f"## {escape(report.title)}", "", escape(report.question), ""]
     for note in report.notes:
         lines += [f"> {escape(note)}", ""]
+    for warning in report.warnings:
+        lines += [f"> **{escape(warning)}**", ""]
     for answer in report.answers:
         lines += [f"### {escape(answer.panel)}", "", f"**{escape(answer.headline)}**", ""]
         if answer.numbers:

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Sequence
 
 from svag.records.experiment import Compare, Ladder, Ngd
+from svag.records.process_spec import substeps
 from svag.records.record import RunRecord
 from svag.report.content import Measured, Row, Table
+from svag.report.wording import count
 
 
 def measured(experiment: Compare | Ladder | Ngd | None, records: Sequence[RunRecord]) -> Measured:
@@ -46,31 +48,44 @@ def _different(records: Sequence[RunRecord], field: str, say: Callable[[dict[str
 
 
 def _machine(one: dict[str, object]) -> str:
-    return f"{one.get('name')} ({one.get('device')}, {one.get('cores')} cores, {one.get('threads')} threads)"
+    parts = [str(one.get("device")), *(_count(one.get(f"{noun}s"), noun) for noun in ("core", "thread"))]
+    return f"{one.get('name')} ({', '.join(parts)})"
+
+
+def _count(number: object, noun: str) -> str:
+    return count(number, noun) if isinstance(number, int) else f"{noun}s unknown"
 
 
 def _duration(seconds: float) -> str:
     """Seconds as people say them.
 
-    >>> _duration(12.5), _duration(4000), _duration(90)
-    ('12 s', '1 h 7 min', '1 min 30 s')
+    >>> _duration(12.5), _duration(90), _duration(4000), _duration(7199)
+    ('12 s', '1 min 30 s', '1 h 7 min', '2 h 0 min')
     """
     whole = int(seconds)
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {round(whole % 3600 / 60)} min"
+    hours, minutes = divmod(round(whole / 60), 60)
+    return f"{hours} h {minutes} min"
 
 
 def runs_table(records: Sequence[RunRecord]) -> Table:
-    """Every run with its outcome, whatever state it is in."""
-    return Table("runs", "every run", [_row(record) for record in records])
+    """Every run with its outcome, whatever state it is in, alike ones together; those that cannot be read come last."""
+    return Table("runs", "every run", [_row(record) for record in sorted(records, key=_place)])
+
+
+def _place(record: RunRecord) -> tuple[bool, str, int, int, int]:
+    spec = record.spec
+    if spec is None:
+        return True, "", 0, 0, 0
+    return False, spec.process.kind, substeps(spec.process), spec.batch_size, spec.seed
 
 
 def _row(record: RunRecord) -> Row:
     spec, final = record.spec, record.final
-    row: Row = {"run": record.path.name, "state": record.state}
+    row: Row = {"run": record.path.name, "state": record.state, "problem": record.problem}
     if spec is not None:
         settings = spec.process.model_dump(exclude={"kind"}, exclude_none=True)
         process = " ".join([spec.process.kind, *(f"{name}={value}" for name, value in settings.items())])
@@ -83,5 +98,4 @@ def _row(record: RunRecord) -> Row:
         "train_loss": final.get("train_loss"),
         "readings": len(record.readings) if record.state != "broken" else None,
         "seconds": record.outcome.get("seconds"),
-        "problem": record.problem,
     }

@@ -14,10 +14,12 @@ _MARKS = {"yes": "✓", "no": "✗", "open": "?"}
 
 
 def render_terminal(report: Report) -> Iterator[RenderableType]:
-    """Title, notes, and every answer. `Text` everywhere: a run called [bold] stays text."""
+    """Title, notes, warnings, and every answer. `Text` everywhere: a run called [bold] stays text."""
     yield Text(report.title, style="bold")
     for note in report.notes:
-        yield Text(note, style="yellow")
+        yield Text(note)
+    for warning in report.warnings:
+        yield Text(warning, style="yellow")
     for answer in report.answers:
         yield Text("")
         yield Text(f"{_MARKS[answer.tone]} {answer.panel}: {answer.headline}", style=f"bold {_COLOURS[answer.tone]}")
@@ -32,5 +34,5 @@ def _table(answer: Answer) -> Table:
     for name, value in answer.numbers:
         table.add_row(Text(name), Text(value))
     if len(answer.spark) > 1:
-        table.add_row(Text("curve"), Text(sparkline(answer.spark)))
+        table.add_row(Text("curve"), Text(f"{sparkline(answer.spark)}  {answer.spark_of}".rstrip()))
     return table

@@ -21,6 +21,15 @@ def value(number: float, metric: str) -> str:
     return f"{100 * number:.2f}%" if is_share(metric) else f"{number:.4g}"
 
 
+def within(number: float, metric: str) -> float:
+    """A limit of an interval, kept inside what the metric can be.
+
+    >>> within(1.02, "test_accuracy"), within(1.02, "test_loss")
+    (1.0, 1.02)
+    """
+    return min(max(number, 0.0), 1.0) if is_share(metric) and math.isfinite(number) else number
+
+
 def difference(number: float, metric: str) -> str:
     """A difference of metrics, signed; of fractions in percentage points.
 
@@ -46,6 +55,15 @@ def interval(low: float, high: float, metric: str) -> str:
 def _signed(number: float, metric: str) -> str:
     text = f"{100 * number:+.2f}" if is_share(metric) else f"{number:+.3g}"
     return text.replace("-", "−")
+
+
+def plain(number: float) -> str:
+    """A number without units.
+
+    >>> plain(1.2345), plain(math.inf)
+    ('1.23', '∞')
+    """
+    return f"{number:.3g}" if math.isfinite(number) else "∞"
 
 
 def batch(number: float | None) -> str:

@@ -1,11 +1,16 @@
 """The experiments' tables as numbers, their charts as data."""
 
+import json
 import math
 from dataclasses import replace
+from typing import Any
 
+import altair as alt
 import pytest
+import vl_convert as vlc
 from tests.report.charts.drawn import layers, marks, of_kind
-from tests.report.conftest import Find
+from tests.report.conftest import Build, Find
+from tests.report.folders import CASES
 
 from svag.findings.experiments.compare_finding import CompareFinding, ComparePanelFinding
 from svag.findings.experiments.ladder_finding import LadderFinding, LadderPanelFinding
@@ -141,8 +146,9 @@ def test_a_gap_is_drawn_in_percentage_points_and_an_unknown_one_as_unknown() -> 
     drawn = gap.chart(rows, "test_accuracy", "SGD − SDE limit")
     points = [layer for layer in of_kind(drawn, "point") if layer["encoding"]["x"]["field"] == "x"]
     assert [one["x"] for one in points[0]["rows"]] == [-5.0, None]
-    assert "percentage points" in points[0]["encoding"]["x"]["title"]
+    assert points[0]["encoding"]["x"]["title"] == ["SGD − SDE limit", "of test accuracy", "in percentage points"]
     assert "b: inconclusive, unknown" in gap.sentence(rows, "test_accuracy")
+    assert "two one-sided tests at 5%" in gap.sentence(rows, "test_accuracy")
 
 
 def test_the_ladder_s_errors_threshold_and_regions_are_the_finding_s(finding_of: Find) -> None:
@@ -157,6 +163,7 @@ def test_the_ladder_s_errors_threshold_and_regions_are_the_finding_s(finding_of:
     )  # fmt: skip
     sharp = next(one for one in panel.ranges if one.form == "sharp")
     assert (predicted.low, predicted.high) == (sharp.smallest, sharp.largest)
+    assert "Bars: 95% intervals of the mean." in ladder_error.sentence(found)
     drawn = ladder_error.chart(found)
     assert marks(drawn).count("rect") == 2
     thresholds = [
@@ -183,6 +190,8 @@ def test_a_ladder_that_never_fails_has_no_observed_region(finding_of: Find) -> N
 def test_one_seed_decides_nothing_and_shades_nothing(finding_of: Find) -> None:
     found = ladder_error.table(ladder(finding_of, "ladder_one_seed"))
     assert found.regions == []
+    assert ladder_error.LONE_MEAN in {row.kind for row in found.rows}
+    assert "Bars" not in ladder_error.sentence(found)
     assert ladder_error.sentence(found).startswith("Not decided: the means would put the failure at batch size 348")
 
 
@@ -191,8 +200,8 @@ def test_diverged_rungs_say_so_and_an_open_region_ends_beyond_the_ladder(finding
     assert found.diverged == [(512, 2)]
     assert found.regions[0].high == 1024
     words = [layer["rows"][0].get("said") for layer in of_kind(ladder_error.chart(found), "text")]
-    assert "✕ 2 diverged" in words
-    assert "2 seeds diverged at batch size 512." in ladder_error.sentence(found)
+    assert "✕ 2" in words
+    assert "2 seeds diverged at batch size 512 (✕)." in ladder_error.sentence(found)
 
 
 def test_the_ratio_is_g_over_n_with_its_interval(finding_of: Find) -> None:
@@ -233,3 +242,60 @@ def test_predictions_are_the_finding_s_and_an_unbounded_one_has_an_arrow(finding
     assert (open_ended.rows[0].critical_batch, open_ended.rows[0].high) == (None, None)
     rows = of_kind(ladder_predictions.chart(open_ended), "tick")[0]["rows"]
     assert (rows[0]["open"], rows[0]["said"]) == (True, "[401, ∞)")
+
+
+def titles(chart: alt.TopLevelMixin) -> set[str]:
+    """The titles of the axes as they are drawn, after the layers were merged."""
+    compiled: dict[str, Any] = vlc.vegalite_to_vega(json.dumps(chart.to_dict()))
+    return {str(axis["title"]) for axis in compiled["axes"] if "title" in axis}
+
+
+@pytest.mark.parametrize("name", ["ladder", "ladder_never_fails"])
+def test_the_axes_of_a_ladder_keep_their_titles_with_and_without_an_observed_failure(
+    finding_of: Find, name: str
+) -> None:
+    panel = ladder(finding_of, name)
+    predicted = ladder_predictions.table(panel)
+    assert bool(predicted.regions) == (name == "ladder")
+    assert titles(ladder_predictions.chart(predicted)) == {"critical batch size B*"}
+    assert titles(ladder_error.chart(ladder_error.table(panel))) == {"batch size", "final test error"}
+
+
+def test_a_field_is_only_spoken_of_where_there_is_one(finding_of: Find) -> None:
+    found = ladder_predictions.table(ladder(finding_of, "ladder"))
+    assert "(filled field)" in ladder_predictions.sentence(found)
+    assert "(filled field)" not in ladder_predictions.sentence(replace(found, regions=[]))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_chart_can_be_zoomed_as_the_page_promises(report_of: Build, name: str) -> None:
+    for figure in report_of(name).figures:
+        params = {param["name"]: param for param in figure.chart.to_dict()["params"]}
+        assert params["zoom"]["bind"] == "scales", figure.name
+        legends = {"one seed", "mean with 95% interval", "usable prediction", "B = 64", "SGD", "SGD − SDE"}
+        if "gap" not in figure.name and "ratio" not in figure.name:  # one answer, one series: nothing to hide
+            shown = params["shown"]
+            assert shown["bind"] == "legend"
+            assert legends & {value for one in shown["value"] for value in one.values()}
+
+
+def test_no_accuracy_is_drawn_above_all_of_it(finding_of: Find) -> None:
+    panel = compare(finding_of, "compare_equal")
+    assert panel.limit is not None
+    arms = tuple(replace(arm, mean=0.99, high=1.03, low=0.95) for arm in panel.arms)
+    wide = replace(panel, arms=arms, limit=replace(panel.limit, value=0.995, low=-0.1, high=1.1))
+    found = limit.table(wide)
+    assert max(row.high for row in found.rows if row.high is not None) == 1.0
+    (one,) = [row for row in found.rows if row.kind == limit.LIMIT]
+    assert (one.low, one.high) == (0.0, 1.0)
+    scales = [layer["encoding"]["y"]["scale"] for layer in of_kind(limit.chart(found), "point")]
+    assert all(scale["domainMax"] == 1 for scale in scales)
+    ordinary = limit.chart(limit.table(panel))
+    assert all("domainMax" not in layer["encoding"]["y"]["scale"] for layer in of_kind(ordinary, "point"))
+
+
+def test_a_name_does_not_cross_the_edge_of_another_field() -> None:
+    observed = ladder_regions.Region(ladder_regions.OBSERVED, 132, 330, 242)
+    predicted = ladder_regions.Region(ladder_regions.PREDICTED, 145, 317)
+    aligned = [layer.to_dict()["mark"]["align"] for layer in ladder_regions.names([observed, predicted], 16)]
+    assert aligned == ["right", "left"]

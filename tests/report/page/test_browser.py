@@ -114,6 +114,30 @@ def test_tooltips_legend_boxes_and_downloads_work(browser: Browser, tmp_path: Pa
     assert watched.wrong == []
 
 
+def test_numbers_unfold_and_a_ladder_zooms(browser: Browser, tmp_path: Path) -> None:
+    watched = Watched(browser, CASES["ladder_diverged"](tmp_path / "in"), tmp_path / "out")
+    page = watched.page
+    folded = page.locator(".answer details dt", has_text="as printed / as plotted")
+    assert not folded.is_visible()
+    page.locator(".answer summary").click()
+    assert folded.is_visible()
+
+    chart = page.locator("#chart-panel1-error")
+    chart.scroll_into_view_if_needed()
+    ticks = "[...document.querySelectorAll('#chart-panel1-error .role-axis-label text')].map(t => t.textContent).join()"
+    before = page.evaluate(ticks)
+    box = chart.locator("svg.marks").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.wheel(0, 1)  # scrolls the page, and nothing else
+    assert page.evaluate(ticks) == before
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -400)
+    page.keyboard.up("Control")
+    page.wait_for_function(f"{ticks} !== '{before}'")
+    assert watched.wrong == []
+
+
 def test_the_page_follows_the_night(browser: Browser, tmp_path: Path) -> None:
     watched = Watched(browser, CASES["compare_one_seed"](tmp_path / "in"), tmp_path / "out")
     page = watched.page

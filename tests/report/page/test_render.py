@@ -77,5 +77,30 @@ def test_the_terminal_says_the_same_with_a_small_curve(report_of: Build) -> None
     said = capture.get()
     assert "[bold]" in said
     assert "Linear scaling fails at batch size 415" in said
+    assert "test error by batch size" in said
     assert "▁" in said
     assert "█" in said
+
+
+def test_only_warnings_stand_out(report_of: Build) -> None:
+    report = replace(report_of("compare_one_seed"), notes=("a claim",), warnings=("a run is missing",))
+    page = render_page(report)
+    assert '<p class="note">a claim</p>' in page
+    assert '<p class="note warning">a run is missing</p>' in page
+    text = render_markdown(report)
+    assert "> a claim\n" in text
+    assert "> **a run is missing**\n" in text
+    styles = {str(part): str(getattr(part, "style", "")) for part in render_terminal(report)}
+    assert styles["a claim"] == ""
+    assert styles["a run is missing"] == "yellow"
+
+
+def test_numbers_beyond_the_first_are_folded_in_the_page_and_said_in_the_terminal(report_of: Build) -> None:
+    numbers = tuple((f"name {i}", f"value {i}") for i in range(4))
+    answer = replace(report_of("compare_one_seed").answers[0], numbers=numbers, first=3)
+    page = render_page(replace(report_of("compare_one_seed"), answers=(answer,)))
+    assert "<summary>More numbers (1)</summary>" in page
+    assert page.index("name 2") < page.index("More numbers") < page.index("name 3")
+    assert "More numbers" not in render_page(
+        replace(report_of("compare_one_seed"), answers=(replace(answer, first=None),))
+    )

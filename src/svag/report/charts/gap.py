@@ -66,7 +66,7 @@ def chart(rows: Sequence[Row], metric: Metric, title: str) -> look.Picture:
         for one in rows
     ]
     unit = "percentage points" if is_share(metric) else "nats"
-    x = alt.X("x:Q", title=f"{title} ({UNITS[metric].partition(' (')[0]}, {unit})")
+    x = alt.X("x:Q", title=[title, f"of {UNITS[metric].partition(' (')[0]}", f"in {unit}"])  # fits a phone
     x = x.scale(domain=[-scale * edge, scale * edge], nice=False).axis(tickCount=9)
     base = alt.Chart(look.data(values)).encode(
         y=alt.Y("name:N", title=None, sort=None, axis=alt.Axis(labelLimit=260)),
@@ -91,7 +91,7 @@ def chart(rows: Sequence[Row], metric: Metric, title: str) -> look.Picture:
         for side, end in (("left", "x1:Q"), ("right", "x2:Q"))
     )
     layers = alt.layer(margin, zero, bars, left, right, points)
-    return layers.properties(width=look.WIDTH, height=60 + 44 * len(rows))
+    return layers.add_params(look.zoom("x")).properties(width=look.WIDTH, height=60 + 44 * len(rows))
 
 
 def _or(number: float | None, otherwise: float) -> float:
@@ -105,4 +105,7 @@ def sentence(rows: Sequence[Row], metric: Metric) -> str:
         f"{interval(_or(one.low, -math.inf), _or(one.high, math.inf), metric)}"
         for one in rows
     ]
-    return "; ".join(parts) + ". The grey field is the margin."
+    return (
+        f"{'; '.join(parts)}. The grey field is the margin. Equivalence is judged by two one-sided tests at 5%, the "
+        "bar is the 95% interval: it may reach a little beyond the margin of what is equivalent."
+    )

@@ -19,7 +19,8 @@ from svag.report.charts.ladder_regions import (
 )
 from svag.report.wording import batch, batch_interval, count
 
-SEED, MEAN, SDE = "one seed", "mean of the seeds", "SDE limit"
+SEED, MEAN, SDE = "one seed", "mean with 95% interval", "SDE limit"
+LONE_MEAN = "mean of the seeds"
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Row:
     """A test error at a batch size.
 
     Attributes:
-        kind: one seed, the mean, or the SDE limit.
+        kind: one seed, the mean (with intervals if any rung has one), or the SDE limit.
         batch_size: B.
         lr: η there.
         error: a fraction.
@@ -67,13 +68,14 @@ class Table:
 def table(panel: LadderPanelFinding) -> Table:
     """The rungs of the finding, as rows."""
     rows = []
+    mean = MEAN if any(math.isfinite(rung.error_low) for rung in panel.rungs) else LONE_MEAN
     for rung in panel.rungs:
         size, lr = rung.batch_size, rung.lr
         rows += [Row(SEED, size, lr, error, seed=seed) for seed, error in rung.errors if math.isfinite(error)]
         if math.isfinite(rung.error):
             known = math.isfinite(rung.error_low)
             low, high = (rung.error_low, rung.error_high) if known else (None, None)
-            rows.append(Row(MEAN, size, lr, rung.error, low, high))
+            rows.append(Row(mean, size, lr, rung.error, low, high))
         if rung.sde is not None:
             rows.append(Row(SDE, size, lr, rung.sde.value, rung.sde.low, rung.sde.high))
     scaling = panel.scaling
@@ -91,7 +93,12 @@ def verdict(panel: LadderPanelFinding) -> str:
     if unsure(found):
         where = f"at batch size {batch(found.observed)}" if found.observed is not None else "nowhere on this ladder"
         return f"Not decided: the means would put the failure {where}, but these seeds give no interval."
-    rule = f"test error {found.tolerance:.0%} above the best" if found.best_batch is not None else "seeds diverged"
+    rule = f"test error {found.tolerance:.0%} above the best"
+    failing = next(
+        (rung for rung in panel.rungs if found.observed is not None and rung.batch_size >= found.observed), None
+    )
+    if failing is not None and failing.diverged:
+        rule = f"seeds diverged at {failing.batch_size:,}"
     match found.answer:
         case "fails":
             return f"Linear scaling fails at batch size {batch(found.observed)} {limits} ({rule})."
@@ -110,7 +117,7 @@ def unsure(found: ScalingVerdict) -> bool:
 
 def chart(found: Table) -> look.Picture:
     """Seeds and means over the regions, with the threshold."""
-    kinds = [kind for kind in (MEAN, SEED, SDE) if any(row.kind == kind for row in found.rows)]
+    kinds = [kind for kind in (MEAN, LONE_MEAN, SEED, SDE) if any(row.kind == kind for row in found.rows)]
     picked = look.shown("kind", kinds)
     y = alt.Y("error:Q", title="final test error", scale=alt.Scale(zero=False, padding=10)).axis(
         format="%", tickCount=6
@@ -139,7 +146,8 @@ def chart(found: Table) -> look.Picture:
         rule = alt.Chart(look.data([{"error": found.threshold}])).mark_rule(style="guide", strokeDash=[5, 4])
         layers.append(rule.encode(y=y, tooltip=[alt.Tooltip("error:Q", title="fails above", format=".2%")]))
     layers += [
-        lines.encode(y=y, strokeDash=look.dash("kind", kinds, quiet=True)),
+        # a layer that has both axes: the fields have no y to zoom
+        lines.encode(y=y, strokeDash=look.dash("kind", kinds, quiet=True)).add_params(look.zoom()),
         pointed.transform_filter(alt.datum.kind != SEED).mark_point(filled=True, size=90, opacity=0.9),
         pointed.transform_filter(alt.datum.kind == SEED).mark_point(filled=True, size=35, opacity=0.9),
     ]
@@ -148,7 +156,7 @@ def chart(found: Table) -> look.Picture:
         layers.append(bars.encode(y=alt.Y("low:Q"), y2="high:Q"))
     layers += names(found.regions, min(row.batch_size for row in found.rows))
     if found.diverged:
-        values = [{"batch_size": size, "said": f"✕ {many} diverged"} for size, many in found.diverged]
+        values = [{"batch_size": size, "said": f"✕ {many}"} for size, many in found.diverged]
         words = alt.Chart(look.data(values)).mark_text(style="guide-words", baseline="bottom")
         layers.append(words.encode(x=batch_axis(), y=alt.value(look.HEIGHT - 6), text="said:N"))
     return alt.layer(*layers).add_params(picked).properties(width=look.WIDTH, height=look.HEIGHT)
@@ -156,6 +164,7 @@ def chart(found: Table) -> look.Picture:
 
 def sentence(found: Table) -> str:
     """The verdict, and what the fields are."""
-    lost = "".join(f" {count(many, 'seed')} diverged at batch size {size:,}." for size, many in found.diverged)
+    lost = "".join(f" {count(many, 'seed')} diverged at batch size {size:,} (✕)." for size, many in found.diverged)
+    bars = " Bars: 95% intervals of the mean." if any(row.kind == MEAN for row in found.rows) else ""
     rule = " Dashed line: the error above which a batch size fails." if found.threshold is not None else ""
-    return f"{found.answer}{lost}{rule}{said(found.regions)}"
+    return f"{found.answer}{lost}{bars}{rule}{said(found.regions)}"

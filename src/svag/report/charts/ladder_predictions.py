@@ -10,6 +10,7 @@ from svag.report import look
 from svag.report.charts.ladder_regions import OBSERVED, Region, draw, regions
 from svag.report.wording import batch, batch_interval
 
+_TITLE = "critical batch size B*"
 USABLE, NOT_USABLE = "usable prediction", "not usable"
 
 
@@ -75,19 +76,24 @@ def chart(found: Table) -> look.Picture:
         for row in found.rows
     ]
     kinds = [USABLE, NOT_USABLE]
-    x = alt.X("critical_batch:Q", title="critical batch size B*")
+    x = alt.X("critical_batch:Q", title=_TITLE)
     x = x.scale(type="log", base=2, domain=[left, right], nice=False).axis(format="~d")
-    base = alt.Chart(look.data(values)).encode(
-        y=alt.Y("name:N", title=None, sort=None),
-        color=look.colour("kind", kinds),
-        tooltip=[
-            alt.Tooltip("name:N", title="prediction"),
-            alt.Tooltip("critical_batch:Q", title="B*", format=",.0f"),
-            alt.Tooltip("said:N", title="95% interval"),
-            alt.Tooltip("noise_to_signal:Q", title="N/G", format=".3g"),
-            alt.Tooltip("over_observed:Q", title="predicted / observed", format=".2f"),
-            "status:N",
-        ],
+    picked = look.shown("kind", kinds)
+    base = (
+        alt.Chart(look.data(values))
+        .transform_filter(picked)
+        .encode(
+            y=alt.Y("name:N", title=None, sort=None),
+            color=look.colour("kind", kinds),
+            tooltip=[
+                alt.Tooltip("name:N", title="prediction"),
+                alt.Tooltip("critical_batch:Q", title="B*", format=",.0f"),
+                alt.Tooltip("said:N", title="95% interval"),
+                alt.Tooltip("noise_to_signal:Q", title="N/G", format=".3g"),
+                alt.Tooltip("over_observed:Q", title="predicted / observed", format=".2f"),
+                "status:N",
+            ],
+        )
     )
     bars = base.mark_rule(strokeWidth=3).encode(
         x=alt.X("x1:Q"), x2="x2:Q", strokeDash=look.dash("kind", kinds, quiet=True)
@@ -96,8 +102,12 @@ def chart(found: Table) -> look.Picture:
     points = base.mark_point(filled=True, size=100, opacity=1).encode(x=x, shape=look.shape("kind", kinds))
     own = alt.Chart(look.data(values)).mark_tick(thickness=2, style="guide")
     own = own.encode(x=alt.X("baseline:Q"), y=alt.Y("name:N", sort=None))
-    layers = [*draw(found.regions, title=None), own, bars, arrows.encode(x="x2:Q"), points]
-    return alt.layer(*layers).properties(width=look.WIDTH, height=50 + 34 * len(found.rows))
+    layers = [*draw(found.regions, _TITLE), own, bars, arrows.encode(x="x2:Q"), points]
+    return (
+        alt.layer(*layers)
+        .add_params(picked, look.zoom("x"))
+        .properties(width=look.WIDTH, height=50 + 34 * len(found.rows))
+    )
 
 
 def sentence(found: Table) -> str:
@@ -108,7 +118,8 @@ def sentence(found: Table) -> str:
     ratios = [row.over_observed for row in usable if row.over_observed is not None]
     if ratios:
         span = f"{min(ratios):.2g}" if len(ratios) == 1 else f"{min(ratios):.2g} to {max(ratios):.2g}"
-        return f"Usable predictions are {span} times the observed failure (filled field). Grey ticks: the baselines."
+        field = " (filled field)" if found.regions else ""
+        return f"Usable predictions are {span} times the observed failure{field}. Grey ticks: the baselines."
     values = [row.critical_batch for row in usable if row.critical_batch is not None]
     span = batch(values[0]) if len(values) == 1 else f"{batch(min(values))} to {batch(max(values))}"
     return f"Usable predictions: B* = {span}. No failure was observed to hold them against. Grey ticks: the baselines."

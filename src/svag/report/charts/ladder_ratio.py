@@ -80,14 +80,15 @@ def chart(found: Table) -> look.Picture:
         ],
     )
     rule = alt.Chart(look.data([{"signal_to_noise": found.c2}])).mark_rule(style="guide", strokeDash=[5, 4])
-    return alt.layer(
+    layers = [
         *draw(found.regions),
         *names(found.regions, found.rows[0].batch_size),
         rule.encode(y=y, tooltip=[alt.Tooltip("signal_to_noise:Q", title="threshold C²")]),
-        base.mark_line().encode(y=y),
+        base.mark_line().encode(y=y).add_params(look.zoom()),  # a layer that has both axes: the fields have no y
         base.mark_rule(strokeWidth=2).encode(y=alt.Y("from:Q"), y2="to:Q"),
         base.mark_point(filled=True, size=80, opacity=1).encode(y=y, shape=look.shape("series", series)),
-    ).properties(width=look.WIDTH, height=280)
+    ]
+    return alt.layer(*layers).properties(width=look.WIDTH, height=280)
 
 
 def sentence(found: Table) -> str:

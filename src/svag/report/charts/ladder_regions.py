@@ -48,14 +48,14 @@ def unbounded(low: float, high: float) -> bool:
     return low == 0 and math.isinf(high)
 
 
-def batch_axis(title: str | None = "batch size") -> alt.X:
+def batch_axis(title: str = "batch size") -> alt.X:
     """The batch size, in powers of two."""
     return alt.X("batch_size:Q", title=title, scale=alt.Scale(type="log", base=2, nice=False, padding=18)).axis(
         format="~d"
     )
 
 
-def draw(found: list[Region], title: str | None = "batch size") -> list[alt.Chart]:
+def draw(found: list[Region], title: str = "batch size") -> list[alt.Chart]:
     """A filled field for what was observed, an outlined one for what was predicted: told apart without colour."""
     layers = []
     for one in found:
@@ -71,7 +71,8 @@ def draw(found: list[Region], title: str | None = "batch size") -> list[alt.Char
                 alt.Tooltip("end:Q", title="to", format=",.0f"),
             ],
         )
-        box = base.mark_rect(color=colour, fillOpacity=0.16 if seen else 0, strokeDash=[1, 0] if seen else [6, 4])
+        opacity, width, dash = (0.16, 1.0, [1, 0]) if seen else (0.0, 2.5, [6, 4])
+        box = base.mark_rect(color=colour, fillOpacity=opacity, strokeWidth=width, strokeDash=dash)
         layers.append(box.encode(x2="end:Q", stroke=alt.value(colour), strokeOpacity=alt.value(0.9)))
         if one.value is not None:
             middle = alt.Chart(look.data([{"batch_size": one.value}])).mark_rule(color=colour, strokeWidth=2)
@@ -81,10 +82,10 @@ def draw(found: list[Region], title: str | None = "batch size") -> list[alt.Char
 
 
 def names(found: list[Region], first: float) -> list[alt.Chart]:
-    """What the fields are, written beside their left edge, or inside when there is no room to the left of it."""
+    """What the fields are, written beside their left edge, or inside when it would cross the edge of another."""
     layers = []
     for one in found:
-        inside = one.low < 4 * first
+        inside = one.low < 4 * first or any(other.low < one.low < other.high for other in found)
         words = "observed failure" if one.kind == OBSERVED else "predicted B*"
         text = alt.Chart(look.data([{"batch_size": one.low, "words": words}])).mark_text(
             style="guide-words", align="left" if inside else "right", dx=5 if inside else -5, baseline="middle"

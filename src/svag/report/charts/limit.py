@@ -8,7 +8,7 @@ import altair as alt
 from svag.findings.experiments.compare_finding import ComparePanelFinding
 from svag.records.experiment import Metric
 from svag.report import look
-from svag.report.wording import UNITS, is_share, value
+from svag.report.wording import UNITS, is_share, value, within
 
 SEEDS, MEAN, LIMIT = "one seed", "mean with 95% interval", "SDE limit with 95% interval"
 _HOW = {
@@ -71,21 +71,26 @@ def table(panel: ComparePanelFinding) -> Table:
         rows += [Row(SEEDS, ell, 1 / ell, final, seed=seed) for seed, final in finite]
         if finite:
             known = math.isfinite(arm.low)
-            low, high = (arm.low, arm.high) if known else (None, None)
+            low, high = _limits(arm.low, arm.high, panel.metric) if known else (None, None)
             rows.append(Row(MEAN, ell, 1 / ell, arm.mean, low, high))
     line: list[Row] = []
     limit = panel.limit
     if limit is not None:
-        rows.append(Row(LIMIT, None, 0.0, limit.value, limit.low, limit.high))
+        rows.append(Row(LIMIT, None, 0.0, limit.value, *_limits(limit.low, limit.high, panel.metric)))
         if limit.source == "fit" and panel.verdict is not None and math.isfinite(panel.verdict.gap):
             ends = ((0.0, limit.value), (1.0, limit.value + panel.verdict.gap))
             line = [Row("E_∞ + c/ell", None, at, height) for at, height in ends]
     return Table(panel.metric, rows, line, "" if limit is None else _HOW[limit.source], diverged)
 
 
+def _limits(low: float, high: float, metric: Metric) -> tuple[float, float]:
+    return within(low, metric), within(high, metric)
+
+
 def chart(found: Table) -> look.Picture:
     """The SDE at the left edge, SGD at 1/ell = 1 on the right."""
     kinds = [SEEDS, MEAN, LIMIT]
+    picked = look.shown("kind", kinds)
     style = ".2%" if is_share(found.metric) else ".4g"
     ells = sorted({row.ell for row in found.rows if row.ell is not None})
     names = {0.0: "SDE", **{1 / ell: "SGD" if ell == 1 else f"1/{ell}" for ell in ells}}
@@ -93,19 +98,26 @@ def chart(found: Table) -> look.Picture:
     x = alt.X("inverse_ell:Q", title="1/ell", scale=alt.Scale(domain=[0, 1], padding=16, nice=False)).axis(
         values=list(names), labelExpr=labels, grid=False
     )
-    y = alt.Y("value:Q", title=f"final {UNITS[found.metric]}", scale=alt.Scale(zero=False, padding=8))
+    # a round number above 100% would be no accuracy
+    full = is_share(found.metric) and max(row.high or row.value for row in found.rows) > 0.97
+    scale = alt.Scale(zero=False, domainMax=1) if full else alt.Scale(zero=False, padding=8)
+    y = alt.Y("value:Q", title=f"final {UNITS[found.metric]}", scale=scale)
     y = y.axis(format="%" if is_share(found.metric) else "", tickCount=6)
-    base = alt.Chart(look.data([asdict(row) for row in found.rows])).encode(
-        x=x,
-        color=look.colour("kind", kinds),
-        tooltip=[
-            "kind:N",
-            "ell:Q",
-            "seed:O",
-            alt.Tooltip("value:Q", format=style),
-            alt.Tooltip("low:Q", format=style),
-            alt.Tooltip("high:Q", format=style),
-        ],
+    base = (
+        alt.Chart(look.data([asdict(row) for row in found.rows]))
+        .transform_filter(picked)
+        .encode(
+            x=x,
+            color=look.colour("kind", kinds),
+            tooltip=[
+                "kind:N",
+                "ell:Q",
+                "seed:O",
+                alt.Tooltip("value:Q", format=style),
+                alt.Tooltip("low:Q", format=style),
+                alt.Tooltip("high:Q", format=style),
+            ],
+        )
     )
     pointed = base.encode(y=y, shape=look.shape("kind", kinds))
     seeds = pointed.transform_filter(alt.datum.kind == SEEDS).mark_point(filled=True, size=35, opacity=0.9)
@@ -117,7 +129,7 @@ def chart(found: Table) -> look.Picture:
     if found.line:
         line = alt.Chart(look.data([asdict(row) for row in found.line]))
         layers.insert(0, line.mark_line(style="guide", strokeDash=[5, 4]).encode(x=x, y=y))
-    return alt.layer(*layers).add_params(look.zoom()).properties(width=look.WIDTH, height=280)
+    return alt.layer(*layers).add_params(picked, look.zoom()).properties(width=look.WIDTH, height=280)
 
 
 def sentence(found: Table) -> str:

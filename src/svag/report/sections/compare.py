@@ -7,9 +7,11 @@ from dataclasses import asdict
 from svag.findings.experiments.arm_result import ArmResult
 from svag.findings.experiments.compare_finding import CompareFinding, ComparePanelFinding
 from svag.findings.experiments.runs import CurveRow
+from svag.findings.sde.answer import SDEVerdict
 from svag.report import wording
 from svag.report.charts import curves, gap, limit
 from svag.report.content import Answer, Figure, Table, Tone
+from svag.report.sections import evidence
 
 QUESTION = "Does the SDE describe this SGD? SVAG converges to the SDE as ell grows; the gap is SGD minus that limit."
 _TONES: dict[str, Tone] = {"equivalent": "yes", "different": "no", "inconclusive": "open"}
@@ -22,32 +24,41 @@ def answers(finding: CompareFinding) -> tuple[Answer, ...]:
 
 def _answer(panel: ComparePanelFinding) -> Answer:
     found, metric = panel.verdict, panel.metric
-    if found is None:
-        return Answer(panel.name, "No answer yet: SGD and SVAG both need results.", "open", (), panel.status)
+    headline = "No answer yet: SGD and SVAG both need results."
+    tone: Tone = "open"
+    numbers = []
+    if found is not None:
+        headline, tone = _headline(found, metric), _TONES[found.answer]
+        gap_said = f"{wording.difference(found.gap, metric)} {wording.interval(found.low, found.high, metric)}"
+        numbers.append(("SGD − SDE", gap_said))
+    if panel.limit is not None:
+        numbers.append(("SDE limit", evidence.limit_said(panel.limit, metric)))
+    numbers += [(arm.arm, arm_said(arm, metric)) for arm in panel.arms]
+    spark, spark_of = sgd_curve(panel.curves, metric)
+    return Answer(
+        panel.name,
+        headline,
+        tone,
+        (*numbers, *evidence.rows(panel)),
+        panel.status,
+        spark,
+        spark_of,
+        first=len(numbers),
+    )
+
+
+def _headline(found: SDEVerdict, metric: str) -> str:
     margin = wording.difference(found.margin, metric).removeprefix("+")
     match found.answer:
         case "equivalent":
-            headline = f"Yes: SGD ends where its SDE ends, to within ±{margin}."
+            return f"Yes: SGD ends where its SDE ends, to within ±{margin}."
         case "different":
+            if not (math.isfinite(found.gap) and found.p_different < 0.05):
+                return "No: SGD and its SDE do not diverge equally often."
             side = "above" if found.gap > 0 else "below"
-            size = wording.difference(abs(found.gap), metric).removeprefix("+")
-            headline = "No: SGD and its SDE do not diverge equally often."
-            if math.isfinite(found.gap) and found.p_different < 0.05:
-                headline = f"No: SGD ends {size} {side} its SDE."
+            return f"No: SGD ends {wording.difference(abs(found.gap), metric).removeprefix('+')} {side} its SDE."
         case "inconclusive":
-            headline = f"Not decided: these runs cannot tell a gap from none, to within ±{margin}."
-    numbers = [
-        (
-            "SGD − SDE",
-            f"{wording.difference(found.gap, metric)} {wording.interval(found.low, found.high, metric)}",
-        )
-    ]
-    if panel.limit is not None:
-        edges = " to ".join(wording.value(edge, metric) for edge in (panel.limit.low, panel.limit.high))
-        numbers.append(("SDE limit", f"{wording.value(panel.limit.value, metric)} ({edges})"))
-    numbers += [(arm.arm, arm_said(arm, metric)) for arm in panel.arms]
-    spark = sgd_curve(panel.curves, metric)
-    return Answer(panel.name, headline, _TONES[found.answer], tuple(numbers), panel.status, spark)
+            return f"Not decided: these runs cannot tell a gap from none, to within ±{margin}."
 
 
 def arm_said(arm: ArmResult, metric: str) -> str:
@@ -57,12 +68,13 @@ def arm_said(arm: ArmResult, metric: str) -> str:
     return f"{wording.value(arm.mean, metric)}{spread} ({wording.count(arm.seeds, 'seed')}{lost})"
 
 
-def sgd_curve(rows: tuple[CurveRow, ...], metric: str) -> tuple[float, ...]:
-    """The curve of the first seed of SGD."""
+def sgd_curve(rows: tuple[CurveRow, ...], metric: str) -> tuple[tuple[float, ...], str]:
+    """The curve of the first seed of SGD, and what it is."""
     mine = [row for row in rows if row.arm == "SGD"]
     first = min((row.seed for row in mine), default=0)
     found = (getattr(row, metric) for row in mine if row.seed == first)
-    return tuple(float(value) for value in found if value is not None)
+    values = tuple(float(value) for value in found if value is not None)
+    return values, f"{wording.UNITS[metric]} of SGD, seed {first}"
 
 
 def figures(finding: CompareFinding) -> Iterator[Figure]:

@@ -34,10 +34,12 @@ def answers(records: Sequence[RunRecord]) -> tuple[Answer, ...]:
     finals = [(r.final["test_accuracy"], r) for r in records if r.final.get("test_accuracy") is not None and r.ended]
     numbers = []
     spark: tuple[float, ...] = ()
+    spark_of = ""
     if finals:
         best, run = max(finals, key=lambda one: one[0])
         numbers.append(("best test accuracy", f"{best:.2%} ({_name(run)})"))
         spark = tuple(float(value) for _, value in run.curve("test_accuracy"))
+        spark_of = f"test accuracy of {_name(run)}"
     predicted = predictions(records)
     for name, one in list(predicted.items())[:_MOST]:
         limits = wording.batch_interval(one.low, one.high)
@@ -46,7 +48,7 @@ def answers(records: Sequence[RunRecord]) -> tuple[Answer, ...]:
     if len(predicted) > _MOST:
         numbers.append(("more predictions", f"{len(predicted) - _MOST} more runs have readings: svag predict RUN_DIR"))
     headline = f"{wording.count(len(records), 'run')}: {counts}." if records else "There are no runs here."
-    return (Answer("runs", headline, "open", tuple(numbers), _next(records), spark),)
+    return (Answer("runs", headline, "open", tuple(numbers), _next(records), spark, spark_of),)
 
 
 def _next(records: Sequence[RunRecord]) -> str:

@@ -1,5 +1,6 @@
 """SGD, noisy gradient descent and gradient descent side by side: the answer, the gaps, the curves."""
 
+import math
 from collections.abc import Iterator
 
 from svag.findings.experiments.ngd_finding import NgdFinding, NgdPanelFinding
@@ -26,7 +27,28 @@ def _answer(panel: NgdPanelFinding) -> Answer:
     ]
     numbers += [(arm.arm, arm_said(arm, metric)) for arm in panel.arms]
     tone = "open" if panel.sgd_ngd is None else _TONES[panel.sgd_ngd.answer]
-    return Answer(panel.name, panel.verdict, tone, tuple(numbers), panel.status, sgd_curve(panel.curves, metric))
+    spark, spark_of = sgd_curve(panel.curves, metric)
+    return Answer(
+        panel.name,
+        panel.verdict,
+        tone,
+        (*numbers, *_more(panel)),
+        panel.status,
+        spark,
+        spark_of,
+        first=len(numbers),
+    )
+
+
+def _more(panel: NgdPanelFinding) -> Iterator[tuple[str, str]]:
+    best = [f"{arm} {wording.value(value, panel.metric)}" for arm, value in panel.best if math.isfinite(value)]
+    if best:
+        yield "best along the run", f"{', '.join(best)} (means over seeds, as the paper prints them)"
+    for one in (panel.sgd_ngd, panel.sgd_gd):
+        if one is not None:
+            said = f"a gap: {one.p_different:.2g}; smaller than the margin: {one.p_equivalent:.2g}"
+            rates = "" if one.p_divergence is None else f"; unequal rates of divergence: {one.p_divergence:.2g}"
+            yield f"p values of {one.name}", said + rates
 
 
 def figures(finding: NgdFinding) -> Iterator[Figure]:

@@ -7,7 +7,7 @@
 
   const look = (place) => {
     const config = structuredClone(night.matches ? looks.dark : looks.light);
-    config.legend.columns = place.clientWidth < 560 ? 2 : 4;
+    config.legend.columns = place.clientWidth < 560 ? 1 : 4;
     return config;
   };
 

@@ -1,0 +1,205 @@
+"""What a finding knows reaches people: every field of it leaves a row in the answer."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.report.conftest import Find
+from tests.report.folders import ladder_folder
+
+from svag.findings.experiments.closeness import Closeness, ClosenessRatio
+from svag.findings.experiments.compare_finding import CompareFinding, ComparePanelFinding
+from svag.findings.experiments.decomposition import Decomposition, Term
+from svag.findings.experiments.ladder_finding import Certificate, LadderFinding, LadderPanelFinding
+from svag.findings.experiments.limit import Limit
+from svag.findings.experiments.ngd_finding import NgdFinding
+from svag.report.build import build_report
+from svag.report.content import Answer
+from svag.report.sections import compare, ladder, ngd
+
+CLOSE = Closeness(16, (ClosenessRatio("R", 1.5, 1.25, math.inf),), 2.25, 1.5625, 0.875, None, (10, 10))
+STEP = Term("SDE − NGD", 0.01, 0.005, 0.015)
+ROUTES = (
+    Decomposition("gaussian", (STEP, STEP), replace(STEP, name="SDE − SGD"), 4, 1),
+    Decomposition("ladder", (STEP, STEP), replace(STEP, name="SGD − SVAG ell=16"), 5, 0),
+)
+
+
+def compare_panel(finding_of: Find) -> ComparePanelFinding:
+    """A panel with everything that a comparison can know."""
+    found = finding_of("compare_different")
+    assert isinstance(found, CompareFinding)
+    panel = found.panels[0]
+    assert panel.verdict is not None
+    return replace(panel, closeness=CLOSE, decompositions=ROUTES, verdict=replace(panel.verdict, p_divergence=0.125))
+
+
+def ladder_panel(finding_of: Find, name: str = "ladder") -> LadderPanelFinding:
+    found = finding_of(name)
+    assert isinstance(found, LadderFinding)
+    (panel,) = found.panels
+    return panel
+
+
+def compared(panel: ComparePanelFinding) -> Answer:
+    (answer,) = compare.answers(CompareFinding("t", (panel,)))
+    return answer
+
+
+def laddered(panel: LadderPanelFinding) -> Answer:
+    (answer,) = ladder.answers(LadderFinding("t", (panel,)))
+    return answer
+
+
+COMPARE_ROWS: Mapping[str, tuple[object, set[str]]] = {
+    "verdict": (None, {"SGD − SDE", "convergence in ell", "p values"}),
+    "limit": (None, {"SDE limit"}),
+    "arms": ((), {"SGD", "SVAG ell=4", "SVAG ell=16"}),
+    "richardson": (None, {"Richardson"}),
+    "curve": (None, {"over the curve"}),
+    "closeness": (None, {"C-closeness", "equilibrium"}),
+    "decompositions": ((), {"decomposed through NGD", "decomposed through the ladder"}),
+}
+
+
+@pytest.mark.parametrize("field", COMPARE_ROWS)
+def test_what_a_comparison_knows_leaves_a_row(finding_of: Find, field: str) -> None:
+    panel = compare_panel(finding_of)
+    nothing, rows = COMPARE_ROWS[field]
+    fields: dict[str, Any] = {field: nothing}
+    left = dict(compared(replace(panel, **fields)).numbers)
+    assert set(dict(compared(panel).numbers)) - set(left) == rows
+
+
+def test_no_field_of_a_comparison_is_without_its_rows(finding_of: Find) -> None:
+    panel = compare_panel(finding_of)
+    plain = {"name", "batch_size", "metric", "runs", "curves", "missing", "status"}  # said elsewhere on the page
+    assert set(vars(panel)) == plain | set(COMPARE_ROWS)
+    assert set(dict(compared(panel).numbers)) == set[str]().union(*(rows for _, rows in COMPARE_ROWS.values()))
+
+
+def test_a_comparison_says_its_evidence_in_numbers(finding_of: Find) -> None:
+    panel = compare_panel(finding_of)
+    assert panel.curve is not None
+    said = dict(compared(panel).numbers)
+    assert said["over the curve"].startswith(f"p = {panel.curve.p_value:.2g}, SGD against SVAG ell=16 up to")
+    assert said["Richardson"].endswith("from ell = 4 and 16")
+    assert said["C-closeness"].endswith("R 1.5 [1.25, ∞]; smallest C² = 2.25, at least 1.56")
+    assert said["equilibrium"] == "growth over decay of |x|², 1 at equilibrium: SGD 0.875"
+    assert said["decomposed through NGD"] == (
+        "SDE − SGD = +1.00 points: SDE − NGD = +1.00 points [+0.50, +1.50], SDE − NGD = +1.00 points [+0.50, +1.50] "
+        "(4 seeds; 1 diverged left out)"
+    )
+    assert said["p values"].endswith("unequal rates of divergence: 0.12")
+    assert compared(panel).spark_of == "test accuracy of SGD, seed 0"
+
+
+def test_an_accuracy_s_interval_ends_at_all_of_it(finding_of: Find) -> None:
+    panel = replace(compare_panel(finding_of), limit=Limit(0.95, 0.88, 1.02, "fit", (1, 4), 0))
+    assert dict(compared(panel).numbers)["SDE limit"] == "95.00% (88.00% to 100.00%)"
+
+
+def test_the_card_holds_what_it_held_and_the_rest_unfolds(finding_of: Find) -> None:
+    answer = compared(compare_panel(finding_of))
+    assert [name for name, _ in answer.in_card] == ["SGD − SDE", "SDE limit", "SGD", "SVAG ell=4", "SVAG ell=16"]
+    assert answer.in_card + answer.folded == answer.numbers
+    assert len(answer.folded) == 8
+
+
+LADDER_ROWS: Mapping[str, tuple[object, set[str]]] = {
+    "scaling": (None, {"observed failure", "lowest test error"}),
+    "ranges": ((), {"as printed / as plotted"}),
+    "predictions": (
+        (),
+        {
+            "smallest of 5 predictions",
+            "largest of 5 predictions",
+            "check",
+            "N/G",
+            "not usable from B = 512",
+            "not usable from B = 1024",
+        },
+    ),
+    "certificates": ((), {"ruled out"}),
+}
+
+
+@pytest.mark.parametrize("field", LADDER_ROWS)
+def test_what_a_ladder_knows_leaves_a_row(finding_of: Find, field: str) -> None:
+    panel = ladder_panel(finding_of)
+    nothing, rows = LADDER_ROWS[field]
+    fields: dict[str, Any] = {field: nothing}
+    left = dict(laddered(replace(panel, **fields)).numbers)
+    assert set(dict(laddered(panel).numbers)) - set(left) == rows
+
+
+def test_a_ladder_says_its_evidence_in_numbers(finding_of: Find) -> None:
+    panel = ladder_panel(finding_of)
+    fired = (
+        Certificate("baseline", 512, 64, 400.0, 512.0),
+        Certificate("large_run", 512, 32, 0.5, 0.7),
+        Certificate("sde", 256, None, 0.5, 1.0),
+    )
+    rungs = (replace(panel.rungs[0], balance=0.5, sde=Limit(0.125, 0.12, 0.13, "fit", (1, 4), 0)), *panel.rungs[1:])
+    said = dict(laddered(replace(panel, certificates=fired, rungs=rungs)).numbers)
+    sharp, printed, plotted = panel.ranges
+    assert said["smallest of 5 predictions"].startswith(f"B* = {sharp.smallest:.0f} [")
+    assert f"from B = {sharp.smallest_from}," in said["smallest of 5 predictions"]
+    assert f"from B = {sharp.largest_from}," in said["largest of 5 predictions"]
+    assert f"{printed.smallest:,.0f} to {printed.largest:,.0f} as printed" in said["as printed / as plotted"]
+    assert f"{plotted.smallest:,.0f} to {plotted.largest:,.0f} as plotted" in said["as printed / as plotted"]
+    assert said["ruled out"] == "at B = 256 C-closeness of SGD and its SDE; at B = 512 linear scaling from 32, 64"
+    assert "0.5 at B = 16" in said["equilibrium"]
+    assert said["SDE limit of the error"] == "12.50% (12.00% to 13.00%) at B = 16"
+    assert said["N/G"].count(" at B = ") == 7
+    assert "is not below the observed failure" in said["not usable from B = 1024"]
+    assert "diverged" not in said
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (0.5, 1.5, "The prediction from B = 16 agrees with the observed failure"),
+        (1.1, 1.5, "The prediction from B = 16 lies above the observed failure, which the theorem allows"),
+        (0.5, 0.9, "The prediction from B = 16 lies below the observed failure"),
+        (0.0, math.inf, "The prediction from B = 16 cannot be checked: predicted over observed has no bounds"),
+        (None, None, None),
+    ],
+)
+def test_the_check_of_the_prediction_is_said_in_words(
+    finding_of: Find, low: float | None, high: float | None, said: str | None
+) -> None:
+    panel = ladder_panel(finding_of)
+    first = replace(panel.predictions[0], over_observed_low=low, over_observed_high=high)
+    numbers = dict(laddered(replace(panel, predictions=(first, *panel.predictions[1:]))).numbers)
+    assert numbers.get("check") == said
+
+
+def test_an_interval_that_holds_everything_is_left_out(finding_of: Find) -> None:
+    panel = ladder_panel(finding_of)
+    first = replace(panel.predictions[0], over_observed_low=0.0, over_observed_high=math.inf, over_observed=0.7)
+    (numbers,) = (dict(laddered(replace(panel, predictions=(first,))).numbers),)
+    assert numbers["predicted"].endswith("from B = 16, 0.70 × observed")
+
+
+def test_diverged_seeds_are_the_cause_that_is_named(finding_of: Find, tmp_path: Path) -> None:
+    folder = ladder_folder(
+        tmp_path, {64: [0.15, 0.151], 128: [0.15, 0.152], 256: [0.15, math.nan], 512: [math.nan] * 2}
+    )
+    (answer,) = build_report(folder).answers
+    assert answer.headline.startswith("Linear scaling fails at batch size 181 [")
+    assert answer.headline.endswith("(seeds diverged at 256).")
+    assert dict(answer.numbers)["diverged"] == "1 of 2 seeds at 256, 2 of 2 at 512"
+    assert answer.spark_of == "test error by batch size"
+
+
+def test_ngd_says_the_best_along_the_run_and_its_p_values(finding_of: Find) -> None:
+    found = finding_of("ngd")
+    assert isinstance(found, NgdFinding)
+    (answer,) = ngd.answers(found)
+    said = dict(answer.folded)
+    assert said["best along the run"].count("%") == 3
+    assert set(said) == {"best along the run", "p values of SGD − NGD", "p values of SGD − GD"}
