@@ -14,7 +14,7 @@ from svag.theory.momentum import effective_lr
 
 # Growth over decay of the weights within this of 1 counts as balanced, and a smaller pull of the loss as none:
 # B* then moves by no more than about as much.
-_TOLERANCE = 0.1
+BALANCED = 0.1
 _E_FOLDS = 3.0
 # Fewer blocks than this say little about their own spread (Student's t with 4 degrees of freedom is 2.8).
 _MIN_BLOCKS = 5
@@ -116,20 +116,20 @@ def equilibrium_doubts(found: Averages, steps: int | None) -> Iterator[str]:
         else ""
     )
     cure = "train longer at this learning rate, or move the window later."
-    if balance is not None and abs(balance - 1) > _TOLERANCE:
+    if balance is not None and abs(balance - 1) > BALANCED:
         unknown = "" if found.share is not None else " (or the network is not scale invariant)"
         yield f"Not at equilibrium{unknown}: the weights grow {balance:.2f} times as fast as they decay{waited}; {cure}"
     elif balance is None or passed is None or passed < _E_FOLDS:
         for name, series in (("R", found.param_sq), ("N", found.noise)):
             change = _drift(series)
-            if abs(change) > _TOLERANCE:
+            if abs(change) > BALANCED:
                 yield f"Not at equilibrium: {name} changes by {change:+.0%} over the window{waited}; {cure}"
                 break
 
 
 def invariance_doubts(found: Averages) -> Iterator[str]:
     """The loss pulls on the weight norm more than the theorem can overlook."""
-    if found.share is not None and abs(found.share) > _TOLERANCE:
+    if found.share is not None and abs(found.share) > BALANCED:
         yield (
             "The network is not scale invariant, so B* is only approximate: the loss pulls on the weights "
             f"{found.share:+.0%} as hard as weight decay; measure only normalised weights (parameters=), or build the "
@@ -156,7 +156,7 @@ def verdict(found: Averages) -> str:
 
 def remarks(found: Averages, interval: RatioInterval, c2: float) -> Iterator[str]:
     """What a reader should know although it is no reason for doubt."""
-    if found.share is not None and 0.01 < abs(found.share) <= _TOLERANCE:
+    if found.share is not None and 0.01 < abs(found.share) <= BALANCED:
         yield f"Nearly scale invariant: the loss pulls on the weights {found.share:+.0%} as hard as weight decay."
     if found.momentum:
         source = "velocity" if found.velocity_sq is not None else "weight norm"

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 
 from svag.arrays import FloatArray
 from svag.findings.critical_batch.averages import Averages
+from svag.findings.critical_batch.doubts import BALANCED
 from svag.findings.critical_batch.windows import choose_readings
 from svag.findings.experiments.runs import plain
 from svag.records.reading import Reading
@@ -30,7 +31,7 @@ class ClosenessRatio:
 
 @dataclass(frozen=True)
 class Closeness:
-    """How close SGD and SVAG at a large ell are at equilibrium.
+    """How close SGD and SVAG at a large ell are over the last window of one learning rate.
 
     Attributes:
         ell: which SVAG stands for the SDE.
@@ -55,10 +56,18 @@ class Closeness:
         flat = plain({**asdict(self), "ratios": None})
         return {**flat, "ratios": [plain(asdict(one)) for one in self.ratios], "readings": list(self.readings)}
 
+    @property
+    def where(self) -> str:
+        """Whether this was at equilibrium, which def:c_close is about."""
+        balances = [balance for balance in (self.sgd_balance, self.svag_balance) if balance is not None]
+        if any(abs(balance - 1) > BALANCED for balance in balances):
+            return "before equilibrium"
+        return "at equilibrium" if len(balances) == 2 else "(equilibrium not tested)"
+
     def __str__(self) -> str:
         ratios = ", ".join(f"{one.name} {one.value:.3g} [{one.low:.3g}, {_number(one.high)}]" for one in self.ratios)
         return (
-            f"SGD over ell={self.ell} at equilibrium: {ratios}; smallest C² = {_number(self.c2)}, at least "
+            f"SGD over ell={self.ell} {self.where}: {ratios}; smallest C² = {_number(self.c2)}, at least "
             f"{self.c2_low:.3g}"
         )
 

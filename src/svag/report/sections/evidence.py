@@ -66,7 +66,7 @@ def _closeness(found: Closeness) -> Iterator[tuple[str, str]]:
     yield (
         "C-closeness",
         (
-            f"SGD over SVAG ell={found.ell} at equilibrium: {ratios}; smallest C² = {wording.plain(found.c2)}, "
+            f"SGD over SVAG ell={found.ell} {found.where}: {ratios}; smallest C² = {wording.plain(found.c2)}, "
             f"at least {wording.plain(found.c2_low)}"
         ),
     )
