@@ -83,6 +83,7 @@ ROWS = (
         small={"PreResNet-8 GN": in_run(0.5, 0.8)},
         note="Fashion-MNIST at 14×14 for CIFAR-10, PreResNet-8 at half width with GroupNorm for the three networks, 60 "
         "epochs with the decay at 48, G and N over epochs 30–48",
+        seeds=3,
     ),
     Row(
         "fig:app_lsr_c10",
