@@ -101,7 +101,7 @@ def _problem(record: RunRecord) -> str | None:
     where, spec = record.path, record.spec
     if spec is None:
         return f"{where} cannot be read: {record.problem}; run its spec again"
-    if arm_of(spec.process, split=1) != SGD:
+    if arm_of(spec.process, split=1, limit=None) != SGD:
         return f"{where} is a run of {spec.process.kind}, and the prediction is about SGD: give it a run of sgd"
     if record.state == "diverged":
         return f"{where} diverged and has no equilibrium to measure at: lower the learning rate and run it again"

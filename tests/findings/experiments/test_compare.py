@@ -111,6 +111,23 @@ def test_runs_of_another_split_are_strangers(tmp_path: Path) -> None:
     assert str(other).startswith("Incomplete: 9 runs have no result. Not used: ")
 
 
+def test_runs_of_another_momentum_limit_are_strangers(tmp_path: Path) -> None:
+    base = BASE.edited({"momentum": 0.9})
+    panel = ComparePanel(name="p", base=base, ells=(1, 4), momentum_limit="underdamped")
+    limits = {"underdamped": FINALS[4], "overdamped": (0.1, 0.1, 0.1, 0.1, 0.1)}
+    for seed in range(5):
+        write_run(tmp_path, base.edited({"seed": seed}), FINALS[1][seed])
+        for limit, finals in limits.items():
+            svag4 = {"kind": "svag", "ell": 4, "momentum_limit": limit}
+            write_run(tmp_path, base.edited({"seed": seed, "process": svag4}), finals[seed])
+    finding = find(Compare(title="t", seeds=tuple(range(5)), panels=(panel,), margin=0.006), load_records(tmp_path))
+    assert len(finding.strangers) == 5
+    assert given(panel_of(finding).verdict).answer == "equivalent"
+    other = panel.model_copy(update={"momentum_limit": "overdamped"})
+    finding = find(Compare(title="t", seeds=tuple(range(5)), panels=(other,), margin=0.006), load_records(tmp_path))
+    assert given(panel_of(finding).verdict).answer == "different"
+
+
 def test_svag_at_ell_1_is_sgd(tmp_path: Path) -> None:
     fill(tmp_path, {ell: FINALS[ell] for ell in (4, 16)})
     for seed, value in enumerate(FINALS[1]):
