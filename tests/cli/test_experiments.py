@@ -155,6 +155,10 @@ def test_ngd_runs_three_processes(base: Path, tmp_path: Path, monkeypatch: pytes
         (["ladder"], "--batch-sizes: is missing"),
         (["ladder", "--batch-sizes", "8"], "batch_sizes: a ladder has at least two rungs"),
         (["ladder", "--batch-sizes", "8", "1600"], "schedule.at: "),
+        (
+            ["ladder", "--batch-sizes", "4", "8", "--c2", "1"],
+            "ladder.c2: c2 (the square of the closeness constant C) must",
+        ),
         (["ngd", "--model.norm", "batch"], "model.norm: ngd needs a loss for every example"),
         (["ngd", "--lr", "-1"], "lr: must be greater than 0, got -1"),
     ],

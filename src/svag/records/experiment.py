@@ -8,12 +8,13 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from svag.records.files import replace_file
 from svag.records.numbers import Count, Positive, Seed
 from svag.records.refusal import SpecError, spec_error
 from svag.records.spec import RunSpec
+from svag.theory.domain import closeness
 from svag.theory.refinement import MomentumLimit
 
 EXPERIMENT, RUNS = "experiment.json", "runs"
@@ -118,7 +119,7 @@ class Ladder(_Experiment):
     kind: Literal["ladder"] = "ladder"
     panels: tuple[LadderPanel, ...] = Field(min_length=1)
     tolerance: Positive = 0.2
-    c2: Positive = 2.0
+    c2: Annotated[Positive, AfterValidator(closeness)] = 2.0
 
 
 class Ngd(_Experiment):
