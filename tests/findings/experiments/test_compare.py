@@ -14,6 +14,7 @@ from svag.records.experiment import Compare, ComparePanel
 from svag.records.reading import Reading
 from svag.records.record import load_records
 from svag.stats.contrast import contrast, welch
+from svag.stats.curves import gap_band
 from svag.stats.extrapolation import fit_limit
 
 FINALS = {
@@ -148,6 +149,28 @@ def test_curves_may_differ_where_the_ends_do_not(tmp_path: Path) -> None:
         BASE.steps(),
         2,
     )
+
+
+def test_the_gap_of_the_curves_has_limits_that_hold_at_all_steps_at_once(tmp_path: Path) -> None:
+    fill(tmp_path, middle={1: 0.5, 4: 0.6, 16: 0.7})
+    curve = given(panel_of(find(asked(), load_records(tmp_path))).curve)
+    assert curve.gap == pytest.approx(-0.2)
+    ends = np.array([FINALS[1], FINALS[16]])
+    middle = np.array([[0.5 + 0.001 * seed for seed in range(5)], [0.7 + 0.001 * seed for seed in range(5)]])
+    band = gap_band(np.stack([middle[0], ends[0]], axis=1), np.stack([middle[1], ends[1]], axis=1))
+    assert (curve.low, curve.high) == pytest.approx((band.low[0], band.high[0]))
+    assert curve.low < -0.2 < curve.high < -0.19
+    assert f"SGD − SVAG = -0.2 [{curve.low:+.3g}, {curve.high:+.3g}] (95%, all steps at once)" in str(curve)
+    assert curve.to_dict()["gap"] == pytest.approx(-0.2)
+
+
+def test_three_seeds_have_a_gap_without_limits(tmp_path: Path) -> None:
+    finals = {ell: values[:3] for ell, values in FINALS.items()}
+    fill(tmp_path, finals, middle={1: 0.5, 4: 0.6, 16: 0.7})
+    curve = given(panel_of(find(asked(seeds=3), load_records(tmp_path))).curve)
+    assert (curve.low, curve.high) == (-math.inf, math.inf)
+    assert "SGD − SVAG = -0.2; " in str(curve)
+    assert curve.to_dict()["low"] is None
 
 
 def test_the_same_curves_do_not_differ(tmp_path: Path) -> None:
