@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from svag.records.files import replace_file
-from svag.records.numbers import Count, Positive, Seed
+from svag.records.numbers import Count, Positive, Seed, Several
 from svag.records.refusal import SpecError, spec_error
 from svag.records.spec import RunSpec
 from svag.theory.domain import closeness
@@ -59,6 +59,7 @@ class LadderPanel(_Frozen):
         ells: refinements of SVAG run at every rung besides SGD: the SDE limit against B; none if empty.
         split: of the SVAG arms.
         momentum_limit: which limit the SVAG arms of a base with momentum follow.
+        probe_batches: batches of each reading at frozen weights, rung by rung; those of the base if empty.
     """
 
     name: str
@@ -67,6 +68,7 @@ class LadderPanel(_Frozen):
     ells: tuple[Count, ...] = ()
     split: Count = 1
     momentum_limit: MomentumLimit | None = None
+    probe_batches: tuple[Several, ...] = ()
 
 
 class NgdPanel(_Frozen):
