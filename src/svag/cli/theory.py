@@ -1,6 +1,7 @@
 """A label of the theory: its check, and its picture."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,8 +68,9 @@ def _tails(size: "Size", edits: "Mapping[str, Any]", out: Path, setup: "Setup") 
     spec = trained(size).edited(edits)
     plan = plan_runs([spec], out)
     note = "with " + ", ".join(f"{path} = {value}" for path, value in edits.items()) if edits else ""
-    title = f"{THEORY[TAILS]}: {spec.model.arch} {spec.model.norm} on {spec.data.name}"
-    announce(Announcement("theory", title, TAILS, size, note, out, 1, estimated(plan, setup)), setup)
+    title = f"{THEORY[TAILS]} One is trained: {spec.model.arch} {spec.model.norm} on {spec.data.name}"
+    alone = replace(setup, workers=1)
+    announce(Announcement("theory", title, TAILS, size, note, out, 1, estimated(plan, alone)), setup)
     if setup.dry_run:
         return
     [record] = execute(plan, workers=1, threads=setup.threads, device=setup.device, data_dir=setup.data_dir)
