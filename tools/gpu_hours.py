@@ -5,12 +5,12 @@ The operations of each network are counted by torch in a forward and a backward 
     seconds = max(operations / (sustained FLOP/s), updates · (shortest update)),
     operations = images trained on · (operations of an image) + images evaluated · (those of its forward pass),
 
-since with small batches a GPU waits for its orders. Both speeds are assumptions: docs/cluster.md says how to measure
-them.
+since with small batches a GPU waits for its orders; a batch of a frozen reading counts as an update. Both speeds are
+assumptions: docs/cluster.md says how to measure them.
 """
 
 import argparse
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import cache
 from math import ceil
 
@@ -75,24 +75,41 @@ def operations_of_an_image(model: ModelSpec, data: str) -> tuple[float, float]:
     return (forward.get_total_flops() + backward.get_total_flops()) / 2, forward.get_total_flops() / 2
 
 
-def price(spec: RunSpec, speed: Speed) -> Price:
-    """What one run costs."""
+def amounts(spec: RunSpec) -> Price:
+    """What the plan alone says that one run costs: images and updates."""
     examples = spec.data.examples or FACTS[spec.data.name].examples
     steps = spec.steps(examples)
-    trained = steps * examples_per_step(spec, examples)
+    trained, updates = steps * examples_per_step(spec, examples), steps * updates_per_step(spec)
     if isinstance(spec.probe, FrozenProbe):
-        trained += spec.probe.readings * spec.probe.batches * spec.batch_size
+        read = spec.probe.readings * spec.probe.batches
+        trained, updates = trained + read * spec.batch_size, updates + read
     moments = 1 + ceil(steps / spec.evaluate.interval(steps))
     evaluated = moments * (TEST_EXAMPLES[spec.data.name] + (examples if spec.evaluate.train else 0))
+    return Price(1, trained, evaluated, updates=updates)
+
+
+def price(spec: RunSpec, speed: Speed) -> Price:
+    """What one run costs."""
     both, forward = operations_of_an_image(spec.model, spec.data.name)
-    operations, updates = trained * both + evaluated * forward, steps * updates_per_step(spec)
-    seconds = max(operations / (speed.tflops * 1e12), updates * speed.update_ms / 1000)
-    return Price(1, trained, evaluated, operations, updates, seconds)
+    cost = amounts(spec)
+    operations = cost.trained * both + cost.evaluated * forward
+    seconds = max(operations / (speed.tflops * 1e12), cost.updates * speed.update_ms / 1000)
+    return replace(cost, operations=operations, seconds=seconds)
 
 
 def total(specs: list[RunSpec], speed: Speed) -> Price:
     """What several runs cost."""
     return sum((price(spec, speed) for spec in specs), Price())
+
+
+def paper_plans() -> dict[str, list[RunSpec]]:
+    """The runs of each figure."""
+    return {label: runs_of(figure(label, "paper")) for label, kind in FAMILIES.items() if kind != "theory"}
+
+
+def each_once(plans: dict[str, list[RunSpec]]) -> list[RunSpec]:
+    """The runs of all figures."""
+    return list(dict.fromkeys(spec for specs in plans.values() for spec in specs))
 
 
 def main() -> None:
@@ -103,12 +120,12 @@ def main() -> None:
     asked = parser.parse_args()
     speed = Speed(asked.tflops, asked.update_ms)
     torch.set_num_threads(1)
-    plans = {label: runs_of(figure(label, "paper")) for label, kind in FAMILIES.items() if kind != "theory"}
+    plans = paper_plans()
     print("| figure | runs | updates, 10⁶ | images trained on, 10⁹ | images evaluated, 10⁹ | EFLOP | GPU hours |")
     print("|---|---|---|---|---|---|---|")
     for label, specs in plans.items():
         print(_row(f"`{label}`", total(specs, speed)))
-    once = list(dict.fromkeys(spec for specs in plans.values() for spec in specs))
+    once = each_once(plans)
     print(_row("all, shared runs once", total(once, speed)))
     print("\n| network | data | GFLOP of an image, forward and backward | forward |")
     print("|---|---|---|---|")
@@ -119,9 +136,13 @@ def main() -> None:
 
 
 def _row(name: str, cost: Price) -> str:
+    return f"{planned_cells(name, cost)} {cost.operations / 1e18:.2f} | {cost.seconds / 3600:,.0f} |"
+
+
+def planned_cells(name: str, cost: Price) -> str:
+    """The cells of a row that the plan alone says."""
     images = f"{cost.trained / 1e9:.2f} | {cost.evaluated / 1e9:.2f}"
-    work = f"{cost.updates / 1e6:.1f} | {images} | {cost.operations / 1e18:.2f}"
-    return f"| {name} | {cost.runs} | {work} | {cost.seconds / 3600:,.0f} |"
+    return f"| {name} | {cost.runs} | {cost.updates / 1e6:.1f} | {images} |"
 
 
 if __name__ == "__main__":

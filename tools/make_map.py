@@ -2,14 +2,16 @@
 
     python tools/make_map.py
 
-What a label says, and which test to look at, is written down here for every label of the paper; code and commands are
-read off the sources. A label that the software does not name has no row on the page.
+What a label says, and which test to look at, is written down here for every label of the paper, but for what the labels
+of the theory say, which the commands show too; code and commands are read off the sources. A label that the software
+does not name has no row on the page.
 """
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from svag.experiments.figures.theory import THEORY
 from svag.findings.verify import LABELS
 
 ROOT = Path(__file__).parent.parent
@@ -44,13 +46,13 @@ GROUPS: dict[str, dict[str, tuple[str, str | None]]] = {
         "def:test_func": ("test functions of polynomial growth", None),
         "subsec:svagsde": ("SVAG approximates the SDE", None),
         "subsec:app_sde_schemes": ("schemes that solve SDEs", None),
-        "thm:sde_svag": ("SVAG is an order-1 weak approximation of the Itô SDE", VERIFIED),
-        "fig:proof_concept": ("SVAG and SGD beside the SDE on an Ornstein–Uhlenbeck problem", VERIFIED),
-        "lem:D": ("moments of one SVAG step", "dynamics/test_svag_moments.py"),
-        "lem:Dtil": ("moments of the SDE over the time of one step", VERIFIED),
-        "thm:one_step_to_multi_steps": ("errors of single steps add up to C/l", VERIFIED),
-        "app:lem:ito_taylor": ("the Itô–Taylor expansion to first order", VERIFIED),
-        "lem:sgd_moment_estimate": ("moments bounded uniformly in l and in the step", VERIFIED),
+        "thm:sde_svag": (THEORY["thm:sde_svag"], VERIFIED),
+        "fig:proof_concept": (THEORY["fig:proof_concept"], VERIFIED),
+        "lem:D": (THEORY["lem:D"], "dynamics/test_svag_moments.py"),
+        "lem:Dtil": (THEORY["lem:Dtil"], VERIFIED),
+        "thm:one_step_to_multi_steps": (THEORY["thm:one_step_to_multi_steps"], VERIFIED),
+        "app:lem:ito_taylor": (THEORY["app:lem:ito_taylor"], VERIFIED),
+        "lem:sgd_moment_estimate": (THEORY["lem:sgd_moment_estimate"], VERIFIED),
         "appsec:svag_details": ("the proof of the limit", None),
         "sec:one_to_n_step": ("from one step to many", None),
         "fig:app_proof_overview": ("the idea of the proof, drawn", None),
@@ -61,11 +63,8 @@ GROUPS: dict[str, dict[str, tuple[str, str | None]]] = {
         "def:lsr": ("the linear scaling rule", "theory/test_rules.py"),
         "def:glsr": ("the rule continued to fractions of a batch: the coupled ladder", "lab/test_run.py"),
         "def:lsi": ("(C, κ)-linear-scaling invariance", "theory/test_closeness.py"),
-        "thm:lsr_condition": (
-            "N/G of the large run refutes linear scaling, without a baseline",
-            "theory/test_kappa.py",
-        ),
-        "thm:lsr_kappa_bound": ("N/G of the baseline bounds κ", "theory/test_kappa.py"),
+        "thm:lsr_condition": (THEORY["thm:lsr_condition"], "theory/test_kappa.py"),
+        "thm:lsr_kappa_bound": (THEORY["thm:lsr_kappa_bound"], "theory/test_kappa.py"),
         "subsec:provable_lsr_failure": ("where linear scaling fails provably", None),
         "eq:C_kappa_close": ("what the invariance compares", None),
         "eq:R_to_GN": ("the condition on N/G of the large run", None),
@@ -85,35 +84,35 @@ GROUPS: dict[str, dict[str, tuple[str, str | None]]] = {
         "eq:app_C_close": ("the same for two SDEs", None),
         "def:c_close": ("C-closeness of the equilibria of SGD and SDE", "theory/test_closeness.py"),
         "def:app_lsi": ("C-closeness of two SDEs", "theory/test_closeness.py"),
-        "thm:eq_sde_sgd": ("where SGD and SDE cannot be C-close", "theory/test_sde_failure.py"),
-        "thm:app_1st_2nd_sde": ("where the two SDEs cannot be C-close", "theory/test_sde_failure.py"),
-        "eq:norm_sgd_wd": ("the weight norm of SGD, step by step", VERIFIED),
-        "eq:norm_sde_wd": ("the weight norm of the SDE in time", VERIFIED),
+        "thm:eq_sde_sgd": (THEORY["thm:eq_sde_sgd"], "theory/test_sde_failure.py"),
+        "thm:app_1st_2nd_sde": (THEORY["thm:app_1st_2nd_sde"], "theory/test_sde_failure.py"),
+        "eq:norm_sgd_wd": (THEORY["eq:norm_sgd_wd"], VERIFIED),
+        "eq:norm_sde_wd": (THEORY["eq:norm_sde_wd"], VERIFIED),
         "eq:RGN_sgd": ("balance of R, G and N for SGD", "theory/test_equilibrium.py"),
         "eq:RGN_sde": ("balance for the SDE", "theory/test_equilibrium.py"),
         "eq:app_RGN_2nd_sde": ("balance for the second-order SDE", "theory/test_equilibrium.py"),
         "eq:app_ito_lemma": ("the weight norm of the second-order SDE in time", "theory/test_equilibrium.py"),
         "eq:app_2nd_sde_wd": ("the second-order SDE", "exact/test_affine.py"),
         "eq:2nd-sgd-sde-wd": ("the same, written out", None),
-        "thm:2nd_order_sde": ("it has weak order 2 in η", VERIFIED),
-        "lem:sc": ("gradients are orthogonal to the weights and scale like 1/c", "noise/test_invariance.py"),
-        "cor:sc": ("so is the noise", "noise/test_invariance.py"),
-        "lem:2nd_sde_hessian": ("xᵀ∇²L∇L = −\\|∇L\\|²", "noise/test_invariance.py"),
+        "thm:2nd_order_sde": (THEORY["thm:2nd_order_sde"], VERIFIED),
+        "lem:sc": (THEORY["lem:sc"], "noise/test_invariance.py"),
+        "cor:sc": (THEORY["cor:sc"], "noise/test_invariance.py"),
+        "lem:2nd_sde_hessian": (THEORY["lem:2nd_sde_hessian"], "noise/test_invariance.py"),
     },
     "Noise that is not Gaussian": {
-        "sec:counterexample": ("Poisson gradients: linear scaling holds, the SDE does not", "exact/test_poisson.py"),
+        "sec:counterexample": (THEORY["sec:counterexample"], "exact/test_poisson.py"),
         "def:poisson_process": ("Poisson processes", None),
         "def:levy_process": ("Lévy processes", None),
         "sec:levy_sde_prelim": ("stochastic processes", None),
         "eq:divisible_noise": ("infinitely divisible noise", "exact/test_affine.py"),
-        "subsec:app_levy_sde": ("the ladder tends to a Lévy SDE", VERIFIED),
+        "subsec:app_levy_sde": (THEORY["subsec:app_levy_sde"], VERIFIED),
         "eq:levy_sde": ("that Lévy SDE", "exact/test_affine.py"),
         "eq:levy_sde_sgd": ("SGD with parts of its noise", None),
         "fig:diagram": ("which process tends to which SDE", VERIFIED),
         "sec:heavy_tailed": ("is the noise heavy-tailed?", None),
-        "sec:app_heayvtailed": ("the same on a network's gradients", None),
-        "thm:test": ("the tail-index estimator", "theory/test_tail_index.py"),
-        "thm:test_on_gaussian": ("what it reads on correlated Gaussians", "theory/test_tail_index.py"),
+        "sec:app_heayvtailed": (THEORY["sec:app_heayvtailed"], None),
+        "thm:test": (THEORY["thm:test"], "theory/test_tail_index.py"),
+        "thm:test_on_gaussian": (THEORY["thm:test_on_gaussian"], "theory/test_tail_index.py"),
     },
     "Figures: SGD and SVAG": {
         "sec:experiments": ("the experiments", None),
@@ -127,7 +126,7 @@ GROUPS: dict[str, dict[str, tuple[str, str | None]]] = {
         "fig:app_svag_cosine": ("a cosine schedule", None),
         "fig:app_svag_c100": ("CIFAR-100", None),
         "fig:app_svag_svhn": ("SVHN", None),
-        "fig:app_exotic_lr": ("the two schedules themselves", None),
+        "fig:app_exotic_lr": (THEORY["fig:app_exotic_lr"], None),
     },
     "Figures: the ladder": {
         "subsec:app_lsr_exps": ("settings of the ladder", None),
@@ -210,7 +209,7 @@ def page() -> str:
 def _row(label: str, code: list[str], tests: dict[str, list[str]]) -> str:
     cells = (
         f"`{label}`",
-        ROWS[label][0],
+        ROWS[label][0].replace("|", r"\|"),
         "<br>".join(f"`{name}`" for name in code),
         _code(test_of(label, code, tests)),
         _code(command_of(label, code)),

@@ -44,6 +44,19 @@ def test_sgd_is_run_whether_or_not_ell_1_is_named_and_nothing_twice() -> None:
     ]
 
 
+def test_only_an_arm_that_an_in_run_probe_cannot_measure_goes_without() -> None:
+    spec = base(batch_size=20, probe={"kind": "in_run", "parts": 2})
+    found = runs(compare(panel(spec, glsr=(2, 4), ngd=True)))
+    kinds = ["sgd", "svag", "glsr", "glsr", "ngd"]
+    assert [one.process.kind for one in found] == kinds
+    assert [one.probe.kind for one in found] == ["in_run", "in_run", "in_run", "none", "none"]  # 20/4 is odd
+    frozen = base(batch_size=20, probe={"kind": "frozen"})
+    assert {one.probe for one in runs(compare(panel(frozen, glsr=(2, 4), ngd=True)))} == {frozen.probe}
+    with pytest.raises(SpecError, match="must divide") as refused:
+        runs(compare(panel(spec, glsr=(3,))))
+    assert refused.value.path == "process.parts"
+
+
 def test_momentum_has_a_limit() -> None:
     spec = base(momentum=0.9)
     *_, svag = runs(compare(panel(spec, momentum_limit="overdamped")))
@@ -62,7 +75,6 @@ def test_momentum_has_a_limit() -> None:
         (panel(base(), glsr=(3,)), "process.parts"),
         (panel(base(model__norm="batch"), ngd=True), "model.norm"),
         (panel(base(data__augment={"flip": True}), ngd=True), "data.augment"),
-        (panel(base(probe={"kind": "in_run", "parts": 16}), glsr=(8,)), "probe.parts"),
         (panel(base(process={"kind": "svag", "ell": 2})), "process.kind"),
         (panel(base(), (1,)), "ell"),
         (panel(base(), ()), "ell"),

@@ -5,6 +5,7 @@ import pytest
 from svag.experiments.edits import edited
 from svag.experiments.figures import figure
 from svag.experiments.plan import runs_of
+from svag.records.probe_spec import FrozenProbe
 from svag.records.refusal import SpecError
 
 
@@ -19,6 +20,14 @@ def test_every_run_is_edited_and_the_note_says_so() -> None:
     assert after.note == before.note + "; with sampling = shuffle, data.augment = False"
     wanted = [spec.edited({"sampling": "shuffle", "data.augment": False}) for spec in runs_of(before) if spec.seed == 0]
     assert runs_of(after) == wanted
+
+
+def test_a_probe_that_is_replaced_is_replaced_at_every_rung() -> None:
+    before = figure("fig:app_lsr_svhn", "paper")
+    assert len({spec.probe for spec in runs_of(before)}) > 1
+    [probe] = {spec.probe for spec in runs_of(edited(before, {"probe.batches": 30}))}
+    assert probe == FrozenProbe(readings=50, window=(80 / 120, 100 / 120), batches=30)
+    assert {spec.probe.kind for spec in runs_of(edited(before, {"probe": {"kind": "none"}}))} == {"none"}
 
 
 def test_a_refusal_names_the_panel() -> None:

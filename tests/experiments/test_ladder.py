@@ -35,6 +35,18 @@ def test_svag_at_every_rung() -> None:
     assert found == [spec.edited(low), spec.edited({"process": svag, **low}), spec, spec.edited({"process": svag})]
 
 
+def test_a_frozen_probe_may_read_other_batches_at_every_rung() -> None:
+    spec = base(probe={"kind": "frozen", "readings": 5, "batches": 10})
+    found = runs(ladder(spec, (64, 32), ells=(4,), probe_batches=(6, 12)))
+    wanted = [(64, 6), (64, 6), (32, 12), (32, 12)]
+    assert [(one.batch_size, one.to_dict()["probe"]["batches"]) for one in found] == wanted
+    in_run = base(probe={"kind": "in_run"})
+    assert {one.probe for one in runs(ladder(in_run, (64, 32), probe_batches=(6, 12)))} == {in_run.probe}
+    with pytest.raises(SpecError, match="must be one for each of the 2 batch sizes, or none") as refused:
+        runs(ladder(spec, (64, 32), probe_batches=(6,)))
+    assert refused.value.path == "probe_batches"
+
+
 def test_steps_keep_their_meaning() -> None:
     spec = base(
         budget=1000,

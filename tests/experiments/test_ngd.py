@@ -20,13 +20,17 @@ def test_three_processes_with_every_seed() -> None:
     assert runs(ngd(spec, (0, 1))) == wanted
 
 
+def test_passes_over_all_data_have_no_batches_for_an_in_run_probe() -> None:
+    assert [spec.probe.kind for spec in runs(ngd(base(probe={"kind": "in_run"})))] == ["in_run", "none", "none"]
+    assert [spec.probe.kind for spec in runs(ngd(base(probe={"kind": "frozen"})))] == ["frozen"] * 3
+
+
 @pytest.mark.parametrize(
     ("spec", "path"),
     [
         (base(model__norm="batch"), "model.norm"),
         (base(data__augment={"pad": 1}), "data.augment"),
         (base(sampling="shuffle"), "sampling"),
-        (base(probe={"kind": "in_run"}), "probe.kind"),
         (base(process={"kind": "ngd"}), "process.kind"),
     ],
 )

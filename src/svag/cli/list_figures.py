@@ -8,13 +8,15 @@ from rich.table import Table
 
 
 def list_figures(as_json: bool) -> None:
-    """Print every label with its family and what it shows."""
+    """Print every label with its family, what it shows and the command that shows it."""
     from svag.experiments.figures import FAMILIES, figure
+    from svag.experiments.figures.theory import THEORY, UNVERIFIED
 
     rows = []
     for label, family in FAMILIES.items():
-        title = "a check of the theory: svag verify" if family == "theory" else figure(label, "paper").title
-        rows.append({"label": label, "family": family, "title": title})
+        title = THEORY[label] if family == "theory" else figure(label, "paper").title
+        command = "svag verify" if family == "theory" and label not in UNVERIFIED else "svag reproduce"
+        rows.append({"label": label, "family": family, "title": title, "command": f"{command} {label}"})
     if as_json:
         typer.echo(json.dumps(rows, ensure_ascii=False, indent=2))
         return
@@ -23,6 +25,7 @@ def list_figures(as_json: bool) -> None:
         table.add_column(name, no_wrap=True)
     table.add_column("shows")
     for row in rows:
-        table.add_row(row["label"], row["family"], row["title"])
+        apart = row["label"] in UNVERIFIED
+        table.add_row(row["label"], row["family"], f"{row['title']} ({row['command']})" if apart else row["title"])
     Console().print(table)
-    typer.echo("\n`svag reproduce LABEL --size smoke | small | paper` runs one.")
+    typer.echo("\n`svag reproduce LABEL --size smoke | small | paper` runs one; `svag verify LABEL` checks the theory.")

@@ -30,15 +30,18 @@ def reproduce(
     Fields of the specs are flags here too: --sampling shuffle is what the paper used. The same command continues.
     """
     from svag.cli.base_spec import field_edits
-    from svag.cli.conduct import conduct
+    from svag.cli.conduct import check_setup, conduct
     from svag.cli.errors import reported
-    from svag.cli.theory import reproduce_theory
+    from svag.cli.theory import refuse_what_theory_has_not, reproduce_theory
     from svag.experiments.edits import edited
     from svag.experiments.figures import family, figure
 
     with reported():
+        kind, edits = family(label), field_edits(context)
+        check_setup(setup)
         folder = out or Path("experiments") / f"{label.replace(':', '-')}-{size}"
-        if family(label) == "theory":
-            reproduce_theory(label, size, folder, setup)
+        if kind == "theory":
+            refuse_what_theory_has_not(label, edits, seeds, setup)
+            reproduce_theory(label, size, edits, folder, setup)
             return
-        conduct(edited(figure(label, size), field_edits(context), seeds), folder, setup)
+        conduct(edited(figure(label, size), edits, seeds), folder, setup)

@@ -41,7 +41,8 @@ class Setup:
         str | None, typer.Option(metavar="I/N", help="Only part I of N of the runs: 0/4, 1/4, 2/4, 3/4.")
     ] = None
     executor: Annotated[
-        Literal["local", "ray"], typer.Option(help="Workers on this machine, or tasks of a Ray cluster (svag[ray]).")
+        Literal["local", "ray"],
+        typer.Option(help="Workers on this machine, or tasks of a Ray cluster (the extra ray)."),
     ] = "local"
     address: Annotated[
         str | None,

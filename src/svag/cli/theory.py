@@ -1,31 +1,50 @@
 """A label of the theory: its check, and its picture."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from svag.records.refusal import SpecError
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from svag.cli.setup import Setup
+    from svag.records.experiment import Size
     from svag.report.content import Figure
 
 TAILS = "sec:app_heayvtailed"
 
 
-def reproduce_theory(label: str, size: Literal["smoke", "small", "paper"], out: Path, setup: "Setup") -> None:
+def refuse_what_theory_has_not(label: str, edits: "Mapping[str, Any]", seeds: int | None, setup: "Setup") -> None:
+    """Refuse flags that would change nothing."""
+    if edits and label != TAILS:
+        raise SpecError(f"--{next(iter(edits))}", "a label of the theory has no spec to change")
+    if seeds is not None:
+        raise SpecError("--seeds", "a label of the theory has no arms to run with several seeds")
+    if setup.shard is not None:
+        raise SpecError("--shard", "a label of the theory has no runs to share")
+    if setup.executor == "ray":
+        raise SpecError("--executor", "a label of the theory is checked on this machine")
+
+
+def reproduce_theory(label: str, size: "Size", edits: "Mapping[str, Any]", out: Path, setup: "Setup") -> None:
     """Check a label and draw it, where there is something to draw; exit code 1 when a check fails."""
+    from svag.cli.announce import Announcement
+    from svag.cli.conduct import announce
     from svag.cli.verify import verify
+    from svag.experiments.figures.theory import THEORY
     from svag.findings.verify import LABELS
 
-    if setup.dry_run:
-        what = "one small network is trained" if label == TAILS else "no runs"
-        typer.echo(f"{label}: seconds to a few minutes; {what}")
-        return
     if label == TAILS:
-        _tails(size, out, setup)
+        _tails(size, edits, out, setup)
+        return
+    if setup.dry_run:
+        takes = "no runs, nothing is trained; it takes seconds to a minute"
+        announce(Announcement("theory", THEORY[label], label, None, "", out, 0, takes), setup)
         return
     from svag.report.theory import theory_figures
 
@@ -38,19 +57,32 @@ def reproduce_theory(label: str, size: Literal["smoke", "small", "paper"], out: 
         _tell(figures, paths, as_json=setup.as_json)
 
 
-def _tails(size: Literal["smoke", "small", "paper"], out: Path, setup: "Setup") -> None:
-    """Train one network, and ask its gradients about their tails."""
+def _tails(size: "Size", edits: "Mapping[str, Any]", out: Path, setup: "Setup") -> None:
+    """Train one network, and ask its gradients about their tails; exit code 1 when it cannot be trained."""
+    from svag.cli.announce import Announcement, estimated
+    from svag.cli.conduct import announce
     from svag.execution.local import execute
     from svag.execution.plan import plan_runs
-    from svag.experiments.figures.theory import trained
+    from svag.experiments.figures.theory import THEORY, trained
+
+    spec = trained(size).edited(edits)
+    plan = plan_runs([spec], out)
+    note = "with " + ", ".join(f"{path} = {value}" for path, value in edits.items()) if edits else ""
+    title = f"{THEORY[TAILS]} One is trained: {spec.model.arch} {spec.model.norm} on {spec.data.name}"
+    alone = replace(setup, workers=1)
+    announce(Announcement("theory", title, TAILS, size, note, out, 1, estimated(plan, alone)), setup)
+    if setup.dry_run:
+        return
+    [record] = execute(plan, workers=1, threads=setup.threads, device=setup.device, data_dir=setup.data_dir)
+    if record.state != "finished":
+        typer.echo(f"Error: {plan[0].name} {record.state}: {record.problem} ({record.path})", err=True)
+        raise typer.Exit(1)
     from svag.findings.heavy_tails import heavy_tails
     from svag.lab.run_gradients import run_gradients
     from svag.report.theory import tail_figure
 
-    [planned] = plan_runs([trained(size)], out)
-    execute([planned], workers=1, threads=setup.threads, device=setup.device, data_dir=setup.data_dir)
     batches = 80 if size == "smoke" else 512
-    found = heavy_tails(run_gradients(planned.folder, batches, device=setup.device, data_dir=setup.data_dir))
+    found = heavy_tails(run_gradients(plan[0].folder, batches, device=setup.device, data_dir=setup.data_dir))
     figure = tail_figure(found)
     paths = _save([figure], out)
     if setup.as_json:

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+from svag.records.probe_spec import InRunProbe
 from svag.records.process_spec import SgdSpec
 from svag.records.refusal import SpecError
 from svag.records.spec import RunSpec
@@ -34,6 +36,19 @@ def svag_arms(base: RunSpec, ells: Iterable[int], split: int, limit: MomentumLim
             process = {"kind": "svag", "ell": ell, "split": split, "momentum_limit": limit}
             arms.append(base.edited({"process": process}))
     return arms
+
+
+def unmeasured_where_it_must(base: RunSpec, process: dict[str, Any]) -> RunSpec:
+    """The base followed by another process, without its in-run probe where there are no batches that it could cut.
+
+    What is measured is free: what such an arm is compared by is its result.
+    """
+    try:
+        return base.edited({"process": process})
+    except SpecError as error:
+        if not isinstance(base.probe, InRunProbe) or not error.path.startswith("probe."):
+            raise
+    return base.edited({"process": process, "probe": {"kind": "none"}})
 
 
 def over_seeds(arms: Iterable[RunSpec], seeds: Iterable[int]) -> list[RunSpec]:

@@ -1,6 +1,6 @@
 """The runs behind "does the SDE describe my SGD?": SGD, SVAG at several ell, the coupled ladder, NGD."""
 
-from svag.experiments.arms import over_seeds, panel, require_sgd, svag_arms
+from svag.experiments.arms import over_seeds, panel, require_sgd, svag_arms, unmeasured_where_it_must
 from svag.records.experiment import Compare, ComparePanel
 from svag.records.refusal import SpecError
 from svag.records.spec import RunSpec
@@ -25,11 +25,9 @@ def runs(experiment: Compare) -> list[RunSpec]:
 def _arms(one: ComparePanel) -> list[RunSpec]:
     require_sgd(one.base)
     arms = [one.base, *svag_arms(one.base, one.ells, one.split, one.momentum_limit)]
-    arms += [
-        one.base.edited({"process": {"kind": "glsr", "parts": parts}}) for parts in dict.fromkeys(one.glsr) if parts > 1
-    ]
-    if one.ngd:
-        arms.append(one.base.edited({"process": {"kind": "ngd"}}))
+    others = [{"kind": "glsr", "parts": parts} for parts in dict.fromkeys(one.glsr) if parts > 1]
+    others += [{"kind": "ngd"}] if one.ngd else []
+    arms += [unmeasured_where_it_must(one.base, process) for process in others]
     if not any(ell > 1 for ell in one.ells):
         raise SpecError("ell", "SGD alone has nothing to be compared with: name at least one ell above 1")
     return arms

@@ -26,6 +26,8 @@ def edited(
             plain["seeds"] = []
         with panel(plain["name"], len(experiment.panels)):
             plain["base"] = RunSpec.from_dict(plain["base"]).edited(edits).to_dict()
+            if any(path.split(".")[0] == "probe" for path in edits):
+                plain.pop("probe_batches", None)  # of the probe that was replaced
     if edits:
         changes = "with " + ", ".join(f"{path} = {value}" for path, value in edits.items())
         fields["note"] = f"{experiment.note}; {changes}" if experiment.note else changes

@@ -3,6 +3,7 @@
 from svag.experiments.arms import over_seeds, panel, require_sgd, svag_arms
 from svag.experiments.moments import scaled_steps
 from svag.records.experiment import Ladder, LadderPanel
+from svag.records.probe_spec import FrozenProbe
 from svag.records.refusal import SpecError
 from svag.records.spec import RunSpec
 from svag.theory.rules import linear_scaling
@@ -28,9 +29,14 @@ def _arms(one: LadderPanel) -> list[RunSpec]:
     sizes = dict.fromkeys(one.batch_sizes)
     if len(sizes) < 2:
         raise SpecError("batch_sizes", "a ladder has at least two rungs: name more batch sizes")
+    if one.probe_batches and len(one.probe_batches) != len(one.batch_sizes):
+        raise SpecError("probe_batches", f"must be one for each of the {len(one.batch_sizes)} batch sizes, or none")
+    batches = dict(zip(one.batch_sizes, one.probe_batches, strict=False))
     arms = []
     for size in sizes:
         sgd = rung(one.base, size)
+        if size in batches and isinstance(sgd.probe, FrozenProbe):
+            sgd = sgd.edited({"probe.batches": batches[size]})
         arms += [sgd, *svag_arms(sgd, one.ells, one.split, one.momentum_limit)]
     return arms
 

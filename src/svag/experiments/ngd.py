@@ -1,6 +1,6 @@
 """The runs behind "is it the covariance of the noise that matters?": SGD, NGD with matching covariance, GD."""
 
-from svag.experiments.arms import over_seeds, panel, require_sgd
+from svag.experiments.arms import over_seeds, panel, require_sgd, unmeasured_where_it_must
 from svag.records.experiment import Ngd
 from svag.records.spec import RunSpec
 
@@ -18,6 +18,6 @@ def runs(experiment: Ngd) -> list[RunSpec]:
     for one in experiment.panels:
         with panel(one.name, len(experiment.panels)):
             require_sgd(one.base)
-            arms = [one.base, *(one.base.edited({"process": {"kind": kind}}) for kind in ("ngd", "gd"))]
+            arms = [one.base, *(unmeasured_where_it_must(one.base, {"kind": kind}) for kind in ("ngd", "gd"))]
             found += over_seeds(arms, experiment.seeds_of(one))
     return found

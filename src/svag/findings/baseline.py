@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from svag.findings.critical_batch.prediction import CriticalBatch, predict_critical_batch
 from svag.findings.experiments.arm_name import SGD, arm_of
 from svag.findings.experiments.matching import same_setting
+from svag.findings.experiments.runs import by_seed
 from svag.records.numbers import step_of
 from svag.records.record import RunRecord
 from svag.records.refusal import SpecError
@@ -77,7 +78,8 @@ def predict_from_runs(
             home.append(record)
     if not groups:
         raise SpecError("", skipped[0] if skipped else "there is no run here: give a folder that svag run has written")
-    groups.sort(key=lambda group: group[0].readings[0].batch_size)
+    groups = [[run for _, run in by_seed(group)] for group in groups]
+    groups.sort(key=lambda group: (group[0].readings[0].batch_size, str(group[0].path)))
     try:
         predictions = tuple(_predict(group, c2, confidence, window) for group in groups)
     except ValueError as error:
@@ -101,7 +103,7 @@ def _problem(record: RunRecord) -> str | None:
     where, spec = record.path, record.spec
     if spec is None:
         return f"{where} cannot be read: {record.problem}; run its spec again"
-    if arm_of(spec.process, split=1) != SGD:
+    if arm_of(spec.process, split=1, limit=None) != SGD:
         return f"{where} is a run of {spec.process.kind}, and the prediction is about SGD: give it a run of sgd"
     if record.state == "diverged":
         return f"{where} diverged and has no equilibrium to measure at: lower the learning rate and run it again"

@@ -8,12 +8,13 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from svag.records.files import replace_file
-from svag.records.numbers import Count, Positive, Seed
+from svag.records.numbers import Count, Positive, Seed, Several
 from svag.records.refusal import SpecError, spec_error
 from svag.records.spec import RunSpec
+from svag.theory.domain import closeness
 from svag.theory.refinement import MomentumLimit
 
 EXPERIMENT, RUNS = "experiment.json", "runs"
@@ -66,12 +67,14 @@ class LadderPanel(_Panel):
         ells: refinements of SVAG run at every rung besides SGD: the SDE limit against B; none if empty.
         split: of the SVAG arms.
         momentum_limit: which limit the SVAG arms of a base with momentum follow.
+        probe_batches: batches of each reading at frozen weights, rung by rung; those of the base if empty.
     """
 
     batch_sizes: tuple[Count, ...]
     ells: tuple[Count, ...] = ()
     split: Count = 1
     momentum_limit: MomentumLimit | None = None
+    probe_batches: tuple[Several, ...] = ()
 
 
 class NgdPanel(_Panel):
@@ -125,7 +128,7 @@ class Ladder(_Experiment):
     kind: Literal["ladder"] = "ladder"
     panels: tuple[LadderPanel, ...] = Field(min_length=1)
     tolerance: Positive = 0.2
-    c2: Positive = 2.0
+    c2: Annotated[Positive, AfterValidator(closeness)] = 2.0
 
 
 class Ngd(_Experiment):

@@ -52,36 +52,117 @@ def compare_curves(
         draws: all relabellings are enumerated if there are at most so many; otherwise so many are drawn.
         generator: for drawing; by default one with a fixed seed.
     """
-    first, second = _curves("one", one), _curves("other", other)
-    if first.shape[1] != second.shape[1]:
-        raise ValueError(f"curves must be read at the same times, got {first.shape[1]} and {second.shape[1]} of them")
+    first, second = _groups(one, other)
     n, total = len(first), len(first) + len(second)
-    if total < 3:
-        raise ValueError(f"one curve against one cannot be compared: run more seeds (got {n} and {len(second)})")
     everything = np.concatenate([first, second])
     everything = everything - everything.mean(axis=0)
-    spread = np.square(everything).sum(axis=0)
-    # r² = share of the spread that the labels explain; |t| grows with it, and it is defined where t is 0/0 or infinite
-    scale = np.divide(total / (n * (total - n)), spread, out=np.zeros_like(spread), where=spread > 0)
-    seen = np.square(everything[:n].sum(axis=0)) * scale
+    seen = _explained(np.repeat([1.0, 0.0], [n, total - n]), everything)
     labels, exact = _relabellings(n, total, draws, generator)
-    largest = np.concatenate(
-        [
-            (np.square(part @ everything) * scale).max(axis=1)
-            for part in np.array_split(labels, -(-len(labels) // _CHUNK))
-        ]
-    )
+    largest = _largest(labels, everything)
     r2 = min(float(seen.max()), 1.0)
     hits = int(np.count_nonzero(largest >= r2 * (1 - 1e-10)))
     p_value = hits / len(labels) if exact else (hits + 1) / (len(labels) + 1)
     return CurveTest(
         p_value=p_value,
         smallest_p=max(smallest_p(n, total - n), 0.0 if exact else 1 / (len(labels) + 1)),
-        max_t=math.sqrt(r2 * (total - 2) / (1 - r2)) if r2 < 1 - 1e-12 else math.inf,
+        max_t=_t(r2, total),
         index=int(seen.argmax()),
         relabellings=len(labels),
         exact=exact,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class CurveBand:
+    """The gap between the means of two groups of curves, with limits that hold at all times at once.
+
+    Attributes:
+        gap: first minus second, at each time.
+        low: lower limits; minus infinity where so few curves allow none.
+        high: upper limits.
+        confidence: that the true gaps lie within the limits at every time.
+    """
+
+    gap: FloatArray
+    low: FloatArray
+    high: FloatArray
+    confidence: float
+
+
+def gap_band(
+    one: ArrayLike,
+    other: ArrayLike,
+    *,
+    confidence: float = 0.95,
+    draws: int = 10_000,
+    generator: np.random.Generator | None = None,
+) -> CurveBand:
+    r"""Simultaneous limits for the gap between two groups of curves (curves × times, at the same times).
+
+    $$\bar x_s - \bar y_s \pm q\, S_s \sqrt{1/n + 1/m}$$
+
+    where S_s is the pooled standard deviation at time s, and q is the quantile of the largest |t| over time when the
+    labels of the residuals (each curve minus the mean of its group) are permuted. The labelling that was seen has
+    |t| = 0 by construction and counts as infinite: 3 against 3 have no limits at 95%, as their p value has none below
+    0.1. The two groups may differ by any curve, but not in their spread; q is approximate, not exact, since the
+    residuals know the two means.
+
+    >>> rng = np.random.default_rng(0)
+    >>> noise = rng.normal(size=(2, 5, 50))
+    >>> band = gap_band(noise[0] + 9.0, noise[1])
+    >>> bool(np.all((band.low < 9.0) & (9.0 < band.high)))
+    True
+
+    Args:
+        one: first group, one row per curve.
+        other: second group, at the same times.
+        confidence: of all limits together.
+        draws: as for `compare_curves`.
+        generator: as for `compare_curves`.
+    """
+    first, second = _groups(one, other)
+    n, total = len(first), len(first) + len(second)
+    residuals = np.concatenate([first - first.mean(axis=0), second - second.mean(axis=0)])
+    labels, exact = _relabellings(n, total, draws, generator)
+    largest = _largest(labels, residuals)
+    seen = np.repeat([1.0, 0.0], [n, total - n])
+    largest[(labels == seen).all(axis=1) | (labels == 1 - seen).all(axis=1)] = math.inf
+    ordered = np.sort(largest if exact else np.append(largest, math.inf))
+    quantile = _t(float(ordered[math.ceil(confidence * len(ordered) - 1e-9) - 1]), total)
+    gap = first.mean(axis=0) - second.mean(axis=0)
+    pooled = np.square(residuals).sum(axis=0) / (total - 2)
+    error = np.sqrt(pooled * (1 / n + 1 / (total - n)))
+    reach = quantile * error if math.isfinite(quantile) else np.full_like(gap, math.inf)
+    return CurveBand(gap, gap - reach, gap + reach, confidence)
+
+
+def _groups(one: ArrayLike, other: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    first, second = _curves("one", one), _curves("other", other)
+    if first.shape[1] != second.shape[1]:
+        raise ValueError(f"curves must be read at the same times, got {first.shape[1]} and {second.shape[1]} of them")
+    if len(first) + len(second) < 3:
+        raise ValueError(
+            f"one curve against one cannot be compared: run more seeds (got {len(first)} and {len(second)})"
+        )
+    return first, second
+
+
+def _explained(labels: FloatArray, centred: FloatArray) -> FloatArray:
+    """The share r² of the spread that labels explain: |t| grows with it, but it is defined where t is not."""
+    total, n = len(centred), labels.sum(axis=-1, keepdims=True)
+    spread = np.square(centred).sum(axis=0)
+    inverse = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 0)
+    return np.asarray(np.square(labels @ centred) * total / (n * (total - n)) * inverse)
+
+
+def _largest(labels: FloatArray, centred: FloatArray) -> FloatArray:
+    """The largest share over time, for each labelling."""
+    parts = np.array_split(labels, -(-len(labels) // _CHUNK))
+    return np.concatenate([_explained(part, centred).max(axis=1) for part in parts])
+
+
+def _t(r2: float, total: int) -> float:
+    return math.sqrt(r2 * (total - 2) / (1 - r2)) if r2 < 1 - 1e-12 else math.inf
 
 
 def smallest_p(n_one: int, n_other: int) -> float:

@@ -18,7 +18,7 @@ from svag.records.refusal import SpecError
 
 def test_a_missing_extra_is_named(npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ValueError, match=r"needs an extra that is not installed: pip install 'svag\[ray\]'"):
+    with pytest.raises(ValueError, match=r"an extra that is not installed: pip install -c constraints.txt '\.\[ray\]'"):
         execute_on_ray(plan_runs([small(npz)], tmp_path))
 
 

@@ -14,6 +14,7 @@ from svag.records.experiment import Compare, ComparePanel
 from svag.records.reading import Reading
 from svag.records.record import load_records
 from svag.stats.contrast import contrast, welch
+from svag.stats.curves import gap_band
 from svag.stats.extrapolation import fit_limit
 
 FINALS = {
@@ -111,6 +112,23 @@ def test_runs_of_another_split_are_strangers(tmp_path: Path) -> None:
     assert str(other).startswith("Incomplete: 9 runs have no result. Not used: ")
 
 
+def test_runs_of_another_momentum_limit_are_strangers(tmp_path: Path) -> None:
+    base = BASE.edited({"momentum": 0.9})
+    panel = ComparePanel(name="p", base=base, ells=(1, 4), momentum_limit="underdamped")
+    limits = {"underdamped": FINALS[4], "overdamped": (0.1, 0.1, 0.1, 0.1, 0.1)}
+    for seed in range(5):
+        write_run(tmp_path, base.edited({"seed": seed}), FINALS[1][seed])
+        for limit, finals in limits.items():
+            svag4 = {"kind": "svag", "ell": 4, "momentum_limit": limit}
+            write_run(tmp_path, base.edited({"seed": seed, "process": svag4}), finals[seed])
+    finding = find(Compare(title="t", seeds=tuple(range(5)), panels=(panel,), margin=0.006), load_records(tmp_path))
+    assert len(finding.strangers) == 5
+    assert given(panel_of(finding).verdict).answer == "equivalent"
+    other = panel.model_copy(update={"momentum_limit": "overdamped"})
+    finding = find(Compare(title="t", seeds=tuple(range(5)), panels=(other,), margin=0.006), load_records(tmp_path))
+    assert given(panel_of(finding).verdict).answer == "different"
+
+
 def test_svag_at_ell_1_is_sgd(tmp_path: Path) -> None:
     fill(tmp_path, {ell: FINALS[ell] for ell in (4, 16)})
     for seed, value in enumerate(FINALS[1]):
@@ -131,6 +149,28 @@ def test_curves_may_differ_where_the_ends_do_not(tmp_path: Path) -> None:
         BASE.steps(),
         2,
     )
+
+
+def test_the_gap_of_the_curves_has_limits_that_hold_at_all_steps_at_once(tmp_path: Path) -> None:
+    fill(tmp_path, middle={1: 0.5, 4: 0.6, 16: 0.7})
+    curve = given(panel_of(find(asked(), load_records(tmp_path))).curve)
+    assert curve.gap == pytest.approx(-0.2)
+    ends = np.array([FINALS[1], FINALS[16]])
+    middle = np.array([[0.5 + 0.001 * seed for seed in range(5)], [0.7 + 0.001 * seed for seed in range(5)]])
+    band = gap_band(np.stack([middle[0], ends[0]], axis=1), np.stack([middle[1], ends[1]], axis=1))
+    assert (curve.low, curve.high) == pytest.approx((band.low[0], band.high[0]))
+    assert curve.low < -0.2 < curve.high < -0.19
+    assert f"SGD − SVAG = -0.2 [{curve.low:+.3g}, {curve.high:+.3g}] (95%, all steps at once)" in str(curve)
+    assert curve.to_dict()["gap"] == pytest.approx(-0.2)
+
+
+def test_three_seeds_have_a_gap_without_limits(tmp_path: Path) -> None:
+    finals = {ell: values[:3] for ell, values in FINALS.items()}
+    fill(tmp_path, finals, middle={1: 0.5, 4: 0.6, 16: 0.7})
+    curve = given(panel_of(find(asked(seeds=3), load_records(tmp_path))).curve)
+    assert (curve.low, curve.high) == (-math.inf, math.inf)
+    assert "SGD − SVAG = -0.2; " in str(curve)
+    assert curve.to_dict()["low"] is None
 
 
 def test_the_same_curves_do_not_differ(tmp_path: Path) -> None:

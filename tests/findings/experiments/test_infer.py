@@ -42,6 +42,18 @@ def test_a_ladder_with_the_sde_limit(tmp_path: Path) -> None:
     assert (found.panels[0].ells, found.panels[0].split) == ((4,), 2)
 
 
+@pytest.mark.parametrize("sizes", [(32,), (16, 32, 64)])
+def test_the_momentum_limit_of_the_svag_runs(tmp_path: Path, sizes: tuple[int, ...]) -> None:
+    svag4 = {"kind": "svag", "ell": 4, "momentum_limit": "overdamped"}
+    specs = [at(size, momentum=0.9, process=process) for size in sizes for process in ({"kind": "sgd"}, svag4)]
+    records = on_disk(tmp_path, *specs)
+    found = experiment_of(records)
+    assert isinstance(found, Compare | Ladder)
+    assert found.panels[0].momentum_limit == "overdamped"
+    finding = find(found, records)
+    assert (finding.missing, finding.strangers) == ((), ())
+
+
 def test_two_batch_sizes_with_svag_are_two_panels(tmp_path: Path) -> None:
     specs = [run(size) for size in (16, 512)] + [run(size, "svag", ell=ell) for size in (16, 512) for ell in (4, 16)]
     records = on_disk(tmp_path, *specs, run(16, "glsr", parts=4), run(512, "ngd"))
@@ -72,6 +84,13 @@ def test_settings_that_differ_are_panels_of_their_own(tmp_path: Path) -> None:
     ("specs", "sentence"),
     [
         ([run(32), run(32, "svag", ell=4), run(32, "svag", ell=4, split=2)], "split = 1, 2"),
+        (
+            [
+                at(32, momentum=0.9, process={"kind": "svag", "ell": 4, "momentum_limit": limit})
+                for limit in ("underdamped", "overdamped")
+            ],
+            "momentum_limit = overdamped, underdamped",
+        ),
         ([run(32), run(32, seed=1)], "read a baseline with svag predict"),
         ([run(32), at(64, lr=0.1)], "read a baseline with svag predict"),
         ([run(32), run(32, "gd"), at(64, weight_decay=0.01), at(128, weight_decay=0.01)], r"\(ladder, ngd\)"),

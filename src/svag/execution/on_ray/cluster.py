@@ -29,7 +29,9 @@ def check_extra() -> None:
     try:
         import ray  # noqa: F401
     except ModuleNotFoundError as error:
-        raise ValueError("the executor ray needs an extra that is not installed: pip install 'svag[ray]'") from error
+        raise ValueError(
+            "the executor ray needs an extra that is not installed: pip install -c constraints.txt '.[ray]'"
+        ) from error
 
 
 @contextmanager

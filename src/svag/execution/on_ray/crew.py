@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections import Counter
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,7 +77,8 @@ class Crew:
         self._token = f".here-{uuid4().hex}"
         self._tokens: set[Path] = set()
         self._out: dict[str, Attempt] = {}
-        self._attempts, self._stillborn = 0, 0
+        self._attempts = 0
+        self._stillborn: Counter[str] = Counter()
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         self._mailbox: Any = ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=here).remote()
         # Ray may keep processes that know a user's modules as they were in an earlier plan: not for this one
@@ -165,7 +167,7 @@ class Crew:
         attempt = self._out[letter.identity]
         match letter.report["event"]:
             case "begins":
-                self._stillborn = 0
+                del self._stillborn[letter.identity]
                 if not letter.report["mailed"] or self._hold(attempt):
                     attempt.begun = True
                     self._dispatch.begin(attempt.run, letter.report["step"])
@@ -211,17 +213,19 @@ class Crew:
                 f"a task cannot start on the cluster: {cause}: every node needs this version of svag"
             ) from error
         except RayError as error:
-            self._bury(attempt, _how(error))
+            self._bury(attempt, error)
         else:
             self._dispatch.heed(attempt.run, report)
 
-    def _bury(self, attempt: Attempt, how: str) -> None:
+    def _bury(self, attempt: Attempt, error: RayError) -> None:
         if attempt.begun:
-            self._dispatch.died(attempt.run, how)
+            self._dispatch.died(attempt.run, _how(error))
             return
-        self._stillborn += 1
-        if self._stillborn >= DEATHS:
-            raise PlanFailed(f"a task cannot start on the cluster, {how}: see the logs of Ray on its node")
+        # a node that goes away takes all its tasks along, and says nothing about whether they can start
+        if not isinstance(error, NodeDiedError):
+            self._stillborn[attempt.run.identity] += 1
+        if self._stillborn[attempt.run.identity] >= DEATHS:
+            raise PlanFailed(f"a task cannot start on the cluster, {_how(error)}: see the logs of Ray on its node")
         self._dispatch.put_back(attempt.run)
 
     def _keep_files(self) -> None:

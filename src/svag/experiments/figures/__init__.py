@@ -1,12 +1,13 @@
 """Every figure of the paper by its label: an experiment at size smoke, small or paper, or a check of the theory."""
 
+from difflib import get_close_matches
 from typing import Literal, get_args
 
 from svag.experiments.figures import compare, ladder, ngd
 from svag.experiments.figures.smoke import smoke
 from svag.experiments.figures.theory import THEORY
 from svag.records.experiment import Compare, Ladder, Ngd, Size
-from svag.records.refusal import SpecError, near, shown
+from svag.records.refusal import SpecError, shown
 
 Family = Literal["compare", "ladder", "ngd", "theory"]
 
@@ -31,7 +32,9 @@ def family(label: str) -> Family:
     svag.records.refusal.SpecError: svag_accs: no figure or theorem has this label; did you mean fig:svag_accs?
     """
     if label not in FAMILIES:
-        raise SpecError(label, f"no figure or theorem has this label; {near(label, LABELS)}")
+        close = get_close_matches(label, LABELS, n=1, cutoff=0.5)
+        hint = f"did you mean {close[0]}?" if close else "svag list figures shows all"
+        raise SpecError(label, f"no figure or theorem has this label; {hint}")
     return FAMILIES[label]
 
 

@@ -11,7 +11,12 @@ SMALL_BATCH_SIZES = (32, 64, 128, 256, 512)
 SEEDS = 3
 
 
-def frozen(start: float, end: float, readings: int = 50, batches: int = 100) -> Edits:
+def paper_batches(batch_size: int) -> int:
+    """From how many batches the paper estimates G and N (subsec:app_lsr_exps)."""
+    return max(200, 50_000 // batch_size)
+
+
+def frozen(start: float, end: float, readings: int = 50, batches: int = paper_batches(128)) -> Edits:
     """G and N at frozen weights, averaged over a window: also with BatchNorm, which cut batches would disturb."""
     return {"probe": {"kind": "frozen", "window": [start, end], "readings": readings, "batches": batches}}
 
@@ -52,7 +57,7 @@ class Row:
 
     def at_paper_size(self) -> Ladder:
         """The paper's own setting."""
-        panels = _panels(CIFAR, self.paper, BATCH_SIZES)
+        panels = _panels(CIFAR, self.paper, BATCH_SIZES, tuple(map(paper_batches, BATCH_SIZES)))
         return Ladder(title=self.title, label=self.label, size="paper", seeds=tuple(range(SEEDS)), panels=panels)
 
     def at_small_size(self) -> Ladder:
@@ -67,8 +72,13 @@ class Row:
         )
 
 
-def _panels(base: RunSpec, rows: dict[str, Edits], sizes: tuple[int, ...]) -> tuple[LadderPanel, ...]:
-    return tuple(LadderPanel(name=name, base=base.edited(edits), batch_sizes=sizes) for name, edits in rows.items())
+def _panels(
+    base: RunSpec, rows: dict[str, Edits], sizes: tuple[int, ...], batches: tuple[int, ...] = ()
+) -> tuple[LadderPanel, ...]:
+    return tuple(
+        LadderPanel(name=name, base=base.edited(edits), batch_sizes=sizes, probe_batches=batches)
+        for name, edits in rows.items()
+    )
 
 
 ROWS = (

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from svag.records.process_spec import GdSpec, GlsrSpec, NgdSpec, Process, SgdSpec, SvagSpec
+from svag.theory.refinement import MomentumLimit
 
 Kind = Literal["sgd", "svag", "glsr", "ngd", "gd"]
 
@@ -40,10 +41,12 @@ def svag_arm(ell: int) -> ArmName:
     return SGD if ell == 1 else ArmName("svag", ell)
 
 
-def arm_of(process: Process, split: int) -> ArmName | None:
-    """The arm that runs of this process belong to, in a panel whose SVAG arms have this `split`; None for no arm.
+def arm_of(process: Process, split: int, limit: MomentumLimit | None) -> ArmName | None:
+    """The arm that runs of this process belong to, in a panel whose SVAG arms have this split and momentum limit.
 
-    >>> arm_of(SvagSpec(ell=4, split=2), split=2), arm_of(SvagSpec(ell=4, split=2), split=1)
+    None for no arm: what tends to another limit, or tends to it differently, is not pooled.
+
+    >>> arm_of(SvagSpec(ell=4, split=2), split=2, limit=None), arm_of(SvagSpec(ell=4, split=2), split=1, limit=None)
     (ArmName(kind='svag', refinement=4), None)
     """
     match process:
@@ -52,7 +55,8 @@ def arm_of(process: Process, split: int) -> ArmName | None:
         case SvagSpec():
             if process.is_sgd:
                 return SGD
-            return ArmName("svag", process.ell) if process.split == split else None
+            same = (process.split, process.momentum_limit) == (split, limit)
+            return ArmName("svag", process.ell) if same else None
         case GlsrSpec():
             return ArmName("glsr", process.parts)
         case NgdSpec():

@@ -9,7 +9,7 @@ import numpy as np
 from svag.findings.experiments.runs import plain
 from svag.records.experiment import Metric
 from svag.records.record import RunRecord
-from svag.stats.curves import compare_curves
+from svag.stats.curves import compare_curves, gap_band
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,10 @@ class CurveGap:
         smallest_p: the smallest that so many seeds can reach.
         max_t: the largest |t| over time; infinite where the two groups do not overlap and have no spread.
         at_step: the effective step of that largest |t|.
+        gap: mean of SGD minus mean of SVAG there, in the metric's units.
+        low: lower 95% limit of the gap, which holds at all steps at once, and so at this one though it was chosen;
+            −∞ when the seeds are too few.
+        high: upper limit.
         until_step: the last effective step compared; earlier than the end if a seed diverged.
         times: evaluations compared.
         diverged: seeds that diverged, in both arms.
@@ -32,12 +36,15 @@ class CurveGap:
     smallest_p: float
     max_t: float
     at_step: int
+    gap: float
+    low: float
+    high: float
     until_step: int
     times: int
     diverged: int
 
     def to_dict(self) -> dict[str, object]:
-        """Return the fields for a JSON document; an infinite t is null."""
+        """Return the fields for a JSON document; an infinite t is null, and so is an infinite limit."""
         return plain(asdict(self))
 
     def __str__(self) -> str:
@@ -45,8 +52,13 @@ class CurveGap:
         weak = "; more seeds are needed for a p below 0.05" if self.smallest_p >= 0.05 else ""
         return (
             f"curves of SGD and ell={self.ell} up to effective step {self.until_step}{lost}: p = {self.p_value:.2g}, "
-            f"furthest apart at {self.at_step}; {self.smallest_p:.2g} is the smallest p possible{weak}"
+            f"furthest apart at {self.at_step}, where SGD − SVAG = {self.gap:+.3g}{self._limits}; "
+            f"{self.smallest_p:.2g} is the smallest p possible{weak}"
         )
+
+    @property
+    def _limits(self) -> str:
+        return f" [{self.low:+.3g}, {self.high:+.3g}] (95%, all steps at once)" if math.isfinite(self.low) else ""
 
 
 def curve_gap(sgd: Sequence[RunRecord], svag: Sequence[RunRecord], ell: int, metric: Metric) -> CurveGap | None:
@@ -63,12 +75,16 @@ def curve_gap(sgd: Sequence[RunRecord], svag: Sequence[RunRecord], ell: int, met
         return None
     one, other = ([[curve[step] for step in finite] for curve in group] for group in groups)
     test = compare_curves(np.array(one), np.array(other))
+    band = gap_band(np.array(one), np.array(other))
     return CurveGap(
         ell=ell,
         p_value=test.p_value,
         smallest_p=test.smallest_p,
         max_t=test.max_t,
         at_step=finite[test.index],
+        gap=float(band.gap[test.index]),
+        low=float(band.low[test.index]),
+        high=float(band.high[test.index]),
         until_step=finite[-1],
         times=len(finite),
         diverged=sum(run.state == "diverged" for run in [*sgd, *svag]),

@@ -10,6 +10,7 @@ from svag.records.process_spec import GlsrSpec, NgdSpec, SgdSpec, SvagSpec
 from svag.records.record import RunRecord
 from svag.records.refusal import SpecError
 from svag.records.spec import RunSpec
+from svag.theory.refinement import MomentumLimit
 
 # At so many batch sizes SVAG beside SGD is the SDE limit along a ladder; at fewer they are panels of a comparison.
 _LADDER_WITH_SVAG = 3
@@ -49,15 +50,28 @@ class _Family:
         here = [spec.process for spec in self.specs if spec.batch_size == size]
         return tuple(sorted({process.parts for process in here if isinstance(process, GlsrSpec)} - {1}))
 
+    @property
+    def svag(self) -> list[SvagSpec]:
+        """The processes of the SVAG arms."""
+        return [spec.process for spec in self.specs if isinstance(spec.process, SvagSpec) and not _is_sgd(spec)]
+
     def split(self) -> int:
         """The split of the SVAG arms, of which there may be only one."""
-        arms = [spec.process for spec in self.specs if isinstance(spec.process, SvagSpec) and not _is_sgd(spec)]
-        splits = sorted({process.split for process in arms})
+        splits = sorted({process.split for process in self.svag})
         if len(splits) > 1:
             shown = ", ".join(map(str, splits))
             raise SpecError("", f"the SVAG runs have split = {shown}, whose limits are approached differently: put "
                             "each split in a folder of its own")  # fmt: skip
         return splits[0] if splits else 1
+
+    def limit(self) -> MomentumLimit | None:
+        """The limit that the SVAG arms of a base with momentum follow, of which there may be only one."""
+        limits = sorted({process.momentum_limit for process in self.svag if process.momentum_limit is not None})
+        if len(limits) > 1:
+            shown = ", ".join(limits)
+            raise SpecError("", f"the SVAG runs have momentum_limit = {shown}, which are two SDEs: put each limit in a "
+                            "folder of its own")  # fmt: skip
+        return limits[0] if limits else None
 
 
 def experiment_of(records: Sequence[RunRecord], title: str = "runs of a folder") -> Compare | Ladder | Ngd:
@@ -105,7 +119,12 @@ def _families(specs: Sequence[RunSpec]) -> list[_Family]:
 def _ladder(family: _Family, name: str) -> LadderPanel:
     sizes = tuple(family.sizes)
     return LadderPanel(
-        name=name, base=family.base(sizes[0]), batch_sizes=sizes, ells=family.ells(), split=family.split()
+        name=name,
+        base=family.base(sizes[0]),
+        batch_sizes=sizes,
+        ells=family.ells(),
+        split=family.split(),
+        momentum_limit=family.limit(),
     )
 
 
@@ -117,6 +136,7 @@ def _compare(family: _Family, size: int, name: str) -> ComparePanel:
         split=family.split(),
         glsr=family.parts(size),
         ngd=any(isinstance(spec.process, NgdSpec) for spec in family.specs if spec.batch_size == size),
+        momentum_limit=family.limit(),
     )
 
 

@@ -48,8 +48,8 @@ def strangers(experiment: Compare | Ladder | Ngd, records: Iterable[RunRecord]) 
 
 def _slot(panel: ComparePanel | LadderPanel | NgdPanel, record: RunRecord) -> Slot | None:
     spec = record.spec
-    split = 1 if isinstance(panel, NgdPanel) else panel.split
+    split, limit = (1, None) if isinstance(panel, NgdPanel) else (panel.split, panel.momentum_limit)
     if spec is None or not on_ladder(panel.base, spec):
         return None
-    arm = arm_of(spec.process, split)
+    arm = arm_of(spec.process, split, limit)
     return None if arm is None else Slot(arm, spec.batch_size, spec.seed)

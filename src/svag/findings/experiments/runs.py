@@ -109,7 +109,7 @@ class PanelRuns:
 
     def of(self, arm: ArmName, batch_size: int) -> dict[int, RunRecord]:
         """Results of one arm by seed."""
-        return {s.seed: run for s, run in self.found.items() if s.arm == arm and s.batch_size == batch_size}
+        return dict(by_seed(run for s, run in self.found.items() if s.arm == arm and s.batch_size == batch_size))
 
     def finals(self, arm: ArmName, batch_size: int, metric: Metric) -> dict[int, float]:
         """Final metric by seed; NaN for a diverged run, which is an outcome."""
@@ -142,6 +142,12 @@ class PanelRuns:
             for slot, run in self.found.items()
             for row in run.evaluations
         )
+
+
+def by_seed(runs: Iterable[RunRecord]) -> list[tuple[int, RunRecord]]:
+    """Runs with their seeds, by increasing seed: an interval over blocks of readings depends on their order."""
+    seeded = [(run.spec.seed, run) for run in runs if run.spec is not None]
+    return sorted(seeded, key=lambda one: (one[0], str(one[1].path)))
 
 
 def final_metric(run: RunRecord, metric: Metric) -> float:

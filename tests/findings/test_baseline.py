@@ -1,0 +1,38 @@
+from itertools import permutations
+from pathlib import Path
+
+from tests.findings.experiments.on_disk import at, readings_at, write_run
+
+from svag.findings.baseline import predict_from_runs
+from svag.findings.experiments.find import find
+from svag.findings.experiments.ladder_finding import LadderFinding
+from svag.records.experiment import Ladder, LadderPanel
+from svag.records.record import load_records
+
+# seeds that differ in their numbers and in how many they have, so that the order of the readings would be felt
+MEANS = {0: (0.7, 11.0, 120), 1: (1.4, 8.0, 200), 2: (1.0, 10.0, 160), 3: (0.9, 9.0, 80)}
+
+
+def fill(root: Path) -> None:
+    for seed, (grad_sq, noise, count) in MEANS.items():
+        spec = at(32, seed=seed)
+        write_run(root, spec, 0.9, readings=readings_at(spec, grad_sq, noise, count=count))
+
+
+def test_the_order_of_the_runs_changes_nothing(tmp_path: Path) -> None:
+    fill(tmp_path)
+    records = load_records(tmp_path)
+    first = predict_from_runs(records)
+    for order in permutations(records):
+        assert predict_from_runs(order).to_dict() == first.to_dict()
+
+
+def test_a_ladder_predicts_from_a_rung_what_its_runs_predict_alone(tmp_path: Path) -> None:
+    fill(tmp_path)
+    [alone] = predict_from_runs(load_records(tmp_path)).predictions
+    for seeds in ((0, 1, 2, 3), (3, 1, 0, 2)):
+        panel = LadderPanel(name="p", base=at(32), batch_sizes=(32, 64))
+        finding = find(Ladder(title="t", seeds=seeds, panels=(panel,)), load_records(tmp_path))
+        assert isinstance(finding, LadderFinding)
+        [prediction] = finding.panels[0].predictions
+        assert prediction.critical.to_dict() == alone.critical.to_dict()
