@@ -92,8 +92,7 @@ def all_commands(command: Any = None, name: str = "svag") -> Iterator[tuple[str,
         yield from all_commands(one, f"{name} {short}")
 
 
-# all but `svag reproduce`, until its help ends in one too
-HELPED = [pytest.param(*one, id=one[0]) for one in all_commands() if one[0] != "svag reproduce"]
+HELPED = [pytest.param(*one, id=one[0]) for one in all_commands()]
 
 
 @pytest.mark.parametrize(("name", "command"), HELPED)

@@ -28,6 +28,8 @@ def reproduce(
     """Reproduce a figure of the paper, or check a theorem and draw it.
 
     Fields of the specs are flags here too: --sampling shuffle is what the paper used. The same command continues.
+
+    Example: svag reproduce fig:lsr_acc_gnr --size small --out ladder
     """
     from svag.cli.base_spec import field_edits
     from svag.cli.conduct import check_setup, conduct

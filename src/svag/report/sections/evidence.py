@@ -1,5 +1,6 @@
 """What a comparison knows beside its verdict: convergence in ell, curves, C-closeness, decompositions."""
 
+import math
 from collections.abc import Iterator
 
 from svag.findings.experiments.closeness import Closeness
@@ -16,7 +17,7 @@ _ROUTES = {"gaussian": "decomposed through NGD", "ladder": "decomposed through t
 def rows(panel: ComparePanelFinding) -> Iterator[tuple[str, str]]:
     """One row for everything that was found."""
     if panel.curve is not None:
-        yield "over the curve", _curve(panel.curve)
+        yield "over the curve", _curve(panel.curve, panel.metric)
     if panel.verdict is not None:
         yield "convergence in ell", _convergence(panel.verdict)
     if panel.richardson is not None:
@@ -37,12 +38,16 @@ def limit_said(found: Limit, metric: str) -> str:
     return f"{wording.value(found.value, metric)} ({low} to {high}){lost}"
 
 
-def _curve(found: CurveGap) -> str:
+def _curve(found: CurveGap, metric: str) -> str:
+    limits = ""
+    if math.isfinite(found.low):
+        limits = f" {wording.interval(found.low, found.high, metric)}, 95% at all steps at once"
     lost = f", before {wording.count(found.diverged, 'seed')} diverged" if found.diverged else ""
     weak = "; more seeds are needed for a p below 0.05" if found.smallest_p >= 0.05 else ""
     return (
         f"p = {found.p_value:.2g}, SGD against SVAG ell={found.ell} up to effective step {found.until_step:,}{lost}; "
-        f"furthest apart at {found.at_step:,}; {found.smallest_p:.2g} is the smallest p possible{weak}"
+        f"furthest apart at {found.at_step:,}, by {wording.difference(found.gap, metric)}{limits}; "
+        f"{found.smallest_p:.2g} is the smallest p possible{weak}"
     )
 
 
