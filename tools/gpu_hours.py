@@ -6,15 +6,18 @@ The operations of each network are counted by torch in a forward and a backward 
     operations = images trained on · (operations of an image) + images evaluated · (those of its forward pass),
 
 since with small batches a GPU waits for its orders; a batch of a frozen reading counts as an update. Both speeds are
-assumptions: docs/cluster.md says how to measure them.
+assumptions, or measured here by `--measure`, with the network of the paper's main figures.
 """
 
 import argparse
+import time
 from dataclasses import astuple, dataclass, replace
 from functools import cache
 from math import ceil
+from statistics import median
 
 import torch
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from svag.execution.cost import updates_per_step
@@ -57,7 +60,19 @@ class Price:
 def operations_of_an_image(model: ModelSpec, data: str) -> tuple[float, float]:
     """Floating-point operations of one image: (forward and backward, forward); a multiply-add counts as two."""
     facts = FACTS[data]
-    network = build_model(
+    network = network_for(model, data)
+    images = torch.zeros(2, facts.channels, facts.pixels, facts.pixels)
+    with FlopCounterMode(display=False) as forward:
+        scores = network(images)
+    with FlopCounterMode(display=False) as backward:
+        scores.sum().backward()
+    return (forward.get_total_flops() + backward.get_total_flops()) / 2, forward.get_total_flops() / 2
+
+
+def network_for(model: ModelSpec, data: str) -> nn.Module:
+    """The network itself."""
+    facts = FACTS[data]
+    return build_model(
         model.arch,
         norm=model.norm,
         width=model.width,
@@ -67,12 +82,38 @@ def operations_of_an_image(model: ModelSpec, data: str) -> tuple[float, float]:
         image_size=(facts.pixels, facts.pixels),
         generator=torch.Generator().manual_seed(0),
     )
-    images = torch.zeros(2, facts.channels, facts.pixels, facts.pixels)
-    with FlopCounterMode(display=False) as forward:
-        scores = network(images)
-    with FlopCounterMode(display=False) as backward:
-        scores.sum().backward()
-    return (forward.get_total_flops() + backward.get_total_flops()) / 2, forward.get_total_flops() / 2
+
+
+def measured(spec: RunSpec, device: str) -> Speed:
+    """The two speeds of a device: from updates of 128 images, and of 2."""
+    seconds = {size: seconds_of_an_update(spec, size, device) for size in (128, 2)}
+    both, _ = operations_of_an_image(spec.model, spec.data.name)
+    speed = Speed(128 * both / seconds[128] / 1e12, 1000 * seconds[2])
+    print(
+        f"{spec.model.arch} on {device}: {128 / seconds[128]:,.0f} images/s at B = 128, "
+        f"that is {speed.tflops:.3g} TFLOP/s; "
+        f"{speed.update_ms:.3g} ms for an update at B = 2\n"
+    )
+    return speed
+
+
+def seconds_of_an_update(spec: RunSpec, size: int, device: str) -> float:
+    """Median time of forward pass, backward pass and update."""
+    facts = FACTS[spec.data.name]
+    network = network_for(spec.model, spec.data.name).to(device)
+    optimizer = torch.optim.SGD([p for p in network.parameters() if p.requires_grad], lr=1e-3)
+    images = torch.randn(size, facts.channels, facts.pixels, facts.pixels, device=device)
+    labels = torch.zeros(size, dtype=torch.int64, device=device)
+    times = []
+    for _ in range(15):
+        start = time.perf_counter()
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(network(images), labels).backward()
+        optimizer.step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    return median(times[5:])
 
 
 def amounts(spec: RunSpec) -> Price:
@@ -117,10 +158,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tflops", type=float, default=5.0, help="TFLOP/s that a GPU sustains")
     parser.add_argument("--update-ms", type=float, default=5.0, help="milliseconds of the shortest update")
+    parser.add_argument(
+        "--measure", action="store_true", help="measure both speeds on the GPU, or the CPU, of this machine"
+    )
     asked = parser.parse_args()
-    speed = Speed(asked.tflops, asked.update_ms)
     torch.set_num_threads(1)
     plans = paper_plans()
+    speed = Speed(asked.tflops, asked.update_ms)
+    if asked.measure:
+        speed = measured(plans["fig:svag_accs"][0], "cuda" if torch.cuda.is_available() else "cpu")
     print("| figure | runs | updates, 10⁶ | images trained on, 10⁹ | images evaluated, 10⁹ | EFLOP | GPU hours |")
     print("|---|---|---|---|---|---|---|")
     for label, specs in plans.items():
