@@ -122,6 +122,12 @@ def test_the_run_of_one_process(work: Path, name: str) -> None:
         assert one.rows != two.rows, "in their last bits: it is another order of summation"
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are listed on Linux only")
+def test_the_processes_part_without_a_trace(work: Path) -> None:
+    """A thread of the group that outlives it now and then aborts the interpreter at its end."""
+    assert not [name for name in json.loads((work / "plan.threads").read_text()) if "gloo" in name]
+
+
 def test_the_comparison_notices_other_draws(work: Path, tmp_path: Path) -> None:
     """The negative control: from the same first weights, other examples are another run."""
     spec = small(work / "data.npz", SAME["sgd"])

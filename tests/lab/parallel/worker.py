@@ -1,7 +1,7 @@
 """Many runs in one start of torchrun: `python -m tests.lab.parallel.worker ORDER`, on every rank.
 
 ORDER is a JSON file of runs, each a spec, a folder and, perhaps, an effective step at which all ranks are interrupted.
-Rank 0 writes how many vectors were averaged in each run next to it.
+Rank 0 writes how many vectors were averaged in each run next to it, and which threads are left after the last.
 """
 
 import json
@@ -57,6 +57,9 @@ def main() -> None:
                 assert one["interrupt"] is not None
         if ranks.rank == 0:
             Path(sys.argv[1]).with_suffix(".counts").write_text(json.dumps(vectors))
+    if ranks.rank == 0 and (threads := Path("/proc/self/task")).exists():
+        names = [(thread / "comm").read_text().strip() for thread in threads.iterdir()]
+        Path(sys.argv[1]).with_suffix(".threads").write_text(json.dumps(names))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
+# Imported while a group is open, as by the first optimizer, it keeps that group for good, as a default argument: its
+# threads then outlive destroy_process_group, and now and then abort the interpreter at its end.
+import torch.distributed.nn.functional
 from torch.distributed.rendezvous import rendezvous
 
 from svag.lab.parallel.lost import CONTINUES, RankLost
