@@ -1,19 +1,7 @@
 """How docstrings become a page: formulas to MathML, bare doctests to code."""
 
-import importlib.util
-from pathlib import Path
-from types import ModuleType
-
 import pytest
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[2] / "tools" / f"{name}.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from tests.docs.tools import load
 
 
 def test_marked_formulas_become_mathml_and_nothing_else_changes() -> None:

@@ -1,24 +1,9 @@
 """What docs/cluster.md says that the figures cost at the paper's size is what their plans say."""
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
-
 import pytest
+from tests.docs.tools import ROOT, load
 
-ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 tool = load("gpu_hours")

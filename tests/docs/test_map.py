@@ -1,28 +1,15 @@
 """The map from labels to code, tests and commands says what is so."""
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from tests.docs.tools import ROOT, load
 
 from svag.findings.verify import LABELS
 
-ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
 REWRITE = "run `python tools/make_map.py`"
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 tool = load("make_map")

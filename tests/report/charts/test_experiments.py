@@ -1,32 +1,22 @@
 """The experiments' tables as numbers, their charts as data."""
 
-import json
 import math
 from dataclasses import replace
-from typing import Any
 
-import altair as alt
 import pytest
-import vl_convert as vlc
 from tests.report.charts.drawn import layers, marks, of_kind
+from tests.report.charts.test_ladder import ladder
 from tests.report.conftest import Build, Find
 from tests.report.folders import CASES
 
 from svag.findings.experiments.compare_finding import CompareFinding, ComparePanelFinding
-from svag.findings.experiments.ladder_finding import LadderFinding, LadderPanelFinding
 from svag.findings.experiments.runs import CurveRow, RunRow
-from svag.report.charts import curves, gap, ladder_error, ladder_predictions, ladder_ratio, ladder_regions, limit
+from svag.report.charts import curves, gap, limit
 
 
 def compare(finding_of: Find, name: str) -> ComparePanelFinding:
     found = finding_of(name)
     assert isinstance(found, CompareFinding)
-    return found.panels[0]
-
-
-def ladder(finding_of: Find, name: str) -> LadderPanelFinding:
-    found = finding_of(name)
-    assert isinstance(found, LadderFinding)
     return found.panels[0]
 
 
@@ -151,122 +141,6 @@ def test_a_gap_is_drawn_in_percentage_points_and_an_unknown_one_as_unknown() -> 
     assert "two one-sided tests at 5%" in gap.sentence(rows, "test_accuracy")
 
 
-def test_the_ladder_s_errors_threshold_and_regions_are_the_finding_s(finding_of: Find) -> None:
-    panel = ladder(finding_of, "ladder")
-    assert panel.scaling is not None
-    found = ladder_error.table(panel)
-    assert found.threshold == panel.scaling.threshold
-    assert [row.error for row in found.rows if row.kind == ladder_error.MEAN] == [rung.error for rung in panel.rungs]
-    observed, predicted = found.regions
-    assert (observed.low, observed.value, observed.high) == (
-        panel.scaling.low, panel.scaling.observed, panel.scaling.high
-    )  # fmt: skip
-    sharp = next(one for one in panel.ranges if one.form == "sharp")
-    assert (predicted.low, predicted.high) == (sharp.smallest, sharp.largest)
-    assert "Bars: 95% intervals of the mean." in ladder_error.sentence(found)
-    drawn = ladder_error.chart(found)
-    assert marks(drawn).count("rect") == 2
-    thresholds = [
-        layer["rows"]
-        for layer in of_kind(drawn, "rule")
-        if "error" in layer["rows"][0] and "kind" not in layer["rows"][0]
-    ]
-    assert thresholds == [[{"error": found.threshold}]]
-    assert all(
-        layer["encoding"]["x"]["scale"] == {"type": "log", "base": 2, "nice": False, "padding": 18}
-        for layer in of_kind(drawn, "line")
-    )
-
-
-def test_a_ladder_that_never_fails_has_no_observed_region(finding_of: Find) -> None:
-    found = ladder_error.table(ladder(finding_of, "ladder_never_fails"))
-    assert [region.kind for region in found.regions] == [ladder_regions.PREDICTED]
-    assert ladder_error.sentence(found).startswith("Linear scaling does not fail up to batch size 128")
-    assert ladder_predictions.sentence(ladder_predictions.table(ladder(finding_of, "ladder_never_fails"))).endswith(
-        "No failure was observed to hold them against. Grey ticks: the baselines."
-    )
-
-
-def test_one_seed_decides_nothing_and_shades_nothing(finding_of: Find) -> None:
-    found = ladder_error.table(ladder(finding_of, "ladder_one_seed"))
-    assert found.regions == []
-    assert ladder_error.LONE_MEAN in {row.kind for row in found.rows}
-    assert "Bars" not in ladder_error.sentence(found)
-    assert ladder_error.sentence(found).startswith("Not decided: the means would put the failure at batch size 348")
-
-
-def test_diverged_rungs_say_so_and_an_open_region_ends_beyond_the_ladder(finding_of: Find) -> None:
-    found = ladder_error.table(ladder(finding_of, "ladder_diverged"))
-    assert found.diverged == [(512, 2)]
-    assert found.regions[0].high == 1024
-    words = [layer["rows"][0].get("said") for layer in of_kind(ladder_error.chart(found), "text")]
-    assert "✕ 2" in words
-    assert "2 seeds diverged at batch size 512 (✕)." in ladder_error.sentence(found)
-
-
-def test_the_ratio_is_g_over_n_with_its_interval(finding_of: Find) -> None:
-    panel = ladder(finding_of, "ladder")
-    found = ladder_ratio.table(panel)
-    assert [row.signal_to_noise for row in found.rows] == [rung.signal_to_noise for rung in panel.rungs]
-    assert found.rows[2].signal_to_noise == pytest.approx(1 / 6, rel=0.1)
-    drawn = ladder_ratio.chart(found)
-    y = of_kind(drawn, "line")[0]["encoding"]["y"]
-    assert y["scale"]["type"] == "log"
-    assert [{"signal_to_noise": 2.0}] in [layer["rows"] for layer in of_kind(drawn, "rule")]
-
-
-def test_a_ratio_without_an_end_runs_to_the_edge_and_an_unresolved_one_is_named(finding_of: Find) -> None:
-    panel = ladder(finding_of, "ladder")
-    rungs = [replace(panel.rungs[0], signal_to_noise_low=0.0, signal_to_noise_high=math.inf), *panel.rungs[1:]]
-    rungs[1] = replace(rungs[1], signal_to_noise=math.nan)
-    found = ladder_ratio.table(replace(panel, rungs=tuple(rungs)))
-    assert (found.rows[0].low, found.rows[0].high) == (None, None)
-    assert found.left_out == [32]
-    assert "not measured: B = 32" in ladder_ratio.sentence(found)
-    (bars,) = [layer["rows"] for layer in of_kind(ladder_ratio.chart(found), "rule") if "from" in layer["rows"][0]]
-    bottom, top = of_kind(ladder_ratio.chart(found), "line")[0]["encoding"]["y"]["scale"]["domain"]
-    assert (bars[0]["from"], bars[0]["to"]) == (bottom, top)
-
-
-def test_predictions_are_the_finding_s_and_an_unbounded_one_has_an_arrow(finding_of: Find) -> None:
-    panel = ladder(finding_of, "ladder")
-    found = ladder_predictions.table(panel)
-    assert [row.critical_batch for row in found.rows] == [one.critical.critical_batch for one in panel.predictions]
-    assert [row.kind for row in found.rows].count(ladder_predictions.NOT_USABLE) == 2
-    assert ladder_predictions.sentence(found).startswith(
-        "Usable predictions are 0.99 to 2.1 times the observed failure"
-    )
-    first = panel.predictions[0]
-    wild = replace(first, critical=replace(first.critical, critical_batch=math.inf, high=math.inf))
-    open_ended = ladder_predictions.table(replace(panel, predictions=(wild,)))
-    assert (open_ended.rows[0].critical_batch, open_ended.rows[0].high) == (None, None)
-    rows = of_kind(ladder_predictions.chart(open_ended), "tick")[0]["rows"]
-    assert (rows[0]["open"], rows[0]["said"]) == (True, "[401, ∞)")
-
-
-def titles(chart: alt.TopLevelMixin) -> set[str]:
-    """The titles of the axes as they are drawn, after the layers were merged."""
-    compiled: dict[str, Any] = vlc.vegalite_to_vega(json.dumps(chart.to_dict()))
-    return {str(axis["title"]) for axis in compiled["axes"] if "title" in axis}
-
-
-@pytest.mark.parametrize("name", ["ladder", "ladder_never_fails"])
-def test_the_axes_of_a_ladder_keep_their_titles_with_and_without_an_observed_failure(
-    finding_of: Find, name: str
-) -> None:
-    panel = ladder(finding_of, name)
-    predicted = ladder_predictions.table(panel)
-    assert bool(predicted.regions) == (name == "ladder")
-    assert titles(ladder_predictions.chart(predicted)) == {"critical batch size B*"}
-    assert titles(ladder_error.chart(ladder_error.table(panel))) == {"batch size", "final test error"}
-
-
-def test_a_field_is_only_spoken_of_where_there_is_one(finding_of: Find) -> None:
-    found = ladder_predictions.table(ladder(finding_of, "ladder"))
-    assert "(filled field)" in ladder_predictions.sentence(found)
-    assert "(filled field)" not in ladder_predictions.sentence(replace(found, regions=[]))
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_every_chart_can_be_zoomed_as_the_page_promises(report_of: Build, name: str) -> None:
     for figure in report_of(name).figures:
@@ -292,10 +166,3 @@ def test_no_accuracy_is_drawn_above_all_of_it(finding_of: Find) -> None:
     assert all(scale["domainMax"] == 1 for scale in scales)
     ordinary = limit.chart(limit.table(panel))
     assert all("domainMax" not in layer["encoding"]["y"]["scale"] for layer in of_kind(ordinary, "point"))
-
-
-def test_a_name_does_not_cross_the_edge_of_another_field() -> None:
-    observed = ladder_regions.Region(ladder_regions.OBSERVED, 132, 330, 242)
-    predicted = ladder_regions.Region(ladder_regions.PREDICTED, 145, 317)
-    aligned = [layer.to_dict()["mark"]["align"] for layer in ladder_regions.names([observed, predicted], 16)]
-    assert aligned == ["right", "left"]

@@ -218,7 +218,7 @@ class LadderPanelFinding:
                     f"usable predictions from {one.smallest:.4g} (B={one.smallest_from}) to {one.largest:.4g} "
                     f"(B={one.largest_from})"
                 )
-        lines += _ruled_out(self.certificates)
+        lines += [f"ruled out at B={size}: {what}" for size, what in ruled_out(self.certificates).items()]
         return "\n".join([*lines, f"Next: {self.status}"])
 
 
@@ -237,13 +237,13 @@ def _prediction_line(one: RungPrediction) -> str:
     return f"{text} (N/G = {found.noise_to_signal:.3g})" + ("" if one.usable else f"; not usable: {one.status}")
 
 
-def _ruled_out(fired: Sequence[Certificate]) -> list[str]:
-    """One line per rung that is ruled out, naming the baselines from which it is."""
-    lines = []
+def ruled_out(fired: Sequence[Certificate]) -> dict[int, str]:
+    """What the measured N/G rules out at each batch size, naming the baselines from which it does."""
+    said = {}
     for size in sorted({one.batch_size for one in fired}):
         of_size = [one for one in fired if one.batch_size == size]
         baselines = sorted({one.baseline for one in of_size if one.baseline is not None})
         claims = [f"linear scaling from {', '.join(map(str, baselines))}"] if baselines else []
         claims += ["C-closeness of SGD and its SDE"] if any(one.kind == "sde" for one in of_size) else []
-        lines.append(f"ruled out at B={size}: {' and '.join(claims)}")
-    return lines
+        said[size] = " and ".join(claims)
+    return said

@@ -4,12 +4,12 @@ import math
 from collections.abc import Iterator, Sequence
 
 from svag.findings.experiments.ladder_finding import (
-    Certificate,
     LadderFinding,
     LadderPanelFinding,
     PredictionRange,
     Rung,
     RungPrediction,
+    ruled_out,
 )
 from svag.report import wording
 from svag.report.charts import curves, ladder_error, ladder_predictions, ladder_ratio
@@ -108,7 +108,8 @@ def _more(panel: LadderPanelFinding) -> Iterator[tuple[str, str]]:
     if forms:
         yield "as printed / as plotted", f"B* = {'; '.join(forms)}"
     if panel.certificates:
-        yield "ruled out", _ruled_out(panel.certificates)
+        fired = ruled_out(panel.certificates).items()
+        yield "ruled out", "; ".join(f"at B = {size} {what}" for size, what in fired)
     balances = [(rung.batch_size, rung.balance) for rung in panel.rungs if rung.balance is not None]
     if balances:
         said = ", ".join(f"{balance:.3g} at B = {size}" for size, balance in balances)
@@ -129,18 +130,6 @@ def _range(one: PredictionRange) -> str:
     if one.smallest_from == one.largest_from:
         return wording.batch(one.smallest)
     return f"{wording.batch(one.smallest)} to {wording.batch(one.largest)}"
-
-
-def _ruled_out(fired: Sequence[Certificate]) -> str:
-    """What the measured N/G rules out at each batch size, and from which baselines."""
-    said = []
-    for size in sorted({one.batch_size for one in fired}):
-        of_size = [one for one in fired if one.batch_size == size]
-        baselines = sorted({one.baseline for one in of_size if one.baseline is not None})
-        claims = [f"linear scaling from {', '.join(map(str, baselines))}"] if baselines else []
-        claims += ["C-closeness of SGD and its SDE"] if any(one.kind == "sde" for one in of_size) else []
-        said.append(f"at B = {size} {' and '.join(claims)}")
-    return "; ".join(said)
 
 
 def figures(finding: LadderFinding) -> Iterator[Figure]:
