@@ -17,10 +17,9 @@ from statistics import median
 import torch
 import torch.distributed as dist
 
+from svag.lab.choose import stepper_for
 from svag.lab.data.load import load_data
-from svag.lab.parallel.join import joined, launched
-from svag.lab.parallel.ranks import ALONE, Ranks
-from svag.lab.steppers.choose import stepper_for
+from svag.lab.ranks import ALONE, Ranks, joined, launched
 from svag.lab.training import Training, prepare
 from svag.records.spec import RunSpec
 

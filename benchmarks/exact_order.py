@@ -11,7 +11,7 @@ from statistics import median
 
 from svag.exact.processes import Ito, Ladder, NoisyGD, Svag
 from svag.findings.verify.beds import SKEWED
-from svag.findings.verify.weak_orders import affine_order
+from svag.findings.verify.svag_limit import affine_order
 
 
 def seconds(command: list[str]) -> float:

@@ -16,14 +16,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from svag.lab.checkpoint import save_checkpoint
-from svag.lab.data.dataset import DataSet
-from svag.lab.data.load import load_data
-from svag.lab.evaluation import evaluate
+from svag.lab.choose import stepper_for
+from svag.lab.data.load import DataSet, load_data
 from svag.lab.folder import RunFolder
-from svag.lab.loop import Loop
-from svag.lab.state import Progress, Run
-from svag.lab.steppers.choose import stepper_for
+from svag.lab.loop import Loop, evaluate
+from svag.lab.state import Progress, Run, save_checkpoint
 from svag.lab.streams import BatchStream
 from svag.lab.training import Training, prepare
 from svag.lab.watching import Lines

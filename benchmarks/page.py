@@ -11,7 +11,7 @@ sys.path.insert(0, str(ROOT))
 from tests.report.folders import around, compare_folder  # noqa: E402
 
 from svag.report.build import build_report  # noqa: E402
-from svag.report.vega import vega_bundle  # noqa: E402
+from svag.report.save import vega_bundle  # noqa: E402
 from svag.report.write import write_report  # noqa: E402
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 import svag
-from svag.stats.ratio import ratio_interval
+from svag.stats.ratios import ratio_interval
 
 
 def seconds(run: Callable[[int], object], repeats: int) -> float:

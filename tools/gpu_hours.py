@@ -20,15 +20,12 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from svag.execution.cost import updates_per_step
+from svag.execution.plan import updates_per_step
+from svag.experiments.families import runs_of
 from svag.experiments.figures import FAMILIES, figure
-from svag.experiments.plan import runs_of
 from svag.lab.models.build import build_model
-from svag.records.data_spec import FACTS
-from svag.records.examples import examples_per_step
-from svag.records.model_spec import ModelSpec
-from svag.records.probe_spec import FrozenProbe
-from svag.records.spec import RunSpec
+from svag.records.parts import FACTS, FrozenProbe, ModelSpec
+from svag.records.spec import RunSpec, examples_per_step
 
 TEST_EXAMPLES = {"cifar10": 10_000, "cifar100": 10_000, "svhn": 26_032}
 

@@ -8,8 +8,8 @@ DATA_DIR holds (or receives) the folder fashion-mnist with the four IDX files; d
 import sys
 from pathlib import Path
 
-from svag.lab.data import members, small
-from svag.lab.data.places import data_folder
+from svag.lab.data import files, sources
+from svag.lab.data.files import data_folder
 from svag.lab.data.sources import FASHION_MNIST
 
 TARGET = Path(__file__).parent.parent / "src" / "svag" / "lab" / "data" / "fashion_small.xz"
@@ -18,7 +18,7 @@ TARGET = Path(__file__).parent.parent / "src" / "svag" / "lab" / "data" / "fashi
 def main() -> None:
     """Read, reduce, pack, write."""
     data_dir = data_folder(sys.argv[1] if len(sys.argv) > 1 else None)
-    packed = small.pack(small.reduce(members.read(FASHION_MNIST, data_dir)))
+    packed = sources.pack(sources.reduce(files.read(FASHION_MNIST, data_dir)))
     TARGET.write_bytes(packed)
     print(f"{TARGET.name}: {len(packed):,} bytes")
 

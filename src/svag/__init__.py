@@ -9,23 +9,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from svag.dynamics.noisy_gd import NoisyGD
-    from svag.dynamics.pairs import independent_pairs
-    from svag.dynamics.sampler import BatchSampler
+    from svag.dynamics.sampler import BatchSampler, independent_pairs
     from svag.dynamics.svag import SVAG
-    from svag.findings.critical_batch.prediction import predict_critical_batch
-    from svag.findings.scaling.verdict import scaling_verdict
-    from svag.findings.sde.verdict import sde_verdict
+    from svag.findings.critical_batch import predict_critical_batch
+    from svag.findings.scaling_verdict import scaling_verdict
+    from svag.findings.sde_verdict import sde_verdict
     from svag.lab.models.build import build_model
     from svag.lab.run import run
     from svag.noise.frozen import measure_noise
     from svag.noise.invariance import scale_invariance_error
     from svag.noise.probe import NoiseProbe
-    from svag.records.reading import Reading
-    from svag.records.readings_file import append_readings, load_readings
+    from svag.records.reading import Reading, append_readings, load_readings
     from svag.records.record import RunRecord, load_records
     from svag.records.spec import RunSpec
-    from svag.theory.kappa import critical_batch_size, max_kappa
-    from svag.theory.rules import linear_scaling, square_root_scaling
+    from svag.theory.bounds import critical_batch_size, max_kappa
+    from svag.theory.optimizers import linear_scaling, square_root_scaling
     from svag.theory.weights import svag_weights
 
 __version__ = "0.1.0.dev0"
@@ -38,21 +36,21 @@ _HOME = {
     "RunRecord": "svag.records.record",
     "RunSpec": "svag.records.spec",
     "SVAG": "svag.dynamics.svag",
-    "append_readings": "svag.records.readings_file",
+    "append_readings": "svag.records.reading",
     "build_model": "svag.lab.models.build",
-    "critical_batch_size": "svag.theory.kappa",
-    "independent_pairs": "svag.dynamics.pairs",
-    "linear_scaling": "svag.theory.rules",
-    "load_readings": "svag.records.readings_file",
+    "critical_batch_size": "svag.theory.bounds",
+    "independent_pairs": "svag.dynamics.sampler",
+    "linear_scaling": "svag.theory.optimizers",
+    "load_readings": "svag.records.reading",
     "load_records": "svag.records.record",
-    "max_kappa": "svag.theory.kappa",
+    "max_kappa": "svag.theory.bounds",
     "measure_noise": "svag.noise.frozen",
-    "predict_critical_batch": "svag.findings.critical_batch.prediction",
+    "predict_critical_batch": "svag.findings.critical_batch",
     "run": "svag.lab.run",
     "scale_invariance_error": "svag.noise.invariance",
-    "scaling_verdict": "svag.findings.scaling.verdict",
-    "sde_verdict": "svag.findings.sde.verdict",
-    "square_root_scaling": "svag.theory.rules",
+    "scaling_verdict": "svag.findings.scaling_verdict",
+    "sde_verdict": "svag.findings.sde_verdict",
+    "square_root_scaling": "svag.theory.optimizers",
     "svag_weights": "svag.theory.weights",
 }
 

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from svag.cli.app import app
 from svag.experiments import demo
-from svag.experiments.figures.smoke import smoke
-from svag.records.experiment import Compare, Ladder, load_experiment
+from svag.experiments.base import Compare, Ladder, load_experiment
+from svag.experiments.figures.bases import smoke
 
 invoke = CliRunner().invoke
 

@@ -8,7 +8,7 @@ import pytest
 from tests.cli.answers import answer, invoke
 
 from svag.cli.app import app
-from svag.records.experiment import Compare, Ladder, load_experiment
+from svag.experiments.base import Compare, Ladder, load_experiment
 from svag.records.record import load_records
 
 

@@ -6,7 +6,7 @@ from typer.core import TyperOption
 
 from svag.cli.app import app
 from svag.cli.flags import separate, shard_of, whole_numbers
-from svag.records.refusal import SpecError
+from svag.records.fields import SpecError
 
 
 def options(command: str) -> dict[str, TyperOption]:

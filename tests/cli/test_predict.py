@@ -10,7 +10,7 @@ from tests.findings.experiments.on_disk import at, readings_at, write_run
 from typer.testing import CliRunner
 
 from svag.cli.app import app
-from svag.theory.kappa import critical_batch_size
+from svag.theory.bounds import critical_batch_size
 
 invoke = CliRunner().invoke
 

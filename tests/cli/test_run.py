@@ -9,9 +9,9 @@ from tests.lab.small import small, write_npz
 from typer.testing import CliRunner
 
 from svag.cli.app import app
-from svag.cli.fields import KNOWN, edits_from
+from svag.cli.flags import KNOWN, edits_from
 from svag.lab.loop import Loop
-from svag.records.refusal import SpecError
+from svag.records.fields import SpecError
 
 invoke = CliRunner().invoke
 

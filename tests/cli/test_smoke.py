@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from svag.cli.app import app
+from svag.experiments.base import load_experiment
+from svag.experiments.families import runs_of
 from svag.experiments.figures import FAMILIES, family, figure
-from svag.experiments.plan import runs_of
-from svag.records.experiment import load_experiment
 from svag.records.record import load_records
 
 QUICKEST = ("fig:svag_accs", "fig:lsr_acc_gnr", "fig:ngd_sgd_b125")

@@ -11,8 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from svag.cli.app import app
-from svag.cli.fields import KNOWN
-from svag.cli.flags import ExperimentCommand
+from svag.cli.flags import KNOWN, ExperimentCommand
 from svag.findings.verify import LABELS
 from svag.records.spec import RunSpec
 

@@ -7,7 +7,7 @@ from scipy.linalg import expm
 from torch import Tensor, nn
 
 import svag
-from svag.theory.refinement import MomentumLimit
+from svag.theory.optimizers import MomentumLimit
 
 LR, BETA, CURVATURE, START, STEPS = 0.2, 0.5, 1.5, 1.0, 6
 PAIR = (torch.zeros(1), torch.zeros(1))

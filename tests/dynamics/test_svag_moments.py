@@ -12,7 +12,7 @@ import torch
 
 import svag
 from svag.arrays import FloatArray
-from svag.theory.moments import outer, svag_step_moments, symmetrise
+from svag.theory.weights import outer, svag_step_moments, symmetrise
 
 if TYPE_CHECKING:
     from tests.dynamics.conftest import Law, Problem

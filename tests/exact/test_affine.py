@@ -6,8 +6,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from svag.exact.affine import AffineProblem
-from svag.exact.batch_reuse import reused_batch_moments
+from svag.exact.affine import AffineProblem, reused_batch_moments
 from svag.exact.noise import Atoms, CompoundPoisson
 from svag.exact.processes import SGD, Ito, Ladder, Levy, Limit, NoisyGD, Process, SecondOrder, Svag
 from svag.theory.weights import svag_weights

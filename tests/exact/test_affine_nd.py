@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from svag.exact.affine import AffineProblem
-from svag.exact.affine_nd import RegressionProblem, stable_lr
 from svag.exact.noise import Atoms
 from svag.exact.processes import Ito, Svag
+from svag.exact.regression import RegressionProblem, stable_lr
 from svag.theory.weights import svag_weights
 
 RNG = np.random.default_rng(5)

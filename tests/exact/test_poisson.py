@@ -4,8 +4,16 @@ import numpy as np
 import pytest
 from scipy.stats import poisson
 
-from svag.exact.laws import DiscreteLaw, NormalLaw, combine, kolmogorov, poisson_law, repeated, wasserstein
-from svag.exact.poisson import PoissonProblem
+from svag.exact.poisson import (
+    DiscreteLaw,
+    NormalLaw,
+    PoissonProblem,
+    combine,
+    kolmogorov,
+    poisson_law,
+    repeated,
+    wasserstein,
+)
 from svag.exact.processes import Ito, Ladder, NoisyGD, Process, Svag
 
 PROBLEM = PoissonProblem(lr=0.1, examples=9.0)

@@ -4,9 +4,16 @@ import numpy as np
 import pytest
 
 from svag.arrays import FloatArray
-from svag.exact.chains import ChainProcess, Momentum, SecondOrderEuler, example_weights, simulate
 from svag.exact.processes import SGD, NoisyGD, Svag
-from svag.exact.rayleigh import RayleighProblem, param_sq
+from svag.exact.rayleigh import (
+    ChainProcess,
+    Momentum,
+    RayleighProblem,
+    SecondOrderEuler,
+    example_weights,
+    param_sq,
+    simulate,
+)
 
 RNG = np.random.default_rng(3)
 PROBLEM = RayleighProblem(RNG.standard_normal((4, 3)))

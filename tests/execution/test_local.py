@@ -11,8 +11,8 @@ from svag.execution.local import execute
 from svag.execution.plan import plan_runs
 from svag.lab.folder import make_folder
 from svag.lab.run import run
-from svag.records.refusal import SpecError
-from svag.records.run_lock import RunLock
+from svag.records.fields import SpecError
+from svag.records.files import RunLock
 
 DEADLY: dict[str, Any] = {"model": {"arch": "tests.execution.nets:build_deadly"}}
 

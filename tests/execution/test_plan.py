@@ -9,14 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.lab.small import small, write_npz
 
-from svag.execution.cost import DataShape, cost
-from svag.execution.plan import PlannedRun, plan_runs
-from svag.execution.shard import own_runs
-from svag.lab.inputs import load_inputs
-from svag.lab.steppers.choose import stepper_for
-from svag.lab.training import pick_device, prepare
-from svag.records.examples import examples_per_step
-from svag.records.spec import RunSpec
+from svag.execution.plan import DataShape, PlannedRun, cost, own_runs, plan_runs
+from svag.lab.choose import stepper_for
+from svag.lab.training import load_inputs, pick_device, prepare
+from svag.records.spec import RunSpec, examples_per_step
 
 SPEC = RunSpec.from_yaml("{data: {name: svhn}, model: {arch: mlp}, batch_size: 8, lr: 1, budget: 9}")
 SHAPE = DataShape(64, 40, 1, 6)

@@ -22,8 +22,7 @@ from tests.lab.small import same_bits, small
 from svag.execution.local import execute
 from svag.execution.plan import PlannedRun, plan_runs
 from svag.lab.run import run
-from svag.records.files import parse_lines
-from svag.records.run_lock import in_use
+from svag.records.files import in_use, parse_lines
 
 # A broken program must not hang the tests; a good one never comes near it.
 PATIENCE = 300

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from svag.execution.board import Board
 from svag.execution.plan import PlannedRun, plan_runs
-from svag.execution.view import Bars, Lines, picture, view_of
+from svag.execution.view import Bars, Board, Lines, picture, view_of
 from svag.records.spec import RunSpec
 
 SPEC = RunSpec.from_yaml("{data: {name: svhn}, model: {arch: mlp}, batch_size: 8, lr: 1, budget: 100}")
@@ -40,7 +39,7 @@ def text_of(board: Board) -> str:
 
 
 def test_a_bar_for_a_running_run_and_the_totals(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("svag.execution.board.monotonic", lambda: (board.began or 0.0) + 330.0)
+    monkeypatch.setattr("svag.execution.view.monotonic", lambda: (board.began or 0.0) + 330.0)
     bar, totals = text_of(board).splitlines()
     assert bar.startswith("sgd B=8 seed=3  ━━━━━━━━━━━━ ")
     assert bar.endswith(" 40/100  test accuracy 0.8125")

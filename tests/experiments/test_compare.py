@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from tests.experiments.bases import base
 
+from svag.experiments.base import Compare, ComparePanel
 from svag.experiments.compare import runs
-from svag.experiments.plan import runs_of
-from svag.records.experiment import Compare, ComparePanel
-from svag.records.refusal import SpecError
+from svag.experiments.families import runs_of
+from svag.records.fields import SpecError
 from svag.records.spec import RunSpec
 
 

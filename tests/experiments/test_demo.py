@@ -1,7 +1,7 @@
 """The demo asks the two questions: a baseline first, then what checks it."""
 
 from svag.experiments.demo import SCALING, SDE, baseline_runs
-from svag.experiments.plan import runs_of
+from svag.experiments.families import runs_of
 
 
 def test_the_ladder_begins_with_its_own_baseline() -> None:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from svag.experiments.edits import edited
+from svag.experiments.arms import edited
+from svag.experiments.families import runs_of
 from svag.experiments.figures import figure
-from svag.experiments.plan import runs_of
-from svag.records.probe_spec import FrozenProbe
-from svag.records.refusal import SpecError
+from svag.records.fields import SpecError
+from svag.records.parts import FrozenProbe
 
 
 def test_nothing_changes_nothing() -> None:

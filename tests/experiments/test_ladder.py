@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from tests.experiments.bases import base
 
+from svag.experiments.base import Ladder, LadderPanel
 from svag.experiments.ladder import rung, runs
-from svag.records.experiment import Ladder, LadderPanel
-from svag.records.refusal import SpecError
+from svag.records.fields import SpecError
 from svag.records.spec import RunSpec
 
 

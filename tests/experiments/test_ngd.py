@@ -3,9 +3,9 @@
 import pytest
 from tests.experiments.bases import base
 
+from svag.experiments.base import Ngd, NgdPanel
 from svag.experiments.ngd import runs
-from svag.records.experiment import Ngd, NgdPanel
-from svag.records.refusal import SpecError
+from svag.records.fields import SpecError
 from svag.records.spec import RunSpec
 
 

@@ -3,10 +3,9 @@
 import pytest
 from tests.experiments.bases import base
 
-from svag.experiments.ladder import rung
-from svag.experiments.probes import with_probe
-from svag.records.probe_spec import FrozenProbe, InRunProbe
-from svag.records.refusal import SpecError
+from svag.experiments.ladder import rung, with_probe
+from svag.records.fields import SpecError
+from svag.records.parts import FrozenProbe, InRunProbe
 
 
 def test_a_probe_that_is_there_stays() -> None:

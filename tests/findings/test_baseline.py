@@ -3,10 +3,10 @@ from pathlib import Path
 
 from tests.findings.experiments.on_disk import at, readings_at, write_run
 
-from svag.findings.baseline import predict_from_runs
-from svag.findings.experiments.find import find
-from svag.findings.experiments.ladder_finding import LadderFinding
-from svag.records.experiment import Ladder, LadderPanel
+from svag.experiments.base import Ladder, LadderPanel
+from svag.experiments.baseline import predict_from_runs
+from svag.experiments.families import find
+from svag.experiments.ladder_finding import LadderFinding
 from svag.records.record import load_records
 
 # seeds that differ in their numbers and in how many they have, so that the order of the readings would be felt

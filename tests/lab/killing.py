@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from tests.lab.small import same_bits
 
-from svag.lab import checkpoint, evaluation, frozen_probe, parts_check
+from svag.lab import loop, measuring, state
 from svag.lab.run import run
 from svag.lab.training import Training
 from svag.noise.frozen import measure_noise
@@ -52,12 +52,12 @@ def arm(event: str, count: int) -> None:
             Training.whole_loss = dying(Training.whole_loss, count)  # type: ignore[method-assign]
             Training.losses = dying(Training.losses, count)  # type: ignore[method-assign]
         case "evaluation":
-            evaluation.loss_and_accuracy = dying(evaluation.loss_and_accuracy, count)
+            loop.loss_and_accuracy = dying(loop.loss_and_accuracy, count)
         case "probing":
-            setattr(frozen_probe, "measure_noise", dying(measure_noise, count))  # noqa: B010  # imported there by name
+            setattr(measuring, "measure_noise", dying(measure_noise, count))  # noqa: B010  # imported there by name
             NoiseProbe._keep = dying(NoiseProbe._keep, count)  # type: ignore[method-assign]
         case "comparing":
-            setattr(parts_check, "compare_parts", dying(compare_parts, count))  # noqa: B010
+            setattr(measuring, "compare_parts", dying(compare_parts, count))  # noqa: B010
         case "saving":
             whole, left = replace_file, [count]
 
@@ -68,7 +68,7 @@ def arm(event: str, count: int) -> None:
                     die()
                 whole(path, content)
 
-            setattr(checkpoint, "replace_file", half)  # noqa: B010
+            setattr(state, "replace_file", half)  # noqa: B010
         case "writing":
             append, rest = Journal.append, [count]
 

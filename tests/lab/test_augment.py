@@ -7,7 +7,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from svag.lab.augment import augment
+from svag.lab.streams import augment
 
 BLACK = torch.tensor([-1.0, -2.0, -3.0])
 

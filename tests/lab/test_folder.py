@@ -13,12 +13,11 @@ import torch
 from tests.lab.small import same_bits, small
 
 import svag
-from svag.lab import checkpoint, loop
-from svag.lab.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from svag.lab import loop, state
 from svag.lab.folder import RunFolder
 from svag.lab.run import run
-from svag.records.files import DiskError
-from svag.records.run_lock import FolderInUse, RunLock
+from svag.lab.state import CheckpointError, load_checkpoint, save_checkpoint
+from svag.records.files import DiskError, FolderInUse, RunLock
 
 
 @contextmanager
@@ -49,7 +48,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(
     monkeypatch.setattr(RunFolder, "save", save_on_a_disk_that_fills)
     with pytest.raises(DiskError, match=r"checkpoint\.pt cannot be written, the disk is full: make room and start"):
         run(spec, folder, progress=False, save_seconds=0)
-    state = torch.load(folder / "checkpoint.pt", weights_only=True)
+    state = torch.load(folder / "state.pt", weights_only=True)
     assert state["step"] == 3, "the checkpoint before survives"
     assert not list(folder.glob("*.part"))
     assert svag.load_records(folder)[0].state == "interrupted"
@@ -76,7 +75,7 @@ def test_a_second_process_is_refused(npz: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom svag.records.run_lock import RunLock\n"
+        "import sys, time\nfrom pathlib import Path\nfrom svag.records.files import RunLock\n"
         "with RunLock(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True) as other:
@@ -105,9 +104,9 @@ def test_a_run_that_another_process_has_just_ended_is_only_read(
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04half a zip"], ids=["empty", "text", "cut"])
 def test_a_checkpoint_that_cannot_be_read_names_the_way_out(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "checkpoint.pt").write_bytes(content)
+    (tmp_path / "state.pt").write_bytes(content)
     with pytest.raises(CheckpointError, match=r"checkpoint\.pt cannot be read: remove it to start the run anew"):
-        load_checkpoint(tmp_path / "checkpoint.pt", "me", torch.device("cpu"))
+        load_checkpoint(tmp_path / "state.pt", "me", torch.device("cpu"))
 
 
 def test_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
@@ -117,14 +116,14 @@ def test_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
         def __reduce__(self) -> tuple[Any, ...]:
             return Path.write_text, (tmp_path / "owned", "")
 
-    torch.save({"format": 1, "identity": Evil()}, tmp_path / "checkpoint.pt")
+    torch.save({"format": 1, "identity": Evil()}, tmp_path / "state.pt")
     with pytest.raises(CheckpointError, match="cannot be read"):
-        load_checkpoint(tmp_path / "checkpoint.pt", "me", torch.device("cpu"))
+        load_checkpoint(tmp_path / "state.pt", "me", torch.device("cpu"))
     assert not (tmp_path / "owned").exists()
 
 
 def test_a_checkpoint_of_another_run_or_device_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "checkpoint.pt"
+    path = tmp_path / "state.pt"
     assert load_checkpoint(path, "me", torch.device("cpu")) is None
     save_checkpoint(path, {"identity": "you", "device": "cpu"})
     with pytest.raises(CheckpointError, match="belongs to another run or version"):
@@ -132,7 +131,7 @@ def test_a_checkpoint_of_another_run_or_device_is_refused(tmp_path: Path) -> Non
     save_checkpoint(path, {"identity": "me", "device": "cuda"})
     with pytest.raises(CheckpointError, match="was made on cuda, and the numbers would differ: continue with --device"):
         load_checkpoint(path, "me", torch.device("cpu"))
-    assert checkpoint.FORMAT == 1
+    assert state.FORMAT == 1
 
 
 def test_a_folder_with_something_broken_in_it_is_left_alone(npz: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.lab.small import small, write_npz
 
-from svag.records.refusal import SpecError
+from svag.records.fields import SpecError
 
 ROOT = Path(__file__).parent.parent.parent
 CONV = {"model": {"arch": "preresnet8", "norm": "group", "width": 0.25}}

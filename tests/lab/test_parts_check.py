@@ -9,7 +9,7 @@ from tests.lab.small import small, weights
 
 from svag.lab import loop
 from svag.lab.data.load import load_data
-from svag.lab.parts_check import check_parts, needs_check
+from svag.lab.measuring import check_parts, needs_check
 from svag.lab.run import run
 from svag.lab.training import prepare
 

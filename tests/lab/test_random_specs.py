@@ -10,7 +10,7 @@ from tests.records.specs import any_spec
 
 from svag.lab.run import RunFailed, run
 from svag.records.documents import edited
-from svag.records.refusal import SpecError
+from svag.records.fields import SpecError
 from svag.records.spec import RunSpec
 
 WANTED = 30

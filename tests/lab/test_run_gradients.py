@@ -6,9 +6,9 @@ import torch
 from tests.lab.small import small, write_npz
 
 from svag.findings.heavy_tails import heavy_tails
-from svag.lab.checkpoint import CheckpointError
+from svag.lab.gradients import run_gradients
 from svag.lab.run import run
-from svag.lab.run_gradients import run_gradients
+from svag.lab.state import CheckpointError
 
 
 def test_the_gradients_of_a_trained_network(tmp_path: Path) -> None:

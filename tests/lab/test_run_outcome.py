@@ -13,7 +13,7 @@ import svag
 from svag.lab import loop
 from svag.lab.loop import CHECK_EVERY, Loop
 from svag.lab.run import RunFailed, run
-from svag.records.refusal import SpecError
+from svag.records.fields import SpecError
 
 
 def test_a_run_that_diverges_is_an_outcome(npz: Path, tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 from svag import BatchSampler, measure_noise, scale_invariance_error
 from svag.dynamics.sampler import Sampling
-from svag.noise.frozen import interval_reach
-from svag.noise.stream import GROUPS, GradientStream
+from svag.noise.frozen import GROUPS, GradientStream, interval_reach
 
 
 @pytest.mark.parametrize("norm", ["batch", "group", "layer", "none"])

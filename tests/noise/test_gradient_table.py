@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from svag.noise.gradient_table import gradient_table
+from svag.lab.gradients import gradient_table
 
 
 def small() -> tuple[nn.Sequential, list[torch.Tensor]]:

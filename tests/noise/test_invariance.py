@@ -6,7 +6,7 @@ from tests.noise.nets import data, everything, loss_of, net
 from torch import Tensor, nn
 
 from svag import scale_invariance_error
-from svag.noise.theorems import ScaleInvariantNet, network_checks
+from svag.noise.invariance import ScaleInvariantNet, network_checks
 
 
 def invariant(shift: bool = False) -> tuple[nn.Module, tuple[Tensor, Tensor]]:

@@ -11,7 +11,7 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from svag import NoiseProbe, predict_critical_batch
 from svag.noise.batches import split
-from svag.noise.settings import velocities
+from svag.noise.optimizer import velocities
 
 
 def test_velocity_and_momentum_are_recorded() -> None:

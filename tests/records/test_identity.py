@@ -7,9 +7,8 @@ import pytest
 from tests.records.specs import base
 
 from svag.records import identity as module
-from svag.records.identity import identity
-from svag.records.own_source import own_source
-from svag.records.refusal import SpecError
+from svag.records.fields import SpecError
+from svag.records.identity import identity, own_source
 from svag.records.spec import RunSpec
 
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from tests.records.specs import base
 
-from svag.records.files import DiskError, Journal, replace_file
+from svag.records.files import DiskError, FolderInUse, Journal, RunLock, replace_file
 from svag.records.record import load_records, read_record
-from svag.records.run_lock import FolderInUse, RunLock
 
 ROWS: list[dict[str, Any]] = [
     {"kind": "evaluation", "step": 0, "test_accuracy": 0.1, "train_loss": None},

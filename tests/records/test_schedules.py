@@ -5,7 +5,7 @@ import math
 import pytest
 from tests.records.specs import base
 
-from svag.records.numbers import step_of
+from svag.records.fields import step_of
 from svag.records.schedules import Constant, Cosine, Steps, Triangle
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from tests.records.specs import any_spec, base
 
-from svag.records.refusal import SpecError
+from svag.records.fields import SpecError
 from svag.records.spec import RunSpec
 
 DESIGN = """

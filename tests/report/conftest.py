@@ -7,11 +7,11 @@ from typing import TypeAlias
 import pytest
 from tests.report.folders import CASES
 
-from svag.findings.experiments.compare_finding import CompareFinding
-from svag.findings.experiments.find import find
-from svag.findings.experiments.ladder_finding import LadderFinding
-from svag.findings.experiments.ngd_finding import NgdFinding
-from svag.records.experiment import load_experiment
+from svag.experiments.base import load_experiment
+from svag.experiments.compare import CompareFinding
+from svag.experiments.families import find
+from svag.experiments.ladder_finding import LadderFinding
+from svag.experiments.ngd import NgdFinding
 from svag.records.record import load_records
 from svag.report.build import build_report
 from svag.report.content import Report

@@ -9,16 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from svag.records.experiment import (
-    RUNS,
-    Compare,
-    ComparePanel,
-    Ladder,
-    LadderPanel,
-    Ngd,
-    NgdPanel,
-    save_experiment,
-)
+from svag.experiments.base import RUNS, Compare, ComparePanel, Ladder, LadderPanel, Ngd, NgdPanel, save_experiment
 from svag.records.record import METRICS, OUTCOME, SPEC
 from svag.records.spec import RunSpec
 

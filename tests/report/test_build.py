@@ -9,8 +9,8 @@ import pytest
 from tests.report.conftest import Build
 from tests.report.folders import BASE, CASES, compare_folder, write_run
 
-from svag.records.experiment import EXPERIMENT, RUNS
-from svag.records.refusal import SpecError
+from svag.experiments.base import EXPERIMENT, RUNS
+from svag.records.fields import SpecError
 from svag.report.build import build_report
 
 HEADLINES = {

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from svag.report.charts import poisson_laws
-from svag.report.save import save
-from svag.report.vega import vega_bundle
+from svag.report.save import save, vega_bundle
 
 CHART = poisson_laws.distance_chart(poisson_laws.distance_table(ells=(1, 2)))
 

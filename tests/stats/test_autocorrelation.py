@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from svag.stats.autocorrelation import integrated_autocorrelation_time
+from svag.stats.series import integrated_autocorrelation_time
 
 
 def test_the_sum_over_lags_is_the_definition() -> None:

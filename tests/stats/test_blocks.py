@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from svag.stats.blocks import independent_blocks, plan_blocks
+from svag.stats.series import independent_blocks, plan_blocks
 
 
 def test_the_oldest_readings_that_fill_no_block_are_left_out() -> None:

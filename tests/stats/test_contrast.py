@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from svag.stats.contrast import Estimate, contrast, welch
+from svag.stats.means import Estimate, contrast, welch
 
 
 def test_welch_is_the_textbook_test() -> None:

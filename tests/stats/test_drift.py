@@ -7,7 +7,7 @@ from scipy import stats
 from scipy.signal import lfilter
 
 from svag.arrays import FloatArray
-from svag.stats.drift import stationarity_test, trend_test
+from svag.stats.series import stationarity_test, trend_test
 
 # 2,000 stationary series, integrated autocorrelation time 9, 200 of them long. Promise: false alarms in 4 to 6% of the
 # series at the 5% level; bounds are the 1e-6 quantiles of the binomial at those ends, 2.2% and 9.0%.

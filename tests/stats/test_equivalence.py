@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from svag.stats.contrast import Estimate, welch
-from svag.stats.equivalence import three_way
+from svag.stats.decisions import three_way
+from svag.stats.means import Estimate, welch
 
 REPEATS = 4000
 

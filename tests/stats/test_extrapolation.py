@@ -5,8 +5,7 @@ import pytest
 from scipy import stats
 
 from svag.arrays import FloatArray
-from svag.stats.contrast import welch
-from svag.stats.extrapolation import fit_limit, remaining_bias
+from svag.stats.means import fit_limit, remaining_bias, welch
 
 X = (1.0, 1 / 4, 1 / 16)
 

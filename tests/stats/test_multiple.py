@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from svag.stats.multiple import holm, intersection_union
+from svag.stats.decisions import holm, intersection_union
 
 REPEATS = 20_000  # 1e-6 quantiles of the binomial around 5%: 4.3% and 5.8%
 LIMIT = binom.isf(1e-6, REPEATS, 0.05) / REPEATS

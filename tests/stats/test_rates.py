@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from svag.stats.rates import compare_rates
+from svag.stats.decisions import compare_rates
 
 
 def rejection_rate(n: int, m: int, rate: float, p_value: dict[tuple[int, int], float]) -> float:

@@ -8,8 +8,7 @@ from scipy.signal import lfilter
 from scipy.stats import binom
 
 from svag.arrays import FloatArray
-from svag.stats.ratio import ratio_interval
-from svag.stats.ratio_limits import fieller, log_delta, pair_moments
+from svag.stats.ratios import fieller, log_delta, pair_moments, ratio_interval
 
 PHI = 0.8  # integrated autocorrelation time 9
 

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from svag.stats.ratio_limits import PairMoments, fieller, log_delta, pair_moments
+from svag.stats.ratios import PairMoments, fieller, log_delta, pair_moments
 
 TWENTY = PairMoments(3.0, 1.0, 0.04, 0.05, 0.01, count=20)
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from svag.stats.resample import mean_deviations
+from svag.stats.means import mean_deviations
 
 
 @pytest.mark.parametrize("n", [4, 10])

@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from svag.stats.contrast import welch
-from svag.stats.equivalence import three_way
-from svag.stats.seeds import chance_to_decide, samples_to_decide
+from svag.stats.decisions import chance_to_decide, samples_to_decide, three_way
+from svag.stats.means import welch
 
 REPEATS = 4000
 

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from svag.theory.closeness import Equilibrium, is_lsi, smallest_c2, smallest_lsi_c2
+from svag.theory.bounds import Equilibrium, is_lsi, smallest_c2, smallest_lsi_c2
 
 
 def test_the_worst_of_three_ratios_decides_in_either_direction() -> None:

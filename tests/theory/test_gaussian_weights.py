@@ -5,7 +5,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from svag.theory.gaussian_weights import IndependentSampling, noise_amplitude
+from svag.theory.weights import IndependentSampling, noise_amplitude
 
 
 @pytest.mark.parametrize("sampling", ["without_replacement", "with_replacement"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from svag.theory.kappa import critical_batch_size, large_run_refutes, large_run_threshold, max_kappa
+from svag.theory.bounds import critical_batch_size, large_run_refutes, large_run_threshold, max_kappa
 
 
 def feasible(kappa: float, rho: float, c2: float, lr_wd: float) -> bool:

@@ -3,8 +3,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from svag.theory.moments import sde_step_moments, svag_step_moments, symmetrise
-from svag.theory.weights import svag_weights
+from svag.theory.weights import sde_step_moments, svag_step_moments, svag_weights, symmetrise
 
 
 @pytest.mark.parametrize(("ell", "split"), [(1, 1), (3, 1), (2.5, 1), (1, 2), (4, 2)])

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from svag.theory.refinement import refined_average, refined_sgd
+from svag.theory.optimizers import refined_average, refined_sgd
 
 
 @pytest.mark.parametrize("momentum", [0.1, 0.3, 0.9, 0.999])

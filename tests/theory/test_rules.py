@@ -3,9 +3,9 @@ import math
 
 import pytest
 
-from svag.theory.bridges import adascale_gain, b_simple
-from svag.theory.momentum import effective_lr, effective_noise_to_signal, momentum_excess
-from svag.theory.rules import linear_scaling, square_root_scaling
+from svag.theory.bounds import adascale_gain, b_simple
+from svag.theory.equilibrium import effective_lr, effective_noise_to_signal, momentum_excess
+from svag.theory.optimizers import linear_scaling, square_root_scaling
 
 
 def test_linear_scaling() -> None:

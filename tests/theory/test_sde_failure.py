@@ -3,7 +3,7 @@ import math
 import pytest
 from scipy.optimize import linprog
 
-from svag.theory.sde_failure import max_lr_of_sde, max_lr_of_second_order_sde, sgd_refutes_sde
+from svag.theory.bounds import max_lr_of_sde, max_lr_of_second_order_sde, sgd_refutes_sde
 
 
 def closeness_possible(rho: float, c2: float) -> bool:

@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 
 from svag.arrays import FloatArray
-from svag.theory.tail_index import (
-    expected_inverse_tail_index,
-    inverse_tail_index,
-    inverse_tail_index_per_coordinate,
-)
+from svag.theory.tail_index import expected_inverse_tail_index, inverse_tail_index, inverse_tail_index_per_coordinate
 
 RNG = np.random.default_rng(0)
 

@@ -8,13 +8,10 @@ from typing import Annotated
 import typer
 
 import svag
-from svag.cli.compare import compare
 from svag.cli.data import data
-from svag.cli.demo import demo
+from svag.cli.experiments import compare, demo, ladder, ngd
 from svag.cli.flags import ExperimentCommand
-from svag.cli.ladder import ladder
-from svag.cli.list_runs import list_runs
-from svag.cli.ngd import ngd
+from svag.cli.listing import list_runs
 from svag.cli.predict import predict
 from svag.cli.report import report
 from svag.cli.reproduce import reproduce

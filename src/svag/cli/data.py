@@ -22,14 +22,14 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
     Example: svag data list --json
     """
-    from svag.lab.data import members, small
-    from svag.lab.data.places import data_folder
+    from svag.lab.data import files, sources
+    from svag.lab.data.files import data_folder
     from svag.lab.data.sources import SOURCES
 
     folder = data_folder(data_dir)
-    rows: list[dict[str, object]] = [{"name": small.NAME, "title": small.TITLE, "here": True, "where": "embedded"}]
+    rows: list[dict[str, object]] = [{"name": sources.NAME, "title": sources.TITLE, "here": True, "where": "embedded"}]
     for source in SOURCES.values():
-        found = members.find(source, folder)
+        found = files.find(source, folder)
         rows.append(
             {
                 "name": source.name,
@@ -67,21 +67,21 @@ def get(
 
     Example: svag data get cifar10
     """
-    from svag.lab.data import members, small
-    from svag.lab.data.errors import DataError
-    from svag.lab.data.places import data_folder
+    from svag.lab.data import files, sources
+    from svag.lab.data.files import data_folder
+    from svag.lab.data.formats import DataError
     from svag.lab.data.sources import SOURCES
 
-    if name != small.NAME and name not in SOURCES:
+    if name != sources.NAME and name not in SOURCES:
         raise typer.BadParameter(
-            f"no data set is called {name}; there are {', '.join((small.NAME, *SOURCES))}.", param_hint="NAME"
+            f"no data set is called {name}; there are {', '.join((sources.NAME, *SOURCES))}.", param_hint="NAME"
         )
     try:
-        arrays = small.read_small() if name == small.NAME else members.read(SOURCES[name], data_folder(data_dir))
+        arrays = sources.read_small() if name == sources.NAME else files.read(SOURCES[name], data_folder(data_dir))
     except DataError as error:
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(1) from error
-    found = None if name == small.NAME else members.find(SOURCES[name], data_folder(data_dir))
+    found = None if name == sources.NAME else files.find(SOURCES[name], data_folder(data_dir))
     where = str(found[0].parent) if found else "embedded"
     train, test = len(arrays.train_x), len(arrays.test_x)
     if as_json:

@@ -1,9 +1,20 @@
-"""How an error reaches the user: one sentence on standard error and an exit code, never a traceback."""
+"""How an error reaches the user: one sentence on standard error and an exit code, never a traceback.
 
+How an error reaches the user: one sentence on standard error and an exit code, never a traceback.
+
+The command line under torchrun: several processes, one voice.
+"""
+
+import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import typer
+
+if TYPE_CHECKING:
+    from svag.lab.ranks import Ranks
 
 
 def aloud(sentence: str) -> None:
@@ -17,9 +28,8 @@ def reported(say: Callable[[str], None] = aloud) -> Iterator[None]:
 
     `say` is how the sentence gets out: several processes of one run have one voice.
     """
-    from svag.records.files import DiskError
-    from svag.records.refusal import SpecError
-    from svag.records.run_lock import FolderInUse
+    from svag.records.fields import SpecError
+    from svag.records.files import DiskError, FolderInUse
 
     try:
         yield
@@ -46,14 +56,41 @@ def exit_code(kind: type[BaseException]) -> int | None:
     >>> exit_code(ValueError), exit_code(ZeroDivisionError)
     (2, None)
     """
-    from svag.lab.checkpoint import CheckpointError
-    from svag.lab.data.errors import DataError
-    from svag.lab.parallel.lost import RankLost
+    from svag.lab.data.formats import DataError
+    from svag.lab.ranks import RankLost
     from svag.lab.run import RunFailed
-    from svag.records.files import DiskError
-    from svag.records.refusal import SpecError
-    from svag.records.run_lock import FolderInUse
+    from svag.lab.state import CheckpointError
+    from svag.records.fields import SpecError
+    from svag.records.files import DiskError, FolderInUse
 
     if issubclass(kind, RunFailed | CheckpointError | DiskError | RankLost):
         return 1
     return 2 if issubclass(kind, DataError | ValueError | SpecError | FolderInUse) else None
+
+
+@contextmanager
+def processes(device: str) -> Iterator["Ranks | None"]:
+    """The processes of this run if there are several, else None; errors inside become one sentence in all.
+
+    An ordinary run does not import torch here, so that a bad spec is refused at once.
+    """
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        with reported():
+            yield None
+        return
+    with reported():
+        from svag.lab.ranks import Elsewhere, joined
+
+        with joined(device) as ranks:
+
+            def last_words(sentence: str | None) -> None:
+                # torchrun tells all to stop as soon as one has ended: what follows is the end anyway
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                ranks.say(sentence, aloud)
+
+            try:
+                with reported(last_words):
+                    yield ranks
+            except Elsewhere as error:
+                last_words(None)
+                raise typer.Exit(exit_code(error.kind) or 1) from None

@@ -1,15 +1,30 @@
-"""Commands with flags of three kinds: typer's own, those that take several values, and every field of a spec.
+"""The flags that commands share: where, on what, how much at a time; several values; every field of a spec.
+
+Commands with flags of three kinds: typer's own, those that take several values, and every field of a spec.
 
 `--ell 1 4 16`, `--ell 1,4,16` and `--ell 1 --ell 4 --ell 16` mean the same; click itself only knows the last.
+
+Every field of a spec as a flag: `--lr 0.1 --model.norm batch --process '{kind: svag, ell: 4}'`.
+
+The spec that an experiment starts from, with the fields that flags replace.
+
+What the commands that carry out experiments have in common: where, on what, how much at a time.
 """
 
+import inspect
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
+import typer
 from typer.core import TyperCommand, TyperOption
 
-from svag.records.refusal import SpecError, shown
+from svag.records.documents import parse_value
+from svag.records.fields import SpecError, near, shown
+from svag.records.spec import FIELDS, RunSpec
 
 _NUMBERS = re.compile(r"[\d.,]+")
 
@@ -86,3 +101,114 @@ def shard_of(text: str | None) -> tuple[int, int] | None:
     if not found or not int(found[1]) < int(found[2]):
         raise SpecError("--shard", f"must be i/n with i below n (0/4 is the first of four), got {shown(text)}")
     return int(found[1]), int(found[2])
+
+
+KNOWN = [f"{above}.{name}" if above else name for above, names in FIELDS.items() for name in names]
+
+
+def edits_from(arguments: Sequence[str], also: Sequence[str] = ()) -> dict[str, Any]:
+    """Read flags of the form `--path value` and `--path=value`; values are YAML.
+
+    >>> edits_from(["--lr", "0.1", "--model.norm=batch", "--schedule.at", "[0.5]"])
+    {'lr': 0.1, 'model.norm': 'batch', 'schedule.at': [0.5]}
+
+    `also` names flags that the command takes itself: a misspelt one is guessed too.
+    """
+    edits: dict[str, Any] = {}
+    rest = list(arguments)
+    while rest:
+        flag = rest.pop(0)
+        if not flag.startswith("--"):
+            raise SpecError(flag, "one spec at a time; a field is set by --name value")
+        path, equals, text = flag[2:].partition("=")
+        path = path.replace("-", "_")
+        if path not in KNOWN:
+            raise SpecError(f"--{path}", f"there is no such field; {near(path, [*also, *KNOWN])}")
+        if not equals:
+            if not rest:
+                raise SpecError(f"--{path}", "needs a value")
+            text = rest.pop(0)
+        if path in edits:
+            raise SpecError(f"--{path}", "is given twice")
+        edits[path] = parse_value(text)
+    return edits
+
+
+def load_base(path: Path, context: typer.Context) -> RunSpec:
+    """Read the base of an experiment; flags that the command did not know are fields of it."""
+    return RunSpec.load(path, field_edits(context))
+
+
+def field_edits(context: typer.Context) -> dict[str, Any]:
+    """What the flags replace in the base, or in every base, of an experiment."""
+    own = [name for option in context.command.params for name in option.opts if name.startswith("--")]
+    edits = edits_from(context.args, also=[name.removeprefix("--") for name in own])
+    if "seed" in edits:
+        raise SpecError("--seed", "an experiment runs every arm with the same seeds: say how many with --seeds")
+    return edits
+
+
+def default_out(base: Path, experiment: str) -> Path:
+    """Where an experiment goes when nothing is said."""
+    return Path("experiments") / f"{base.stem}-{experiment}"
+
+
+Base = Annotated[Path, typer.Argument(metavar="BASE", help="A YAML file that describes the SGD run in question.")]
+Out = Annotated[Path | None, typer.Option(help="The folder of the experiment; experiments/<name> when not given.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Seeds of every arm.")]
+Ell = Annotated[
+    list[str] | None, typer.Option(metavar="N...", help="Refinements of SVAG: --ell 1 4 16; ell = 1 is SGD.")
+]
+Split = Annotated[int, typer.Option(min=1, help="Into how many parts SVAG cuts the batch.")]
+Limit = Annotated[
+    Literal["underdamped", "overdamped"] | None,
+    typer.Option("--momentum-limit", help="Which limit SVAG follows when the base has momentum."),
+]
+Margin = Annotated[float, typer.Option(help="The gap that would not matter, in units of the metric.")]
+Metric = Annotated[
+    Literal["test_accuracy", "test_loss", "train_loss"],
+    typer.Option(help="What is compared; accuracies are fractions."),
+]
+Workers = Annotated[int | None, typer.Option(min=1, help="Runs at a time; as many as there are cores when not given.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How an experiment is carried out; every field is a flag of the commands that do so."""
+
+    workers: Workers = None
+    threads: Annotated[int, typer.Option(min=1, help="Threads of torch for each run.")] = 1
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")] = "auto"
+    data_dir: Annotated[Path | None, typer.Option(help="Where data files are, or shall be.")] = None
+    shard: Annotated[
+        str | None, typer.Option(metavar="I/N", help="Only part I of N of the runs: 0/4, 1/4, 2/4, 3/4.")
+    ] = None
+    executor: Annotated[
+        Literal["local", "ray"],
+        typer.Option(help="Workers on this machine, or tasks of a Ray cluster (the extra ray)."),
+    ] = "local"
+    address: Annotated[
+        str | None,
+        typer.Option(help="The Ray cluster, auto for the one on this machine; a Ray of its own when not given."),
+    ] = None
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be run, and how long it may take; no more.")
+    ] = False
+    as_json: AsJson = False
+
+
+def with_setup(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the flags of a `Setup` in place of its last parameter, `setup`."""
+    *own, last = inspect.signature(command).parameters.values()
+    assert last.name == "setup"
+    flags = [inspect.Parameter(f.name, last.kind, default=f.default, annotation=f.type) for f in fields(Setup)]
+
+    @wraps(command)
+    def with_flags(**given: Any) -> None:
+        setup = Setup(**{flag.name: given.pop(flag.name) for flag in flags})
+        command(**given, setup=setup)
+
+    with_flags.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]
+    with_flags.__annotations__ = {one.name: one.annotation for one in (*own, *flags)}
+    return with_flags

@@ -27,9 +27,9 @@ def predict(
     Example: svag predict runs/baseline --window 0.5 0.8
     """
     from svag.cli.errors import reported
-    from svag.findings.baseline import predict_from_runs
+    from svag.experiments.baseline import predict_from_runs
+    from svag.records.fields import SpecError
     from svag.records.record import load_records
-    from svag.records.refusal import SpecError
 
     with reported():
         for folder in folders:
@@ -45,8 +45,7 @@ def predict(
 
 
 def _moments(window: tuple[str, str] | None) -> tuple[float, float] | None:
-    from svag.records.numbers import moment
-    from svag.records.refusal import SpecError
+    from svag.records.fields import SpecError, moment
 
     if window is None:
         return None

@@ -57,7 +57,7 @@ def tell(found: "Report", written: "Written", *, as_json: bool) -> None:
         return
     from rich.console import Console
 
-    from svag.report.terminal import render_terminal
+    from svag.report.render import render_terminal
 
     console = Console()
     for part in render_terminal(found):

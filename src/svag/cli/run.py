@@ -27,8 +27,8 @@ def run(
 
     Example: svag run base.yaml --lr 0.1 --process.kind svag --process.ell 4
     """
-    from svag.cli.fields import edits_from
-    from svag.cli.processes import processes
+    from svag.cli.errors import processes
+    from svag.cli.flags import edits_from
     from svag.records.identity import identity
     from svag.records.spec import RunSpec
 
@@ -38,7 +38,7 @@ def run(
         folder = out or Path("runs") / identity(chosen)[:12]
         if chosen.process.kind == "svag" and chosen.sampling == "shuffle" and not quiet:
             typer.echo("Note: shuffled batches are not independent: a comparison over ell mixes sampling in.", err=True)
-        from svag.lab.parallel.ranks import ALONE
+        from svag.lab.ranks import ALONE
         from svag.lab.run import run as run_spec
 
         record = run_spec(chosen, folder, device=device, data_dir=data_dir, threads=threads, ranks=ranks or ALONE)

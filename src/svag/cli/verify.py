@@ -61,7 +61,7 @@ def verify(
 def _on_a_network(labels: list[str], seed: int) -> "list[Check]":
     """The same identities on a scale-invariant network, and on one that is not: the only checks that need torch."""
     from svag.findings.verify.check import Claim
-    from svag.noise.theorems import network_checks
+    from svag.noise.invariance import network_checks
 
     found = [
         Claim(one.label).at_most(f"network: {one.claim}", one.measured, one.tolerance) for one in network_checks(seed)

@@ -1,17 +1,55 @@
-"""One weighted backward pass into `.grad`, in chunks if asked for; data-parallel ranks talk only in the last one."""
+"""One weighted backward pass into `.grad`; a refused step changes nothing.
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from typing import TypeAlias
+What two batches of a pair have in common, and what they must not.
+
+One weighted backward pass into `.grad`, in chunks if asked for; data-parallel ranks talk only in the last one.
+
+What a step may change, kept so that a refused step changes nothing.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
-from svag.dynamics.batch import Batch
-from svag.noise.batches import split
-from svag.noise.losses import mean_loss
+from svag.noise.batches import mean_loss, split, tensors_of
+from svag.noise.undisturbed import buffers_kept_on_error
+
+Batch: TypeAlias = Any  # whatever the user's loss function takes
+
+
+def check_pair(first: Batch, second: Batch) -> None:
+    """Refuse two batches that cannot be independent draws of one kind."""
+    if second is None:
+        raise ValueError("the second batch is missing: only with ell equal to split does a step need just one")
+    if first is second:
+        raise ValueError("the two batches of a pair must be drawn independently, got one batch twice")
+    one, other = list(tensors_of(first)), list(tensors_of(second))
+    if _kinds(one) != _kinds(other):
+        raise ValueError(
+            f"the two batches of a pair must be alike, got one of {_kinds(one)} and one of {_kinds(other)}: "
+            "if this is one batch (inputs, targets) and not a pair, svag.independent_pairs(loader) makes pairs"
+        )
+    if {t.device for t in one} != {t.device for t in other}:
+        raise ValueError(
+            "the two batches of a pair must be on one device, got "
+            f"{', '.join(sorted({str(t.device) for t in one + other}))}: move both before the step"
+        )
+    if one and one[0].ndim and len(one[0]) != len(other[0]):
+        raise ValueError(
+            f"the two batches of a pair must be of one size, got {len(one[0])} and {len(other[0])} examples: "
+            "let the loader drop its last, smaller batch"
+        )
+
+
+def _kinds(found: list[Tensor]) -> str:
+    return ", ".join(f"{t.ndim}-d {str(t.dtype).removeprefix('torch.')}" for t in found) or "no tensors"
+
 
 LossFn: TypeAlias = Callable[[Batch], Tensor]
 
@@ -51,3 +89,30 @@ class GradientPass:
 
     def _silence(self, synchronise: bool) -> AbstractContextManager[None]:
         return nullcontext() if synchronise or self._parallel is None else self._parallel.no_sync()
+
+
+@contextmanager
+def unchanged_on_error(model: nn.Module, optimizer: Optimizer, *, weights: bool) -> Iterator[None]:
+    """Restore the model's buffers after any error, and the weights and the optimizer's state too if `weights`.
+
+    A single update needs no copy of the weights: it is refused before it touches them. Several do.
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"]] if weights else []
+    kept = [p.detach().clone() for p in parameters]
+    state = {p: _copy(mine) for p, mine in optimizer.state.items()} if weights else {}
+    try:
+        with buffers_kept_on_error(model):
+            yield
+    except BaseException:
+        if weights:
+            with torch.no_grad():
+                for parameter, content in zip(parameters, kept, strict=True):
+                    parameter.copy_(content)
+            optimizer.state.clear()
+            optimizer.state.update(state)
+        optimizer.zero_grad()
+        raise
+
+
+def _copy(state: dict[str, Any]) -> dict[str, Any]:
+    return {key: value.clone() if isinstance(value, Tensor) else value for key, value in state.items()}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from svag.noise.measured import inner_product, square_norm
-from svag.noise.settings import Settings
+from svag.noise.optimizer import Settings
 from svag.records.reading import Reading
 from svag.theory.estimators import u_statistic
 

@@ -10,19 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from svag.dynamics.batch import Batch, check_pair
-from svag.dynamics.batch_norm import RunningStatistics
-from svag.dynamics.clock import Clock
-from svag.dynamics.gradient_pass import GradientPass, LossFn
+from svag.dynamics.gradient_pass import Batch, GradientPass, LossFn, check_pair, unchanged_on_error
 from svag.dynamics.pair_noise import PairNoise
-from svag.dynamics.refined_step import RefinedStep
-from svag.dynamics.snapshot import unchanged_on_error
+from svag.dynamics.refined_step import Clock, RefinedStep, RunningStatistics
 from svag.noise.batches import batch_size_of
-from svag.noise.refusals import batch_norms, refuse_sharded, refuse_sparse
-from svag.noise.settings import settings_of, velocities
+from svag.noise.measured import batch_norms, refuse_sharded, refuse_sparse
+from svag.noise.optimizer import settings_of, velocities
 from svag.records.reading import Reading
 from svag.theory import domain
-from svag.theory.refinement import MomentumLimit
+from svag.theory.optimizers import MomentumLimit
 from svag.theory.weights import finite_population_weights, svag_weights
 
 

@@ -1,7 +1,16 @@
 """Affine gradients in one dimension: every process and every SDE by matrices on the moments (thm:sde_svag).
 
+A linear recursion, step by step.
+
+Affine gradients in one dimension: every process and every SDE by matrices on the moments (thm:sde_svag).
+
 The cumulants of an affine gradient are polynomials κ_j(x) of degree j, so E x′^p of the next step is a combination of
 1, E x, …, E x^p: a step is a lower-triangular matrix on the vector of moments, an SDE is the exponential of one.
+
+What goes wrong when SVAG's second batch is the previous step's first one: the amplification is lost.
+
+The pair (weights, last example) is a Markov chain, so its moments are exact too. This is not an algorithm of the paper
+but a mistake worth catching: the noise a·ξ_k + b·ξ_{k−1} of consecutive steps nearly cancels, because a + b = 1.
 """
 
 from dataclasses import dataclass, replace
@@ -12,10 +21,24 @@ from scipy.linalg import expm
 from scipy.special import comb
 
 from svag.arrays import FloatArray
-from svag.exact.noise import Noise, cumulants_to_moments
-from svag.exact.orbit import orbit
+from svag.exact.noise import Atoms, Noise, cumulants_to_moments
 from svag.exact.processes import Levy, Limit, Process, SecondOrder
 from svag.theory import domain
+from svag.theory.weights import svag_weights
+
+
+def orbit(matrix: FloatArray, start: FloatArray, steps: int) -> FloatArray:
+    """start, matrix @ start, …, matrix^steps @ start, one row each.
+
+    >>> orbit(np.array([[2.0]]), np.array([1.0]), 3).ravel()
+    array([1., 2., 4., 8.])
+    """
+    rows = np.empty((steps + 1, *start.shape))
+    rows[0] = start
+    for k in range(steps):
+        rows[k + 1] = matrix @ rows[k]
+    return rows
+
 
 X = Polynomial([0.0, 1.0])
 ZERO = Polynomial([0.0])
@@ -105,3 +128,24 @@ def _moment_matrix(increments: list[Polynomial]) -> FloatArray:
 def _null_vector(matrix: FloatArray) -> FloatArray:
     """The m with m_0 = 1 and matrix @ m = 0; the first row of the matrix is 0."""
     return np.concatenate([[1.0], np.linalg.solve(matrix[1:, 1:], -matrix[1:, 0])])
+
+
+def reused_batch_moments(problem: AffineProblem, ell: int, steps: int, degree: int) -> FloatArray:
+    """Moments, as `AffineProblem.moments`, of x ← x − (η/l)(a g_k + b g_{k−1}) with one example a batch."""
+    noise = problem.noise
+    if not isinstance(noise, Atoms) or problem.batch_size != 1:
+        raise ValueError("reuse is followed exactly for batches of one example out of finitely many")
+    a, b = svag_weights(ell)
+    h, atoms = problem.lr / ell, len(noise.slopes)
+    step = np.zeros((atoms, degree + 1, atoms, degree + 1))
+    for new, fresh in enumerate(noise.gradients):
+        for old, reused in enumerate(noise.gradients):
+            move = Polynomial([0.0, 1.0]) - h * (a * fresh + b * reused)
+            for p in range(degree + 1):
+                step[new, p, old, : p + 1] = (noise.probabilities[new] * move**p).coef[: p + 1]
+    state = np.multiply.outer(np.array(noise.probabilities), problem.start ** np.arange(degree + 1.0))
+    orbit = [state.sum(axis=0)]
+    for _ in range(steps * ell):
+        state = np.einsum("npoq,oq->np", step, state)
+        orbit.append(state.sum(axis=0))
+    return np.array(orbit)

@@ -1,4 +1,8 @@
-"""Poisson gradients: linear scaling holds for every batch size and the Itô SDE never does (sec:counterexample).
+"""Laws on the line known point by point, and Poisson gradients as an example (sec:counterexample).
+
+Laws on the line that are known point by point, and the distances between them.
+
+Poisson gradients: linear scaling holds for every batch size and the Itô SDE never does (sec:counterexample).
 
 The gradient of one example is Poisson with mean 1, whatever the weights. Here η is the learning rate *per example*: a
 batch of B uses Bη. After T examples every law is known, and none depends on B.
@@ -7,11 +11,113 @@ batch of B uses Bη. After T examples every law is known, and none depends on B.
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import ndtr, ndtri
+from scipy.stats import poisson
 
-from svag.exact.laws import DiscreteLaw, NormalLaw, combine, poisson_law
+from svag.arrays import FloatArray
 from svag.exact.processes import Ito, Ladder, Process, Svag
 from svag.theory import domain
 from svag.theory.weights import svag_weights
+
+
+@dataclass(frozen=True)
+class NormalLaw:
+    """N(mean, sd²)."""
+
+    mean: float
+    sd: float
+
+    def cdf(self, x: FloatArray) -> FloatArray:
+        """P(X ≤ x)."""
+        return np.asarray(ndtr((x - self.mean) / self.sd), dtype=np.float64)
+
+    def quantile(self, probability: FloatArray) -> FloatArray:
+        """The x with P(X ≤ x) = probability."""
+        return np.asarray(self.mean + self.sd * ndtri(probability), dtype=np.float64)
+
+    def cdf_integral(self, x: FloatArray) -> FloatArray:
+        """∫ P(X ≤ u) du over u ≤ x."""
+        z = (x - self.mean) / self.sd
+        density = np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
+        return np.asarray(self.sd * (z * ndtr(z) + density), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class DiscreteLaw:
+    """Finitely many points, in increasing order, with their probabilities."""
+
+    points: FloatArray
+    probabilities: FloatArray
+
+    def cdf(self, x: FloatArray) -> FloatArray:
+        """P(X ≤ x)."""
+        below = np.searchsorted(self.points, x, side="right")
+        return np.concatenate([[0.0], np.cumsum(self.probabilities)])[below]
+
+    def cumulant(self, j: int) -> float:
+        """The j-th cumulant, j = 1 … 4."""
+        mean = float(self.probabilities @ self.points)
+        centred = self.points - mean
+        variance = float(self.probabilities @ centred**2)
+        match j:
+            case 1:
+                return mean
+            case 2 | 3:
+                return float(self.probabilities @ centred**j)
+            case 4:
+                return float(self.probabilities @ centred**4) - 3 * variance**2
+            case _:
+                raise ValueError(f"cumulants 1 to 4 are available, got {j}")
+
+
+def poisson_law(mean: float) -> DiscreteLaw:
+    """The Poisson law, cut where less than 1e-16 of it is left."""
+    domain.positive("mean", mean)
+    spread = 10 * np.sqrt(mean) + 20
+    points = np.arange(max(0.0, np.floor(mean - spread)), np.ceil(mean + spread) + 1)
+    return DiscreteLaw(points, np.asarray(poisson.pmf(points, mean), dtype=np.float64))
+
+
+def repeated(law: DiscreteLaw, times: int) -> DiscreteLaw:
+    """The law of the sum of `times` independent copies of a law on consecutive whole numbers."""
+    if np.any(np.diff(law.points) != 1):
+        raise ValueError("only laws on consecutive whole numbers can be summed by convolution")
+    probabilities = np.ones(1)
+    for _ in range(domain.whole("times", times)):
+        probabilities = np.convolve(probabilities, law.probabilities)
+    return DiscreteLaw(times * law.points[0] + np.arange(probabilities.size), probabilities)
+
+
+def combine(first: DiscreteLaw, second: DiscreteLaw, a: float, b: float) -> DiscreteLaw:
+    """The law of aX + bY for independent X, Y; points of less than 1e-18 are left out."""
+    points = np.add.outer(a * first.points, b * second.points).ravel()
+    probabilities = np.multiply.outer(first.probabilities, second.probabilities).ravel()
+    points, probabilities = points[probabilities > 1e-18], probabilities[probabilities > 1e-18]
+    order = np.argsort(points)
+    points, probabilities = points[order], probabilities[order]
+    # 2·3 − 1·1 and 2·2 + 1·1 may differ by rounding; what is closer than that is one point
+    new = np.concatenate([[True], np.diff(points) > 1e-9 * max(abs(a), abs(b))])
+    return DiscreteLaw(points[new], np.add.reduceat(probabilities, np.flatnonzero(new)))
+
+
+def kolmogorov(law: DiscreteLaw, normal: NormalLaw) -> float:
+    """Largest distance between the two distribution functions, reached at a point of the discrete law."""
+    above = np.cumsum(law.probabilities)
+    below = np.concatenate([[0.0], above[:-1]])
+    smooth = normal.cdf(law.points)
+    return float(max(np.abs(above - smooth).max(), np.abs(below - smooth).max()))
+
+
+def wasserstein(law: DiscreteLaw, normal: NormalLaw) -> float:
+    """Wasserstein-1 distance ∫ |F − Φ|, each piece between two points in closed form."""
+    left, right = law.points[:-1], law.points[1:]
+    level = np.clip(np.cumsum(law.probabilities)[:-1], 0.0, 1.0)
+    crossing = np.clip(normal.quantile(level), left, right)
+    integral = normal.cdf_integral
+    before = level * (crossing - left) - (integral(crossing) - integral(left))
+    after = (integral(right) - integral(crossing)) - level * (right - crossing)
+    tails = integral(law.points[:1]) + integral(law.points[-1:]) - (law.points[-1:] - normal.mean)
+    return float((before + after).sum() + tails.item())
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,23 @@
-"""The Rayleigh quotient: a scale-invariant loss whose G, N and R are known at every weight (lem:sc, thm:eq_sde_sgd).
+"""The Rayleigh quotient, a scale-invariant loss with known G, N and R, and thousands of chains on it at once.
+
+The Rayleigh quotient: a scale-invariant loss whose G, N and R are known at every weight (lem:sc, thm:eq_sde_sgd).
 
 L_i(x) = ⟨a_i, x⟩²/|x|² for finitely many vectors a_i. Every method takes one row of weights a chain. A batch gradient
 is a weighted sum of per-example gradients, so one product with the weights of all examples serves every process.
+
+Thousands of chains at once on the Rayleigh quotient, with exact G, N and R along the path.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from svag.arrays import FloatArray
+from svag.exact.processes import NoisyGD, Svag
+from svag.theory import domain
+from svag.theory.weights import noise_amplitude, svag_weights
 
 
 @dataclass(frozen=True)
@@ -66,3 +75,113 @@ def param_sq(x: FloatArray) -> FloatArray:
 
 def _dot(x: FloatArray, y: FloatArray) -> FloatArray:
     return np.asarray((x * y).sum(axis=1, keepdims=True), dtype=np.float64)
+
+
+Draw: TypeAlias = Callable[[np.random.Generator], FloatArray]
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """SGD with the momentum buffer of torch.optim.SGD: v ← βv + g + λx, x ← x − ηv."""
+
+    beta: float
+
+    @property
+    def ell(self) -> int:
+        """Momentum is not refined here."""
+        return 1
+
+
+@dataclass(frozen=True)
+class SecondOrderEuler:
+    """Euler–Maruyama at η/ell of the second-order SDE, drift −∇(L′ + (η/4)|∇L′|²) (eq:app_2nd_sde_wd)."""
+
+    ell: int
+
+    def __post_init__(self) -> None:
+        domain.whole("ell", self.ell)
+
+
+ChainProcess: TypeAlias = Svag | NoisyGD | SecondOrderEuler | Momentum
+
+
+@dataclass(frozen=True)
+class Paths:
+    """R, G, N (and |v|² with momentum) at every effective step: steps + 1 rows, one column a chain."""
+
+    param_sq: FloatArray
+    grad_sq: FloatArray
+    noise_trace: FloatArray
+    velocity_sq: FloatArray
+    weights: FloatArray
+
+    def means(self, start: int) -> "Averages":
+        """Averages over time from effective step `start` on, one value a chain."""
+        return Averages(*(rows[start:].mean(axis=0) for rows in self._rows()))
+
+    def _rows(self) -> tuple[FloatArray, ...]:
+        return self.param_sq, self.grad_sq, self.noise_trace, self.velocity_sq
+
+
+@dataclass(frozen=True)
+class Averages:
+    """Time averages of R, G, N and |v|², one value a chain: independent, so their spread gives the standard error."""
+
+    param_sq: FloatArray
+    grad_sq: FloatArray
+    noise_trace: FloatArray
+    velocity_sq: FloatArray
+
+
+def simulate(
+    problem: RayleighProblem,
+    process: ChainProcess,
+    *,
+    lr: float,
+    weight_decay: float,
+    batch_size: int,
+    steps: int,
+    start: FloatArray,
+    rng: np.random.Generator,
+) -> Paths:
+    """Run one chain a row of `start` for `steps` effective steps."""
+    h = domain.positive("lr", lr) / process.ell
+    domain.non_negative("weight_decay", weight_decay)
+    beta = domain.momentum(process.beta) if isinstance(process, Momentum) else 0.0
+    draw = example_weights(process, len(problem.examples), domain.whole("batch_size", batch_size), len(start))
+    x, velocity = start.copy(), np.zeros_like(start)
+    record = np.empty((4, steps + 1, len(start)))
+    for step in range(steps + 1):
+        record[:, step] = (
+            param_sq(x), problem.grad_sq(x), problem.noise_trace(x, batch_size), param_sq(velocity)
+        )  # fmt: skip
+        for _ in range(process.ell if step < steps else 0):
+            gradient = problem.weighted_gradient(x, draw(rng)) + weight_decay * x
+            if isinstance(process, SecondOrderEuler):
+                full = problem.gradient(x) + weight_decay * x
+                gradient += lr / 2 * (problem.hessian_product(x, full) + weight_decay * full)
+            velocity = beta * velocity + gradient
+            x -= h * velocity
+    r, g, n, v = record
+    return Paths(r, g, n, v, weights=x)
+
+
+def example_weights(process: ChainProcess, n: int, batch_size: int, chains: int) -> Draw:
+    """How to draw the weight of every example in one step of the process."""
+
+    def counts(rng: np.random.Generator) -> FloatArray:
+        return np.asarray(rng.multinomial(batch_size, np.full(n, 1 / n), size=chains) / batch_size, dtype=np.float64)
+
+    def gaussian(rng: np.random.Generator) -> FloatArray:
+        z = rng.standard_normal((chains, n))
+        scale = noise_amplitude(batch_size, n, sampling="with_replacement", refine=process.ell)
+        return np.asarray(1 / n + scale * (z - z.mean(axis=1, keepdims=True)), dtype=np.float64)
+
+    if isinstance(process, NoisyGD | SecondOrderEuler):
+        return gaussian
+    if isinstance(process, Momentum) or process.ell == process.split == 1:
+        return counts
+    if process.split != 1:
+        raise ValueError("split SVAG is not simulated here: a batch of B/split may not be whole; use split=1")
+    a, b = svag_weights(process.ell)
+    return lambda rng: a * counts(rng) + b * counts(rng)

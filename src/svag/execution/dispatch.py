@@ -1,18 +1,99 @@
-"""The runs of a plan on their way, whoever computes them: which wait, which others have, how each came to its end."""
+"""The runs of a plan on their way, whoever computes them: which wait, which others have, how each came to its end.
 
+How an error crosses from a worker to the one who started it: as the kind of error and a sentence.
+
+Schedulers stop a job by SIGTERM, people by Ctrl-C: the same happens.
+
+The runs of a plan on their way, whoever computes them: which wait, which others have, how each came to its end.
+
+A plan made ready: data looked at, the longest runs first, the board filled in; the same whoever computes.
+"""
+
+import signal
+import threading
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic
+from types import FrameType
 from typing import Any
 
 import torch
 
-from svag.execution.board import Board
-from svag.execution.cost import DataShape
-from svag.execution.errors import from_message
-from svag.execution.plan import PlannedRun
-from svag.execution.view import View
-from svag.lab.failure import record_failure
+from svag.execution.measure import look_at_data
+from svag.execution.plan import DataShape, PlannedRun, cost
+from svag.execution.view import Board, View
+from svag.lab.data.formats import DataError
+from svag.lab.folder import record_failure
+from svag.lab.run import RunFailed
+from svag.records.fields import SpecError
+from svag.records.files import DiskError, FolderInUse
+
+
+class PlanFailed(RunFailed):
+    """A plan that could not be carried out; the message is one sentence."""
+
+
+def to_message(error: Exception) -> dict[str, Any]:
+    """What a worker reports of an error: refused (wrong for all runs), elsewhere (another process has it) or failed."""
+    sentence = " ".join(str(error).split()) or type(error).__name__
+    match error:
+        case FolderInUse():
+            return {"event": "elsewhere"}
+        case SpecError():
+            return {"event": "refused", "kind": "spec", "path": error.path, "sentence": error.reason}
+        case DataError():
+            return {"event": "refused", "kind": "data", "sentence": sentence}
+        case DiskError():
+            return {"event": "refused", "kind": "disk", "sentence": sentence}
+        case ValueError():
+            return {"event": "refused", "kind": "value", "sentence": sentence}
+        case RunFailed():
+            return {"event": "failed", "recorded": True, "sentence": sentence}
+    return {"event": "failed", "recorded": False, "sentence": f"{type(error).__name__}: {sentence}"}
+
+
+def from_message(message: dict[str, Any]) -> Exception:
+    """The error that a worker refused its run with."""
+    sentence = str(message["sentence"])
+    match message["kind"]:
+        case "spec":
+            return SpecError(str(message["path"]), sentence)
+        case "data":
+            return DataError(sentence)
+        case "disk":
+            return DiskError(sentence)
+    return ValueError(sentence)
+
+
+@contextmanager
+def terminated_is_interrupted() -> Iterator[None]:
+    """Let SIGTERM, by which schedulers stop a job, do what Ctrl-C does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may say what a signal does
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def interrupted_in_words(board: Board) -> Iterator[None]:
+    """Let an interruption say how far the plan is and how it goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sentence = f"interrupted, {board.ended} of {board.total} runs have ended"
+        raise KeyboardInterrupt(f"{sentence}: the same command continues from the last checkpoints") from None
+
 
 DEATHS = 3
 """After so many deaths of the process that computes it a run is recorded as failed."""
@@ -149,3 +230,48 @@ class Dispatch:
             record_failure(run.spec, run.folder, run.identity, examples, sentence, self._device)
         self._board.end(run, "failed", self._work[run.identity])
         self._view.say(f"{run.name} failed: {sentence}")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What is left of a plan.
+
+    Attributes:
+        runs: those that have not ended, the longest first.
+        work: how much work each is, by identity.
+        shapes: the shape of each one's data, by identity.
+        board: the state of the plan.
+    """
+
+    runs: list[PlannedRun]
+    work: dict[str, float]
+    shapes: dict[str, DataShape]
+    board: Board
+
+    def dispatch(self, device: torch.device, view: View, *, wait_for_others: bool) -> Dispatch:
+        """Open the books."""
+        return Dispatch(
+            self.runs,
+            self.work,
+            self.shapes,
+            device,
+            wait_for_others=wait_for_others,
+            board=self.board,
+            view=view,
+        )
+
+
+def prepare_plan(own: Sequence[PlannedRun], waiting: Sequence[PlannedRun], data_dir: Path | None) -> Prepared:
+    """Look at the data of the runs that have not ended, and put them into the order in which they shall begin.
+
+    Args:
+        own: all runs that are to be carried out here.
+        waiting: those of them that have not ended.
+        data_dir: where data files are, or shall be.
+    """
+    shapes = look_at_data(waiting, data_dir)
+    work = {run.identity: cost(run.spec, shapes[run.identity]) for run in waiting}
+    longest_first = sorted(waiting, key=lambda run: -work[run.identity])
+    states = [run.record().state for run in own if run.identity not in work]
+    board = Board(len(own), sum(work.values()), done=states.count("finished"), diverged=states.count("diverged"))
+    return Prepared(longest_first, work, shapes, board)

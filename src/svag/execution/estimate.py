@@ -7,13 +7,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from svag.execution.duration import roughly
 from svag.execution.local import default_workers
-from svag.execution.plan import PlannedRun
-from svag.execution.shard import own_runs
-from svag.records.examples import examples_per_step
+from svag.execution.plan import PlannedRun, own_runs
+from svag.execution.view import roughly
 from svag.records.record import load_records
-from svag.records.spec import RunSpec
+from svag.records.spec import RunSpec, examples_per_step
 
 # What the time of an effective step does not depend on.
 _NOT_SHAPE = ("seed", "lr", "weight_decay", "momentum", "schedule", "budget", "sampling")
@@ -88,8 +86,7 @@ def estimate_seconds(
     if not left:
         return Estimate(len(own), len(own), 0, 0.0, workers or 1)
     # torch and what needs it: not for a plan that is done
-    from svag.execution.measure import measured_seconds
-    from svag.execution.preflight import look_at_data
+    from svag.execution.measure import look_at_data, measured_seconds
     from svag.lab.training import pick_device
 
     place = pick_device(device)

@@ -4,8 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from svag.execution.plan import PlannedRun
-from svag.execution.shard import own_runs
+from svag.execution.plan import PlannedRun, own_runs
 from svag.records.record import RunRecord
 
 
@@ -66,9 +65,8 @@ def _carry_out(
     save_seconds: float,
 ) -> None:
     # torch and what needs it: not for a plan that is done
-    from svag.execution.interrupts import interrupted_in_words, terminated_is_interrupted
+    from svag.execution.dispatch import interrupted_in_words, prepare_plan, terminated_is_interrupted
     from svag.execution.pool import Pool, Settings
-    from svag.execution.prepared import prepare_plan
     from svag.execution.view import view_of
     from svag.lab.training import pick_device
 

@@ -1,19 +1,42 @@
-"""A short measurement: how long an update of a network takes."""
+"""Before anything starts: is the data there, does every spec fit it, and how long does an update take?
 
-from collections.abc import Mapping, Sequence
+Before anything starts: is the data there, and does every spec fit it? What is wrong for all is said once.
+
+A short measurement: how long an update of a network takes.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
 from time import perf_counter
 
 import torch
 
-from svag.execution.cost import DataShape, updates_per_step
-from svag.execution.plan import PlannedRun
-from svag.lab.inputs import load_inputs
-from svag.lab.training import Training, prepare
-from svag.records.examples import examples_per_step
-from svag.records.probe_spec import FrozenProbe
-from svag.records.spec import RunSpec
+from svag.execution.plan import DataShape, PlannedRun, updates_per_step
+from svag.lab.training import Training, check_inputs, load_inputs, prepare
+from svag.records.parts import FrozenProbe
+from svag.records.spec import RunSpec, examples_per_step
+
+
+def look_at_data(runs: Iterable[PlannedRun], data_dir: Path | None) -> dict[str, DataShape]:
+    """Load every data set of the runs once, fetching it when it is not there, and check each spec against it.
+
+    Returns the shape of each run's data by the run's identity. The networks are left to the workers: one of the user's
+    own may do anything to the process that builds it.
+    """
+    by_data = defaultdict(list)
+    for run in runs:
+        by_data[run.spec.data.model_copy(update={"augment": None})].append(run)
+    shapes: dict[str, DataShape] = {}
+    for data, users in by_data.items():
+        loaded = load_inputs(data, data_dir, torch.device("cpu"))
+        shape = DataShape(len(loaded.train_x), len(loaded.test_x), loaded.in_channels, min(loaded.image_size))
+        for run in users:
+            check_inputs(run.spec, loaded)
+            shapes[run.identity] = shape
+    return shapes
+
 
 # Larger batches than this take proportionally longer, and need not be tried.
 LARGEST = 64

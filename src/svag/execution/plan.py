@@ -1,15 +1,24 @@
-"""A plan: runs, each in a folder that its identity names, so that the same run is found again and never made twice."""
+"""A plan: runs in folders that their identities name, which of them are a machine's own, and how much work each is.
 
+Which part of a plan is a machine's own, decided by the runs' identities alone.
+
+A plan: runs, each in a folder that its identity names, so that the same run is found again and never made twice.
+
+How much work a run is, relative to others: enough to begin with the longest.
+"""
+
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from svag.records.experiment import RUNS
+from svag.experiments.base import RUNS
+from svag.records.fields import SpecError
+from svag.records.files import in_use
 from svag.records.identity import identity
+from svag.records.parts import FULL_PASS, ModelSpec, SvagSpec, substeps
 from svag.records.record import METRICS, SPEC, RunRecord, read_record
-from svag.records.refusal import SpecError
-from svag.records.run_lock import in_use
-from svag.records.spec import RunSpec
+from svag.records.spec import RunSpec, examples_per_step
 
 
 @dataclass(frozen=True)
@@ -61,3 +70,73 @@ def plan_runs(specs: Iterable[RunSpec], out: Path) -> list[PlannedRun]:
         name = identity(spec)
         planned.setdefault(name, PlannedRun(spec, name, out / RUNS / name[:12]))
     return list(planned.values())
+
+
+# An update costs at least as much as this many examples: the time of a step does not fall below a few milliseconds.
+def check_shard(shard: tuple[int, int] | None) -> None:
+    """Refuse a shard that does not exist.
+
+    >>> check_shard((4, 4))
+    Traceback (most recent call last):
+    ValueError: shard must be i/n with 0 ≤ i < n, got 4/4: the first of four is 0/4, the last 3/4
+    """
+    if shard is not None and not 0 <= shard[0] < shard[1]:
+        raise ValueError(
+            f"shard must be i/n with 0 ≤ i < n, got {shard[0]}/{shard[1]}: the first of four is 0/4, the last 3/4"
+        )
+
+
+def own_runs(plan: Iterable[PlannedRun], shard: tuple[int, int] | None) -> list[PlannedRun]:
+    """The runs of one shard: those whose identity, as a number, leaves the remainder i when divided by n."""
+    check_shard(shard)
+    if shard is None:
+        return list(plan)
+    index, count = shard
+    return [run for run in plan if int(run.identity, 16) % count == index]
+
+
+OVERHEAD = 16
+
+
+@dataclass(frozen=True)
+class DataShape:
+    """What the work depends on: number of training and test examples, channels and side of an image."""
+
+    examples: int
+    test_examples: int
+    channels: int
+    side: int
+
+
+def updates_per_step(spec: RunSpec) -> int:
+    """Gradients of a batch that one effective step computes; a pass over the data counts as one."""
+    pairs = isinstance(spec.process, SvagSpec) and not spec.process.is_sgd
+    return (2 if pairs else 1) * substeps(spec.process)
+
+
+def multiply_adds(model: ModelSpec, data: DataShape) -> float:
+    """Multiply-adds of one example in the forward pass, roughly; a user's own network counts as a small one.
+
+    In the convolutional networks the channels double where the area is divided by four, so that all layers cost the
+    same: 9 · channels² · area each.
+    """
+    depth, channels = 8, 16.0
+    if model.arch == "mlp":
+        hidden = 256 * model.width
+        return data.channels * data.side**2 * hidden + hidden**2
+    if found := re.fullmatch(r"(?:pre)?resnet(\d+)", model.arch):
+        depth = int(found[1])
+    elif found := re.fullmatch(r"vgg(\d+)", model.arch):
+        depth, channels = int(found[1]), 64.0
+    return depth * 9 * (channels * model.width) ** 2 * data.side**2
+
+
+def cost(spec: RunSpec, data: DataShape) -> float:
+    """Work of a whole run in multiply-adds, up to a common factor: examples looked at, substeps included.
+
+    Evaluations are left out: they are a forward pass of the test set each, and much alike in the runs of a plan.
+    """
+    per_step = examples_per_step(spec, data.examples)
+    if not isinstance(spec.process, FULL_PASS):
+        per_step += OVERHEAD * updates_per_step(spec)
+    return float(spec.steps(data.examples) * per_step * multiply_adds(spec.model, data))

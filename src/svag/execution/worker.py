@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import IO, Any, Self
 
-from svag.execution.errors import to_message
+from svag.execution.dispatch import to_message
 from svag.lab.run import run
 from svag.lab.training import pick_device
 from svag.records.identity import identity

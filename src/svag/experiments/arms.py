@@ -1,14 +1,19 @@
-"""The runs that share a base spec: the same SGD run, followed by another process."""
+"""The runs that share a base spec, and what the arms of a panel came to, in one metric.
 
-from collections.abc import Iterable, Iterator
+The runs that share a base spec: the same SGD run, followed by another process.
+
+An experiment with other seeds, or with fields of all its base specs replaced.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from svag.records.probe_spec import InRunProbe
-from svag.records.process_spec import SgdSpec
-from svag.records.refusal import SpecError
+from svag.experiments.base import Compare, Ladder, Ngd, experiment_from
+from svag.records.fields import SpecError
+from svag.records.parts import InRunProbe, SgdSpec
 from svag.records.spec import RunSpec
-from svag.theory.refinement import MomentumLimit
+from svag.theory.optimizers import MomentumLimit
 
 
 @contextmanager
@@ -55,3 +60,29 @@ def over_seeds(arms: Iterable[RunSpec], seeds: Iterable[int]) -> list[RunSpec]:
     """Every arm with every seed; the seed of the base is not used."""
     every = tuple(dict.fromkeys(seeds))
     return [arm.edited({"seed": seed}) for arm in arms for seed in every]
+
+
+def edited(
+    experiment: Compare | Ladder | Ngd, edits: Mapping[str, Any], seeds: int | None = None
+) -> Compare | Ladder | Ngd:
+    """The same question about other base specs; the note says what was replaced.
+
+    >>> from svag.experiments.figures import figure
+    >>> shuffled = edited(figure("fig:svag_accs", "paper"), {"sampling": "shuffle"}, seeds=2)
+    >>> shuffled.note, shuffled.seeds, shuffled.panels[0].base.sampling
+    ('with sampling = shuffle', (0, 1), 'shuffle')
+    """
+    fields = experiment.model_dump(mode="json")
+    if seeds is not None:
+        fields["seeds"] = list(range(seeds))
+    for plain in fields["panels"]:
+        if seeds is not None:
+            plain["seeds"] = []
+        with panel(plain["name"], len(experiment.panels)):
+            plain["base"] = RunSpec.from_dict(plain["base"]).edited(edits).to_dict()
+            if any(path.split(".")[0] == "probe" for path in edits):
+                plain.pop("probe_batches", None)  # of the probe that was replaced
+    if edits:
+        changes = "with " + ", ".join(f"{path} = {value}" for path, value in edits.items())
+        fields["note"] = f"{experiment.note}; {changes}" if experiment.note else changes
+    return experiment_from(fields)

@@ -1,9 +1,9 @@
 """The two questions on the embedded data, small enough to be answered in a few minutes on two cores."""
 
 from svag.experiments import ladder
+from svag.experiments.base import Compare, ComparePanel, Ladder, LadderPanel
 from svag.experiments.figures.bases import FASHION, at
 from svag.experiments.figures.ladder import in_run
-from svag.records.experiment import Compare, ComparePanel, Ladder, LadderPanel
 from svag.records.spec import RunSpec
 
 NETWORK = "PreResNet-8 GN"

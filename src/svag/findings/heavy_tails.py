@@ -7,14 +7,10 @@ import numpy as np
 from scipy.stats import levy_stable
 
 from svag.arrays import FloatArray
-from svag.stats.contrast import Estimate, contrast
+from svag.stats.means import Estimate, contrast
 from svag.stats.samples import json_number
 from svag.theory.estimators import u_statistic
-from svag.theory.tail_index import (
-    expected_inverse_tail_index,
-    inverse_tail_index,
-    inverse_tail_index_per_coordinate,
-)
+from svag.theory.tail_index import expected_inverse_tail_index, inverse_tail_index, inverse_tail_index_per_coordinate
 
 CONTROL_ALPHA = 1.5
 _BLOCK = 10
@@ -102,7 +98,7 @@ def heavy_tails(gradients: FloatArray, seed: int = 0) -> TailFinding:
     (True, True)
 
     Args:
-        gradients: from `svag.noise.gradient_table.gradient_table`.
+        gradients: from `svag.lab.gradients.gradient_table`.
         seed: of the α-stable control.
     """
     table = np.asarray(gradients, dtype=np.float64)

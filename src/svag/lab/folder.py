@@ -1,25 +1,75 @@
-"""The run directory while a run works in it."""
+"""The run directory while a run works in it: header, journal, checkpoint, outcome.
+
+Where a run ran: what belongs into its outcome and nowhere else.
+
+The run directory while a run works in it.
+
+A run that did not live to say so itself: written down as failed by whoever watched it.
+
+What the ranks that do not write have in place of a run directory.
+"""
 
 import json
+import os
+import platform
+import sys
 import time
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 import torch
 
-from svag.lab.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from svag.lab.machine import hardware, versions
-from svag.lab.parallel.refusals import refuse_other_number
-from svag.lab.state import Run
+from svag.lab.sharing import refuse_other_number
+from svag.lab.state import CheckpointError, Run, load_checkpoint, save_checkpoint
 from svag.noise.ghost import PartsComparison
-from svag.records.files import Journal, disk_error, parse_lines, replace_file
+from svag.records.files import Journal, RunLock, disk_error, parse_lines, replace_file
 from svag.records.identity import NUMERICS_VERSION
-from svag.records.reading import Reading
-from svag.records.record import CHECKPOINT, METRICS, OUTCOME, SPEC, TIMINGS
-from svag.records.rows import KIND, reading_of, row_of
-from svag.records.spec import RunSpec
+from svag.records.reading import KIND, Reading, reading_of, row_of
+from svag.records.record import CHECKPOINT, METRICS, OUTCOME, SPEC, TIMINGS, RunRecord, read_record
+from svag.records.spec import RunSpec, examples_per_step
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the numbers depend on."""
+    return {
+        "svag": version("svag"),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+    }
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    """What it ran on; of a CUDA device of another machine the name is unknown."""
+    return {
+        "device": device.type,
+        "name": _name(device),
+        "system": platform.system(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _name(device: torch.device) -> str:
+    if device.type != "cuda":
+        return _processor()
+    return torch.cuda.get_device_name(device) if torch.cuda.is_available() else "unknown"
+
+
+def _processor() -> str:
+    """The processor's own name where the system tells it."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123  # not a file that pathlib should read whole
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
 
 
 def make_folder(path: Path) -> None:
@@ -158,3 +208,67 @@ class RunFolder:
             processes=run.progress.processes,
             device=run.training.data.device,
         )
+
+
+def record_failure(
+    spec: RunSpec, folder: Path, identity: str, examples: int, reason: str, device: torch.device
+) -> RunRecord:
+    """Write that a run failed; what it left stays, and running it again continues from there.
+
+    A run that has ended by now, here or on another machine, keeps its own outcome.
+
+    Args:
+        spec: what was to be run.
+        folder: the run directory.
+        identity: of the spec.
+        examples: number of training examples.
+        reason: why it failed, in one sentence.
+        device: what it was to run on.
+    """
+    make_folder(folder)
+    with RunLock(folder):
+        now = read_record(folder)
+        if now.ended:
+            return now
+        if not (folder / SPEC).exists():
+            write_header(folder, run_header(spec, identity, examples))
+        seconds = _seconds(folder)
+        write_outcome(
+            folder,
+            "failed",
+            reason,
+            step=now.step,
+            seconds=seconds,
+            examples=now.step * examples_per_step(spec, examples),
+            processes=[1],
+            device=device,
+        )
+    return read_record(folder)
+
+
+def _seconds(folder: Path) -> float:
+    """Seconds up to the last evaluation."""
+    try:
+        rows = parse_lines((folder / TIMINGS).read_bytes())
+    except OSError:
+        return 0.0
+    return float(rows[-1].get("seconds", 0.0)) if rows else 0.0
+
+
+class NoFolder:
+    """Takes what a run leaves, and leaves it to rank 0."""
+
+    def write_readings(self, run: Run, readings: Sequence[Reading]) -> None:
+        """Write nothing."""
+
+    def write_comparison(self, step: int, found: PartsComparison) -> None:
+        """Write nothing."""
+
+    def write_evaluation(self, row: dict[str, Any], timing: dict[str, Any]) -> None:
+        """Write nothing."""
+
+    def save(self, run: Run) -> None:
+        """Save nothing: every rank is where rank 0 is."""
+
+    def end(self, run: Run, state: str, reason: str = "") -> None:
+        """Write nothing."""

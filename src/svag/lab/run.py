@@ -9,26 +9,20 @@ from pathlib import Path
 
 import torch
 
-from svag.lab.diverged import Diverged
-from svag.lab.folder import RunFolder, make_folder, run_header
-from svag.lab.frozen_probe import FrozenReadings
-from svag.lab.inputs import check_inputs, load_inputs
+from svag.lab.choose import stepper_for
+from svag.lab.folder import NoFolder, RunFolder, make_folder, run_header
 from svag.lab.loop import Loop
-from svag.lab.parallel.folder import NoFolder
-from svag.lab.parallel.lost import RankLost
-from svag.lab.parallel.ranks import ALONE, Ranks
-from svag.lab.parallel.refusals import note_on_batch_norm, refuse_small_shares
-from svag.lab.parallel.same_start import start_together
+from svag.lab.measuring import Diverged, FrozenReadings
+from svag.lab.ranks import ALONE, RankLost, Ranks
+from svag.lab.sharing import note_on_batch_norm, refuse_small_shares, start_together
 from svag.lab.state import Progress, Run
-from svag.lab.steppers.choose import stepper_for
 from svag.lab.streams import stream_seed
-from svag.lab.training import Training, pick_device, prepare
+from svag.lab.training import Training, check_inputs, load_inputs, pick_device, prepare
 from svag.lab.watching import Watcher, watcher
-from svag.records.files import DiskError
+from svag.records.files import DiskError, RunLock
 from svag.records.identity import identity
-from svag.records.probe_spec import FrozenProbe
+from svag.records.parts import FrozenProbe
 from svag.records.record import METRICS, SPEC, RunRecord, read_record
-from svag.records.run_lock import RunLock
 from svag.records.spec import RunSpec
 from svag.theory import domain
 
@@ -77,7 +71,7 @@ def run(
             gives the same bits whatever the number of cores. A checkpoint goes on with the number it was made with.
         progress: show a bar to a person, lines to a file.
         save_seconds: seconds between two checkpoints.
-        ranks: the processes that share the run, all of which call this (`svag.lab.parallel.join.joined`); this one
+        ranks: the processes that share the run, all of which call this (`svag.lab.ranks.joined`); this one
             alone by default. Only the first of them looks at `out`, shows progress, and writes.
         watching: who is told where the run is, instead of the bar or the lines.
     """

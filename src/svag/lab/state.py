@@ -1,15 +1,56 @@
-"""Where a run is: the numbers that the loop carries from step to step, and how they go into a checkpoint and out."""
+"""Where a run is, and how that goes into a checkpoint and out.
 
+Checkpoints: everything a run needs to go on as if it had never stopped, in one file that is never half-written.
+
+Where a run is: the numbers that the loop carries from step to step, and how they go into a checkpoint and out.
+"""
+
+import io
+import pickle
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from svag.lab.frozen_probe import FrozenReadings
-from svag.lab.steppers.stepper import Stepper
+from svag.lab.measuring import FrozenReadings
+from svag.lab.steppers import Stepper
 from svag.lab.training import Training
+from svag.records.files import replace_file
 from svag.records.reading import Reading
+
+FORMAT = 1
+
+
+class CheckpointError(Exception):
+    """A checkpoint that cannot be used; the message is one sentence with the way out."""
+
+
+def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """Replace the checkpoint by `state`, all or nothing."""
+    buffer = io.BytesIO()
+    torch.save({"format": FORMAT, **state}, buffer)
+    replace_file(path, buffer.getvalue())
+
+
+def load_checkpoint(path: Path, identity: str, device: torch.device) -> dict[str, Any] | None:
+    """Read a checkpoint of the run with this identity; None if there is none. No pickle but tensors is ever loaded."""
+    if not path.exists():
+        return None
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        mine, made_on = state["format"] == FORMAT and state["identity"] == identity, state["device"]
+    except (OSError, RuntimeError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
+        raise CheckpointError(f"{path} cannot be read: remove it to start the run anew") from error
+    if not mine:
+        raise CheckpointError(f"{path} belongs to another run or version: remove it to start the run anew")
+    if made_on != device.type:
+        raise CheckpointError(
+            f"{path} was made on {made_on}, and the numbers would differ: continue with --device "
+            f"{made_on}, or remove it to start the run anew on {device.type}"
+        )
+    return state
 
 
 @dataclass

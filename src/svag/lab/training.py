@@ -1,18 +1,43 @@
-"""What is trained and on what: a network, its optimizer, the data, and the two forms of the loss."""
+"""What is trained and on what: a network, its optimizer, the data, and the two forms of the loss.
+
+The data of a spec, and what a spec alone cannot know about it.
+
+What is trained and on what: a network, its optimizer, the data, and the two forms of the loss.
+"""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD
 
-from svag.lab.data.dataset import DataSet
+from svag.lab.data.load import DataSet, load_data
 from svag.lab.models.build import build_model
-from svag.lab.models.check import check_network
-from svag.lab.parallel.ranks import ALONE, Ranks
+from svag.lab.models.own import check_network
+from svag.lab.ranks import ALONE, Ranks
 from svag.lab.streams import Batch, stream
-from svag.records.refusal import SpecError
-from svag.records.spec import RunSpec
+from svag.records.fields import SpecError
+from svag.records.parts import DataSpec
+from svag.records.spec import RunSpec, check_spec
+
+
+def load_inputs(data: DataSpec, data_dir: str | Path | None, device: torch.device) -> DataSet:
+    """Load what a spec names, fetching it when it is not there."""
+    return load_data(data.name, path=data.path, data_dir=data_dir, subset=data.subset, pool=data.pool, device=device)
+
+
+def check_inputs(spec: RunSpec, data: DataSet) -> None:
+    """Refuse a spec that does not fit its data: too large a batch, images too small to be shifted."""
+    check_spec(spec, len(data.train_x))
+    if spec.data.augment is None or not spec.data.augmented:
+        return
+    side = min(data.image_size)
+    if side == 1:
+        raise SpecError("data.augment", "shifts and flips images, and this data set has vectors: set it to false")
+    if spec.data.augment.pad >= side:
+        raise SpecError("data.augment.pad", f"must be smaller than the {side} pixels of an image")
+
 
 # A few images are enough to see that a network takes them; two at least, for BatchNorm.
 _TRIAL = 4

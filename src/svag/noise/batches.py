@@ -1,9 +1,19 @@
-"""What a batch is: nested tuples, lists and mappings of tensors whose leading dimension counts the examples."""
+"""What a batch is, its mean loss, and what a DataLoader tells about its batches.
 
-from collections.abc import Iterator, Mapping
-from typing import TypeVar
+What a batch is: nested tuples, lists and mappings of tensors whose leading dimension counts the examples.
 
-from torch import Tensor
+The mean loss of a batch, as a user's function returns it.
+
+What a DataLoader tells about its batches: where it is in its data, and whether one epoch shares it out.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, SequentialSampler
 
 Batch = TypeVar("Batch")
 
@@ -65,3 +75,72 @@ def _cut(batch: Batch, size: int, start: int, length: int) -> Batch:
             "close_step()"
         )
     return piece  # type: ignore[return-value]  # the same structure, one part of it
+
+
+def mean_loss(loss_fn: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
+    """Return `loss_fn(batch)`, or refuse what is not one number with a gradient."""
+    loss = loss_fn(batch)
+    if not isinstance(loss, Tensor):
+        raise TypeError(f"loss_fn must return a tensor, got {type(loss).__name__}")
+    if loss.numel() != 1:
+        raise ValueError(f"loss_fn must return the mean loss as a scalar, got shape {tuple(loss.shape)}: take its mean")
+    if not loss.requires_grad:
+        raise ValueError(
+            "the loss does not depend on any trainable parameter: is it computed under no_grad or detached?"
+        )
+    return loss.reshape(())
+
+
+def gradients_of(loss: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+    """Gradient of a loss, 0 where it does not depend on a parameter; `.grad` is left alone.
+
+    A loss that depends on none of them is one of another model, a copy perhaps: refused.
+    """
+    found: tuple[Tensor | None, ...] = torch.autograd.grad(loss, list(parameters), allow_unused=True)
+    if all(gradient is None for gradient in found):
+        raise ValueError(
+            "the loss does not depend on any of the measured parameters: give the model that loss_fn uses, not a copy"
+        )
+    return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """A sampler whose position can be saved, such as `svag.BatchSampler`."""
+
+    def state_dict(self) -> dict[str, Any]: ...  # noqa: D102
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...  # noqa: D102
+
+
+@contextmanager
+def kept_position(batches: Iterable[object]) -> Iterator[None]:
+    """Put the samplers and generators of a DataLoader back to where they were; anything else is left alone."""
+    owners = _owners(batches)
+    saved = [(owner, owner.state_dict()) for owner in owners if isinstance(owner, Stateful)]
+    found = [getattr(owner, "generator", None) for owner in owners]
+    states = [(g, g.get_state()) for g in found if isinstance(g, torch.Generator)]
+    try:
+        yield
+    finally:
+        for generator, before in states:
+            generator.set_state(before)
+        for owner, state in saved:
+            owner.load_state_dict(state)
+
+
+def epoch_size(batches: Iterable[object]) -> int | None:
+    """Number of examples that a DataLoader shares out among disjoint batches; None if it does not, or is none."""
+    if not isinstance(batches, DataLoader) or not isinstance(batches.batch_sampler, BatchSampler):
+        return None
+    order, examples = batches.batch_sampler.sampler, batches.dataset
+    once = isinstance(order, SequentialSampler | DistributedSampler) or (
+        isinstance(order, RandomSampler) and not order.replacement
+    )
+    return len(examples) if once and isinstance(examples, Sized) else None
+
+
+def _owners(batches: Iterable[object]) -> list[object]:
+    if not isinstance(batches, DataLoader):
+        return []
+    inner = getattr(batches.batch_sampler, "sampler", None)
+    return [batches, batches.sampler, batches.batch_sampler, inner]

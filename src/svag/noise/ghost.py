@@ -8,10 +8,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from svag.noise.batches import split
+from svag.noise.batches import kept_position, mean_loss, split
 from svag.noise.frozen import measure_noise
-from svag.noise.loaders import kept_position
-from svag.noise.losses import mean_loss
 from svag.noise.undisturbed import undisturbed
 from svag.records.reading import Reading
 

@@ -1,11 +1,18 @@
-"""Which parameters are measured, and their squared norms in double precision."""
+"""Which parameters are measured, what cannot be, and squared norms in double precision.
+
+Which parameters are measured, and their squared norms in double precision.
+
+What the in-run probe cannot measure, refused before the run starts, and what it measures only approximately.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch._utils import _flatten_dense_tensors
+from torch.nn.modules.batchnorm import _BatchNorm
 
 # Entries that are summed in single precision: six digits are kept.
 _ROW = 1024
@@ -111,3 +118,43 @@ def inner_product(one: Sequence[Tensor], other: Sequence[Tensor]) -> Tensor:
 def precise(device: torch.device) -> torch.dtype:
     """Double precision where the device has it."""
     return torch.float32 if device.type == "mps" else torch.float64
+
+
+def refuse_sharded(model: nn.Module) -> None:
+    """Refuse models whose parameters are spread over processes: no rank ever holds its own whole gradient."""
+    if not dist.is_available():
+        return
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.tensor import DTensor
+
+    if any(isinstance(module, FullyShardedDataParallel) for module in model.modules()) or any(
+        isinstance(parameter, DTensor) for parameter in model.parameters()
+    ):
+        raise TypeError(
+            "FSDP shards the gradients before a rank can see its own: measure under DistributedDataParallel, or with "
+            "svag.measure_noise on an unsharded copy"
+        )
+
+
+def refuse_sparse(model: nn.Module, parameters: Iterable[nn.Parameter]) -> None:
+    """Refuse embeddings with sparse gradients, before one of them arrives in the middle of a backward pass."""
+    measured = {id(parameter) for parameter in parameters}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse and id(module.weight) in measured:
+            raise TypeError(
+                f"{name or 'the model'} has sparse gradients, which cannot be measured: build it with sparse=False, or "
+                "leave it out of parameters="
+            )
+
+
+def batch_norms(model: nn.Module, synchronised_only: bool = False) -> list[nn.Module]:
+    """BatchNorm modules that normalise by the batch at hand: their parts see other statistics than the whole batch.
+
+    Under data parallelism each rank has its own statistics anyway, so there only a SyncBatchNorm couples the parts.
+    """
+    kind = nn.SyncBatchNorm if synchronised_only else _BatchNorm
+    return [
+        module
+        for module in model.modules()
+        if isinstance(module, kind) and (module.training or not module.track_running_stats)
+    ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from svag.noise.settings import Settings
+from svag.noise.optimizer import Settings
 from svag.records.reading import Reading
 from svag.theory.estimators import disjoint_parts
 

@@ -13,16 +13,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from svag.noise.batches import batch_size_of, split
+from svag.noise.batches import batch_size_of, mean_loss, split
 from svag.noise.ghost import MOST_BATCHES, PartsComparison, compare_parts
-from svag.noise.losses import mean_loss
-from svag.noise.measured import measured_parameters, square_norm
-from svag.noise.micro_batches import MicroBatches
+from svag.noise.measured import batch_norms, measured_parameters, refuse_sharded, refuse_sparse, square_norm
+from svag.noise.optimizer import settings_of, velocities
 from svag.noise.pending import PendingReadings
-from svag.noise.ranks import Ranks
-from svag.noise.refusals import batch_norms, refuse_sharded, refuse_sparse
-from svag.noise.settings import settings_of, velocities
-from svag.noise.step_sums import StepSums
+from svag.noise.recorders import MicroBatches, Ranks, StepSums
 from svag.noise.undisturbed import buffers_kept_on_error
 from svag.records.reading import Reading
 from svag.theory import domain

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from svag.records.refusal import SpecError, shown
+from svag.records.fields import SpecError, shown
 
 
 class _Loader(yaml.SafeLoader):

@@ -1,12 +1,81 @@
-"""What makes two runs the same run: a hash of everything that determines their numbers."""
+"""What makes two runs the same run: a hash of everything that determines their numbers.
 
+The source of a user's module and of what it imports from its own package, found without running any of it.
+
+What makes two runs the same run: a hash of everything that determines their numbers.
+"""
+
+import ast
 import hashlib
 import json
+import sys
+from collections.abc import Iterator
+from importlib.machinery import PathFinder
 from pathlib import Path
 
-from svag.records.own_source import own_source
-from svag.records.refusal import SpecError
+from svag.records.fields import SpecError
 from svag.records.spec import RunSpec
+
+
+def own_source(module: str, folder: Path) -> str:
+    """Hash of a module's source and, transitively, of the modules it imports that lie beside it or in its package.
+
+    Args:
+        module: dotted name, as in `import module`.
+        folder: looked into after the Python path.
+    """
+    start = _file_of(module, folder)
+    if start is None:
+        raise SpecError("model.arch", f"there is no module {module} in {folder} or on the Python path")
+    root = _root(module, start)
+    seen: dict[str, Path] = {}
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        file = _file_of(name, folder)
+        if name in seen or file is None or file.suffix != ".py" or not file.is_relative_to(root):
+            continue
+        if "site-packages" in file.relative_to(root).parts or (name != module and root.name == "site-packages"):
+            continue
+        seen[name] = file
+        waiting += _imports(file, name)
+    parts = [f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}" for name, path in sorted(seen.items())]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _file_of(module: str, folder: Path) -> Path | None:
+    places: list[str] | None = [*sys.path, str(folder)]
+    found = None
+    for part in module.split("."):
+        # by its own name: asked for a dotted one, a folder without __init__.py wants its parent to be imported
+        found = PathFinder.find_spec(part, places)
+        if found is None:
+            return None
+        places = list(found.submodule_search_locations or [])
+    return None if found is None or found.origin is None or not found.has_location else Path(found.origin).resolve()
+
+
+def _root(module: str, file: Path) -> Path:
+    """The folder of the top-level package, or of the module itself if it is in none."""
+    ups = module.count(".") + (1 if file.name == "__init__.py" else 0)
+    return file.parents[max(ups - 1, 0)]
+
+
+def _imports(file: Path, name: str) -> Iterator[str]:
+    package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+    try:
+        tree = ast.parse(file.read_bytes())
+    except SyntaxError as error:
+        raise SpecError("model.arch", f"{file} is not Python: {error.msg} in line {error.lineno}") from None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
 
 # Raised whenever the same spec begins to give other numbers, so that old records are not taken for new ones.
 NUMERICS_VERSION = 1

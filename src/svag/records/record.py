@@ -9,11 +9,9 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from svag.records.files import parse_lines
-from svag.records.reading import Reading
-from svag.records.refusal import SpecError
-from svag.records.rows import KIND, reading_of
-from svag.records.run_lock import in_use
+from svag.records.fields import SpecError
+from svag.records.files import in_use, parse_lines
+from svag.records.reading import KIND, Reading, reading_of
 from svag.records.spec import RunSpec
 
 SPEC, METRICS, TIMINGS, CHECKPOINT, OUTCOME = (

@@ -10,8 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from svag.records.numbers import Factor, Moment, Share, step_of
-from svag.records.refusal import SpecError
+from svag.records.fields import Factor, Moment, Share, SpecError, step_of
 
 
 class _Schedule(BaseModel):

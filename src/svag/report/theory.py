@@ -3,15 +3,7 @@
 from collections.abc import Callable
 
 from svag.findings.heavy_tails import TailFinding
-from svag.report.charts import (
-    balances,
-    noise_trace,
-    norm_transient,
-    poisson_laws,
-    sample_paths,
-    schedules,
-    weak_error,
-)
+from svag.report.charts import balances, noise_trace, norm_transient, poisson_laws, sample_paths, schedules, weak_error
 from svag.report.content import Figure
 
 

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from svag.records.files import disk_error, replace_file
-from svag.report.content import Report
-from svag.report.csv_text import csv_text
-from svag.report.markdown import render_markdown
-from svag.report.page.render import render_page
+from svag.report.content import Report, csv_text
+from svag.report.render import render_markdown, render_page
 from svag.report.save import save
 
 PAGE, SUMMARY, FIGURES, TABLES = "index.html", "summary.md", "figures", "tables"

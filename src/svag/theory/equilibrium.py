@@ -1,7 +1,13 @@
-"""What holds the weight norm in balance: scale-invariant loss, coupled weight decay (eq:RGN_sgd, eq:RGN_sde).
+"""What holds the weight norm in balance, with and without momentum, and what a loss that is not scale invariant adds.
+
+What holds the weight norm in balance: scale-invariant loss, coupled weight decay (eq:RGN_sgd, eq:RGN_sde).
 
 Scale invariance makes every gradient orthogonal to the weights, so weight decay alone shrinks R = E|x|² and the
 gradients alone make it grow. Each process has one function for the balance at equilibrium and one for the transient.
+
+What a loss that is not scale invariant adds to the balance of the weight norm (beside eq:RGN_sgd; ours).
+
+The certificates for SGD with momentum, where G alone no longer decides (ours; see thm:eq_sde_sgd for β = 0).
 """
 
 from dataclasses import dataclass
@@ -151,3 +157,60 @@ def _check(param_sq: float, weight_decay: float, **squares: float) -> None:
     domain.positive("weight_decay", weight_decay)
     for name, value in squares.items():
         (domain.finite if name == "grad_sq" else domain.non_negative)(name, value)
+
+
+def pull_share(param_sq: float, param_dot_grad: float, *, lr: float, weight_decay: float, ell: float = 1.0) -> float:
+    r"""How much the loss itself pulls on the weights, relative to weight decay: 0 for a scale-invariant loss.
+
+    $$(2 - h\lambda)\lambda R + 2(1 - h\lambda)\langle x,\nabla L\rangle = hG + \eta N, \qquad h = \eta/l$$
+
+    is the balance of SVAG(l), and of SGD for l = 1, for any loss; the share is the second term over the first. ⟨x, ∇L⟩
+    is the argument `param_dot_grad` and R is `param_sq`. Growth over decay at equilibrium is 1 + share instead of 1.
+
+    >>> pull_share(4.0, 0.5, lr=1.0, weight_decay=0.5)
+    0.16666666666666666
+    >>> pull_share(4.0, 0.0, lr=1.0, weight_decay=0.5)
+    0.0
+    """
+    h = domain.positive("lr", lr) / domain.positive("ell", ell)
+    decay = domain.decay_per_step(h * domain.positive("weight_decay", weight_decay))
+    pull = 2 * (1 - decay) * domain.finite("param_dot_grad", param_dot_grad)
+    return pull / ((2 - decay) * weight_decay * domain.positive("param_sq", param_sq))
+
+
+def effective_lr(lr: float, momentum: float) -> float:
+    """Learning rate of the SDE that SGD with momentum approximates: η/(1 − β).
+
+    >>> round(effective_lr(0.1, momentum=0.9), 12)
+    1.0
+    """
+    return domain.positive("lr", lr) / (1 - domain.momentum(momentum))
+
+
+def momentum_excess(
+    param_sq: float, noise_trace: float, *, lr: float, weight_decay: float, momentum: float = 0.0
+) -> float:
+    """Return D = 2λR / (η_eff N): how far the weights outgrow what the SDE's equilibrium allows.
+
+    The SDE has D = 1. D > C² means that SGD and the SDE are not C-close; no G is needed.
+
+    >>> round(momentum_excess(8.0, 1.0, lr=0.1, weight_decay=0.125, momentum=0.5), 12)
+    10.0
+    """
+    decay = 2 * domain.positive("weight_decay", weight_decay) * domain.positive("param_sq", param_sq)
+    return decay / (effective_lr(lr, momentum) * domain.positive("noise_trace", noise_trace))
+
+
+def effective_noise_to_signal(excess: float) -> float:
+    """ρ_eff = 1/(D − 1), which takes the place of N/G in `max_kappa` for a run with momentum.
+
+    It is N/X with X = (1 − β²)E|v|² − N, v the velocity buffer; for β = 0, X is G up to a term in ηλ.
+
+    >>> effective_noise_to_signal(1.25)
+    4.0
+    """
+    if domain.finite("excess", excess) <= 1:
+        raise ValueError(
+            f"D = 2λR/(η_eff N) must exceed 1 to bound the scaling, got {excess}: no signal beside the noise"
+        )
+    return 1 / (excess - 1)

@@ -1,7 +1,20 @@
-"""The two weights of SVAG and what they do to the cumulants of the gradient (eq:svag_iter, sec:svag)."""
+"""SVAG's two weights, the Gaussian weights of noisy gradient descent, and the moments of one step.
+
+The two weights of SVAG and what they do to the cumulants of the gradient (eq:svag_iter, sec:svag).
+
+Per-example weights whose weighted gradient has exactly the covariance of a batch (eq:noisy_gd, eq:em).
+
+Moments of one step of SVAG and of one step of the SDE (lem:D, lem:Dtil), as tensors over the parameters.
+"""
 
 import math
+from dataclasses import dataclass
+from itertools import permutations
+from typing import Literal, get_args
 
+import numpy as np
+
+from svag.arrays import FloatArray
 from svag.theory import domain
 
 
@@ -88,3 +101,94 @@ def _weights(square_sum: float, where: str) -> tuple[float, float]:
         raise ValueError(f"no real weights have this covariance ({where}): raise ell or lower split")
     root = math.sqrt(discriminant)
     return (1 + root) / 2, (1 - root) / 2
+
+
+IndependentSampling = Literal["without_replacement", "with_replacement"]
+
+
+def noise_amplitude(
+    batch_size: float,
+    dataset_size: int,
+    *,
+    sampling: IndependentSampling = "without_replacement",
+    refine: int = 1,
+) -> float:
+    r"""Amplitude α of the weights 1/n + α(z_i − z̄), z ~ N(0, I), that make a full pass a noisy gradient.
+
+    $$\alpha = \sqrt{\frac{s}{nB}}\;\Bigl[\sqrt{\tfrac{n-B}{n-1}}\text{ without replacement}\Bigr]$$
+
+    where B is the argument `batch_size`, n is `dataset_size` and s is `refine`: the covariance of the weighted gradient
+    is then s times that of a batch of B. Infinite B has no noise.
+
+    >>> noise_amplitude(4, 16, sampling="with_replacement")
+    0.125
+    >>> noise_amplitude(4, 16, sampling="with_replacement", refine=4)
+    0.25
+    >>> noise_amplitude(math.inf, 16), noise_amplitude(16, 16)
+    (0.0, 0.0)
+    """
+    n, s = domain.whole("dataset_size", dataset_size, at_least=2), domain.whole("refine", refine)
+    if sampling not in get_args(IndependentSampling):
+        raise ValueError(f"sampling must be one of {', '.join(get_args(IndependentSampling))}, got {sampling!r}")
+    if batch_size == math.inf:
+        return 0.0
+    B = domain.whole("batch_size", batch_size)
+    if sampling == "with_replacement":
+        return math.sqrt(s / (n * B))
+    if n < B:
+        raise ValueError(f"batch_size must not exceed dataset_size={n} without replacement, got {batch_size}")
+    return math.sqrt(s / (n * B) * (n - B) / (n - 1))
+
+
+@dataclass(frozen=True)
+class StepMoments:
+    """E Δ, E Δ⊗Δ and E Δ⊗Δ⊗Δ of the increment Δ of one step."""
+
+    first: FloatArray
+    second: FloatArray
+    third: FloatArray
+
+
+def svag_step_moments(
+    grad: FloatArray, covariance: FloatArray, skewness: FloatArray, *, lr: float, ell: float = 1.0, split: int = 1
+) -> StepMoments:
+    r"""Exact moments of one SVAG step Δ = −(η/l)(a∇L_γ1 + b∇L_γ2) from those of one batch gradient (lem:D).
+
+    $$E\Delta = -h\nabla L,\quad E\Delta^{\otimes2} = h^2(l\Sigma + \nabla L^{\otimes2}),\quad
+      E\Delta^{\otimes3} = -h^3\bigl(c_3\Lambda + 3l\,\mathrm{sym}(\nabla L\otimes\Sigma) + \nabla L^{\otimes3}\bigr)$$
+
+    where h = η/l, η is the argument `lr`, ∇L is `grad`, Σ is `covariance`, Λ (the third central moment) is `skewness`
+    and c₃ = (3lm − m²)/2 with m = `split`. (The paper's display lacks the sign and the factor l.)
+
+    >>> one = svag_step_moments(np.ones(1), np.eye(1), np.ones((1, 1, 1)), lr=1.0, ell=2.0)
+    >>> one.first, one.second, one.third  # −1/2, (2 + 1)/4, −(5/2 + 6 + 1)/8
+    (array([-0.5]), array([[0.75]]), array([[[-1.1875]]]))
+    """
+    h = domain.positive("lr", lr) / domain.positive("ell", ell)
+    c2, c3 = cumulant_factor(2, ell, split), cumulant_factor(3, ell, split)
+    return StepMoments(
+        first=-h * grad,
+        second=h**2 * (c2 * covariance + outer(grad, grad)),
+        third=-(h**3) * (c3 * skewness + 3 * c2 * symmetrise(outer(grad, covariance)) + outer(grad, outer(grad, grad))),
+    )
+
+
+def sde_step_moments(grad: FloatArray, covariance: FloatArray, *, lr: float, ell: float = 1.0) -> StepMoments:
+    """Leading terms of the moments of the SDE's increment over a time η/l; the rest is O(1/l²) (lem:Dtil).
+
+    >>> sde_step_moments(np.ones(1), np.eye(1), lr=1.0, ell=2.0).second
+    array([[0.5]])
+    """
+    h = domain.positive("lr", lr) / domain.positive("ell", ell)
+    return StepMoments(first=-h * grad, second=h * lr * covariance, third=np.zeros((grad.size,) * 3))
+
+
+def outer(one: FloatArray, other: FloatArray) -> FloatArray:
+    """Tensor product ⊗."""
+    return np.multiply.outer(one, other)
+
+
+def symmetrise(tensor: FloatArray) -> FloatArray:
+    """Average of a tensor over all permutations of its indices."""
+    orders = list(permutations(range(tensor.ndim)))
+    return np.asarray(sum(np.transpose(tensor, order) for order in orders) / len(orders), dtype=np.float64)

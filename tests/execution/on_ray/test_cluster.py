@@ -16,8 +16,8 @@ from tests.lab.small import same_bits, small
 from svag.execution.on_ray.execute import execute_on_ray
 from svag.execution.plan import PlannedRun, plan_runs
 from svag.lab.run import run
-from svag.records.refusal import SpecError
-from svag.records.run_lock import in_use
+from svag.records.fields import SpecError
+from svag.records.files import in_use
 
 DEADLY, FAILING, WAITING, NOTHING = (
     {"model": {"arch": f"tests.execution.nets:build_{name}"}} for name in ("deadly", "failing", "waiting", "nothing")

@@ -10,10 +10,10 @@ import pytest
 from ray.exceptions import NodeDiedError, OutOfMemoryError, WorkerCrashedError
 from tests.lab.small import small
 
-from svag.execution.errors import PlanFailed
+from svag.execution.dispatch import PlanFailed
 from svag.execution.on_ray.cluster import Share
 from svag.execution.on_ray.crew import Crew
-from svag.execution.on_ray.mailbox import Letter
+from svag.execution.on_ray.task import Letter
 from svag.execution.plan import PlannedRun, plan_runs
 
 WELL, LOST, CRASHED = {"event": "ended"}, NodeDiedError("gone"), WorkerCrashedError()

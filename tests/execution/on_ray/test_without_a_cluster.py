@@ -9,11 +9,10 @@ from tests.lab.small import same_bits, small
 
 from svag.execution.on_ray.cluster import Share, share_of
 from svag.execution.on_ray.execute import execute_on_ray
-from svag.execution.on_ray.mailbox import Letter, Mailbox
-from svag.execution.on_ray.parcel import pack, pack_to_continue, unpack
+from svag.execution.on_ray.task import Letter, Mailbox, pack, pack_to_continue, unpack
 from svag.execution.plan import plan_runs
 from svag.lab.run import run
-from svag.records.refusal import SpecError
+from svag.records.fields import SpecError
 
 
 def test_a_missing_extra_is_named(npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +75,7 @@ def test_a_parcel_that_arrives_in_part_is_a_state_that_continues(
 ) -> None:
     written: list[str] = []
     run(small(npz), tmp_path / "here", device="cpu", progress=False)
-    monkeypatch.setattr("svag.execution.on_ray.parcel.replace_file", lambda path, content: written.append(path.name))
+    monkeypatch.setattr("svag.execution.on_ray.task.replace_file", lambda path, content: written.append(path.name))
     unpack(dict(reversed(pack(tmp_path / "here").items())), tmp_path / "there")
     # a checkpoint that counts more bytes than its metrics have, or an outcome before either, would be a broken run
     assert written == ["spec.json", "metrics.jsonl", "timings.jsonl", "checkpoint.pt", "outcome.json"]

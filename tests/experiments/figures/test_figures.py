@@ -6,12 +6,12 @@ from typing import get_args
 
 import pytest
 
+from svag.experiments.base import Size, experiment_from
+from svag.experiments.families import runs_of
 from svag.experiments.figures import FAMILIES, LABELS, family, figure
 from svag.experiments.figures.theory import UNVERIFIED
-from svag.experiments.plan import runs_of
 from svag.findings.verify import LABELS as CHECKED
-from svag.records.experiment import Size, experiment_from
-from svag.records.refusal import SpecError
+from svag.records.fields import SpecError
 from svag.records.spec import RunSpec
 
 # figures.md of the design, label by label

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from svag.experiments.base import Compare, Ladder
+from svag.experiments.families import runs_of
 from svag.experiments.figures import figure
-from svag.experiments.plan import runs_of
-from svag.records.experiment import Compare, Ladder
-from svag.records.probe_spec import FrozenProbe
+from svag.records.parts import FrozenProbe
 from svag.records.spec import RunSpec
 
 PRE, WIDE, VGG16, VGG19 = ("preresnet32", 1.0), ("preresnet32", 4.0), ("vgg16", 1.0), ("vgg19", 1.0)

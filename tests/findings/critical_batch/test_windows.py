@@ -2,7 +2,7 @@ import pytest
 from tests.findings.critical_batch.streams import make
 
 from svag import Reading
-from svag.findings.critical_batch.windows import Window, choose_readings, steps_into_phase
+from svag.findings.averages import Window, choose_readings, steps_into_phase
 
 
 def phases(*lengths: tuple[float, int], run: str = "") -> list[Reading]:

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from svag.records.identity import identity
-from svag.records.reading import Reading
-from svag.records.rows import row_of
+from svag.records.reading import Reading, row_of
 from svag.records.spec import RunSpec
 
 BASE = RunSpec.from_dict(

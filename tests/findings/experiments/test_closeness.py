@@ -2,7 +2,7 @@
 
 import pytest
 
-from svag.findings.experiments.closeness import Closeness
+from svag.experiments.sde_evidence import Closeness
 
 
 @pytest.mark.parametrize(

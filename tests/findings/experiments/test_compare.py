@@ -8,14 +8,13 @@ import pytest
 from tests.findings.experiments.on_disk import BASE, at, given, readings_at, write_run
 
 import svag
-from svag.findings.experiments.compare_finding import CompareFinding, ComparePanelFinding
-from svag.findings.experiments.find import find
-from svag.records.experiment import Compare, ComparePanel
+from svag.experiments.base import Compare, ComparePanel
+from svag.experiments.compare import CompareFinding, ComparePanelFinding
+from svag.experiments.families import find
 from svag.records.reading import Reading
 from svag.records.record import load_records
-from svag.stats.contrast import contrast, welch
 from svag.stats.curves import gap_band
-from svag.stats.extrapolation import fit_limit
+from svag.stats.means import contrast, fit_limit, welch
 
 FINALS = {
     1: (0.801, 0.804, 0.802, 0.803, 0.800),

@@ -4,11 +4,11 @@ from typing import Any
 import pytest
 from tests.findings.experiments.on_disk import at, write_run
 
-from svag.findings.experiments.find import find
-from svag.findings.experiments.infer import experiment_of
-from svag.records.experiment import Compare, Ladder, Ngd, experiment_from
+from svag.experiments.base import Compare, Ladder, Ngd, experiment_from
+from svag.experiments.families import find
+from svag.experiments.infer import experiment_of
+from svag.records.fields import SpecError
 from svag.records.record import RunRecord, load_records
-from svag.records.refusal import SpecError
 from svag.records.spec import RunSpec
 
 

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from tests.findings.experiments.on_disk import at, given, readings_at, write_run
 
-from svag.findings.experiments.find import find
-from svag.findings.experiments.ladder_finding import LadderFinding, LadderPanelFinding
-from svag.findings.experiments.runs import MissingRun
-from svag.records.experiment import Ladder, LadderPanel
+from svag.experiments.base import Ladder, LadderPanel
+from svag.experiments.families import find
+from svag.experiments.ladder_finding import LadderFinding, LadderPanelFinding
+from svag.experiments.runs import MissingRun
 from svag.records.record import load_records
-from svag.stats.quotient import Interval, quotient
-from svag.theory.kappa import critical_batch_size, large_run_threshold
+from svag.stats.ratios import Interval, quotient
+from svag.theory.bounds import critical_batch_size, large_run_threshold
 
 SIZES = (16, 32, 64, 128, 256)
 SEEDS = (0, 1, 2)

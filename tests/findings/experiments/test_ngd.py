@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from tests.findings.experiments.on_disk import BASE, at, given, write_run
 
-from svag.findings.experiments.arm_gap import arm_gap
-from svag.findings.experiments.find import find
-from svag.findings.experiments.ngd_finding import NgdFinding, NgdPanelFinding
-from svag.records.experiment import Ngd, NgdPanel
+from svag.experiments.base import Ngd, NgdPanel
+from svag.experiments.families import find
+from svag.experiments.ngd import NgdFinding, NgdPanelFinding, arm_gap
 from svag.records.record import load_records
 
 FINALS = {"sgd": (0.89, 0.892, 0.894), "ngd": (0.891, 0.893, 0.892), "gd": (0.75, 0.76, 0.755)}

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from svag.findings.scaling.crossing import crossing
+from svag.findings.scaling_verdict import crossing
 
 RUNGS = np.array([16.0, 32.0, 128.0, 1024.0])
 

@@ -9,7 +9,7 @@ from scipy.stats import t as student_t
 
 import svag
 from svag.arrays import FloatArray
-from svag.findings.scaling.crossing import crossing
+from svag.findings.scaling_verdict import crossing
 
 RUNGS = (32, 64, 128, 256, 512, 1024)
 FLAT_THEN_UP = np.array([0.1, 0.1, 0.1, 0.11, 0.14, 0.2])  # three equal bests: the lowest of their means is too low

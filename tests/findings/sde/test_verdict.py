@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import binom
 
 import svag
-from svag.findings.sde.answer import SDEVerdict
+from svag.findings.sde_verdict import SDEVerdict
 
 ELLS = (1, 4, 16)
 # 1,000 verdicts a case; false answers are promised in at most 5% of them: the 1e-6 quantile of the binomial is 8.7%.

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from svag.lab.data.errors import DataError
-from svag.lab.data.fetch import fetch
-from svag.lab.data.resume import Resume
+from svag.lab.data.fetch import Resume, fetch
+from svag.lab.data.formats import DataError
 from svag.lab.data.sources import Download
 
 CONTENT = bytes(range(256)) * 4000

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from svag.lab.data import members, small
+from svag.lab.data import files, sources
+from svag.lab.data.files import data_folder
 from svag.lab.data.load import DATA_NAMES, load_data
-from svag.lab.data.places import data_folder
 from svag.lab.data.sources import CIFAR10, FASHION_MNIST
 
 DEBIAN = Path("/usr/share/datasets")
 needs_fashion = pytest.mark.skipif(
-    members.find(FASHION_MNIST, DEBIAN) is None, reason="the Debian package dataset-fashion-mnist is not installed"
+    files.find(FASHION_MNIST, DEBIAN) is None, reason="the Debian package dataset-fashion-mnist is not installed"
 )
 needs_cifar = pytest.mark.skipif(
-    "SVAG_DATA" not in os.environ or members.find(CIFAR10, data_folder()) is None, reason="no CIFAR-10 in $SVAG_DATA"
+    "SVAG_DATA" not in os.environ or files.find(CIFAR10, data_folder()) is None, reason="no CIFAR-10 in $SVAG_DATA"
 )
 
 
@@ -32,14 +32,14 @@ def test_fashion_small_is_embedded() -> None:
 
 
 def test_the_embedded_file_is_small_and_keeps_its_notice() -> None:
-    folder = Path(small.__file__).parent
+    folder = Path(sources.__file__).parent
     assert (folder / "fashion_small.xz").stat().st_size <= 3_000_000
     assert "Zalando SE" in (folder / "fashion_small.LICENSE").read_text()
 
 
 @needs_fashion
 def test_the_embedded_data_is_what_the_tool_makes_of_the_official_files() -> None:
-    made, embedded = small.reduce(members.read(FASHION_MNIST, DEBIAN)), small.read_small()
+    made, embedded = sources.reduce(files.read(FASHION_MNIST, DEBIAN)), sources.read_small()
     for name in ("train_x", "train_y", "test_x", "test_y"):
         np.testing.assert_array_equal(getattr(made, name), getattr(embedded, name))
 

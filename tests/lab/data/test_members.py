@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from svag.lab.data import members
-from svag.lab.data.arrays import Arrays
-from svag.lab.data.errors import DataError
+from svag.lab.data import files
+from svag.lab.data.formats import Arrays, DataError
 from svag.lab.data.sources import SOURCES
 
 
@@ -26,14 +25,14 @@ def assert_same(arrays: Arrays, tiny: Any) -> None:
 
 
 def test_fetched_once_then_found(tiny: Any, server: Any, tmp_path: Path) -> None:
-    assert members.find(tiny.source, tmp_path) is None
-    assert_same(members.read(tiny.source, tmp_path), tiny)
+    assert files.find(tiny.source, tmp_path) is None
+    assert_same(files.read(tiny.source, tmp_path), tiny)
     assert visible(tmp_path) == {f"{tiny.source.name}/{name}" for name in tiny.files}
     asked = len(server.requests)
     assert asked == len(tiny.files)
-    assert_same(members.read(tiny.source, tmp_path), tiny)
+    assert_same(files.read(tiny.source, tmp_path), tiny)
     assert len(server.requests) == asked
-    found = members.find(tiny.source, tmp_path)
+    found = files.find(tiny.source, tmp_path)
     assert found is not None
     assert {path.name for path in found} == set(tiny.files)
 
@@ -50,7 +49,7 @@ def test_unpacked_files_are_found_where_people_keep_them(
             (folder / f"{name}.gz").write_bytes(gzip.compress(content, compresslevel=1))
         else:
             (folder / name).write_bytes(content)
-    assert_same(members.read(tiny.source, tmp_path), tiny)
+    assert_same(files.read(tiny.source, tmp_path), tiny)
     assert not server.requests
 
 
@@ -75,10 +74,10 @@ def test_a_damaged_file_is_one_sentence_with_the_file_and_the_fix(
         }[damage]
     )
     if tiny.source.name == "cifar100" and damage == "flipped" and not packed:
-        members.read(tiny.source, tmp_path)  # the one case that no published checksum covers
+        files.read(tiny.source, tmp_path)  # the one case that no published checksum covers
         return
     with pytest.raises(DataError) as caught:
-        members.read(tiny.source, tmp_path)
+        files.read(tiny.source, tmp_path)
     message = str(caught.value)
     assert str(tmp_path) in message
     assert "corrupt" in message
@@ -96,10 +95,10 @@ def test_wrong_labels_and_counts_are_refused_where_there_is_no_checksum(tiny: An
         (folder / name).write_bytes(content)
     (folder / "test.bin").write_bytes(bytes([0, 200]) + tiny.members["test.bin"][2:])
     with pytest.raises(DataError, match=r"holds test labels from \d+ to 200 instead of 0 to 99"):
-        members.read(tiny.source, tmp_path)
+        files.read(tiny.source, tmp_path)
     (folder / "test.bin").write_bytes(tiny.members["test.bin"][:3074])
     with pytest.raises(DataError, match="has 9 training and 1 test images instead of 9 and 4"):
-        members.read(tiny.source, tmp_path)
+        files.read(tiny.source, tmp_path)
 
 
 @pytest.mark.parametrize("tiny", ["cifar10"], indirect=True)
@@ -109,7 +108,7 @@ def test_an_archive_that_lacks_a_file_is_refused(tiny: Any, tmp_path: Path, serv
     with tarfile.open(other, "w:gz"):
         pass
     with pytest.raises(DataError, match=r"binary.tar.gz is corrupt \(it does not hold data_batch_1.bin, data_"):
-        members.read(tiny.source, tmp_path)
+        files.read(tiny.source, tmp_path)
     assert not server.requests
 
 

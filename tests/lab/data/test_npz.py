@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from svag.lab.data.errors import DataError
+from svag.lab.data.formats import DataError, read_npz
 from svag.lab.data.load import load_data
-from svag.lab.data.npz import read_npz
 
 GOOD = {
     "train_x": np.arange(8 * 3 * 4 * 4, dtype=np.uint8).reshape(8, 3, 4, 4),

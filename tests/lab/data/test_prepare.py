@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from svag.lab.data.arrays import Arrays
-from svag.lab.data.prepare import channel_moments, prepare
-from svag.records.refusal import SpecError
+from svag.lab.data.formats import Arrays
+from svag.lab.data.load import channel_moments, prepare
+from svag.records.fields import SpecError
 
 RNG = np.random.default_rng(0)
 BYTES = Arrays(

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from svag.lab.models.build import build_model
-from svag.lab.models.check import check_network
+from svag.lab.models.own import check_network
 
 
 class Odd(nn.Module):

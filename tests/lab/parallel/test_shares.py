@@ -7,16 +7,14 @@ import pytest
 import torch
 from tests.lab.small import small
 
-from svag.lab.checkpoint import CheckpointError
+from svag.lab.choose import own_randomness
 from svag.lab.data.load import load_data
-from svag.lab.parallel.join import launched
-from svag.lab.parallel.lost import RankLost, kind_of, lost
-from svag.lab.parallel.ranks import ALONE, Ranks
-from svag.lab.parallel.refusals import note_on_batch_norm, refuse_other_number, refuse_small_shares
-from svag.lab.parallel.stepper import own_randomness
+from svag.lab.ranks import ALONE, RankLost, Ranks, kind_of, launched, lost
+from svag.lab.sharing import note_on_batch_norm, refuse_other_number, refuse_small_shares
+from svag.lab.state import CheckpointError
 from svag.lab.streams import BatchStream
 from svag.lab.training import Training, prepare
-from svag.records.refusal import SpecError
+from svag.records.fields import SpecError
 from svag.records.spec import RunSpec
 
 CONV = {"arch": "preresnet8", "norm": "group", "width": 0.25}

@@ -14,15 +14,15 @@ from tests.lab.small import same_bits, small, weights, write_npz
 from torch import nn
 
 import svag
-from svag.lab.checkpoint import CheckpointError
 from svag.lab.data.load import load_data
-from svag.lab.evaluation import loss_and_accuracy
+from svag.lab.loop import loss_and_accuracy
 from svag.lab.run import run
+from svag.lab.state import CheckpointError
 from svag.lab.streams import BatchStream
 from svag.lab.training import prepare
 from svag.noise.frozen import measure_noise
+from svag.records.files import RunLock
 from svag.records.record import read_record
-from svag.records.run_lock import RunLock
 from svag.records.spec import RunSpec
 
 CONV = {"model": {"arch": "preresnet8", "norm": "group", "width": 0.25, "scale_invariant": False}}

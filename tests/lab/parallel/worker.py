@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from svag.lab.loop import Loop
-from svag.lab.parallel.join import joined
+from svag.lab.ranks import joined
 from svag.lab.run import run
 from svag.records.spec import RunSpec
 

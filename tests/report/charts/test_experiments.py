@@ -9,8 +9,8 @@ from tests.report.charts.test_ladder import ladder
 from tests.report.conftest import Build, Find
 from tests.report.folders import CASES
 
-from svag.findings.experiments.compare_finding import CompareFinding, ComparePanelFinding
-from svag.findings.experiments.runs import CurveRow, RunRow
+from svag.experiments.compare import CompareFinding, ComparePanelFinding
+from svag.experiments.runs import CurveRow, RunRow
 from svag.report.charts import curves, gap, limit
 
 

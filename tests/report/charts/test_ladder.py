@@ -11,7 +11,7 @@ import vl_convert as vlc
 from tests.report.charts.drawn import marks, of_kind
 from tests.report.conftest import Find
 
-from svag.findings.experiments.ladder_finding import LadderFinding, LadderPanelFinding
+from svag.experiments.ladder_finding import LadderFinding, LadderPanelFinding
 from svag.report.charts import ladder_error, ladder_predictions, ladder_ratio, ladder_regions
 
 

@@ -9,11 +9,8 @@ from rich.console import Console
 from tests.report.conftest import Build
 
 from svag.report.content import Report, Table
-from svag.report.markdown import render_markdown
-from svag.report.page.cells import csv_link
-from svag.report.page.render import render_page
-from svag.report.page.script_text import script_json
-from svag.report.terminal import render_terminal
+from svag.report.render import render_markdown, render_page, render_terminal
+from svag.report.save import csv_link, script_json
 
 EVIL = "</script><script>alert(1)</script> [bold]|`x`"
 

@@ -10,12 +10,11 @@ import pytest
 from tests.report.conftest import Find
 from tests.report.folders import ladder_folder
 
-from svag.findings.experiments.closeness import Closeness, ClosenessRatio
-from svag.findings.experiments.compare_finding import CompareFinding, ComparePanelFinding
-from svag.findings.experiments.decomposition import Decomposition, Term
-from svag.findings.experiments.ladder_finding import Certificate, LadderFinding, LadderPanelFinding
-from svag.findings.experiments.limit import Limit
-from svag.findings.experiments.ngd_finding import NgdFinding
+from svag.experiments.compare import CompareFinding, ComparePanelFinding
+from svag.experiments.evidence import Limit
+from svag.experiments.ladder_finding import Certificate, LadderFinding, LadderPanelFinding
+from svag.experiments.ngd import NgdFinding
+from svag.experiments.sde_evidence import Closeness, ClosenessRatio, Decomposition, Term
 from svag.report.build import build_report
 from svag.report.content import Answer
 from svag.report.sections import compare, ladder, ngd

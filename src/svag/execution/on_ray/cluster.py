@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from svag.execution.errors import PlanFailed
+from svag.execution.dispatch import PlanFailed
 from svag.execution.local import usable_cores
 
 # What the tasks' reports and files need, in a Ray that is started for one plan.

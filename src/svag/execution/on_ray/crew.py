@@ -14,16 +14,13 @@ import ray
 from ray.exceptions import NodeDiedError, OutOfMemoryError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from svag.execution.dispatch import DEATHS, Dispatch
-from svag.execution.errors import PlanFailed
+from svag.execution.dispatch import DEATHS, Dispatch, PlanFailed
 from svag.execution.on_ray.cluster import Share
-from svag.execution.on_ray.mailbox import Letter, Mailbox
-from svag.execution.on_ray.parcel import unpack
-from svag.execution.on_ray.task import run_on_node
+from svag.execution.on_ray.task import Letter, Mailbox, run_on_node, unpack
 from svag.execution.plan import PlannedRun
 from svag.lab.folder import make_folder
+from svag.records.files import FolderInUse, RunLock
 from svag.records.record import OUTCOME
-from svag.records.run_lock import FolderInUse, RunLock
 
 # Seconds between two looks into the mailbox; a task that ends is noticed at once.
 _POLL = 0.2

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from svag.execution.plan import PlannedRun
-from svag.execution.shard import own_runs
+from svag.execution.plan import PlannedRun, own_runs
 from svag.records.record import RunRecord
 
 
@@ -71,9 +70,8 @@ def _carry_out(
     check_extra()
     import torch
 
-    from svag.execution.interrupts import interrupted_in_words, terminated_is_interrupted
+    from svag.execution.dispatch import interrupted_in_words, prepare_plan, terminated_is_interrupted
     from svag.execution.on_ray.crew import Crew
-    from svag.execution.prepared import prepare_plan
     from svag.execution.view import view_of
 
     ready = prepare_plan(own, waiting, data_dir)

@@ -3,11 +3,11 @@
 from difflib import get_close_matches
 from typing import Literal, get_args
 
+from svag.experiments.base import Compare, Ladder, Ngd, Size
 from svag.experiments.figures import compare, ladder, ngd
-from svag.experiments.figures.smoke import smoke
+from svag.experiments.figures.bases import smoke
 from svag.experiments.figures.theory import THEORY
-from svag.records.experiment import Compare, Ladder, Ngd, Size
-from svag.records.refusal import SpecError, shown
+from svag.records.fields import SpecError, shown
 
 Family = Literal["compare", "ladder", "ngd", "theory"]
 
@@ -29,7 +29,7 @@ def family(label: str) -> Family:
     ('compare', 'theory')
     >>> family("svag_accs")
     Traceback (most recent call last):
-    svag.records.refusal.SpecError: svag_accs: no figure or theorem has this label; did you mean fig:svag_accs?
+    svag.records.fields.SpecError: svag_accs: no figure or theorem has this label; did you mean fig:svag_accs?
     """
     if label not in FAMILIES:
         close = get_close_matches(label, LABELS, n=1, cutoff=0.5)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from svag.experiments.base import Compare, ComparePanel
 from svag.experiments.figures.bases import BATCH, CIFAR, FASHION, GROUP, PLAIN, Edits, at, decays, network
-from svag.records.experiment import Compare, ComparePanel
 from svag.records.spec import RunSpec
 
 ELLS = (1, 2, 4, 8, 16)

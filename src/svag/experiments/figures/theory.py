@@ -3,8 +3,8 @@
 fig:app_exotic_lr draws schedules, sec:app_heayvtailed looks at a network's gradients, `svag verify` checks the rest.
 """
 
+from svag.experiments.base import Size
 from svag.experiments.figures.bases import CIFAR, FASHION
-from svag.records.experiment import Size
 from svag.records.spec import RunSpec
 
 THEORY = {

@@ -5,16 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from svag.findings.verify import (
-    balances,
-    certificates,
-    non_gaussian,
-    proof_steps,
-    scale_invariance,
-    second_order,
-    svag_limit,
-    tails,
-)
+from svag.findings.verify import equilibrium, noise_laws, proof_steps, scale_invariance, svag_limit
 from svag.findings.verify.check import Check
 
 
@@ -34,21 +25,21 @@ TOPICS = (
     Topic(("thm:one_step_to_multi_steps",), proof_steps.one_step_to_multi_steps),
     Topic(("app:lem:ito_taylor",), proof_steps.ito_taylor),
     Topic(("lem:sgd_moment_estimate",), proof_steps.moment_estimate),
-    Topic(("sec:counterexample",), non_gaussian.counterexample),
-    Topic(("subsec:app_levy_sde",), non_gaussian.levy_sde),
+    Topic(("sec:counterexample",), noise_laws.counterexample),
+    Topic(("subsec:app_levy_sde",), noise_laws.levy_sde),
     Topic(("lem:sc",), scale_invariance.orthogonality),
     Topic(("cor:sc",), scale_invariance.noise_orthogonality),
     Topic(("lem:2nd_sde_hessian",), scale_invariance.hessian_identity),
     Topic(("eq:norm_sgd_wd",), scale_invariance.sgd_norm),
     Topic(("eq:norm_sde_wd",), scale_invariance.sde_norm),
-    Topic(("thm:eq_sde_sgd",), balances.balances),
+    Topic(("thm:eq_sde_sgd",), equilibrium.balances),
     Topic(
         ("thm:eq_sde_sgd", "thm:lsr_condition", "thm:lsr_kappa_bound", "thm:app_1st_2nd_sde"),
-        certificates.certificates,
+        equilibrium.certificates,
     ),
-    Topic(("thm:2nd_order_sde",), second_order.second_order_sde),
-    Topic(("thm:test",), tails.stable_values),
-    Topic(("thm:test_on_gaussian",), tails.gaussian_values),
+    Topic(("thm:2nd_order_sde",), svag_limit.second_order_sde),
+    Topic(("thm:test",), noise_laws.stable_values),
+    Topic(("thm:test_on_gaussian",), noise_laws.gaussian_values),
 )
 
 LABELS = tuple(dict.fromkeys(label for topic in TOPICS for label in topic.labels))

@@ -4,11 +4,10 @@ import numpy as np
 
 from svag.arrays import FloatArray
 from svag.exact.affine import AffineProblem
-from svag.exact.affine_nd import RegressionProblem
-from svag.exact.chains import Averages, ChainProcess, simulate
 from svag.exact.circle import CircleProblem
 from svag.exact.noise import Atoms, CompoundPoisson
-from svag.exact.rayleigh import RayleighProblem
+from svag.exact.rayleigh import Averages, ChainProcess, RayleighProblem, simulate
+from svag.exact.regression import RegressionProblem
 from svag.theory.equilibrium import steps_to_equilibrium
 
 EFFECTIVE_STEPS = 8

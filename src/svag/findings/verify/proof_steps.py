@@ -11,9 +11,8 @@ from svag.exact.processes import Ito, Ladder, Svag
 from svag.exact.weak_order import WeakOrder
 from svag.findings.verify.beds import EFFECTIVE_STEPS, SKEWED
 from svag.findings.verify.check import Check, claims, relative_error
-from svag.findings.verify.weak_orders import ELLS, ONE_STEP_ELLS, SLOPE, affine_order, furthest, one_step_order
-from svag.theory.moments import outer, sde_step_moments, svag_step_moments, symmetrise
-from svag.theory.weights import svag_weights
+from svag.findings.verify.svag_limit import ELLS, ONE_STEP_ELLS, SLOPE, affine_order, furthest, one_step_order
+from svag.theory.weights import outer, sde_step_moments, svag_step_moments, svag_weights, symmetrise
 
 
 def svag_increment(rng: np.random.Generator) -> Iterator[Check]:

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from svag.arrays import FloatArray
-from svag.exact.chains import simulate
 from svag.exact.processes import SGD
-from svag.exact.rayleigh import RayleighProblem, param_sq
+from svag.exact.rayleigh import RayleighProblem, param_sq, simulate
 from svag.findings.verify.beds import rayleigh, sphere
 from svag.findings.verify.check import Z_LIMIT, Check, claims, relative_error, z_score
 from svag.theory.equilibrium import (

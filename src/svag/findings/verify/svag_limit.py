@@ -1,28 +1,104 @@
-"""SVAG tends to the Itô SDE at order 1, and plausible mistakes do not (thm:sde_svag, fig:proof_concept)."""
+"""SVAG tends to the Itô SDE at order 1, plausible mistakes do not, and the second-order SDE has order 2.
+
+Weak orders on the beds: which slopes a family of processes shows in l.
+
+SVAG tends to the Itô SDE at order 1, and plausible mistakes do not (thm:sde_svag, fig:proof_concept).
+
+The second-order SDE: better at a finite time, worse at a noise-dominated equilibrium (thm:2nd_order_sde).
+"""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from svag.arrays import FloatArray
-from svag.exact.affine_nd import RegressionProblem, stable_lr
-from svag.exact.batch_reuse import reused_batch_moments
-from svag.exact.processes import Ito, Ladder, NoisyGD, Svag
-from svag.exact.weak_order import WeakOrder, measure_weak_order
-from svag.findings.verify.beds import EFFECTIVE_STEPS, EXAMPLES, SKEWED, SYMMETRIC, ornstein_uhlenbeck, regression
-from svag.findings.verify.check import Check, Claim, claims
-from svag.findings.verify.weak_orders import (
-    DEGREES,
-    ELLS,
-    RICHARDSON_SLOPE,
-    SLOPE,
-    affine_order,
-    affine_richardson_order,
-    circle_order,
-    circle_richardson_order,
-    furthest,
+from svag.exact.affine import AffineProblem, orbit, reused_batch_moments
+from svag.exact.noise import Atoms
+from svag.exact.processes import SGD, CharacteristicProcess, Ito, Ladder, Limit, NoisyGD, Process, SecondOrder, Svag
+from svag.exact.regression import RegressionProblem, stable_lr
+from svag.exact.weak_order import WeakOrder, measure_weak_order, richardson
+from svag.findings.verify.beds import (
+    CIRCLE,
+    EFFECTIVE_STEPS,
+    EXAMPLES,
+    SKEWED,
+    SYMMETRIC,
+    ornstein_uhlenbeck,
+    regression,
 )
+from svag.findings.verify.check import Check, Claim, claims
+
+ELLS = (16, 64, 256)
+ONE_STEP_ELLS = (256, 1024, 4096)  # a single step is cheap, and its error has a longer way to its asymptote
+DEGREES = 4
+SLOPE = 0.01
+RICHARDSON_SLOPE = 0.03
+
+
+def affine_order(
+    bed: AffineProblem, process: Callable[[int], Process], limit: Limit, ells: Sequence[int] = ELLS
+) -> WeakOrder:
+    """Order in l of x, x², x³, x⁴ with affine gradients, maximum over all steps."""
+    return measure_weak_order(
+        ells,
+        lambda ell: bed.moments(process(ell), EFFECTIVE_STEPS, DEGREES)[:, 1:],
+        lambda ell: bed.limit_moments(limit, EFFECTIVE_STEPS, DEGREES, ell)[:, 1:],
+    )
+
+
+def circle_order(process: Callable[[int], CharacteristicProcess], limit: Limit) -> WeakOrder:
+    """Order in l of cos x, sin x, cos 2x, sin 2x on the circle, maximum over all steps."""
+    return measure_weak_order(ELLS, lambda ell: _circle_path(process(ell)), lambda ell: _circle_limit(limit, ell))
+
+
+def affine_richardson_order(bed: AffineProblem, process: Callable[[int], Process]) -> WeakOrder:
+    """Order in l of 2E(2l) − E(l) with affine gradients, maximum over effective steps."""
+    return _richardson_order(
+        lambda ell: bed.moments(process(ell), EFFECTIVE_STEPS, DEGREES)[::ell, 1:],
+        bed.limit_moments(Ito(), EFFECTIVE_STEPS, DEGREES)[:, 1:],
+    )
+
+
+def circle_richardson_order(process: Callable[[int], CharacteristicProcess]) -> WeakOrder:
+    """Order in l of 2E(2l) − E(l) on the circle, maximum over effective steps."""
+    return _richardson_order(lambda ell: _circle_path(process(ell))[::ell], _circle_limit(Ito(), 1))
+
+
+def one_step_order(bed: AffineProblem, process: Callable[[int], Process]) -> WeakOrder:
+    """Order in l of E Δ, E Δ², E Δ³ of one step of η/l against the SDE's over the same time (lem:D, lem:Dtil)."""
+    origin = bed.recentred()
+    return measure_weak_order(
+        ONE_STEP_ELLS,
+        lambda ell: origin.step_matrix(process(ell), 3)[None, 1:, 0],
+        lambda ell: origin.limit_moments(Ito(), 1, 3, ell)[1:2, 1:],
+    )
+
+
+def furthest(values: FloatArray, target: float) -> float:
+    """The value furthest from its target: the one that decides."""
+    return float(values.flat[np.argmax(np.abs(values - target))])
+
+
+def _richardson_order(path: Callable[[int], FloatArray], limit: FloatArray) -> WeakOrder:
+    return measure_weak_order((32, 64, 128), lambda ell: richardson(path(ell), path(2 * ell)), lambda ell: limit)
+
+
+def _circle_path(process: CharacteristicProcess) -> FloatArray:
+    return _circle_orbit(CIRCLE.step_matrix(process), EFFECTIVE_STEPS * process.ell)
+
+
+def _circle_limit(limit: Limit, ell: int) -> FloatArray:
+    return _circle_orbit(CIRCLE.flow(limit, CIRCLE.lr / ell), EFFECTIVE_STEPS * ell)
+
+
+def _circle_orbit(step: FloatArray, steps: int) -> FloatArray:
+    """E f at one start after each step, for the four test functions."""
+    x, start = CIRCLE.grid, 5
+    functions = np.stack([np.cos(x), np.sin(x), np.cos(2 * x), np.sin(2 * x)], axis=1)
+    at_start: FloatArray = orbit(step, functions, steps)[:, start]
+    return at_start
 
 
 def sde_svag(rng: np.random.Generator) -> Iterator[Check]:
@@ -109,3 +185,49 @@ def _components(moments: FloatArray) -> FloatArray:
     """E x_i and E x_i x_j, i ≤ j, one row a step."""
     rows, columns = np.triu_indices(moments.shape[1])
     return moments[:, rows[1:], columns[1:]]
+
+
+# Additive noise: x′ = x − η(x + ξ), an Ornstein–Uhlenbeck process in the limit.
+ADDITIVE = AffineProblem(Atoms((1.0, 1.0), (1.0, -1.0), (0.5, 0.5)), lr=0.1)
+
+
+def second_order_sde(rng: np.random.Generator) -> Iterator[Check]:
+    """thm:2nd_order_sde: weak order 2 in η, and the warning for the equilibrium."""
+    claim, control = claims("thm:2nd_order_sde")
+    yield claim.near(
+        "2nd-order SDE: slope in 1/η, degrees 1–4", furthest(_order(SecondOrder()).slopes[-1], -2), -2, 2 * SLOPE
+    )
+    yield control.near("Itô SDE: slope in 1/η, degrees 1–4", furthest(_order(Ito()).slopes[-1], -1), -1, SLOPE)
+    variance = ADDITIVE.equilibrium(SGD, 2)[2]
+    error: dict[Limit, float] = {
+        limit: ADDITIVE.limit_equilibrium(limit, 2)[2] / variance - 1
+        for limit in (Ito(), SecondOrder(), SecondOrder(corrected=True))
+    }
+    y = ADDITIVE.lr  # ηa, with a = 1
+    expected: dict[Limit, float] = {
+        Ito(): -y / 2,
+        SecondOrder(): -y / (1 + y / 2),
+        SecondOrder(corrected=True): (1 + y) * (1 - y / 2) / (1 + y / 2) - 1,
+    }
+    apart = max(abs(error[limit] - expected[limit]) for limit in expected)
+    yield claim.at_most("equilibrium variance of three SDEs: relative errors against closed form", apart, 1e-12)
+    worse = error[SecondOrder()] / error[Ito()]
+    yield claim.at_least("the 2nd-order SDE is worse there than the Itô SDE, by", worse, 1.9)
+    mended = abs(error[SecondOrder(corrected=True)] / error[Ito()])
+    yield claim.at_most("with the diffusion corrected: error over the Itô SDE's", mended, 0.1)
+
+
+def _order(limit: Limit) -> WeakOrder:
+    """Order in 1/η of SGD against an SDE over a fixed time of 2.4."""
+
+    def bed(rate: int) -> AffineProblem:
+        return replace(SKEWED, lr=1 / rate)
+
+    def steps(rate: int) -> int:
+        return 12 * rate // 5
+
+    return measure_weak_order(
+        (40, 160, 640),
+        lambda rate: bed(rate).moments(SGD, steps(rate), DEGREES)[:, 1:],
+        lambda rate: bed(rate).limit_moments(limit, steps(rate), DEGREES)[:, 1:],
+    )

@@ -1,19 +1,47 @@
-"""`build_model`: a network of the paper by its name."""
+"""`build_model`: a network of the paper by its name, with its first weights.
+
+The first weights: N(0, 2/fan_in) everywhere, from one generator, with zero biases.
+
+`build_model`: a network of the paper by its name.
+"""
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import nn
 
-from svag.lab.models import vgg
-from svag.lab.models.initial import freeze, initialise, silence
-from svag.lab.models.mlp import MLP
+from svag.lab.models import networks
+from svag.lab.models.networks import MLP, PreResNet, ResNet
 from svag.lab.models.norms import NORMS, Norm
-from svag.lab.models.preresnet import PreResNet
-from svag.lab.models.resnet import ResNet
-from svag.lab.models.user_network import Flags, build_user_network, load_user_network
+from svag.lab.models.own import Flags, build_user_network, load_user_network
+
+
+def initialise(network: nn.Module, generator: torch.Generator | None) -> None:
+    """Draw every convolution and linear layer of `network` from N(0, 2/fan_in) and set its bias to zero.
+
+    Norms keep the ones and zeros they are made with.
+    """
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            fan_in = layer.weight[0].numel()
+            nn.init.normal_(layer.weight, std=math.sqrt(2 / fan_in), generator=generator)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+
+def silence(branch_ends: Iterable[nn.Conv2d]) -> None:
+    """Start residual branches at zero, without which the stream of a network without norms doubles in every block."""
+    for layer in branch_ends:
+        nn.init.zeros_(layer.weight)
+
+
+def freeze(layer: nn.Linear) -> None:
+    """Take a layer out of training; it keeps its first weights."""
+    for parameter in layer.parameters():
+        parameter.requires_grad_(False)
+
 
 HIDDEN = 256
 """Hidden units of the perceptron at width 1."""
@@ -79,7 +107,7 @@ def build_model(
 
 def _assemble(
     arch: str, norm: Norm, width: float, in_channels: int, num_classes: int, scale_free: bool, size: tuple[int, int]
-) -> PreResNet | ResNet | vgg.VGG | MLP:
+) -> PreResNet | ResNet | networks.VGG | MLP:
     if residual := re.fullmatch(r"(pre)?resnet(\d+)", arch):
         depth = int(residual[2])
         if depth < 8 or depth % 6 != 2:
@@ -90,9 +118,9 @@ def _assemble(
         small, middle, large = _scaled((16, 32, 64), width)
         family = PreResNet if residual[1] else ResNet
         return family(depth, (small, middle, large), in_channels, num_classes, norm, scale_free)
-    if arch in {f"vgg{depth}" for depth in vgg.STAGES}:
-        widths = _scaled(vgg.CHANNELS, width)
-        return vgg.VGG(int(arch.removeprefix("vgg")), widths, in_channels, num_classes, norm, scale_free)
+    if arch in {f"vgg{depth}" for depth in networks.STAGES}:
+        widths = _scaled(networks.CHANNELS, width)
+        return networks.VGG(int(arch.removeprefix("vgg")), widths, in_channels, num_classes, norm, scale_free)
     if arch == "mlp":
         (hidden,) = _scaled((HIDDEN,), width)
         return MLP(in_channels * math.prod(size), hidden, num_classes, norm, scale_free)

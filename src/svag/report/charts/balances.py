@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 import altair as alt
 import numpy as np
 
-from svag.exact.chains import Averages
 from svag.exact.processes import SGD, NoisyGD, Svag
-from svag.findings.verify.balances import LR, RATES, WEIGHT_DECAY
+from svag.exact.rayleigh import Averages
 from svag.findings.verify.beds import equilibrium_run
+from svag.findings.verify.equilibrium import LR, RATES, WEIGHT_DECAY
 from svag.report import look
 from svag.theory.equilibrium import Balance, sde_balance, sgd_balance, svag_balance
 

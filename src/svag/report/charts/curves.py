@@ -7,8 +7,8 @@ from typing import Literal
 
 import altair as alt
 
-from svag.findings.experiments.runs import CurveRow, RunRow
-from svag.records.experiment import Metric
+from svag.experiments.base import Metric
+from svag.experiments.runs import CurveRow, RunRow
 from svag.report import look
 from svag.report.wording import UNITS, is_share
 

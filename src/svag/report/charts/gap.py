@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 import altair as alt
 
-from svag.records.experiment import Metric
+from svag.experiments.base import Metric
 from svag.report import look
 from svag.report.wording import UNITS, difference, interval, is_share
 

@@ -5,18 +5,10 @@ from dataclasses import asdict, dataclass
 
 import altair as alt
 
-from svag.findings.experiments.ladder_finding import LadderPanelFinding
-from svag.findings.scaling.answer import ScalingVerdict
+from svag.experiments.ladder_finding import LadderPanelFinding
+from svag.findings.scaling_verdict import ScalingVerdict
 from svag.report import look
-from svag.report.charts.ladder_regions import (
-    Region,
-    batch_axis,
-    draw,
-    names,
-    regions,
-    said,
-    unbounded,
-)
+from svag.report.charts.ladder_regions import Region, batch_axis, draw, names, regions, said, unbounded
 from svag.report.wording import batch, batch_interval, count
 
 SEED, MEAN, SDE = "one seed", "mean with 95% interval", "SDE limit"

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 import altair as alt
 
-from svag.findings.experiments.ladder_finding import LadderPanelFinding
+from svag.experiments.ladder_finding import LadderPanelFinding
 from svag.report import look
 from svag.report.charts.ladder_regions import Region, batch_axis, draw, names, regions, said
 

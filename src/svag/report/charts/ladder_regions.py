@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import altair as alt
 
-from svag.findings.experiments.ladder_finding import LadderPanelFinding
+from svag.experiments.ladder_finding import LadderPanelFinding
 from svag.report import look
 
 OBSERVED, PREDICTED = "observed failure, 95% interval", "predictions of B*, smallest to largest"

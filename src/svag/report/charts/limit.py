@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass
 
 import altair as alt
 
-from svag.findings.experiments.compare_finding import ComparePanelFinding
-from svag.records.experiment import Metric
+from svag.experiments.base import Metric
+from svag.experiments.compare import ComparePanelFinding
 from svag.report import look
 from svag.report.wording import UNITS, is_share, value, within
 

@@ -8,8 +8,8 @@ from itertools import pairwise
 import altair as alt
 import numpy as np
 
-from svag.exact.chains import Paths, simulate
 from svag.exact.processes import SGD, NoisyGD
+from svag.exact.rayleigh import Paths, simulate
 from svag.findings.verify.beds import rayleigh, sphere
 from svag.report import look
 from svag.theory.equilibrium import sde_param_sq_rate, sgd_next_param_sq

@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass
 import altair as alt
 import numpy as np
 
-from svag.exact.laws import DiscreteLaw, NormalLaw, kolmogorov
-from svag.exact.poisson import PoissonProblem
+from svag.exact.poisson import DiscreteLaw, NormalLaw, PoissonProblem, kolmogorov
 from svag.exact.processes import Ladder, Svag
 from svag.report import look
 

@@ -6,9 +6,9 @@ import altair as alt
 import numpy as np
 
 from svag.arrays import FloatArray
-from svag.exact.affine_nd import RegressionProblem
-from svag.exact.chains import example_weights
 from svag.exact.processes import SGD, NoisyGD, Svag
+from svag.exact.rayleigh import example_weights
+from svag.exact.regression import RegressionProblem
 from svag.findings.verify.beds import ornstein_uhlenbeck
 from svag.report import look
 

@@ -9,7 +9,7 @@ import altair as alt
 from svag.exact.affine import AffineProblem
 from svag.exact.processes import Ito, Ladder, Levy, Limit, NoisyGD, Process, Svag
 from svag.findings.verify.beds import SKEWED
-from svag.findings.verify.weak_orders import DEGREES, affine_order
+from svag.findings.verify.svag_limit import DEGREES, affine_order
 from svag.report import look
 
 ELLS = (1, 2, 4, 8, 16, 32, 64, 128, 256)

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from svag.findings.critical_batch.prediction import CriticalBatch, predict_critical_batch
-from svag.findings.experiments.runs import CurveRow, RunRow
+from svag.experiments.runs import CurveRow, RunRow
+from svag.findings.critical_batch import CriticalBatch, predict_critical_batch
 from svag.records.record import RunRecord
 from svag.report import wording
 from svag.report.charts import curves

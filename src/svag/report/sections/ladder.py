@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from svag.findings.experiments.ladder_finding import (
+from svag.experiments.ladder_finding import (
     LadderFinding,
     LadderPanelFinding,
     PredictionRange,

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from svag.findings.experiments.ngd_finding import NgdFinding, NgdPanelFinding
+from svag.experiments.ngd import NgdFinding, NgdPanelFinding
 from svag.report import wording
 from svag.report.charts import curves, gap
 from svag.report.content import Answer, Figure, Tone

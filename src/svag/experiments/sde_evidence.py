@@ -1,0 +1,236 @@
+"""Why SGD and its SDE end apart, and whether they are C-close at equilibrium.
+
+Are SGD and its SDE C-close at equilibrium? R, G and N of SGD over those of the largest ell (def:c_close).
+
+Why SGD and its SDE end apart: two routes from one to the other, each in two steps (fig:diagram).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import numpy as np
+
+from svag.arrays import FloatArray
+from svag.experiments.evidence import fitted_limit
+from svag.experiments.runs import plain
+from svag.findings.averages import Averages, choose_readings
+from svag.findings.doubts import BALANCED
+from svag.records.reading import Reading
+from svag.stats.means import Estimate, contrast, welch
+from svag.stats.ratios import Interval, quotient
+from svag.stats.series import integrated_autocorrelation_time, plan_blocks
+from svag.theory.bounds import Equilibrium, smallest_c2
+
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class ClosenessRatio:
+    """One test function: its average under SGD over that under SVAG; infinite limits where an average is unresolved."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Closeness:
+    """How close SGD and SVAG at a large ell are over the last window of one learning rate.
+
+    Attributes:
+        ell: which SVAG stands for the SDE.
+        ratios: of R, G and N, each SGD over SVAG; N is that of a batch of the same size B in both.
+        c2: the square of the smallest C for which they are C-close; infinite when G is not resolved.
+        c2_low: they are not C-close for any C² below this, at 95% for the three together.
+        sgd_balance: growth over decay of SGD's weights, 1 at equilibrium; None when unknown.
+        svag_balance: the same of SVAG's.
+        readings: how many of SGD's and of SVAG's were averaged.
+    """
+
+    ell: int
+    ratios: tuple[ClosenessRatio, ...]
+    c2: float
+    c2_low: float
+    sgd_balance: float | None
+    svag_balance: float | None
+    readings: tuple[int, int]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields for a JSON document; infinity is null."""
+        flat = plain({**asdict(self), "ratios": None})
+        return {**flat, "ratios": [plain(asdict(one)) for one in self.ratios], "readings": list(self.readings)}
+
+    @property
+    def where(self) -> str:
+        """Whether this was at equilibrium, which def:c_close is about."""
+        balances = [balance for balance in (self.sgd_balance, self.svag_balance) if balance is not None]
+        if any(abs(balance - 1) > BALANCED for balance in balances):
+            return "before equilibrium"
+        return "at equilibrium" if len(balances) == 2 else "(equilibrium not tested)"
+
+    def __str__(self) -> str:
+        ratios = ", ".join(f"{one.name} {one.value:.3g} [{one.low:.3g}, {_number(one.high)}]" for one in self.ratios)
+        return (
+            f"SGD over ell={self.ell} {self.where}: {ratios}; smallest C² = {_number(self.c2)}, at least "
+            f"{self.c2_low:.3g}"
+        )
+
+
+def closeness(sgd: Sequence[Reading], svag: Sequence[Reading], ell: int) -> Closeness | None:
+    """Compare the averages over the default window of all seeds; None when they cannot be averaged or compared.
+
+    Each interval is at 1 − 5%/3, so that the three hold together.
+    """
+    if not sgd or not svag or sgd[0].batch_size != svag[0].batch_size:
+        return None
+    try:
+        one, other = (Averages.over(choose_readings(readings)) for readings in (sgd, svag))
+    except ValueError:  # readings of several settings, or of no single learning rate
+        return None
+    rows = (("R", one.param_sq, other.param_sq), ("G", one.grad_sq, other.grad_sq), ("N", one.noise, other.noise))
+    ratios = tuple(_ratio(name, ours, theirs) for name, ours, theirs in rows)
+    known = all(math.isfinite(ratio.value) for ratio in ratios)
+    return Closeness(
+        ell=ell,
+        ratios=ratios,
+        c2=smallest_c2(_equilibrium(one), _equilibrium(other)) if known else math.inf,
+        c2_low=max(max(ratio.low, 1 / ratio.high, 1.0) ** 2 for ratio in ratios),
+        sgd_balance=one.balance,
+        svag_balance=other.balance,
+        readings=(len(one.readings), len(other.readings)),
+    )
+
+
+def _equilibrium(found: Averages) -> Equilibrium:
+    return Equilibrium(float(found.param_sq.mean()), float(found.grad_sq.mean()), float(found.noise.mean()))
+
+
+def _ratio(name: str, ours: FloatArray, theirs: FloatArray) -> ClosenessRatio:
+    one, other = _average(ours), _average(theirs)
+    if one is None or other is None:
+        return ClosenessRatio(name, math.inf, 0.0, math.inf)
+    found = quotient(one, other)
+    return ClosenessRatio(name, found.value, found.low, found.high)
+
+
+def _average(series: FloatArray) -> Interval | None:
+    """Mean and interval from block means that respect autocorrelation; None when the mean is not positive."""
+    mean = float(series.mean())
+    if mean <= 0:
+        return None
+    plan = plan_blocks(series.size, integrated_autocorrelation_time(series) if series.size > 1 else 1.0)
+    if plan.blocks < 2:
+        return Interval(mean, 0.0, math.inf)
+    low, high = contrast([plan.means(series)], [1.0]).interval(1 - (1 - _CONFIDENCE) / 3)
+    return Interval(mean, max(min(low, mean), 0.0), max(high, mean))
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}" if math.isfinite(value) else "∞"
+
+
+@dataclass(frozen=True)
+class Term:
+    """One step of a route, with its 95% interval."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """A difference as the sum of two.
+
+    Attributes:
+        route: "gaussian", the paper's (eq:noise_decomposition); "ladder", over the coupled ladder (def:glsr).
+        terms: the two steps.
+        total: what they add up to.
+        seeds: how many entered.
+        left_out: seeds that diverged in an arm and are not in it.
+    """
+
+    route: Literal["gaussian", "ladder"]
+    terms: tuple[Term, Term]
+    total: Term
+    seeds: int
+    left_out: int
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields for a JSON document; unknown limits are null."""
+        terms = [plain(asdict(term)) for term in self.terms]
+        return {**plain(asdict(self)), "terms": terms, "total": plain(asdict(self.total))}
+
+    def __str__(self) -> str:
+        one, other = (f"{term.name} = {_shown(term)}" for term in self.terms)
+        lost = f"; {self.left_out} diverged seeds left out" if self.left_out else ""
+        return f"{self.total.name} = {self.total.value:+.4g}: {one}, {other} ({self.seeds} seeds{lost})"
+
+
+def gaussian_route(
+    sgd: Mapping[int, float], ngd: Mapping[int, float], svag: Mapping[int, Mapping[int, float]]
+) -> Decomposition | None:
+    """Discretisation (SDE − NGD) plus non-Gaussian noise (NGD − SGD), the SDE fitted to SVAG (eq:noise_decomposition).
+
+    None with fewer than two finished seeds of SGD, of NGD, or of every SVAG.
+
+    Args:
+        sgd: final metric by seed.
+        ngd: the same of NGD.
+        svag: ell → the same of SVAG.
+    """
+    ours, gaussian = _finite(sgd), _finite(ngd)
+    limit = fitted_limit({1: ours, **{ell: _finite(finals) for ell, finals in svag.items()}})
+    if ours.size < 2 or gaussian.size < 2 or limit is None:
+        return None
+    return Decomposition(
+        "gaussian",
+        (
+            _term("discretisation SDE − NGD", limit.minus(gaussian)),
+            _term("non-Gaussian noise NGD − SGD", welch(gaussian, ours)),
+        ),
+        _term("SDE − SGD", limit.minus_arm(1)),
+        min(ours.size, gaussian.size),
+        sum(not math.isfinite(value) for finals in (sgd, ngd, *svag.values()) for value in finals.values()),
+    )
+
+
+def ladder_route(
+    sgd: Mapping[int, float], ladder: Mapping[int, float], svag: Mapping[int, float], parts: int, ell: int
+) -> Decomposition | None:
+    """[SGD − ladder] + [ladder − SVAG], seed by seed: the ladder takes SGD's own draws, so its bracket is narrow.
+
+    None with fewer than two seeds that finished in all three arms.
+    """
+    shared = [seed for seed in sgd if seed in ladder and seed in svag]
+    rows = [(sgd[seed], ladder[seed], svag[seed]) for seed in shared]
+    finite = np.array([row for row in rows if all(map(math.isfinite, row))])
+    if len(finite) < 2:
+        return None
+    ours, rung, refined = finite.T
+    return Decomposition(
+        "ladder",
+        (
+            _term(f"SGD − ladder of {parts}", contrast([ours - rung], [1.0])),
+            _term(f"ladder of {parts} − SVAG ell={ell}", contrast([rung - refined], [1.0])),
+        ),
+        _term(f"SGD − SVAG ell={ell}", contrast([ours - refined], [1.0])),
+        len(finite),
+        len(shared) - len(finite),
+    )
+
+
+def _finite(finals: Mapping[int, float]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    return np.array([value for value in finals.values() if math.isfinite(value)])
+
+
+def _term(name: str, estimate: Estimate) -> Term:
+    return Term(name, estimate.value, *estimate.interval())
+
+
+def _shown(term: Term) -> str:
+    return f"{term.value:+.4g} [{term.low:+.4g}, {term.high:+.4g}]"

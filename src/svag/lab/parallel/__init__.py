@@ -1,1 +1,0 @@
-"""One run on several processes: each takes its share of every batch, and all hold the same weights."""

@@ -1,0 +1,258 @@
+"""The processes of a run: how they find each other, whose examples are whose, and what ends one.
+
+What ends a process of a data-parallel run without a fault of its own.
+
+The processes of a run: whose examples are whose, and the few messages that they exchange.
+
+How the processes that torchrun started find each other, and how they part.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+# Imported while a group is open, as by the first optimizer, it keeps that group for good, as a default argument: its
+# threads then outlive destroy_process_group, and now and then abort the interpreter at its end.
+import torch.distributed.nn.functional
+from torch import Tensor, nn
+from torch.distributed import Store  # type: ignore[attr-defined]  # it is there
+from torch.distributed.rendezvous import rendezvous
+
+CONTINUES = "the same command continues from the last checkpoint, with any number of processes unless BatchNorm is used"
+
+
+class RankLost(Exception):  # noqa: N818  # it is not an error of this process
+    """Another process of the run died, or does not answer; the message is one sentence."""
+
+
+class Elsewhere(Exception):  # noqa: N818
+    """The first process of the run failed, and it is the one that says why.
+
+    Attributes:
+        kind: what it failed with.
+    """
+
+    def __init__(self, kind: type[BaseException]) -> None:
+        super().__init__(f"the first process of the run ended with {kind.__name__}")
+        self.kind = kind
+
+
+def lost(error: RuntimeError, seconds: float) -> RankLost:
+    """What a message that did not get through means."""
+    if "timed out" in str(error).lower():
+        return RankLost(f"a process of this run has not answered for {seconds:.0f} s: {CONTINUES}")
+    return RankLost(f"a process of this run was lost: {CONTINUES}")
+
+
+def kind_of(error: Exception) -> type[BaseException]:
+    """The most precise class of an error that every process knows: ours or Python's own."""
+    return next(kind for kind in type(error).__mro__ if kind.__module__.split(".")[0] in {"svag", "builtins"})
+
+
+T = TypeVar("T")
+
+# Dead processes are noticed at once; this is for those that live and do not answer.
+PATIENCE = timedelta(minutes=10)
+# Who is not the first to speak waits so long for the first to have spoken.
+_COURTESY = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """The processes that share a run; alone, every message is the identity.
+
+    >>> Ranks(rank=1, size=2).share(9), Ranks(rank=1, size=2).weight(9)
+    (slice(4, 9, None), 1.1111111111111112)
+
+    Attributes:
+        rank: which of them this one is; 0 is the one that writes.
+        size: how many there are.
+        store: where they meet; it outlives each of them.
+    """
+
+    rank: int = 0
+    size: int = 1
+    store: Store | None = None
+
+    def share(self, count: int) -> slice:
+        """Which of `count` examples, or parts, are this rank's: consecutive ones, as many as others' or one more."""
+        return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
+
+    def count(self, count: int) -> int:
+        """How many of `count` are this rank's."""
+        share = self.share(count)
+        return int(share.stop - share.start)
+
+    def weight(self, count: int) -> float:
+        """What makes the mean over ranks, of means over shares, the mean over all: exactly 1 for equal shares."""
+        return self.size * self.count(count) / count
+
+    def total(self, number: Tensor) -> Tensor:
+        """Sum of a tensor over the ranks."""
+        if self.size == 1:
+            return number
+        number = number.clone()
+        with _delivered():
+            dist.all_reduce(number)
+        return number
+
+    def mean(self, number: Tensor) -> Tensor:
+        """Mean of a tensor over the ranks."""
+        return number if self.size == 1 else self.total(number) / self.size
+
+    def average_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Put into `.grad` its mean over the ranks, in one message.
+
+        One vector, always of the same layout: the order of summation, hence every bit, does not depend on when the run
+        was started. A parameter that only some ranks used gets its gradient on all of them.
+        """
+        if self.size == 1:
+            return
+        present = [parameter.grad is not None for parameter in parameters]
+        pieces = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        flat = torch.cat([*(piece.reshape(-1) for piece in pieces), pieces[0].new_tensor(present)])
+        with _delivered():
+            dist.all_reduce(flat)
+        flat /= self.size
+        *parts, used = flat.split([*(piece.numel() for piece in pieces), len(present)])
+        if not all(present):
+            present = (used > 0).tolist()
+        for parameter, piece, part, wanted in zip(parameters, pieces, parts, present, strict=True):
+            if wanted:
+                parameter.grad = piece.copy_(part.view_as(piece))
+
+    @contextmanager
+    def averaging(self, parameters: Sequence[nn.Parameter]) -> Iterator[None]:
+        """Inside, every gradient of these parameters is averaged over the ranks as soon as it is computed."""
+        with ExitStack() as hooks:
+            if self.size > 1:
+                for parameter in parameters:
+                    hooks.callback(parameter.register_hook(self.mean).remove)
+            yield
+
+    def same_buffers(self, model: nn.Module) -> None:
+        """Give every rank the buffers of rank 0: the running statistics of BatchNorm, which only evaluations use."""
+        if self.size > 1:
+            with _delivered():
+                for buffer in model.buffers():
+                    dist.broadcast(buffer, src=0)
+
+    def first(self, work: Callable[[], T]) -> T:
+        """Let rank 0 work; all get what it returns, or end together if it fails."""
+        if self.size == 1:
+            return work()
+        told: list[Any] = [None]
+        failure: Exception | None = None
+        if self.rank == 0:
+            try:
+                told = [(work(), None)]
+            except Exception as error:
+                failure, told = error, [(None, kind_of(error))]
+        with _delivered():
+            dist.broadcast_object_list(told, src=0)
+        if failure is not None:
+            raise failure
+        result, kind = told[0]
+        if kind is not None:
+            raise Elsewhere(kind)
+        found: T = result
+        return found
+
+    def say(self, sentence: str | None, aloud: Callable[[str], None]) -> None:
+        """Say how this process ends, unless another one said so first; None leaves the word to another."""
+        if self.store is None:
+            if sentence is not None:
+                aloud(sentence)
+            return
+        try:
+            if sentence is not None and self.store.add("has the word", 1) == 1:
+                aloud(sentence)
+                self.store.set("has spoken", "1")
+            else:  # torchrun stops all as soon as one has ended: let the other finish its sentence
+                self.store.wait(["has spoken"], _COURTESY)
+        except RuntimeError:  # the store has gone with the machine that held it
+            if sentence is not None:
+                aloud(sentence)
+
+
+ALONE = Ranks()
+"""An ordinary run in one process."""
+
+
+@contextmanager
+def _delivered() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        raise lost(error, PATIENCE.total_seconds()) from error
+
+
+_TORCHRUN_SETS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+def launched(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether torchrun started this process together with others.
+
+    >>> launched({"RANK": "0", "WORLD_SIZE": "2"})
+    False
+    """
+    return all(name in environment for name in _TORCHRUN_SETS) and environment["WORLD_SIZE"] != "1"
+
+
+@contextmanager
+def joined(device: str = "auto") -> Iterator[Ranks]:
+    """The processes of this run while the context is open: those of torchrun, or this one alone.
+
+    They talk by gloo, and about tensors on GPUs by nccl; each takes the GPU of its number on its machine.
+    """
+    if not launched():
+        yield ALONE
+        return
+    on_gpu = device != "cpu" and torch.cuda.is_available()
+    if on_gpu and (local := int(os.environ["LOCAL_RANK"])) < torch.cuda.device_count():
+        torch.cuda.set_device(local)
+    elif on_gpu:
+        raise ValueError(
+            f"torchrun started more processes than the {torch.cuda.device_count()} GPUs here: start that many, or use "
+            "--device cpu"
+        )
+    try:
+        store, rank, size = next(rendezvous("env://", timeout=PATIENCE))
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if on_gpu else "gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE
+        )
+    except RuntimeError as error:
+        raise RankLost(
+            f"the {os.environ['WORLD_SIZE']} processes of this run did not find each other at "
+            f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}: start all of them, on a port of their own"
+        ) from error
+    with ExitStack() as at_the_end:
+        at_the_end.callback(dist.destroy_process_group)
+        at_the_end.enter_context(_told_to_stop())
+        yield Ranks(rank, size, store)
+
+
+@contextmanager
+def _told_to_stop() -> Iterator[None]:
+    """Turn the SIGTERM that torchrun sends when a process has died into a sentence."""
+    if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
+        yield
+        return
+
+    def stop(*_: Any) -> None:
+        raise RankLost(f"this process was told to stop, most likely because another one has ended: {CONTINUES}")
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGTERM) is stop:  # else someone has found a better use for it
+            signal.signal(signal.SIGTERM, before)

@@ -1,1 +1,0 @@
-"""One effective step of each process, on batches that the run draws itself."""
