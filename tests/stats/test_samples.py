@@ -1,8 +1,9 @@
 import math
+from dataclasses import dataclass
 
 import pytest
 
-from svag.stats.samples import finite_row, json_number, positive, probability
+from svag.stats.samples import finite_row, json_fields, json_number, positive, probability
 
 
 def test_a_bad_row_is_refused_with_its_place_and_value() -> None:
@@ -28,3 +29,21 @@ def test_a_margin_that_is_not_positive_is_refused(value: float) -> None:
 
 def test_json_numbers_are_finite_or_null() -> None:
     assert [json_number(x) for x in (1.5, math.inf, -math.inf, math.nan)] == [1.5, None, None, None]
+
+
+def test_only_the_floats_of_a_record_are_changed() -> None:
+    @dataclass(frozen=True)
+    class Record:
+        known: bool
+        count: int
+        names: tuple[str, ...]
+        limit: float
+        missing: float | None
+
+    assert json_fields(Record(True, 3, ("a",), math.inf, None)) == {
+        "known": True,
+        "count": 3,
+        "names": ("a",),
+        "limit": None,
+        "missing": None,
+    }

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from svag.arrays import FloatArray
-from svag.theory.estimators import NoiseEstimate, at_batch_size, disjoint_parts, u_statistic
+from svag.theory.estimators import NoiseEstimate, disjoint_parts, u_statistic
 
 POPULATION = 6
 EXAMPLES: FloatArray = np.random.default_rng(7).normal(size=(POPULATION, 3)) + np.array([1.0, -0.5, 0.25])
@@ -92,10 +92,6 @@ def test_batches_of_one_shuffled_epoch(batches: int, batch_size: int) -> None:
     # negative control: without the correction both are off by the finite population
     assert mean(uncorrected)[0] == pytest.approx(G - batch_size / POPULATION * mean(uncorrected)[1], rel=1e-12)
     assert mean(uncorrected)[1] == pytest.approx(truth[1] / (1 - batch_size / POPULATION), rel=1e-12)
-
-
-def test_noise_scales_like_one_over_the_batch() -> None:
-    assert at_batch_size(trace(with_replacement(1)), 1, 4) == pytest.approx(trace(with_replacement(4)), rel=1e-12)
 
 
 def test_equal_gradients_have_no_noise_not_a_negative_one() -> None:

@@ -1,9 +1,24 @@
+"""The weights against enumerated batches: nothing is sampled."""
+
 import math
 from fractions import Fraction
+from itertools import combinations, product
+from statistics import fmean, pvariance
 
+import numpy as np
 import pytest
 
-from svag.theory.weights import cumulant_factor, finite_population_weights, power_sum, svag_weights
+from svag.theory.weights import (
+    IndependentSampling,
+    cumulant_factor,
+    finite_population_weights,
+    noise_amplitude,
+    power_sum,
+    sde_step_moments,
+    svag_step_moments,
+    svag_weights,
+    symmetrise,
+)
 
 VALID = [(ell, split) for ell in (1, 2, 3, 8, 2.5) for split in (1, 2, 4) if split <= 2 * ell]
 
@@ -57,9 +72,6 @@ def test_split_must_be_whole(split: float) -> None:
 
 def test_finite_population_restores_the_covariance_by_enumeration() -> None:
     """All batches of 4 and of 2 out of 6 numbers: the variance of the weighted sum is l times that of a batch."""
-    from itertools import combinations
-    from statistics import fmean, pvariance
-
     values = [0.0, 1.0, 3.0, 4.0, 9.0, 11.0]
     batch = pvariance([fmean(chosen) for chosen in combinations(values, 4)])
     half = pvariance([fmean(chosen) for chosen in combinations(values, 2)])
@@ -78,3 +90,58 @@ def test_finite_population_needs_more_examples_than_a_batch() -> None:
 def test_finite_population_can_leave_no_real_weights() -> None:
     with pytest.raises(ValueError, match="raise ell or lower split"):
         finite_population_weights(1, 2, batch_size=4, population=6)
+
+
+@pytest.mark.parametrize("sampling", ["without_replacement", "with_replacement"])
+@pytest.mark.parametrize("batch_size", [1, 2, 4])
+def test_the_covariance_is_that_of_all_batches(sampling: IndependentSampling, batch_size: int) -> None:
+    g = np.array([0.3, -1.0, 2.5, 0.8])
+    n = g.size
+    draws = combinations(g, batch_size) if sampling == "without_replacement" else product(g, repeat=batch_size)
+    variance = np.var([np.mean(batch) for batch in draws])
+    for refine in (1, 5):
+        alpha = noise_amplitude(batch_size, n, sampling=sampling, refine=refine)
+        # Var Σ α(z_i − z̄)g_i = α² Σ(g_i − ḡ)²
+        assert alpha**2 * np.square(g - g.mean()).sum() == pytest.approx(refine * variance, rel=1e-12, abs=1e-15)
+
+
+def test_an_amplitude_without_meaning_is_refused() -> None:
+    with pytest.raises(ValueError, match="must not exceed dataset_size=4"):
+        noise_amplitude(5, 4)
+    with pytest.raises(ValueError, match="sampling must be one of"):
+        noise_amplitude(2, 4, sampling="shuffle")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="dataset_size must be a whole number of at least 2"):
+        noise_amplitude(1, 1)
+
+
+@pytest.mark.parametrize(("ell", "split"), [(1, 1), (3, 1), (2.5, 1), (1, 2), (4, 2)])
+def test_one_step_by_enumeration(ell: float, split: int) -> None:
+    """Batches of B = `split` examples with replacement, cut into `split` parts of one example each."""
+    examples = np.array([[1.0, 0.0], [-2.0, 1.0], [0.5, 4.0]])
+    mean = examples.mean(axis=0)
+    centred = examples - mean
+    covariance = np.einsum("ni,nj->ij", centred, centred) / 3 / split
+    skewness = np.einsum("ni,nj,nk->ijk", centred, centred, centred) / 3 / split**2
+    a, b = svag_weights(ell, split)
+    moves = np.array([-0.7 / ell * (a * one + b * two) for one, two in product(examples, repeat=2)])
+    step = svag_step_moments(mean, covariance, skewness, lr=0.7, ell=ell, split=split)
+    np.testing.assert_allclose(step.first, moves.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(step.second, np.einsum("ni,nj->ij", moves, moves) / 9, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(step.third, np.einsum("ni,nj,nk->ijk", moves, moves, moves) / 9, rtol=1e-12)
+
+
+def test_the_sde_has_the_leading_terms() -> None:
+    grad, covariance = np.array([1.0, 2.0]), np.array([[2.0, 0.5], [0.5, 1.0]])
+    fine = svag_step_moments(grad, covariance, np.ones((2, 2, 2)), lr=0.5, ell=1e6)
+    sde = sde_step_moments(grad, covariance, lr=0.5, ell=1e6)
+    np.testing.assert_allclose(sde.first, fine.first)
+    np.testing.assert_allclose(sde.second, fine.second, rtol=1e-5)
+    assert np.abs(fine.third).max() < 1e-11
+    assert not sde.third.any()
+
+
+def test_symmetrise() -> None:
+    tensor = np.arange(8.0).reshape(2, 2, 2)
+    symmetric = symmetrise(tensor)
+    np.testing.assert_allclose(symmetric, symmetric.transpose(2, 0, 1))
+    assert symmetric[0, 0, 1] == pytest.approx((1 + 2 + 4) / 3)

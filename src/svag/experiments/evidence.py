@@ -21,7 +21,7 @@ from svag.experiments.base import Metric
 from svag.experiments.runs import ArmName, MissingRun, not_used, plain
 from svag.records.record import RunRecord
 from svag.stats.curves import compare_curves, gap_band
-from svag.stats.means import Estimate, contrast, fit_limit
+from svag.stats.means import Contrast, contrast, fit_limit
 
 
 class PanelFinding(Protocol):
@@ -180,11 +180,11 @@ class LimitEstimate:
     groups: Mapping[int, FloatArray]
     weights: tuple[float, ...]
 
-    def minus(self, other: FloatArray) -> Estimate:
+    def minus(self, other: FloatArray) -> Contrast:
         """The limit minus the mean of other runs."""
         return contrast([*self.groups.values(), other], [*self.weights, -1.0])
 
-    def minus_arm(self, ell: int) -> Estimate:
+    def minus_arm(self, ell: int) -> Contrast:
         """The limit minus the mean of one of its own arms, which it is not independent of."""
         return contrast(
             list(self.groups.values()), [w - (own == ell) for own, w in zip(self.groups, self.weights, strict=True)]

@@ -18,7 +18,7 @@ from svag.experiments.runs import plain
 from svag.findings.averages import Averages, choose_readings
 from svag.findings.doubts import BALANCED
 from svag.records.reading import Reading
-from svag.stats.means import Estimate, contrast, welch
+from svag.stats.means import Contrast, contrast, welch
 from svag.stats.ratios import Interval, quotient
 from svag.stats.series import integrated_autocorrelation_time, plan_blocks
 from svag.theory.bounds import Equilibrium, smallest_c2
@@ -228,7 +228,7 @@ def _finite(finals: Mapping[int, float]) -> np.ndarray[tuple[int, ...], np.dtype
     return np.array([value for value in finals.values() if math.isfinite(value)])
 
 
-def _term(name: str, estimate: Estimate) -> Term:
+def _term(name: str, estimate: Contrast) -> Term:
     return Term(name, estimate.value, *estimate.interval())
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from scipy.stats import levy_stable
 
 from svag.arrays import FloatArray
-from svag.stats.means import Estimate, contrast
-from svag.stats.samples import json_number
+from svag.stats.means import Contrast, contrast
+from svag.stats.samples import json_fields
 from svag.theory.estimators import u_statistic
 from svag.theory.tail_index import expected_inverse_tail_index, inverse_tail_index, inverse_tail_index_per_coordinate
 
@@ -66,8 +66,7 @@ class TailFinding:
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document."""
-        flat = {name: json_number(value) if isinstance(value, float) else value for name, value in asdict(self).items()}
-        return {**flat, "rows": [asdict(row) for row in self.rows], "flat": self.flat}
+        return {**json_fields(self), "rows": [asdict(row) for row in self.rows], "flat": self.flat}
 
     def __str__(self) -> str:
         first, last = self.rows[0], self.rows[-1]
@@ -153,7 +152,7 @@ def _typical_trace(table: FloatArray, count: int) -> float:
     )
 
 
-def _per_coordinate(pairs: FloatArray) -> Estimate:
+def _per_coordinate(pairs: FloatArray) -> Contrast:
     """1/α coordinate by coordinate; blocks of draws are independent however correlated the coordinates are."""
     blocks = pairs.reshape(-1, _BLOCK, pairs.shape[1])
     return contrast([np.array([inverse_tail_index_per_coordinate(one, _BLOCK).mean() for one in blocks])], [1.0])

@@ -1,12 +1,7 @@
-"""Where did linear scaling fail? The verdict from the final test errors of a ladder (fig:lsr_acc_gnr).
+"""Where did linear scaling fail? The verdict from the final test errors of a ladder of batch sizes (fig:lsr_acc_gnr).
 
-Where a rising error leaves a tolerance, on the logarithmic scale of batch sizes.
-
-How well a ladder locates the batch size at which it fails: a bootstrap over seeds, inverted as a test.
-
-What a ladder of batch sizes found, as an object that speaks.
-
-Where did linear scaling fail? The verdict from the final test errors of a ladder (fig:lsr_acc_gnr).
+`scaling_verdict` returns a `ScalingVerdict`: the batch size at which the mean error exceeds the best one by more than a
+tolerance (`crossing`), with limits from a bootstrap over seeds that is inverted as a test (`crossing_interval`).
 """
 
 import math
@@ -20,8 +15,153 @@ from numpy.typing import ArrayLike
 from svag.arrays import FloatArray
 from svag.findings.arms import Arm, ArmSummary, describe, read_arms
 from svag.stats.means import mean_deviations
-from svag.stats.samples import json_number
+from svag.stats.samples import json_fields
 from svag.theory import domain
+
+_CONFIDENCE = 0.95
+_GOOD_RATIO = 1.5  # of the limits of a failure that needs no further batch sizes
+_STEPS = 4  # points per pair of rungs at which the excess is tested; the limits are interpolated between them
+ScalingAnswer = Literal["fails", "never fails", "fails from the start"]
+
+
+@dataclass(frozen=True)
+class ScalingVerdict:
+    """Where the linear scaling rule was seen to fail.
+
+    Attributes:
+        answer: "fails" inside the ladder, "never fails" inside it, or "fails from the start".
+        observed: the batch size at which the error leaves the tolerance; None if it never does. When it fails from the
+            start this is the smallest batch size, an upper bound.
+        low: lower 95% limit of that batch size; 0 when it is not bounded from below.
+        high: upper 95% limit, `math.inf` where unbounded.
+        tolerance: the tolerance asked for, as a share of the lowest mean error.
+        best_batch: the batch size with the lowest mean error; None if every batch size has diverged seeds.
+        threshold: the mean error above which a batch size fails; NaN if there is none.
+        status: what to do next.
+        arms: seeds, divergences and mean error of each batch size.
+    """
+
+    answer: ScalingAnswer
+    observed: float | None
+    low: float
+    high: float
+    tolerance: float
+    best_batch: int | None
+    threshold: float
+    status: str
+    arms: tuple[ArmSummary, ...]
+
+    def __str__(self) -> str:
+        first, last = self.arms[0].key, self.arms[-1].key
+        where = {
+            "fails": f"at batch size {self.observed:.4g}" if self.observed is not None else "",
+            "never fails": f"inside the ladder, which ends at batch size {last}",
+            "fails from the start": f"already at batch size {first}",
+        }[self.answer]
+        high = f"{self.high:.4g}]" if math.isfinite(self.high) else "∞)"
+        comma = "," if self.answer == "fails from the start" else ""
+        found = f"{self.answer}{comma} {where}; interval [{self.low:.4g}, {high}"
+        rule = (
+            f"fails above error {self.threshold:.4g} ({self.tolerance:.0%} over the best, batch size {self.best_batch})"
+        )
+        if self.best_batch is None:
+            rule = "no batch size without diverged seeds"
+        return f"{found}\n{describe(self.arms, 'batch size')}; {rule}\nNext: {self.status}"
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields for a JSON document; unknown and infinite numbers are null."""
+        return {**json_fields(self), "arms": [arm.to_dict("batch_size") for arm in self.arms]}
+
+
+def scaling_verdict(
+    errors: Mapping[int, ArrayLike],
+    tolerance: float = 0.2,
+    *,
+    resamples: int = 1000,
+    generator: np.random.Generator | None = None,
+) -> ScalingVerdict:
+    """Find the batch size at which linear scaling fails: the mean test error leaves the best one by `tolerance`.
+
+    A batch size fails when its mean error exceeds the lowest mean error of the ladder by more than `tolerance` times
+    that lowest one: 20% in the paper (fig:lsr_acc_gnr). The crossing is interpolated on a logarithmic scale. Its 95%
+    interval is a bootstrap over the seeds that allows for their small number (`crossing_interval`).
+
+    >>> print(scaling_verdict({32: [0.1, 0.101, 0.099], 64: [0.1, 0.1, 0.102], 256: [0.14, 0.15, 0.148]}))
+    fails at batch size 115.6; interval [103.2, 132.5]
+    3, 3, 3 seeds at batch size = 32, 64, 256; fails above error 0.12 (20% over the best, batch size 32)
+    Next: add batch sizes between 64 and 256 to locate the failure more closely.
+
+    A diverged seed (NaN) is a failure: it makes the mean error of its batch size infinite, and the crossing is then
+    known only to lie between this batch size and the one before.
+
+    Args:
+        errors: batch size → one final test error per seed.
+        tolerance: the share of the lowest mean error by which an error may exceed it.
+        resamples: bootstrap samples.
+        generator: randomness of the bootstrap; by default one with a fixed seed.
+    """
+    domain.positive("tolerance", tolerance)
+    domain.whole("resamples", resamples, at_least=100)
+    arms = read_arms("errors", errors, "batch_size")
+    if len(arms) == 1:
+        raise ValueError(f"errors hold only batch size {arms[0].key}: a ladder needs at least two")
+    for arm in arms:
+        if np.any(arm.finite < 0):
+            raise ValueError(f"errors[{arm.key}] holds {arm.finite.min()}: test errors are not negative")
+    sizes = np.array([arm.key for arm in arms], dtype=np.float64)
+    means = np.array([math.inf if arm.diverged else arm.finite.mean() for arm in arms])
+    best = float(means.min())
+    if best == 0:
+        raise ValueError(
+            "the lowest mean error is 0, so a share of it is no tolerance: give losses, or harder test data"
+        )
+    low, high = crossing(sizes, means, tolerance)
+    answer: ScalingAnswer = "fails"
+    observed: float | None = math.sqrt(low * high)
+    if math.isinf(high):
+        answer, observed = "never fails", None
+    elif low == 0:
+        answer, observed = "fails from the start", high
+    rng = np.random.default_rng(0) if generator is None else generator
+    limits = crossing_interval(arms, tolerance, _CONFIDENCE, resamples, rng)
+    return ScalingVerdict(
+        answer=answer,
+        observed=observed,
+        low=limits[0],
+        high=limits[1],
+        tolerance=float(tolerance),
+        best_batch=arms[int(means.argmin())].key if math.isfinite(best) else None,
+        threshold=best + tolerance * best if math.isfinite(best) else math.nan,
+        status=_next(answer, arms, means, low, high, limits),
+        arms=tuple(arm.summary() for arm in arms),
+    )
+
+
+def _next(
+    answer: ScalingAnswer, arms: Sequence[Arm], means: FloatArray, low: float, high: float, limits: tuple[float, float]
+) -> str:
+    lonely = ", ".join(str(arm.key) for arm in arms if arm.seeds < 2)
+    if lonely:
+        return f"run more seeds, 3 or more, at batch size {lonely}: one seed shows no spread, so there is no interval."
+    if not any(arm.has_spread or arm.diverged for arm in arms):
+        return "check that the seed reaches the runs: all seeds agree to the last digit, so there is no interval."
+    if not np.isfinite(means).any():
+        return "lower the learning rate: every batch size has seeds that diverged."
+    if answer == "never fails" and limits[0] < arms[-1].key:
+        return "add seeds: at this spread, batch sizes of the ladder may still fail."
+    if answer == "never fails":
+        return f"add batch sizes above {arms[-1].key}, or take it that this ladder shows no failure."
+    if answer == "fails from the start":
+        best = arms[int(means.argmin())].key
+        return f"start the ladder lower, or from the best batch size, {best}, with its own learning rate."
+    keys = [arm.key for arm in arms]
+    before = max(key for key in keys if key <= low)
+    after = min(key for key in keys if key >= high)
+    if limits[0] < before or limits[1] > after:
+        return f"add seeds at batch sizes {before} and {after}: the interval reaches beyond them."
+    if limits[1] > _GOOD_RATIO * limits[0] or after > 2 * before:
+        return f"add batch sizes between {before} and {after} to locate the failure more closely."
+    return "nothing more to run: the failure is located to within the spacing of the ladder."
 
 
 def crossing(batch_sizes: FloatArray, errors: FloatArray, tolerance: float) -> tuple[float, float]:
@@ -53,9 +193,6 @@ def crossing(batch_sizes: FloatArray, errors: FloatArray, tolerance: float) -> t
         return b0, b1
     found = b0 * (b1 / b0) ** ((threshold - e0) / (e1 - e0))
     return found, found
-
-
-_STEPS = 4  # points per pair of rungs at which the excess is tested; the limits are interpolated between them
 
 
 def crossing_interval(
@@ -141,157 +278,3 @@ def _zero(sizes: FloatArray, values: FloatArray, stop: int, otherwise: float) ->
     """Where `values` change sign before `stop`, on the logarithmic scale; `otherwise` next to a diverged rung."""
     (v0, v1), (b0, b1) = values[stop - 1 : stop + 1].tolist(), sizes[stop - 1 : stop + 1].tolist()
     return float(b0 * (b1 / b0) ** (v0 / (v0 - v1))) if math.isfinite(v0) and math.isfinite(v1) else otherwise
-
-
-@dataclass(frozen=True)
-class ScalingVerdict:
-    """Where the linear scaling rule was seen to fail.
-
-    Attributes:
-        answer: "fails" inside the ladder, "never fails" inside it, or "fails from the start".
-        observed: the batch size at which the error leaves the tolerance; None if it never does. When it fails from the
-            start this is the smallest batch size, an upper bound.
-        low: lower 95% limit of that batch size; 0 when it is not bounded from below.
-        high: upper 95% limit, `math.inf` where unbounded.
-        tolerance: the tolerance asked for, as a share of the lowest mean error.
-        best_batch: the batch size with the lowest mean error; None if every batch size has diverged seeds.
-        threshold: the mean error above which a batch size fails; NaN if there is none.
-        status: what to do next.
-        arms: seeds, divergences and mean error of each batch size.
-    """
-
-    answer: Literal["fails", "never fails", "fails from the start"]
-    observed: float | None
-    low: float
-    high: float
-    tolerance: float
-    best_batch: int | None
-    threshold: float
-    status: str
-    arms: tuple[ArmSummary, ...]
-
-    def __str__(self) -> str:
-        first, last = self.arms[0].key, self.arms[-1].key
-        where = {
-            "fails": f"at batch size {self.observed:.4g}" if self.observed is not None else "",
-            "never fails": f"inside the ladder, which ends at batch size {last}",
-            "fails from the start": f"already at batch size {first}",
-        }[self.answer]
-        high = f"{self.high:.4g}]" if math.isfinite(self.high) else "∞)"
-        comma = "," if self.answer == "fails from the start" else ""
-        found = f"{self.answer}{comma} {where}; interval [{self.low:.4g}, {high}"
-        rule = (
-            f"fails above error {self.threshold:.4g} ({self.tolerance:.0%} over the best, batch size {self.best_batch})"
-        )
-        if self.best_batch is None:
-            rule = "no batch size without diverged seeds"
-        return f"{found}\n{describe(self.arms, 'batch size')}; {rule}\nNext: {self.status}"
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields for a JSON document; unknown and infinite numbers are null."""
-        return {
-            "answer": self.answer,
-            "observed": self.observed,
-            "low": json_number(self.low),
-            "high": json_number(self.high),
-            "tolerance": self.tolerance,
-            "best_batch": self.best_batch,
-            "threshold": json_number(self.threshold),
-            "status": self.status,
-            "arms": [arm.to_dict("batch_size") for arm in self.arms],
-        }
-
-
-_CONFIDENCE = 0.95
-_GOOD_RATIO = 1.5
-
-
-def scaling_verdict(
-    errors: Mapping[int, ArrayLike],
-    tolerance: float = 0.2,
-    *,
-    resamples: int = 1000,
-    generator: np.random.Generator | None = None,
-) -> ScalingVerdict:
-    """Find the batch size at which linear scaling fails: the mean test error leaves the best one by `tolerance`.
-
-    A batch size fails when its mean error exceeds the lowest mean error of the ladder by more than `tolerance` times
-    that lowest one: 20% in the paper (fig:lsr_acc_gnr). The crossing is interpolated on a logarithmic scale. Its 95%
-    interval is a bootstrap over the seeds that allows for their small number (`crossing_interval`).
-
-    >>> print(scaling_verdict({32: [0.1, 0.101, 0.099], 64: [0.1, 0.1, 0.102], 256: [0.14, 0.15, 0.148]}))
-    fails at batch size 115.6; interval [103.2, 132.5]
-    3, 3, 3 seeds at batch size = 32, 64, 256; fails above error 0.12 (20% over the best, batch size 32)
-    Next: add batch sizes between 64 and 256 to locate the failure more closely.
-
-    A diverged seed (NaN) is a failure: it makes the mean error of its batch size infinite, and the crossing is then
-    known only to lie between this batch size and the one before.
-
-    Args:
-        errors: batch size → one final test error per seed.
-        tolerance: the share of the lowest mean error by which an error may exceed it.
-        resamples: bootstrap samples.
-        generator: randomness of the bootstrap; by default one with a fixed seed.
-    """
-    domain.positive("tolerance", tolerance)
-    domain.whole("resamples", resamples, at_least=100)
-    arms = read_arms("errors", errors, "batch_size")
-    if len(arms) == 1:
-        raise ValueError(f"errors hold only batch size {arms[0].key}: a ladder needs at least two")
-    for arm in arms:
-        if np.any(arm.finite < 0):
-            raise ValueError(f"errors[{arm.key}] holds {arm.finite.min()}: test errors are not negative")
-    sizes = np.array([arm.key for arm in arms], dtype=np.float64)
-    means = np.array([math.inf if arm.diverged else arm.finite.mean() for arm in arms])
-    best = float(means.min())
-    if best == 0:
-        raise ValueError(
-            "the lowest mean error is 0, so a share of it is no tolerance: give losses, or harder test data"
-        )
-    low, high = crossing(sizes, means, tolerance)
-    answer: Literal["fails", "never fails", "fails from the start"] = "fails"
-    observed: float | None = math.sqrt(low * high)
-    if math.isinf(high):
-        answer, observed = "never fails", None
-    elif low == 0:
-        answer, observed = "fails from the start", high
-    rng = np.random.default_rng(0) if generator is None else generator
-    limits = crossing_interval(arms, tolerance, _CONFIDENCE, resamples, rng)
-    return ScalingVerdict(
-        answer=answer,
-        observed=observed,
-        low=limits[0],
-        high=limits[1],
-        tolerance=float(tolerance),
-        best_batch=arms[int(means.argmin())].key if math.isfinite(best) else None,
-        threshold=best + tolerance * best if math.isfinite(best) else math.nan,
-        status=_next(answer, arms, means, low, high, limits),
-        arms=tuple(arm.summary() for arm in arms),
-    )
-
-
-def _next(
-    answer: str, arms: Sequence[Arm], means: FloatArray, low: float, high: float, limits: tuple[float, float]
-) -> str:
-    lonely = ", ".join(str(arm.key) for arm in arms if arm.seeds < 2)
-    if lonely:
-        return f"run more seeds, 3 or more, at batch size {lonely}: one seed shows no spread, so there is no interval."
-    if not any(arm.has_spread or arm.diverged for arm in arms):
-        return "check that the seed reaches the runs: all seeds agree to the last digit, so there is no interval."
-    if not np.isfinite(means).any():
-        return "lower the learning rate: every batch size has seeds that diverged."
-    if answer == "never fails" and limits[0] < arms[-1].key:
-        return "add seeds: at this spread, batch sizes of the ladder may still fail."
-    if answer == "never fails":
-        return f"add batch sizes above {arms[-1].key}, or take it that this ladder shows no failure."
-    if answer == "fails from the start":
-        best = arms[int(means.argmin())].key
-        return f"start the ladder lower, or from the best batch size, {best}, with its own learning rate."
-    keys = [arm.key for arm in arms]
-    before = max(key for key in keys if key <= low)
-    after = min(key for key in keys if key >= high)
-    if limits[0] < before or limits[1] > after:
-        return f"add seeds at batch sizes {before} and {after}: the interval reaches beyond them."
-    if limits[1] > _GOOD_RATIO * limits[0] or after > 2 * before:
-        return f"add batch sizes between {before} and {after} to locate the failure more closely."
-    return "nothing more to run: the failure is located to within the spacing of the ladder."

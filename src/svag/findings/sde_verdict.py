@@ -1,17 +1,14 @@
 """Does the SDE describe my SGD? The verdict from one final metric per seed and ell (thm:sde_svag).
 
-The tests behind a verdict on SGD and its SDE: the gap, convergence in ell, and how often the seeds diverge.
-
-What to do after a comparison of SGD with its SDE: one sentence, the most useful step first.
-
-What a comparison of SGD with its SDE found, as an object that speaks.
-
-Does the SDE describe my SGD? The verdict from one final metric per seed and ell (thm:sde_svag).
+`sde_verdict` returns an `SDEVerdict`, which carries the numbers and says what to do next. It rests on three tests: the
+gap between SGD and the limit of SVAG, whether SVAG has converged in ell, and whether SGD and the largest ell diverge
+equally often.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
@@ -19,239 +16,12 @@ from numpy.typing import ArrayLike
 
 from svag.findings.arms import Arm, ArmSummary, describe, read_arms
 from svag.stats.decisions import Answer, compare_rates, holm, samples_to_decide
-from svag.stats.means import Estimate, fit_limit, remaining_bias, welch
-from svag.stats.samples import json_number
+from svag.stats.means import Contrast, fit_limit, remaining_bias, welch
+from svag.stats.samples import json_fields
 from svag.theory import domain
 
-LEVEL = 0.05
+_LEVEL = 0.05
 Limit = Literal["fit", "largest_ell", "none"]
-
-
-@dataclass(frozen=True)
-class Gap:
-    """SGD minus the SDE limit.
-
-    Attributes:
-        estimate: the estimate, with infinite error when there are too few numbers.
-        limit: where the limit comes from.
-        lack_of_fit: p value of the test that E_∞ + c/ell fits; None when two ell leave nothing to test.
-        allowance: what the limit itself may still miss: 0 when it is fitted; when it is the largest ell, margin/2 if
-            SVAG has converged, and otherwise as much as it moved from the ell before (unknown if that was closer than
-            a factor 4).
-        seeds: seeds of the smallest arm used.
-    """
-
-    estimate: Estimate
-    limit: Limit
-    lack_of_fit: float | None
-    allowance: float
-    seeds: int
-
-    def interval(self) -> tuple[float, float]:
-        """95% interval, widened by the allowance."""
-        low, high = self.estimate.interval()
-        return low - self.allowance, high + self.allowance
-
-
-@dataclass(frozen=True, eq=False)
-class Evidence:
-    """Everything that the answer and the next step are decided on.
-
-    Attributes:
-        arms: the outcomes, in increasing ell.
-        margin: the largest gap that does not matter.
-        gap: SGD minus the SDE limit.
-        biases: (ell, what it still misses) for every ell > 1 but the largest, the largest first.
-        converged_at: smallest ell that has converged.
-        p_gap: p value for a gap, after Holm; 1 when there is no estimate.
-        p_rates: Fisher's p value for unequal divergence, before Holm; None when no seed diverged.
-        p_divergence: the same after Holm; 1 when no seed diverged.
-    """
-
-    arms: Sequence[Arm]
-    margin: float
-    gap: Gap
-    biases: Sequence[tuple[int, Estimate]]
-    converged_at: int | None
-    p_gap: float
-    p_rates: float | None
-    p_divergence: float
-
-    @property
-    def measured(self) -> bool:
-        """Whether there are numbers enough for an estimate of the gap."""
-        return self.gap.limit != "none"
-
-    @property
-    def unused(self) -> list[int]:
-        """The ell of which fewer than two seeds finished: they show no spread and take no part in the estimate."""
-        return [arm.key for arm in self.arms if arm.finite.size < 2]
-
-    @property
-    def trusted(self) -> bool:
-        """Whether the limit stands for the SDE: every ell was used, and the line fits or SVAG has converged in ell."""
-        converged = self.gap.limit == "largest_ell" and self.converged_at is not None
-        return not self.unused and (self.gap.limit == "fit" or converged)
-
-    @property
-    def p_equivalent(self) -> float:
-        """P value for a gap inside the margin; 1 when there is no estimate."""
-        return self.gap.estimate.p_equivalent(self.margin - self.gap.allowance) if self.measured else 1.0
-
-    @property
-    def answer(self) -> Answer:
-        """Equivalent only if the limit is trusted and every seed finished; different also by how often they diverge."""
-        if self.trusted and self.p_rates is None and self.p_equivalent < LEVEL:
-            return "equivalent"
-        if self.p_gap < LEVEL or self.p_divergence < LEVEL:
-            return "different"
-        return "inconclusive"
-
-    def seeds_needed(self) -> int | None:
-        """Seeds per ell that would probably decide an inconclusive answer, if more seeds are the remedy."""
-        gap = self.gap.estimate
-        if self.answer != "inconclusive" or not self.trusted or self.p_rates is not None or gap.error == 0:
-            return None
-        return samples_to_decide(gap.value, gap.error, gap.freedom, self.gap.seeds, self.margin - self.gap.allowance)
-
-
-def weigh(arms: Sequence[Arm], margin: float) -> Evidence:
-    """Test everything: `arms` in increasing ell, the first of them SGD."""
-    biases = _biases(arms)
-    converged_at = _converged_at(biases, margin)
-    gap = _gap(arms, None if converged_at is None else margin / 2)
-    p_rates = None
-    if any(arm.diverged for arm in arms):
-        p_rates = compare_rates(arms[0].diverged, arms[0].seeds, arms[-1].diverged, arms[-1].seeds).p_value
-    p_gap = None if gap.limit == "none" else gap.estimate.p_different(beyond=gap.allowance)
-    asked = [p for p in (p_gap, p_rates) if p is not None]
-    adjusted = holm(asked) if asked else []
-    return Evidence(
-        arms=arms,
-        margin=margin,
-        gap=gap,
-        biases=biases,
-        converged_at=converged_at,
-        p_gap=1.0 if p_gap is None else adjusted[0],
-        p_rates=p_rates,
-        p_divergence=1.0 if p_rates is None else adjusted[-1],
-    )
-
-
-def _gap(arms: Sequence[Arm], still_missing: float | None) -> Gap:
-    """`still_missing` is what the largest ell may still miss, if SVAG has converged."""
-    used = [arm for arm in arms if arm.finite.size > 1]
-    if len(used) < 2 or used[0].key != 1 or not any(arm.has_spread for arm in used):
-        value = arms[0].summary().mean - arms[-1].summary().mean
-        return Gap(Estimate(value, math.inf, 1.0), "none", None, 0.0, 1)
-    seeds = min(arm.finite.size for arm in used)
-    fit = fit_limit([1 / arm.key for arm in used], [arm.finite for arm in used])
-    if fit.lack_of_fit is None or fit.lack_of_fit >= LEVEL:
-        return Gap(fit.slope, "fit", fit.lack_of_fit, 0.0, seeds)
-    if still_missing is None:
-        # From l to 4l an error of order 1/l falls to a quarter: what is left is less than that move. A shorter last
-        # step in l would leave more than it moved, by an amount that nobody knows while the line does not fit.
-        last_move = welch(used[-2].finite, used[-1].finite)
-        wide = used[-2].key > 1 and used[-1].key >= 4 * used[-2].key
-        still_missing = max(map(abs, last_move.interval())) if wide else math.inf
-    return Gap(welch(used[0].finite, used[-1].finite), "largest_ell", fit.lack_of_fit, still_missing, seeds)
-
-
-def _biases(arms: Sequence[Arm]) -> list[tuple[int, Estimate]]:
-    used = [arm for arm in arms if arm.key > 1 and arm.finite.size > 1]
-    found = [
-        (one.key, remaining_bias(1 / one.key, 1 / other.key, one.finite, other.finite)) for one, other in pairwise(used)
-    ]
-    return found[::-1]
-
-
-def _converged_at(biases: Sequence[tuple[int, Estimate]], margin: float) -> int | None:
-    """Smallest ell that has converged together with all larger ones: a fixed sequence of tests needs no correction."""
-    found = None
-    for ell, bias in biases:
-        if not (bias.error > 0 and bias.p_equivalent(margin / 2) < LEVEL):
-            break
-        found = ell
-    return found
-
-
-def next_step(evidence: Evidence, seeds_needed: int | None) -> str:
-    """Return the sentence for `evidence`; `seeds_needed` is its advice on the number of seeds."""
-    same = ", ".join(str(arm.key) for arm in evidence.arms if arm.finite.size > 1 and not arm.has_spread)
-    doubt = f" Check that the seed reaches the runs at ell = {same}: they agree to the last digit." if same else ""
-    return _step(evidence, seeds_needed) + (doubt if evidence.measured else "")
-
-
-def _step(evidence: Evidence, seeds_needed: int | None) -> str:
-    answer, arms = evidence.answer, evidence.arms
-    if evidence.p_divergence < LEVEL:
-        return "nothing more to run: SGD and its SDE do not diverge equally often; a smaller learning rate may help."
-    if not evidence.measured:
-        return _too_little(evidence)
-    if evidence.unused:
-        ells = ", ".join(map(str, evidence.unused))
-        return f"run more seeds at ell = {ells}, which fewer than two seeds finished: they are not in the estimate."
-    if not evidence.trusted and answer == "different":
-        return (
-            f"add ell={4 * arms[-1].key} if you want to know the SDE's value: SVAG has not converged in ell, but even "
-            f"if it moves as far again as from ell={arms[-2].key} to {arms[-1].key}, SGD does not end there."
-        )
-    if not evidence.trusted:
-        return (
-            f"add ell={4 * arms[-1].key}: E_∞ + c/ell does not fit and SVAG has not converged in ell, "
-            "so its largest ell does not stand for the SDE."
-        )
-    if answer == "inconclusive":
-        return _diverged() if evidence.p_rates is not None else _more_seeds(evidence, seeds_needed)
-    meaning = {
-        "equivalent": "to within this margin, SGD ends where its SDE ends",
-        "different": "SGD does not end where its SDE ends; a smaller learning rate brings them closer",
-    }[answer]
-    return f"{_convergence(evidence)}: {meaning}."
-
-
-def _too_little(evidence: Evidence) -> str:
-    arms = evidence.arms
-    if not any(arm.finite.size for arm in arms):
-        return "lower the learning rate: every seed diverged."
-    short = ", ".join(str(arm.key) for arm in arms if arm.finite.size < 2)
-    if short:
-        return f"run more seeds, 5 is a good number: at ell = {short} fewer than two finished, which shows no spread."
-    return (
-        "check that the seed reaches the run: all seeds of an ell agree to the last digit, so there is no spread to "
-        "judge the gap by; if that is right, take a metric that varies, such as the loss."
-    )
-
-
-def _diverged() -> str:
-    return (
-        "lower the learning rate until every seed finishes, or run at least 5 seeds per ell to compare how often they "
-        "diverge: diverged seeds are outcomes, and the survivors alone cannot show equivalence."
-    )
-
-
-def _more_seeds(evidence: Evidence, seeds_needed: int | None) -> str:
-    if seeds_needed is None:
-        return (
-            f"widen the margin (±{evidence.margin:g}) or average the metric over the last evaluations: more than 200 "
-            "seeds per ell would be needed to decide."
-        )
-    more = seeds_needed - evidence.gap.seeds
-    return (
-        f"run {more} more seed{'' if more == 1 else 's'} per ell: that would probably decide this, "
-        "if gap and spread stay as they are."
-    )
-
-
-def _convergence(evidence: Evidence) -> str:
-    largest = evidence.arms[-1].key
-    if evidence.converged_at is not None:
-        return "nothing more to run"
-    if not evidence.biases:
-        return f"add ell={largest // 4 if largest >= 16 else 4 * largest} to see whether SVAG has converged in ell"
-    if abs(evidence.biases[0][1].value) < evidence.margin / 2:
-        return "more seeds may show that SVAG has converged in ell"
-    return f"add ell={4 * largest}, because SVAG has not converged in ell"
 
 
 @dataclass(frozen=True)
@@ -286,7 +56,7 @@ class SDEVerdict:
     converged: bool
     converged_at: int | None
     status: str
-    limit: Literal["fit", "largest_ell", "none"]
+    limit: Limit
     lack_of_fit: float | None
     p_different: float
     p_equivalent: float
@@ -305,33 +75,15 @@ class SDEVerdict:
             "largest_ell": f"limit is the largest ell, because E_∞ + c/ell does not fit ({tested})",
             "none": "spread unknown",
         }[self.limit]
-        converged = (
-            f"converged in ell from {self.converged_at} on" if self.converged else "convergence in ell not shown"
-        )
-        return f"{found}\n{describe(self.arms, 'ell')}; {fit}; {converged}\nNext: {self.status}"
+        shown = f"converged in ell from {self.converged_at} on" if self.converged else "convergence in ell not shown"
+        return f"{found}\n{describe(self.arms, 'ell')}; {fit}; {shown}\nNext: {self.status}"
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; unknown and infinite numbers are null."""
-        return {
-            "answer": self.answer,
-            "gap": json_number(self.gap),
-            "low": json_number(self.low),
-            "high": json_number(self.high),
-            "margin": self.margin,
-            "converged": self.converged,
-            "converged_at": self.converged_at,
-            "status": self.status,
-            "limit": self.limit,
-            "lack_of_fit": self.lack_of_fit,
-            "p_different": json_number(self.p_different),
-            "p_equivalent": json_number(self.p_equivalent),
-            "p_divergence": self.p_divergence,
-            "seeds_needed": self.seeds_needed,
-            "arms": [arm.to_dict("ell") for arm in self.arms],
-        }
+        return {**json_fields(self), "arms": [arm.to_dict("ell") for arm in self.arms]}
 
 
-def sde_verdict(finals: Mapping[int, ArrayLike], margin: float | None = None) -> SDEVerdict:
+def sde_verdict(finals: Mapping[int, ArrayLike], margin: float) -> SDEVerdict:
     r"""Decide whether SGD ends where its SDE ends, from the final metric of a few seeds of SVAG at several ell.
 
     $$E_l = E_\infty + c/l,\qquad \text{gap} = E_1 - E_\infty = c$$
@@ -355,36 +107,245 @@ def sde_verdict(finals: Mapping[int, ArrayLike], margin: float | None = None) ->
 
     Args:
         finals: ell → one final metric per seed; all at one `split`, and with the seeds of SGD under ell = 1.
-        margin: the largest gap that would not matter to you, in the metric's units. Required.
+        margin: the largest gap that would not matter to you, in the metric's units.
     """
-    if margin is None:
-        raise ValueError(
-            "margin is required: the largest gap between SGD and the SDE that would not matter to you, "
-            "in the metric's units, as in margin=0.5"
-        )
     domain.positive("margin", margin)
     arms = read_arms("finals", finals, "ell")
     if arms[0].key != 1:
         raise ValueError(f"finals lack ell=1, which is SGD itself; got ell = {[arm.key for arm in arms]}")
     if len(arms) == 1:
         raise ValueError("finals hold only ell=1, which is SGD: run SVAG too, best at ell=4 and ell=16")
-    evidence = weigh(arms, float(margin))
-    low, high = evidence.gap.interval() if evidence.measured else (-math.inf, math.inf)
-    needed = evidence.seeds_needed()
+    found = _weigh(arms, float(margin))
+    low, high = found.gap.interval() if found.measured else (-math.inf, math.inf)
     return SDEVerdict(
-        answer=evidence.answer,
-        gap=evidence.gap.estimate.value,
+        answer=found.answer,
+        gap=found.gap.estimate.value,
         low=low,
         high=high,
-        margin=evidence.margin,
-        converged=evidence.converged_at is not None,
-        converged_at=evidence.converged_at,
-        status=next_step(evidence, needed),
-        limit=evidence.gap.limit,
-        lack_of_fit=evidence.gap.lack_of_fit,
-        p_different=evidence.p_gap,
-        p_equivalent=evidence.p_equivalent,
-        p_divergence=evidence.p_rates,
-        seeds_needed=needed,
+        margin=found.margin,
+        converged=found.converged_at is not None,
+        converged_at=found.converged_at,
+        status=_next_step(found),
+        limit=found.gap.limit,
+        lack_of_fit=found.gap.lack_of_fit,
+        p_different=found.p_gap,
+        p_equivalent=found.p_equivalent,
+        p_divergence=found.p_rates,
+        seeds_needed=found.seeds_needed,
         arms=tuple(arm.summary() for arm in arms),
     )
+
+
+@dataclass(frozen=True)
+class _Gap:
+    """SGD minus the SDE limit; `limit` and `lack_of_fit` are those of the verdict.
+
+    Attributes:
+        estimate: the estimate, with infinite error when there are too few numbers.
+        allowance: what the limit itself may still miss: 0 when it is fitted; when it is the largest ell, margin/2 if
+            SVAG has converged, and otherwise as much as it moved from the ell before (unknown if that was closer than
+            a factor 4).
+        seeds: seeds of the smallest arm used.
+    """
+
+    estimate: Contrast
+    limit: Limit
+    lack_of_fit: float | None
+    allowance: float
+    seeds: int
+
+    def interval(self) -> tuple[float, float]:
+        """95% interval, widened by the allowance."""
+        low, high = self.estimate.interval()
+        return low - self.allowance, high + self.allowance
+
+
+@dataclass(frozen=True, eq=False)
+class _Evidence:
+    """Everything that the answer and the next step are decided on.
+
+    Attributes:
+        arms: the outcomes, in increasing ell.
+        biases: (ell, what it still misses) for every ell > 1 but the largest, the largest first.
+        converged_at: smallest ell that has converged.
+        p_gap: p value for a gap, after Holm; 1 when there is no estimate.
+        p_rates: Fisher's p value for unequal divergence, before Holm; None when no seed diverged.
+        p_divergence: the same after Holm; 1 when no seed diverged.
+    """
+
+    arms: Sequence[Arm]
+    margin: float
+    gap: _Gap
+    biases: Sequence[tuple[int, Contrast]]
+    converged_at: int | None
+    p_gap: float
+    p_rates: float | None
+    p_divergence: float
+
+    @property
+    def measured(self) -> bool:
+        """Whether there are numbers enough for an estimate of the gap."""
+        return self.gap.limit != "none"
+
+    @property
+    def unused(self) -> str:
+        """The ell of which fewer than two seeds finished: they show no spread and take no part in the estimate."""
+        return ", ".join(str(arm.key) for arm in self.arms if arm.finite.size < 2)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the limit stands for the SDE: every ell was used, and the line fits or SVAG has converged in ell."""
+        converged = self.gap.limit == "largest_ell" and self.converged_at is not None
+        return not self.unused and (self.gap.limit == "fit" or converged)
+
+    @property
+    def p_equivalent(self) -> float:
+        """P value for a gap inside the margin; 1 when there is no estimate."""
+        return self.gap.estimate.p_equivalent(self.margin - self.gap.allowance) if self.measured else 1.0
+
+    @property
+    def answer(self) -> Answer:
+        """Equivalent only if the limit is trusted and every seed finished; different also by how often they diverge."""
+        if self.trusted and self.p_rates is None and self.p_equivalent < _LEVEL:
+            return "equivalent"
+        if self.p_gap < _LEVEL or self.p_divergence < _LEVEL:
+            return "different"
+        return "inconclusive"
+
+    @cached_property
+    def seeds_needed(self) -> int | None:
+        """Seeds per ell that would probably decide an inconclusive answer, if more seeds are the remedy."""
+        gap = self.gap.estimate
+        if self.answer != "inconclusive" or not self.trusted or self.p_rates is not None or gap.error == 0:
+            return None
+        return samples_to_decide(gap.value, gap.error, gap.freedom, self.gap.seeds, self.margin - self.gap.allowance)
+
+
+def _weigh(arms: Sequence[Arm], margin: float) -> _Evidence:
+    """Test everything: `arms` in increasing ell, the first of them SGD."""
+    several = [arm for arm in arms if arm.key > 1 and arm.finite.size > 1]
+    biases = [
+        (one.key, remaining_bias(1 / one.key, 1 / other.key, one.finite, other.finite))
+        for one, other in pairwise(several)
+    ][::-1]
+    converged_at = _converged_at(biases, margin)
+    gap = _gap(arms, None if converged_at is None else margin / 2)
+    p_rates = None
+    if any(arm.diverged for arm in arms):
+        p_rates = compare_rates(arms[0].diverged, arms[0].seeds, arms[-1].diverged, arms[-1].seeds).p_value
+    p_gap = None if gap.limit == "none" else gap.estimate.p_different(beyond=gap.allowance)
+    asked = [p for p in (p_gap, p_rates) if p is not None]
+    adjusted = holm(asked) if asked else []
+    return _Evidence(
+        arms=arms,
+        margin=margin,
+        gap=gap,
+        biases=biases,
+        converged_at=converged_at,
+        p_gap=1.0 if p_gap is None else adjusted[0],
+        p_rates=p_rates,
+        p_divergence=1.0 if p_rates is None else adjusted[-1],
+    )
+
+
+def _converged_at(biases: Sequence[tuple[int, Contrast]], margin: float) -> int | None:
+    """Smallest ell that has converged together with all larger ones: a fixed sequence of tests needs no correction."""
+    found = None
+    for ell, bias in biases:
+        if not (bias.error > 0 and bias.p_equivalent(margin / 2) < _LEVEL):
+            break
+        found = ell
+    return found
+
+
+def _gap(arms: Sequence[Arm], still_missing: float | None) -> _Gap:
+    """`still_missing` is what the largest ell may still miss, if SVAG has converged."""
+    used = [arm for arm in arms if arm.finite.size > 1]
+    if len(used) < 2 or used[0].key != 1 or not any(arm.has_spread for arm in used):
+        value = arms[0].summary().mean - arms[-1].summary().mean
+        return _Gap(Contrast(value, math.inf, 1.0), "none", None, 0.0, 1)
+    seeds = min(arm.finite.size for arm in used)
+    fit = fit_limit([1 / arm.key for arm in used], [arm.finite for arm in used])
+    if fit.lack_of_fit is None or fit.lack_of_fit >= _LEVEL:
+        return _Gap(fit.slope, "fit", fit.lack_of_fit, 0.0, seeds)
+    if still_missing is None:
+        # From l to 4l an error of order 1/l falls to a quarter: what is left is less than that move. A shorter last
+        # step in l would leave more than it moved, by an amount that nobody knows while the line does not fit.
+        last_move = welch(used[-2].finite, used[-1].finite)
+        wide = used[-2].key > 1 and used[-1].key >= 4 * used[-2].key
+        still_missing = max(map(abs, last_move.interval())) if wide else math.inf
+    return _Gap(welch(used[0].finite, used[-1].finite), "largest_ell", fit.lack_of_fit, still_missing, seeds)
+
+
+def _next_step(found: _Evidence) -> str:
+    """What to do after the comparison, the most useful step first."""
+    same = ", ".join(str(arm.key) for arm in found.arms if arm.finite.size > 1 and not arm.has_spread)
+    doubt = f" Check that the seed reaches the runs at ell = {same}: they agree to the last digit."
+    return _step(found) + (doubt if same and found.measured else "")
+
+
+def _step(found: _Evidence) -> str:
+    before, largest, unused = found.arms[-2].key, found.arms[-1].key, found.unused
+    if found.p_divergence < _LEVEL:
+        return "nothing more to run: SGD and its SDE do not diverge equally often; a smaller learning rate may help."
+    if not found.measured:
+        return _too_little(found)
+    if unused:
+        return f"run more seeds at ell = {unused}, which fewer than two seeds finished: they are not in the estimate."
+    if not found.trusted:
+        if found.answer == "different":
+            return (
+                f"add ell={4 * largest} if you want to know the SDE's value: SVAG has not converged in ell, but even "
+                f"if it moves as far again as from ell={before} to {largest}, SGD does not end there."
+            )
+        return (
+            f"add ell={4 * largest}: E_∞ + c/ell does not fit and SVAG has not converged in ell, "
+            "so its largest ell does not stand for the SDE."
+        )
+    if found.answer == "inconclusive":
+        return _undecided(found)
+    meaning = {
+        "equivalent": "to within this margin, SGD ends where its SDE ends",
+        "different": "SGD does not end where its SDE ends; a smaller learning rate brings them closer",
+    }[found.answer]
+    return f"{_convergence(found)}: {meaning}."
+
+
+def _too_little(found: _Evidence) -> str:
+    if not any(arm.finite.size for arm in found.arms):
+        return "lower the learning rate: every seed diverged."
+    if unused := found.unused:
+        return f"run more seeds, 5 is a good number: at ell = {unused} fewer than two finished, which shows no spread."
+    return (
+        "check that the seed reaches the run: all seeds of an ell agree to the last digit, so there is no spread to "
+        "judge the gap by; if that is right, take a metric that varies, such as the loss."
+    )
+
+
+def _undecided(found: _Evidence) -> str:
+    if found.p_rates is not None:
+        return (
+            "lower the learning rate until every seed finishes, or run at least 5 seeds per ell to compare how often "
+            "they diverge: diverged seeds are outcomes, and the survivors alone cannot show equivalence."
+        )
+    if found.seeds_needed is None:
+        return (
+            f"widen the margin (±{found.margin:g}) or average the metric over the last evaluations: more than 200 "
+            "seeds per ell would be needed to decide."
+        )
+    more = found.seeds_needed - found.gap.seeds
+    return (
+        f"run {more} more seed{'' if more == 1 else 's'} per ell: that would probably decide this, "
+        "if gap and spread stay as they are."
+    )
+
+
+def _convergence(found: _Evidence) -> str:
+    largest = found.arms[-1].key
+    if found.converged_at is not None:
+        return "nothing more to run"
+    if not found.biases:
+        return f"add ell={largest // 4 if largest >= 16 else 4 * largest} to see whether SVAG has converged in ell"
+    if abs(found.biases[0][1].value) < found.margin / 2:
+        return "more seeds may show that SVAG has converged in ell"
+    return f"add ell={4 * largest}, because SVAG has not converged in ell"

@@ -1,12 +1,8 @@
-"""Deciding from few samples: the three-way answer, several questions at once, rates, and how many samples would decide.
+"""Deciding from few samples: equivalent, different or inconclusive.
 
-The three-way answer: equivalent, different or inconclusive.
-
-Several questions at once: Holm for "any of them differs", intersection–union for "all of them agree".
-
-Do two groups fail equally often? Fisher's exact test, for a handful of runs.
-
-How many samples would decide? The chance of an answer, and the smallest sample that has a good one.
+`three_way` turns one estimated gap into an answer. `holm` corrects for asking several questions at once,
+`compare_rates` asks whether two groups of runs fail equally often, and `samples_to_decide` says how many samples would
+probably turn "inconclusive" into an answer.
 """
 
 from collections.abc import Sequence
@@ -18,31 +14,31 @@ from scipy import special, stats
 
 from svag.arrays import FloatArray
 from svag.stats.curves import smallest_p
-from svag.stats.means import Estimate
+from svag.stats.means import Contrast
 from svag.stats.samples import finite_row, positive, probability
 
 Answer: TypeAlias = Literal["equivalent", "different", "inconclusive"]
 
 
-def three_way(estimate: Estimate, margin: float, alpha: float = 0.05) -> Answer:
+def three_way(gap: Contrast, margin: float, alpha: float = 0.05) -> Answer:
     """Decide between a gap that does not matter, one that is there, and not knowing.
 
     "equivalent": TOST rejects, at level `alpha`, that the gap is `margin` or more. "different": otherwise, and the
     two-sided interval of level 1 − alpha leaves out 0. A gap that is real but surely smaller than the margin is
     therefore "equivalent": that is what the margin means.
 
-    >>> three_way(Estimate(0.1, 0.02, 10), margin=0.5), three_way(Estimate(0.9, 0.2, 10), margin=0.5)
+    >>> three_way(Contrast(0.1, 0.02, 10), margin=0.5), three_way(Contrast(0.9, 0.2, 10), margin=0.5)
     ('equivalent', 'different')
-    >>> three_way(Estimate(0.1, 0.4, 10), margin=0.5)
+    >>> three_way(Contrast(0.1, 0.4, 10), margin=0.5)
     'inconclusive'
 
     P(equivalent) ≤ alpha when the gap is at least the margin; P(different) ≤ alpha when there is none.
     """
     positive("margin", margin)
     probability("alpha", alpha)
-    if estimate.p_equivalent(margin) < alpha:
+    if gap.p_equivalent(margin) < alpha:
         return "equivalent"
-    return "different" if estimate.p_different() < alpha else "inconclusive"
+    return "different" if gap.p_different() < alpha else "inconclusive"
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -51,7 +47,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
     """
-    p = _checked(p_values)
+    p = finite_row("p_values", p_values)
+    if np.any((p < 0) | (p > 1)):
+        raise ValueError(f"p values must lie in [0, 1], got {p.tolist()}")
     order = np.argsort(p)
     adjusted = np.minimum(np.maximum.accumulate(p[order] * np.arange(p.size, 0, -1)), 1.0)
     result = np.empty_like(p)
@@ -59,25 +57,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(value) for value in result]
 
 
-def intersection_union(p_values: Sequence[float]) -> float:
-    """P value of "every one of these holds", given one p value each: the largest. No correction is needed.
-
-    >>> intersection_union([0.01, 0.04, 0.03])
-    0.04
-    """
-    return float(_checked(p_values).max())
-
-
-def _checked(p_values: Sequence[float]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    p = finite_row("p_values", p_values)
-    if np.any((p < 0) | (p > 1)):
-        raise ValueError(f"p values must lie in [0, 1], got {p.tolist()}")
-    return p
-
-
 @dataclass(frozen=True)
 class RateTest:
-    """Result of Fisher's test.
+    """Result of Fisher's exact test, which holds for a handful of runs.
 
     Attributes:
         p_value: two-sided.

@@ -1,10 +1,7 @@
-"""Means of a few samples: contrasts with Welch's degrees of freedom, the limit as x → 0, and the bootstrap.
+"""Means of a few samples each: their contrasts, their limit as x → 0, and a bootstrap that knows how few there are.
 
-An estimated difference with Welch's degrees of freedom: gaps and biases are contrasts of group means.
-
-The limit of E(x) = E(0) + c·x as x → 0, from a few samples at each x, and how far each x still is from it.
-
-Bootstrap of group means that does not forget how few numbers there are.
+A gap between two arms, a remaining bias and the value at a limit are all contrasts Σ w_i μ_i of group means. Groups may
+have unequal spreads, so every contrast carries Welch's degrees of freedom.
 """
 
 import math
@@ -18,8 +15,8 @@ from svag.arrays import FloatArray
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A number that was estimated.
+class Contrast:
+    """An estimated combination of means.
 
     Attributes:
         value: the estimate.
@@ -34,7 +31,7 @@ class Estimate:
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
         """Student interval, two-sided.
 
-        >>> low, high = Estimate(1.0, 0.1, freedom=10).interval()
+        >>> low, high = Contrast(1.0, 0.1, freedom=10).interval()
         >>> round(low, 4), round(high, 4)
         (0.7772, 1.2228)
         """
@@ -46,7 +43,7 @@ class Estimate:
 
         It is below 5% exactly when the 95% interval, widened by `beyond`, leaves out 0.
 
-        >>> round(Estimate(0.3228, 0.1, freedom=10).p_different(beyond=0.1), 3)  # t₁₀ = 2.228
+        >>> round(Contrast(0.3228, 0.1, freedom=10).p_different(beyond=0.1), 3)  # t₁₀ = 2.228
         0.05
         """
         if self.error > 0:
@@ -58,7 +55,7 @@ class Estimate:
 
         It is below 5% exactly when the 90% interval lies inside ±margin.
 
-        >>> round(Estimate(0.0, 0.1, freedom=10).p_equivalent(0.1812), 3)  # t₁₀ = 1.812
+        >>> round(Contrast(0.0, 0.1, freedom=10).p_equivalent(0.1812), 3)  # t₁₀ = 1.812
         0.05
         """
         if self.error > 0:
@@ -66,14 +63,14 @@ class Estimate:
         return float(abs(self.value) >= margin)
 
 
-def contrast(groups: Sequence[FloatArray], weights: Sequence[float]) -> Estimate:
+def contrast(groups: Sequence[FloatArray], weights: Sequence[float]) -> Contrast:
     r"""Estimate Σ w_i μ_i from samples of unequal spread, with the degrees of freedom of Welch and Satterthwaite.
 
     $$\mathrm{se}^2 = \sum_i w_i^2 \frac{s_i^2}{n_i},\qquad
       \nu = \mathrm{se}^4 \Big/ \sum_i \frac{(w_i^2 s_i^2/n_i)^2}{n_i - 1}$$
 
     >>> contrast([np.array([1.0, 3.0]), np.array([3.0, 5.0])], [1, -1])
-    Estimate(value=-2.0, error=1.4142135623730951, freedom=2.0...)
+    Contrast(value=-2.0, error=1.4142135623730951, freedom=2.0...)
 
     Every group needs two numbers; one whose numbers are all equal has no spread and contributes none.
     """
@@ -85,10 +82,10 @@ def contrast(groups: Sequence[FloatArray], weights: Sequence[float]) -> Estimate
     terms = np.square(weights) * variances / sizes
     total = float(terms.sum())
     freedom = total**2 / float((terms**2 / (sizes - 1)).sum()) if total > 0 else math.inf
-    return Estimate(float(np.dot(weights, means)), math.sqrt(total), freedom)
+    return Contrast(float(np.dot(weights, means)), math.sqrt(total), freedom)
 
 
-def welch(one: FloatArray, other: FloatArray) -> Estimate:
+def welch(one: FloatArray, other: FloatArray) -> Contrast:
     """Difference of two means, `one` minus `other`, by Welch's t."""
     return contrast([one, other], [1.0, -1.0])
 
@@ -104,8 +101,8 @@ class LimitFit:
         limit_weights: of the group means in the limit, for contrasts with other groups.
     """
 
-    slope: Estimate
-    limit: Estimate
+    slope: Contrast
+    limit: Contrast
     lack_of_fit: float | None
     limit_weights: tuple[float, ...]
 
@@ -145,7 +142,7 @@ def _lack_of_fit(groups: Sequence[FloatArray], fitted: FloatArray) -> float | No
     return float(special.fdtrc(lines, freedom, (missed / lines) / (pure / freedom))) if pure > 0 else 0.0
 
 
-def remaining_bias(x_one: float, x_other: float, one: FloatArray, other: FloatArray) -> Estimate:
+def remaining_bias(x_one: float, x_other: float, one: FloatArray, other: FloatArray) -> Contrast:
     r"""Estimate E(x₁) − E(0), what x₁ still misses, from samples at x₁ and at a smaller x₂.
 
     $$E(x_1) - E(0) \approx \frac{x_1}{x_1 - x_2}\,(E(x_1) - E(x_2))$$

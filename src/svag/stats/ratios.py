@@ -1,10 +1,8 @@
-"""Intervals for ratios: of averages over a correlated series, and of two estimates with intervals of their own.
+"""Intervals for ratios of positive numbers: average first, divide last.
 
-Two confidence sets for a ratio of two positive means, from independent pairs: log-delta and Fieller.
-
-Interval for a ratio of averages over a correlated series: average first, divide last.
-
-The quotient of two estimates that each come with an interval of their own.
+`ratio_interval` is for two series that are read together, such as N and G along a run: it averages both over blocks
+that are as good as independent and divides the averages. Two confidence sets are in use, log-delta where both averages
+are far from 0 and Fieller's otherwise. `quotient` is for two independent numbers that come with intervals of their own.
 """
 
 import math
@@ -16,8 +14,11 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from svag.arrays import FloatArray
-from svag.stats.samples import finite_row, json_number, probability
+from svag.stats.samples import finite_row, probability
 from svag.stats.series import BlockPlan, independent_blocks, integrated_autocorrelation_time, plan_blocks
+
+# Below this half-width/mean of both averages the two methods agree to within a few per cent of the width.
+_WELL_RESOLVED = 0.3
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,11 @@ class PairMoments:
     def relative_halfwidths(self, confidence: float) -> tuple[float, float]:
         """Half-width over mean of the interval of the numerator and of the denominator; infinite at a mean ≤ 0."""
         t = self.t_quantile(confidence)
-        return _relative(self.num, self.var_num, t), _relative(self.den, self.var_den, t)
-
-
-def _relative(mean: float, variance: float, t: float) -> float:
-    return t * math.sqrt(variance) / mean if mean > 0 else math.inf
+        num, den = (
+            t * math.sqrt(variance) / mean if mean > 0 else math.inf
+            for mean, variance in ((self.num, self.var_num), (self.den, self.var_den))
+        )
+        return num, den
 
 
 def pair_moments(num: FloatArray, den: FloatArray) -> PairMoments:
@@ -74,9 +75,8 @@ def log_delta(pairs: PairMoments, confidence: float = 0.95) -> tuple[float, floa
     """
     if not (pairs.num > 0 and pairs.den > 0):
         raise ValueError(f"log-delta needs positive means, got {pairs.num} and {pairs.den}: use fieller")
-    variance = (
-        pairs.var_num / pairs.num**2 - 2 * pairs.cov / (pairs.num * pairs.den) + pairs.var_den / pairs.den**2
-    )  # a square of a linear form: negative only by rounding
+    # the variance of a linear form: negative only by rounding
+    variance = pairs.var_num / pairs.num**2 - 2 * pairs.cov / (pairs.num * pairs.den) + pairs.var_den / pairs.den**2
     half = pairs.t_quantile(confidence) * math.sqrt(max(variance, 0.0))
     ratio = pairs.num / pairs.den
     return ratio * math.exp(-half), ratio * math.exp(half) if half < 700 else math.inf
@@ -108,12 +108,6 @@ def fieller(pairs: PairMoments, confidence: float = 0.95) -> tuple[float, float]
     return 0.0, math.inf
 
 
-Method = Literal["auto", "log_delta", "fieller"]
-
-# Below this half-width/mean of both averages the two methods agree to within a few per cent of the width.
-_WELL_RESOLVED = 0.3
-
-
 @dataclass(frozen=True)
 class RatioInterval:
     """A ratio of two positive averages with its confidence interval; no number in it is ever negative.
@@ -131,7 +125,6 @@ class RatioInterval:
         block_length: readings per block.
         iact: integrated autocorrelation time, in readings.
         enough: whether the series was long enough for the promised coverage (20 blocks).
-        status: one sentence: what was found and what to do next.
     """
 
     value: float
@@ -144,46 +137,17 @@ class RatioInterval:
     block_length: int
     iact: float
     enough: bool
-    status: str
-
-    def __str__(self) -> str:
-        shown = {
-            "bounded": f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]",
-            "unbounded": f"at least {self.low:.4g}, unbounded above",
-            "empty": "no positive ratio fits",
-        }[self.kind]
-        return f"{shown} ({self.confidence:.0%}, {self.method}): {self.status}"
-
-    def to_dict(self) -> dict[str, float | int | str | bool | None]:
-        """Return the fields for a JSON document; infinite and empty limits are null."""
-        return {
-            "value": json_number(self.value),
-            "low": json_number(self.low),
-            "high": json_number(self.high),
-            "kind": self.kind,
-            "method": self.method,
-            "confidence": self.confidence,
-            "blocks": self.blocks,
-            "block_length": self.block_length,
-            "iact": self.iact,
-            "enough": self.enough,
-            "status": self.status,
-        }
 
 
 def ratio_interval(
-    numerator: ArrayLike,
-    denominator: ArrayLike,
-    *,
-    confidence: float = 0.95,
-    method: Method = "auto",
-    independent: bool = False,
+    numerator: ArrayLike, denominator: ArrayLike, *, confidence: float = 0.95, independent: bool = False
 ) -> RatioInterval:
     """Ratio of the average of `numerator` to that of `denominator`, both positive quantities, with its interval.
 
     The series, read in pairs, may be correlated in time and single readings may be negative. It is cut into 20 blocks
     of at least 10 integrated autocorrelation times (the largest of the numerator's, the denominator's and that of
-    num − ratio·den, whose mean is what is uncertain); a shorter series is cut into fewer blocks and says so.
+    num − ratio·den, whose mean is what is uncertain); a shorter series is cut into
+    fewer blocks, and `enough` is False.
 
     >>> rng = np.random.default_rng(0)
     >>> found = ratio_interval(2 + rng.normal(size=4000), 1 + rng.normal(size=4000))
@@ -194,7 +158,6 @@ def ratio_interval(
         numerator: one reading per time.
         denominator: the readings at the same times.
         confidence: level of the two-sided interval.
-        method: "log_delta"; "fieller"; "auto", log-delta when both averages are well away from 0, Fieller otherwise.
         independent: readings are known to be independent: each is its own block.
     """
     probability("confidence", confidence)
@@ -202,23 +165,38 @@ def ratio_interval(
     if num.size != den.size:
         raise ValueError(f"numerator and denominator must be read together, got {num.size} and {den.size} readings")
     plan = independent_blocks(num.size) if independent else _plan(num, den)
+    limits: tuple[float, float] | None
+    method: Literal["log_delta", "fieller", "none"]
     if plan.blocks < 2:
         value = _positive_ratio(float(num.mean()), float(den.mean()))
-        return _result(value, 0.0, math.inf, "none", confidence, plan, "the spread is unknown")
-    pairs = pair_moments(plan.means(num), plan.means(den))
-    used = _choose(method, pairs, confidence)
-    limits = log_delta(pairs, confidence) if used == "log_delta" else fieller(pairs, confidence)
-    if limits is None:
-        which = "denominator" if pairs.den < 0 else "numerator"
-        finding = f"the average {which} is significantly negative: check how the readings were estimated"
-        return _result(math.nan, math.nan, math.nan, used, confidence, plan, finding)
-    finding = (
-        "resolved" if math.isfinite(limits[1]) else "the denominator is not resolved from 0: average more readings"
+        method, limits = "none", (0.0, math.inf)
+    else:
+        pairs = pair_moments(plan.means(num), plan.means(den))
+        value = _positive_ratio(pairs.num, pairs.den)
+        if max(pairs.relative_halfwidths(confidence)) < _WELL_RESOLVED:
+            method, limits = "log_delta", log_delta(pairs, confidence)
+        else:
+            method, limits = "fieller", fieller(pairs, confidence)
+    kind: Literal["bounded", "unbounded", "empty"] = "empty"
+    if limits is not None:
+        kind = "bounded" if math.isfinite(limits[1]) else "unbounded"
+    low, high = (math.nan, math.nan) if limits is None else limits
+    return RatioInterval(
+        value=math.nan if limits is None else value,
+        low=low,
+        high=high,
+        kind=kind,
+        method=method,
+        confidence=confidence,
+        blocks=plan.blocks,
+        block_length=plan.length,
+        iact=plan.iact,
+        enough=plan.enough,
     )
-    return _result(_positive_ratio(pairs.num, pairs.den), *limits, used, confidence, plan, finding)
 
 
 def _plan(num: FloatArray, den: FloatArray) -> BlockPlan:
+    """Blocks as long as the memory of the two series and of num − ratio·den needs them to be."""
     if num.size < 2:
         return plan_blocks(num.size, 1.0)
     scale = float(np.mean(den))
@@ -226,41 +204,8 @@ def _plan(num: FloatArray, den: FloatArray) -> BlockPlan:
     return plan_blocks(num.size, max(integrated_autocorrelation_time(row) for row in (num, den, residual)))
 
 
-def _choose(method: Method, pairs: PairMoments, confidence: float) -> Literal["log_delta", "fieller"]:
-    if method == "auto":
-        return "log_delta" if max(pairs.relative_halfwidths(confidence)) < _WELL_RESOLVED else "fieller"
-    if method not in ("log_delta", "fieller"):
-        raise ValueError(f"method must be 'auto', 'log_delta' or 'fieller', got {method!r}")
-    return method
-
-
 def _positive_ratio(num: float, den: float) -> float:
     return max(num, 0.0) / den if den > 0 else math.inf
-
-
-def _result(
-    value: float,
-    low: float,
-    high: float,
-    method: Literal["log_delta", "fieller", "none"],
-    confidence: float,
-    plan: BlockPlan,
-    finding: str,
-) -> RatioInterval:
-    kind: Literal["bounded", "unbounded", "empty"] = "bounded" if math.isfinite(high) else "unbounded"
-    return RatioInterval(
-        value=value,
-        low=low,
-        high=high,
-        kind="empty" if math.isnan(low) else kind,
-        method=method,
-        confidence=confidence,
-        blocks=plan.blocks,
-        block_length=plan.length,
-        iact=plan.iact,
-        enough=plan.enough,
-        status=f"{finding}; {plan.status}",
-    )
 
 
 @dataclass(frozen=True)
@@ -292,11 +237,11 @@ def quotient(one: Interval, other: Interval) -> Interval:
     if math.isinf(one.value) or math.isinf(other.value):
         raise ValueError("an infinite number has no quotient: only the ends of its interval may be infinite")
     value = one.value / other.value
-    down = math.hypot(_ratio(one.value, one.low), _ratio(other.high, other.value))
-    up = math.hypot(_ratio(one.high, one.value), _ratio(other.value, other.low))
+    down = math.hypot(_log_ratio(one.value, one.low), _log_ratio(other.high, other.value))
+    up = math.hypot(_log_ratio(one.high, one.value), _log_ratio(other.value, other.low))
     return Interval(value, value * math.exp(-down), value * math.exp(up) if math.isfinite(up) else math.inf)
 
 
-def _ratio(larger: float, smaller: float) -> float:
+def _log_ratio(larger: float, smaller: float) -> float:
     """The logarithm of a ratio that is at least 1, infinite where the limit is."""
     return math.log(larger / smaller) if smaller > 0 and math.isfinite(larger) else math.inf

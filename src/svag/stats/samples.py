@@ -1,11 +1,16 @@
-"""What a test is fed: rows of finite numbers, or a sentence that says what is wrong with them."""
+"""What goes into a test and what comes out: rows of finite numbers, checked levels, and numbers for a JSON document."""
 
 import math
+from dataclasses import fields
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from svag.arrays import FloatArray
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 def finite_row(name: str, values: ArrayLike, at_least: int = 1) -> FloatArray:
@@ -46,3 +51,14 @@ def json_number(value: float) -> float | None:
     (2.0, None)
     """
     return float(value) if math.isfinite(value) else None
+
+
+def json_fields(record: "DataclassInstance") -> dict[str, object]:
+    """Return the fields of a dataclass for a JSON document, its floats by `json_number` and the rest as they are.
+
+    >>> from svag.stats.means import Contrast
+    >>> json_fields(Contrast(1.0, 0.0, freedom=math.inf))
+    {'value': 1.0, 'error': 0.0, 'freedom': None}
+    """
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
+    return {name: json_number(value) if isinstance(value, float) else value for name, value in values.items()}

@@ -1,10 +1,8 @@
-"""Correlated series: autocorrelation time, blocks that are as good as independent, and drift.
+"""A series of correlated readings: how long it remembers, blocks that are as good as independent, and a test for drift.
 
-How many readings of a correlated series are worth one independent reading.
-
-Non-overlapping blocks long enough that their means are as good as independent.
-
-Is a series of readings in equilibrium? A trend test and a test that the mean stays put, on block means.
+Every interval over a training run rests on this: readings of successive steps are correlated, so that n of them say
+less than n independent ones would. The integrated autocorrelation time says how much less, and the means of blocks of
+at least ten such times are independent enough for Student's t.
 """
 
 import math
@@ -15,7 +13,10 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from svag.arrays import FloatArray
-from svag.stats.samples import finite_row, json_number
+from svag.stats.samples import finite_row
+
+MIN_BLOCKS = 20  # what the promised coverage was measured with
+IACT_PER_BLOCK = 10  # of shorter blocks the means are visibly correlated
 
 
 def integrated_autocorrelation_time(series: ArrayLike, window: float = 5.0) -> float:
@@ -44,15 +45,9 @@ def integrated_autocorrelation_time(series: ArrayLike, window: float = 5.0) -> f
     spectrum = np.fft.rfft(centred / scale, n=1 << (2 * n - 1).bit_length())
     autocovariance = np.fft.irfft(spectrum * spectrum.conj())[:n]
     tau = 2 * np.cumsum(autocovariance / autocovariance[0]) - 1
-    lags = np.arange(n)
-    stop = int(
-        np.argmax(lags >= window * np.maximum(tau, 1.0))
-    )  # there is one: τ̂(n − 1) = 0. Fewer than 6 readings: lag 0
+    # There is a first lag to stop at, because τ̂(n − 1) = 0; with fewer than 6 readings argmax gives lag 0.
+    stop = int(np.argmax(np.arange(n) >= window * np.maximum(tau, 1.0)))
     return max(1.0, float(tau[stop]) * (1 + (2 * stop + 1) / n))
-
-
-MIN_BLOCKS = 20
-IACT_PER_BLOCK = 10
 
 
 @dataclass(frozen=True)
@@ -73,16 +68,8 @@ class BlockPlan:
 
     @property
     def enough(self) -> bool:
-        """Whether there are the 20 blocks that the promised coverage was measured with."""
+        """Whether there are `MIN_BLOCKS` blocks."""
         return self.blocks >= MIN_BLOCKS
-
-    @property
-    def status(self) -> str:
-        """One sentence: what was cut, or how many readings are missing."""
-        cut = f"{self.blocks} blocks of {self.length} readings (autocorrelation time {self.iact:.3g})"
-        if self.enough:
-            return cut
-        return f"series too short: only {cut}; record at least {MIN_BLOCKS * self.length} readings, now {self.readings}"
 
     def means(self, series: ArrayLike) -> FloatArray:
         """Means of the blocks of one series; the oldest readings that fill no block are left out."""
@@ -99,8 +86,8 @@ def plan_blocks(readings: int, iact: float) -> BlockPlan:
 
     >>> plan_blocks(1000, iact=2.0)
     BlockPlan(readings=1000, iact=2.0, blocks=20, length=50)
-    >>> print(plan_blocks(150, iact=1.0).status)
-    series too short: only 15 blocks of 10 readings (autocorrelation time 1); record at least 200 readings, now 150
+    >>> plan_blocks(150, iact=1.0)  # 20 blocks of 10 would need 200 readings
+    BlockPlan(readings=150, iact=1.0, blocks=15, length=10)
     """
     shortest = math.ceil(IACT_PER_BLOCK * iact)
     if readings // MIN_BLOCKS >= shortest:
@@ -117,41 +104,23 @@ def independent_blocks(readings: int) -> BlockPlan:
     return BlockPlan(readings, 1.0, readings, 1)
 
 
-_QUARTERS = 4
-
-
 @dataclass(frozen=True)
 class DriftTest:
-    """Result of a test for drift.
+    """Result of the test for a trend.
 
     Attributes:
-        change: how much the mean moved: the fitted change from end to end of the series (trend test), or the largest
-            difference between the means of two quarters (stationarity test); in the units of the series.
-        p_value: probability of so much movement in a stationary series; 1 when the series is too short to tell.
-        blocks: number of block means that the test is built on.
-        enough: whether the series was long enough (20 blocks).
-        status: one sentence.
+        change: the fitted change of the mean from end to end of the series, in the units of the series.
+        p_value: probability of so much change in a stationary series; 1 when the series is too short to tell.
+        plan: the blocks that the test is built on; `plan.enough` says whether they are as many as they should be.
     """
 
     change: float
     p_value: float
-    blocks: int
-    enough: bool
-    status: str
+    plan: BlockPlan
 
     def drifts(self, alpha: float = 0.05) -> bool:
         """Whether the series moves, at level `alpha`."""
         return self.p_value < alpha
-
-    def to_dict(self) -> dict[str, float | int | str | bool | None]:
-        """Return the fields for a JSON document."""
-        return {
-            "change": json_number(self.change),
-            "p_value": self.p_value,
-            "blocks": self.blocks,
-            "enough": self.enough,
-            "status": self.status,
-        }
 
 
 def trend_test(series: ArrayLike, *, independent: bool = False) -> DriftTest:
@@ -163,48 +132,25 @@ def trend_test(series: ArrayLike, *, independent: bool = False) -> DriftTest:
     >>> rng = np.random.default_rng(0)
     >>> trend_test(rng.normal(size=1000)).drifts(), trend_test(rng.normal(size=1000) + np.arange(1000) / 500).drifts()
     (False, True)
+
+    Args:
+        series: one reading per time.
+        independent: readings are known to be independent: each is its own block.
     """
     row = finite_row("series", series, at_least=4)
-    plan = independent_blocks(row.size) if independent else _plan(row, _line_residuals(row))
+    if independent:
+        plan = independent_blocks(row.size)
+    else:
+        plan = plan_blocks(row.size, integrated_autocorrelation_time(_line_residuals(row)))
     if plan.blocks < 4 or not np.ptp(row):
-        return DriftTest(0.0, 1.0, plan.blocks, plan.enough, plan.status)
+        return DriftTest(0.0, 1.0, plan)
     means = plan.means(row)
     time = np.linspace(-0.5, 0.5, plan.blocks) * (1 - 1 / plan.blocks)  # block centres, the series has length 1
     slope = float(time @ means / (time @ time))
     rest = _line_residuals(means)
     error = math.sqrt(float(rest @ rest) / (plan.blocks - 2) / float(time @ time))
     p_value = 2 * float(special.stdtr(plan.blocks - 2, -abs(slope) / error)) if error > 0 else float(slope == 0)
-    return DriftTest(slope, p_value, plan.blocks, plan.enough, plan.status)
-
-
-def stationarity_test(series: ArrayLike, *, independent: bool = False) -> DriftTest:
-    """Test that the mean is the same in the four quarters of a series: the F test over their block means.
-
-    It sees what a trend test does not: a mean that moves away and comes back. The autocorrelation time is that of the
-    residuals of a straight line in each quarter.
-
-    >>> rng = np.random.default_rng(0)
-    >>> noise, away_and_back = rng.normal(size=1000), np.abs(np.linspace(-2, 2, 1000))
-    >>> stationarity_test(noise).drifts(), stationarity_test(noise + away_and_back).drifts()
-    (False, True)
-    """
-    row = finite_row("series", series, at_least=4 * _QUARTERS)
-    rest = np.concatenate([_line_residuals(part) for part in np.array_split(row, _QUARTERS)])
-    plan = independent_blocks(row.size) if independent else _plan(row, rest)
-    per_quarter = plan.blocks // _QUARTERS
-    if per_quarter < 2 or not np.ptp(row):
-        return DriftTest(0.0, 1.0, plan.blocks, plan.enough, plan.status)
-    groups = plan.means(row)[plan.blocks - _QUARTERS * per_quarter :].reshape(_QUARTERS, per_quarter)
-    centres = groups.mean(axis=1)
-    between = per_quarter * float(np.var(centres, ddof=1))
-    within = float(np.var(groups, axis=1, ddof=1).mean())
-    freedom = _QUARTERS * (per_quarter - 1)
-    p_value = float(special.fdtrc(_QUARTERS - 1, freedom, between / within)) if within > 0 else float(between == 0)
-    return DriftTest(float(np.ptp(centres)), p_value, plan.blocks, plan.enough, plan.status)
-
-
-def _plan(row: FloatArray, residuals: FloatArray) -> BlockPlan:
-    return plan_blocks(row.size, integrated_autocorrelation_time(residuals))
+    return DriftTest(slope, p_value, plan)
 
 
 def _line_residuals(row: FloatArray) -> FloatArray:

@@ -80,13 +80,3 @@ def disjoint_parts(
         estimate.grad_sq + part_size / population * estimate.noise_trace,
         share * (1 - batch_size / population) * estimate.noise_trace,
     )
-
-
-def at_batch_size(noise_trace: float, batch_size: int, other_batch_size: int) -> float:
-    """N at another batch size, when examples are independent: N·B/B′. Not for BatchNorm, where B·N is not constant.
-
-    >>> at_batch_size(8.0, 32, 128)
-    2.0
-    """
-    scale = domain.whole("batch_size", batch_size) / domain.whole("other_batch_size", other_batch_size)
-    return domain.non_negative("noise_trace", noise_trace) * scale

@@ -1,10 +1,11 @@
-"""SVAG's two weights, the Gaussian weights of noisy gradient descent, and the moments of one step.
+"""How two batches, or all examples, are weighted to make one noisy step, and the moments of such a step.
 
-The two weights of SVAG and what they do to the cumulants of the gradient (eq:svag_iter, sec:svag).
-
-Per-example weights whose weighted gradient has exactly the covariance of a batch (eq:noisy_gd, eq:em).
-
-Moments of one step of SVAG and of one step of the SDE (lem:D, lem:Dtil), as tensors over the parameters.
+- SVAG (eq:svag_iter, sec:svag) weights two independent batches: the mean of the gradient is kept and its covariance is
+  multiplied by ell. `svag_weights`, and `finite_population_weights` where batches are drawn without replacement.
+- Noisy gradient descent (eq:noisy_gd, eq:em) weights every example by a Gaussian number, so that one pass over the data
+  has exactly the covariance of a batch: `noise_amplitude`.
+- `svag_step_moments` and `sde_step_moments` are the moments of one step of SVAG and of its SDE (lem:D, lem:Dtil), as
+  tensors over the parameters.
 """
 
 import math
@@ -16,6 +17,8 @@ import numpy as np
 
 from svag.arrays import FloatArray
 from svag.theory import domain
+
+IndependentSampling = Literal["without_replacement", "with_replacement"]
 
 
 def svag_weights(ell: float, split: int = 1) -> tuple[float, float]:
@@ -101,9 +104,6 @@ def _weights(square_sum: float, where: str) -> tuple[float, float]:
         raise ValueError(f"no real weights have this covariance ({where}): raise ell or lower split")
     root = math.sqrt(discriminant)
     return (1 + root) / 2, (1 - root) / 2
-
-
-IndependentSampling = Literal["without_replacement", "with_replacement"]
 
 
 def noise_amplitude(

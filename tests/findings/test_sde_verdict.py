@@ -8,6 +8,7 @@ from scipy.stats import binom
 
 import svag
 from svag.findings.sde_verdict import SDEVerdict
+from svag.stats.means import welch
 
 ELLS = (1, 4, 16)
 # 1,000 verdicts a case; false answers are promised in at most 5% of them: the 1e-6 quantile of the binomial is 8.7%.
@@ -55,15 +56,15 @@ def test_a_curve_that_is_no_line_costs_answers_but_makes_no_false_ones() -> None
     assert {one.limit for one in found} == {"fit", "largest_ell"}
 
 
-def test_negative_control_the_largest_ell_for_the_limit_makes_false_answers() -> None:
+def test_the_extrapolated_limit_makes_no_false_answers_where_the_largest_ell_for_the_limit_does() -> None:
     # E_1 − E_16 is 15/16 of a gap that is just the margin: at this spread, clearly inside it.
     rng = np.random.default_rng(6)
-    wrong = 0
+    wrong = largest = 0
     for _ in range(REPEATS):
         arms = {ell: 1.0 / ell + 0.02 * rng.normal(size=6) for ell in ELLS}
-        difference = arms[1].mean() - arms[16].mean()
-        wrong += difference + 1.8 * 0.02 * math.sqrt(2 / 6) < 1.0
-    assert wrong / REPEATS > LIMIT
+        wrong += svag.sde_verdict(arms, margin=1.0).answer == "equivalent"
+        largest += welch(arms[1], arms[16]).p_equivalent(1.0) < 0.05
+    assert wrong / REPEATS < LIMIT < largest / REPEATS
 
 
 def test_convergence_is_claimed_wrongly_at_most_one_time_in_twenty() -> None:
@@ -189,7 +190,6 @@ def test_two_arms_are_enough_for_a_gap_but_not_for_convergence() -> None:
 @pytest.mark.parametrize(
     ("arms", "margin", "sentence"),
     [
-        ({1: [1.0, 2.0], 4: [1.0, 2.0]}, None, "margin is required: the largest gap"),
         ({1: [1.0, 2.0], 4: [1.0, 2.0]}, 0.0, "margin must be positive, got 0.0"),
         ({1: [1.0, 2.0], 4: [1.0, 2.0]}, -0.5, "margin must be positive, got -0.5"),
         ({1: [1.0, 2.0], 4: [1.0, 2.0]}, math.nan, "margin must be a finite number, got nan"),
@@ -199,9 +199,14 @@ def test_two_arms_are_enough_for_a_gap_but_not_for_convergence() -> None:
         ({4: [1.0, 2.0]}, 0.5, "finals lack ell=1"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(arms: dict[int, list[float]], margin: float | None, sentence: str) -> None:
+def test_what_cannot_be_compared_is_refused(arms: dict[int, list[float]], margin: float, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         svag.sde_verdict(arms, margin=margin)
+
+
+def test_only_the_user_knows_the_margin() -> None:
+    with pytest.raises(TypeError, match="margin"):
+        svag.sde_verdict({1: [1.0, 2.0], 4: [1.0, 2.0]})  # type: ignore[call-arg]
 
 
 def test_three_readable_lines_and_json_for_every_kind_of_answer() -> None:
