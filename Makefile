@@ -1,8 +1,9 @@
-# One virtual environment, made from the pinned versions; every target uses it.
+# One virtual environment, made in stages from the pinned versions; every target installs the stage it needs.
 PYTHON ?= python3
 WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # the question of the demo: make demo QUESTION=sde
 QUESTION ?= scaling
@@ -12,39 +13,45 @@ QUESTION ?= scaling
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-demo: install  ## the main job on embedded data: predict, check, write the page (minutes)
+demo: $(VENV)/base-installed  ## the main job on embedded data: predict, check, write the page (minutes)
 	$(BIN)/svag demo --question $(QUESTION)
 
-install: $(VENV)/installed  ## make .venv with the tested versions
+install: $(VENV)/dev-installed  ## make .venv with the tested versions of everything that developers need
 
-$(VENV)/installed: pyproject.toml constraints.txt
+# A stamp says that its stage is installed. The constraints are given to each of them: without, a later stage could move
+# the versions of an earlier one, torch among them.
+$(VENV)/base-installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs,ray]'
+	$(PIP) -e .
 	touch $@
 
-test: install  ## format, lint, types, tests and doctests (minutes)
+$(VENV)/dev-installed: $(VENV)/base-installed
+	$(PIP) -e '.[dev,docs,ray]'
+	touch $@
+
+# BackPACK asks for torchvision, which nothing here needs: it is installed without its dependencies.
+$(VENV)/bench-installed: $(VENV)/dev-installed
+	$(PIP) -e '.[bench]'
+	$(PIP) --no-deps backpack-for-pytorch
+	touch $@
+
+test: $(VENV)/dev-installed  ## format, lint, types, tests and doctests (minutes)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n $(WORKERS)
 
-test-slow: install  ## the longer campaigns (up to half an hour)
+test-slow: $(VENV)/dev-installed  ## the longer campaigns (up to half an hour)
 	$(BIN)/pytest -n $(WORKERS) -m slow
 
-format: install  ## let ruff rewrite the code
+format: $(VENV)/dev-installed  ## let ruff rewrite the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-
-# BackPACK asks for torchvision, which nothing here needs: it is installed without its dependencies.
-$(VENV)/bench-installed: $(VENV)/installed
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps backpack-for-pytorch
-	touch $@
 
 bench: $(VENV)/bench-installed  ## the budgets, as ratios measured in one run, beside Opacus and BackPACK
 	@for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
-docs: install  ## the documentation site, into site/
+docs: $(VENV)/dev-installed  ## the documentation site, into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html, or with search: $(BIN)/mkdocs serve"
 

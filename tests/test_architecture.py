@@ -1,14 +1,16 @@
-"""The rules of the house, enforced: layers, no torch where it is not needed, every name and label documented."""
+"""The rules of the house, enforced: layers, sizes, no torch where it is not needed, every name and label documented."""
 
 import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+from tests.docs.tools import load
 
 import svag
 
@@ -143,16 +145,17 @@ def test_every_public_name_is_documented_and_exported_once(name: str) -> None:
     assert thing.__module__ == svag._HOME[name], "the table names the module that defines it"
     assert thing.__doc__
     assert ">>>" in thing.__doc__, f"svag.{name} has no doctest"
-    heading = re.compile(rf"^### `svag\.{name}\b", re.MULTILINE)
-    assert len(heading.findall((ROOT / "docs" / "api.md").read_text())) == 1, (
-        f"docs/api.md must describe svag.{name} once"
-    )
 
 
 def test_the_table_of_public_names_is_complete() -> None:
     assert sorted(svag._HOME) == sorted(svag.__all__)
-    described = re.findall(r"^### `svag\.(\w+)", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
-    assert sorted(described) == sorted(svag.__all__)
+
+
+def test_the_reference_shows_every_public_name_once() -> None:
+    tool = load("public_names")
+    assert (ROOT / "docs" / "reference.md").read_text().count(tool.MARKER) == 1
+    shown = re.findall(r"^::: svag\.(\w+)$", tool.on_page_markdown(tool.MARKER), re.MULTILINE)
+    assert sorted(shown) == sorted(svag.__all__)
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
@@ -163,6 +166,52 @@ def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
 def test_every_module_says_what_it_is_for() -> None:
     for _, path in modules():
         assert ast.get_docstring(ast.parse(path.read_text())), path
+
+
+def test_the_source_is_few_files_none_of_them_long() -> None:
+    sizes = {path: len(path.read_text().splitlines()) for path in SOURCE.rglob("*.py")}
+    assert len(sizes) <= 180
+    assert {str(path.relative_to(SOURCE)): size for path, size in sizes.items() if size > 400} == {}
+
+
+def shared_class_names(sources: Iterable[str]) -> set[str]:
+    """Names of public top-level classes that several of these files define."""
+    names = Counter(
+        node.name
+        for source in sources
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    return {name for name, count in names.items() if count > 1}
+
+
+# Strict: when the last shared name is gone, the mark must go too.
+@pytest.mark.xfail(strict=True, reason="charts, processes and settings still share names", raises=AssertionError)
+def test_no_two_classes_share_a_name() -> None:
+    assert shared_class_names(path.read_text() for path in SOURCE.rglob("*.py")) == set()
+
+
+def test_shared_class_names_are_seen() -> None:
+    assert shared_class_names(["class A: ...", "class A: ...\nclass B: ..."]) == {"A"}
+    assert shared_class_names(["class _A: ...", "class _A: ...\nclass B:\n    class C: ...", "class C: ..."]) == set()
+
+
+WALK = re.findall(r"^\d+\. `([\w/]+\.py)`", PAGE, re.MULTILINE)
+COMING = pytest.mark.xfail(strict=True, reason="not there yet", raises=AssertionError)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [pytest.param(name, marks=COMING if name == "execution/conduct.py" else (), id=name) for name in WALK],
+)
+def test_the_modules_of_the_walk_exist(module: str) -> None:
+    assert (SOURCE / module).is_file(), "docs/architecture.md walks through a module that is not there"
+
+
+def test_the_walk_is_short_and_goes_from_the_command_to_the_page() -> None:
+    assert 10 <= len(WALK) <= 15
+    assert len(set(WALK)) == len(WALK)
+    assert (WALK[0].split("/")[0], WALK[-1].split("/")[0]) == ("cli", "report")
 
 
 LABEL = re.compile(r"(?<![\w:])((?:thm|lem|cor|eq|fig|sec|subsec|def|app|appsec):(?:lem:)?[A-Za-z0-9_]+(?:-[a-z]+)*)")

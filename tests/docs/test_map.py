@@ -57,13 +57,13 @@ def test_a_row_says_what_is_so(row: list[str]) -> None:
 
 def test_a_test_that_has_nothing_to_do_with_a_label_is_seen() -> None:
     assert not related("thm:test", ["theory/tail_index.py"], "cli/test_data.py")
-    assert not related("def:lsr", ["theory/rules.py"], tool.VERIFIED)
+    assert not related("def:lsr", ["theory/optimizers.py"], tool.VERIFIED)
 
 
 def test_labels_become_commands() -> None:
-    assert tool.command_of("lem:D", ["theory/moments.py"]) == "svag verify"
+    assert tool.command_of("lem:D", ["theory/weights.py"]) == "svag verify"
     assert tool.command_of("fig:svag_accs", ["experiments/figures/compare.py"]) == "svag reproduce"
-    assert tool.command_of("fig:svag_accs", ["lab/models/preresnet.py"]) == ""
+    assert tool.command_of("fig:svag_accs", ["lab/models/networks.py"]) == ""
     assert tool.command_of("def:lsr", ["experiments/ladder.py"]) == ""
 
 

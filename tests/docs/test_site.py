@@ -80,8 +80,7 @@ def test_no_page_quotes_an_example(site: Path) -> None:
 
 @pytest.mark.parametrize("name", svag.__all__)
 def test_every_public_name_is_in_the_reference(name: str, site: Path) -> None:
-    assert (DOCS / "reference.md").read_text(encoding="utf-8").count(f"::: svag.{name}\n") == 1
-    assert f'id="svag.{name}"' in (site / "reference.html").read_text(encoding="utf-8")
+    assert (site / "reference.html").read_text(encoding="utf-8").count(f'id="svag.{name}"') == 1
 
 
 def broken(folder: Path, page: str, navigation: str) -> subprocess.CompletedProcess[str]:
