@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from svag.arrays import FloatArray
 
-_CHUNK = 1000
+_CHUNK = 1000  # relabellings looked at together, which bounds the memory
 
 
 @dataclass(frozen=True)
