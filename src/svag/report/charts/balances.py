@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 import altair as alt
 import numpy as np
 
-from svag.exact.processes import SGD, NoisyGD, Svag
-from svag.exact.rayleigh import Averages
+from svag.exact.processes import SGD, EulerMaruyama, Svag
+from svag.exact.rayleigh import ChainAverages
 from svag.findings.verify.beds import equilibrium_run
 from svag.findings.verify.equilibrium import LR, RATES, WEIGHT_DECAY
 from svag.report import look
@@ -40,10 +40,10 @@ def table(*, chains: int = 1000, window: int = 200, seed: int = 0) -> list[Row]:
     """SGD, NGD, SVAG(4) and the SDE (Euler–Maruyama at η/32), each against its own balance and another's."""
     rng = np.random.default_rng(seed)
 
-    def run(process: Svag | NoisyGD) -> Averages:
+    def run(process: Svag | EulerMaruyama) -> ChainAverages:
         return equilibrium_run(rng, process, **RATES, chains=chains, window=window)
 
-    sgd, ngd, svag, sde = run(SGD), run(NoisyGD(1)), run(Svag(4)), run(NoisyGD(32))
+    sgd, ngd, svag, sde = run(SGD), run(EulerMaruyama(1)), run(Svag(4)), run(EulerMaruyama(32))
     formulas: dict[str, Callable[[float, float, float], Balance]] = {
         "SGD": lambda r, g, n: sgd_balance(r, g, n, **RATES),
         "SVAG(4)": lambda r, g, n: svag_balance(r, g, n, **RATES, ell=4),
@@ -58,7 +58,7 @@ def table(*, chains: int = 1000, window: int = 200, seed: int = 0) -> list[Row]:
     return [Row(name, formula, kind, *_ratio(formulas[formula], found)) for name, found, formula, kind in pairs]
 
 
-def _ratio(formula: Callable[[float, float, float], Balance], found: Averages) -> tuple[float, float]:
+def _ratio(formula: Callable[[float, float, float], Balance], found: ChainAverages) -> tuple[float, float]:
     """Growth over decay of the averages, and its standard error from the residuals of the chains (delta method)."""
     mean = formula(float(found.param_sq.mean()), float(found.grad_sq.mean()), float(found.noise_trace.mean()))
     sides = [formula(*row) for row in zip(found.param_sq, found.grad_sq, found.noise_trace, strict=True)]

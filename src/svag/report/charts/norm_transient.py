@@ -8,7 +8,7 @@ from itertools import pairwise
 import altair as alt
 import numpy as np
 
-from svag.exact.processes import SGD, NoisyGD
+from svag.exact.processes import SGD, EulerMaruyama
 from svag.exact.rayleigh import Paths, simulate
 from svag.findings.verify.beds import rayleigh, sphere
 from svag.report import look
@@ -40,7 +40,7 @@ class Row:
 def table(*, chains: int = 400, steps: int = 60, seed: int = 0) -> list[Row]:
     """SGD, and Euler–Maruyama at η/32 for the SDE, from one law of starts on the Rayleigh quotient."""
     rows = []
-    for name, process in (("SGD", SGD), ("Itô SDE", NoisyGD(REFINED))):
+    for name, process in (("SGD", SGD), ("Itô SDE", EulerMaruyama(REFINED))):
         rng = np.random.default_rng(seed)
         paths = simulate(
             rayleigh(),

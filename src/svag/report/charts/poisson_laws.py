@@ -7,7 +7,7 @@ import altair as alt
 import numpy as np
 
 from svag.exact.poisson import DiscreteLaw, NormalLaw, PoissonProblem, kolmogorov
-from svag.exact.processes import Ladder, Svag
+from svag.exact.processes import SmallerBatches, Svag
 from svag.report import look
 
 PROBLEM = PoissonProblem(lr=0.1, examples=9.0)
@@ -38,7 +38,7 @@ def table(problem: PoissonProblem = PROBLEM, ells: Sequence[int] = (2, 8), point
     sde = problem.sde_law()
     grid = np.linspace(sde.mean - 4 * sde.sd, sde.mean + 4 * sde.sd, points)
     laws: dict[str, DiscreteLaw | NormalLaw] = {
-        LADDER: problem.law(Ladder(1)),
+        LADDER: problem.law(SmallerBatches(1)),
         **{f"SVAG, ell = {ell}": problem.law(Svag(ell)) for ell in ells},
         SDE: sde,
     }
@@ -69,7 +69,7 @@ def chart(rows: Sequence[Row]) -> look.Picture:
 def distance_table(problem: PoissonProblem = PROBLEM, ells: Sequence[int] = (1, 2, 4, 8, 16, 32, 64)) -> list[Distance]:
     """Distances along SVAG and along the ladder."""
     sde = problem.sde_law()
-    along = (("SVAG", Svag), ("ladder (linear scaling)", Ladder))
+    along = (("SVAG", Svag), ("ladder (linear scaling)", SmallerBatches))
     return [Distance(name, ell, kolmogorov(problem.law(process(ell)), sde)) for name, process in along for ell in ells]
 
 

@@ -6,7 +6,7 @@ import altair as alt
 import numpy as np
 
 from svag.arrays import FloatArray
-from svag.exact.processes import SGD, NoisyGD, Svag
+from svag.exact.processes import SGD, EulerMaruyama, Svag
 from svag.exact.rayleigh import example_weights
 from svag.exact.regression import RegressionProblem
 from svag.findings.verify.beds import ornstein_uhlenbeck
@@ -65,7 +65,7 @@ def table(*, paths: int = 2, chains: int = 2000, seed: int = 0) -> Table:
     ]
     rows, inside = [], {}
     for name, process in (
-        (f"SDE (Euler–Maruyama at η/{FINE})", NoisyGD(FINE)),
+        (f"SDE (Euler–Maruyama at η/{FINE})", EulerMaruyama(FINE)),
         (f"SVAG, ell = {ELL}", Svag(ELL)),
         ("SGD", SGD),
     ):
@@ -77,7 +77,9 @@ def table(*, paths: int = 2, chains: int = 2000, seed: int = 0) -> Table:
     return Table(rows, levels, inside)
 
 
-def _simulate(bed: RegressionProblem, process: Svag | NoisyGD, chains: int, rng: np.random.Generator) -> FloatArray:
+def _simulate(
+    bed: RegressionProblem, process: Svag | EulerMaruyama, chains: int, rng: np.random.Generator
+) -> FloatArray:
     """All weights, one row a step of η/ell: the Hessian is the same for every example, the targets are the noise."""
     h, hessian = bed.lr / process.ell, bed.hessians[0]
     draw = example_weights(process, len(bed.targets), bed.batch_size, chains)

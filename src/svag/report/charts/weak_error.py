@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 import altair as alt
 
 from svag.exact.affine import AffineProblem
-from svag.exact.processes import Ito, Ladder, Levy, Limit, NoisyGD, Process, Svag
+from svag.exact.processes import EulerMaruyama, Ito, Levy, Limit, Process, SmallerBatches, Svag
 from svag.findings.verify.beds import SKEWED
 from svag.findings.verify.svag_limit import DEGREES, affine_order
 from svag.report import look
@@ -16,9 +16,9 @@ ELLS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 REFERENCE = "slope −1"
 PAIRS: tuple[tuple[str, Callable[[int], Process], Limit], ...] = (
     ("SVAG → Itô", Svag, Ito()),
-    ("NGD → Itô", NoisyGD, Ito()),
-    ("ladder → Itô", Ladder, Ito()),
-    ("ladder → Lévy", Ladder, Levy()),
+    ("NGD → Itô", EulerMaruyama, Ito()),
+    ("ladder → Itô", SmallerBatches, Ito()),
+    ("ladder → Lévy", SmallerBatches, Levy()),
 )
 
 
