@@ -9,7 +9,7 @@ import sys
 import time
 from statistics import median
 
-from svag.exact.processes import Ito, Ladder, NoisyGD, Svag
+from svag.exact.processes import EulerMaruyama, Ito, SmallerBatches, Svag
 from svag.findings.verify.beds import SKEWED
 from svag.findings.verify.svag_limit import affine_order
 
@@ -22,7 +22,7 @@ def seconds(command: list[str]) -> float:
 
 def main() -> None:
     start = time.perf_counter()
-    for process in (Svag, NoisyGD, Ladder):
+    for process in (Svag, EulerMaruyama, SmallerBatches):
         affine_order(SKEWED, process, Ito())
     print(f"exact weak order, 3 processes, degrees 1–4, l to 256: {time.perf_counter() - start:.2f} s (budget 2 s)")
     interleaved = [

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from svag.cli.app import app
-from svag.exact.processes import Ito, Ladder
+from svag.exact.processes import Ito, SmallerBatches
 from svag.findings.verify import svag_limit
 from svag.findings.verify.beds import SKEWED
 
@@ -67,7 +67,7 @@ def test_an_unknown_label_is_one_sentence_with_the_remedy() -> None:
 
 def test_a_failing_check_exits_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
     """Certify the ladder as if it were SVAG: the command must notice."""
-    broken = svag_limit.affine_order(SKEWED, Ladder, Ito())
+    broken = svag_limit.affine_order(SKEWED, SmallerBatches, Ito())
     monkeypatch.setattr(svag_limit, "affine_order", lambda *_: broken)
     result = run(app, ["verify", "thm:sde_svag"])
     assert result.exit_code == 1

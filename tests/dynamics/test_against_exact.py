@@ -75,7 +75,7 @@ def test_svag(ell: int, split: int, batch_size: int, steps: int) -> None:
     expected = problem.moments(processes.Svag(ell, split), steps, DEGREE)[-1]
     np.testing.assert_allclose(moments(law), expected, rtol=1e-10)
     if ell > 1:  # negative control: another process is not this one
-        other = problem.moments(processes.NoisyGD(ell), steps, DEGREE)[-1]
+        other = problem.moments(processes.EulerMaruyama(ell), steps, DEGREE)[-1]
         assert np.abs(other - expected).max() > 1e-6
 
 
@@ -107,5 +107,5 @@ def test_noisy_gd(refine: int, steps: int) -> None:
             following[model.x.item()] = following.get(model.x.item(), 0.0) + p * q
         law = following
     problem = AffineProblem(Atoms(SLOPES, INTERCEPTS, (0.5, 0.5)), lr=LR, batch_size=2, start=START)
-    expected = problem.moments(processes.NoisyGD(refine), steps, DEGREE)[-1]
+    expected = problem.moments(processes.EulerMaruyama(refine), steps, DEGREE)[-1]
     np.testing.assert_allclose(moments(law), expected, rtol=1e-10)

@@ -8,7 +8,7 @@ import pytest
 
 from svag.exact.affine import AffineProblem, reused_batch_moments
 from svag.exact.noise import Atoms, CompoundPoisson
-from svag.exact.processes import SGD, Ito, Ladder, Levy, Limit, NoisyGD, Process, SecondOrder, Svag
+from svag.exact.processes import SGD, EulerMaruyama, Ito, Levy, Limit, Process, SecondOrder, SmallerBatches, Svag
 from svag.theory.weights import svag_weights
 
 ATOMS = Atoms((0.5, 1.5, 1.0), (0.0, -0.5, 1.0), (0.5, 0.2, 0.3))
@@ -62,7 +62,7 @@ def test_split_svag_by_enumeration() -> None:
 
 def test_ngd_is_gaussian() -> None:
     """One step of NGD from a point is normal: its odd central moments vanish and the fourth is 3σ⁴."""
-    moments = PROBLEM.recentred().step_matrix(NoisyGD(4), 4)[:, 0]
+    moments = PROBLEM.recentred().step_matrix(EulerMaruyama(4), 4)[:, 0]
     mean = moments[1]
     variance = moments[2] - mean**2
     g = ATOMS.cumulants(2)
@@ -76,7 +76,7 @@ def test_the_ladder_of_compound_poisson_noise_is_genuine() -> None:
     """Two ladder steps with weights held fixed are one batch: the cumulants of a sum of l parts of 1/l."""
     problem = AffineProblem(CompoundPoisson(Atoms((0.0, 0.0), (1.0, -2.0), (0.5, 0.5))), lr=0.5)
     np.testing.assert_allclose(
-        problem.moments(Ladder(8), 1, DEGREE)[-1], problem.moments(SGD, 1, DEGREE)[-1], rtol=1e-12
+        problem.moments(SmallerBatches(8), 1, DEGREE)[-1], problem.moments(SGD, 1, DEGREE)[-1], rtol=1e-12
     )
 
 
@@ -103,7 +103,7 @@ def test_levy_jumps_have_the_sign_of_sgd() -> None:
     assert printed[3] == pytest.approx(4 * 0.3**3)
 
 
-@pytest.mark.parametrize("process", [SGD, Svag(4), NoisyGD(2)])
+@pytest.mark.parametrize("process", [SGD, Svag(4), EulerMaruyama(2)])
 def test_equilibrium_is_where_the_moments_settle(process: Process) -> None:
     settled = PROBLEM.moments(process, 400, 3)[-1]
     np.testing.assert_allclose(PROBLEM.equilibrium(process, 3), settled, rtol=1e-10)

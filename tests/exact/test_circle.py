@@ -8,7 +8,7 @@ import pytest
 
 from svag.arrays import FloatArray
 from svag.exact.circle import CircleProblem
-from svag.exact.processes import SGD, CharacteristicProcess, Ito, Ladder, Levy, NoisyGD, SecondOrder, Svag
+from svag.exact.processes import SGD, CharacteristicProcess, EulerMaruyama, Ito, Levy, SecondOrder, SmallerBatches, Svag
 from svag.theory.weights import svag_weights
 
 PROBLEM = CircleProblem((0.3, -0.2), (0.6, 1.0), (0.0, 0.5), (0.7, 0.3), lr=0.5)
@@ -41,14 +41,14 @@ def test_one_step_of_svag_by_counting_arrivals(node: int) -> None:
 
 def test_one_step_of_the_ladder_by_counting_arrivals() -> None:
     expected = sum(p * math.cos(X[7] - 0.5 * g) for g, p in showers(0.25, X[7]))
-    assert (PROBLEM.step_matrix(Ladder(4)) @ np.cos(X))[7] == pytest.approx(expected, abs=1e-12)
+    assert (PROBLEM.step_matrix(SmallerBatches(4)) @ np.cos(X))[7] == pytest.approx(expected, abs=1e-12)
 
 
 def test_one_step_of_ngd_is_a_gaussian_average() -> None:
     curves = PROBLEM.curves()[7]
     mean, variance = curves @ PROBLEM.probabilities, curves**2 @ PROBLEM.probabilities
     expected = math.cos(X[7] - 0.125 * mean) * math.exp(-(0.125**2) * 4 * variance / 2)
-    assert (PROBLEM.step_matrix(NoisyGD(4)) @ np.cos(X))[7] == pytest.approx(expected, abs=1e-13)
+    assert (PROBLEM.step_matrix(EulerMaruyama(4)) @ np.cos(X))[7] == pytest.approx(expected, abs=1e-13)
 
 
 def drift_and_variance() -> tuple[FloatArray, FloatArray]:
@@ -85,7 +85,7 @@ def test_the_levy_generator_is_a_jump_operator() -> None:
     np.testing.assert_allclose(PROBLEM.generator(Levy()) @ np.sin(X), expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("process", [Svag(8), Svag(8, 2), NoisyGD(2), Ladder(4)])
+@pytest.mark.parametrize("process", [Svag(8), Svag(8, 2), EulerMaruyama(2), SmallerBatches(4)])
 def test_constants_stay_and_more_nodes_do_not_matter(process: CharacteristicProcess) -> None:
     fine = replace(PROBLEM, nodes=2 * PROBLEM.nodes)
     np.testing.assert_allclose(PROBLEM.step_matrix(process).sum(axis=1), 1, atol=1e-11)

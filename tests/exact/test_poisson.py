@@ -1,3 +1,5 @@
+"""Laws under Poisson gradients against closed forms, and the distances against sums."""
+
 import math
 
 import numpy as np
@@ -14,14 +16,14 @@ from svag.exact.poisson import (
     repeated,
     wasserstein,
 )
-from svag.exact.processes import Ito, Ladder, NoisyGD, Process, Svag
+from svag.exact.processes import EulerMaruyama, Ito, Process, SmallerBatches, Svag
 
 PROBLEM = PoissonProblem(lr=0.1, examples=9.0)
 
 
-@pytest.mark.parametrize("process", [Svag(1), Svag(4), Svag(8, 2), Ladder(3)])
+@pytest.mark.parametrize("process", [Svag(1), Svag(4), Svag(8, 2), SmallerBatches(3)])
 @pytest.mark.parametrize("j", [1, 2, 3, 4])
-def test_laws_have_the_cumulants_of_the_closed_form(process: Svag | Ladder, j: int) -> None:
+def test_laws_have_the_cumulants_of_the_closed_form(process: Svag | SmallerBatches, j: int) -> None:
     assert PROBLEM.law(process).cumulant(j) == pytest.approx(PROBLEM.cumulant(j, process), rel=1e-9)
 
 
@@ -33,12 +35,12 @@ def test_the_printed_third_cumulant() -> None:
 
 @pytest.mark.parametrize("ell", [1, 3])
 def test_split_equal_to_ell_is_the_ladder(ell: int) -> None:
-    ladder, split = PROBLEM.law(Ladder(ell)), PROBLEM.law(Svag(ell, ell))
+    ladder, split = PROBLEM.law(SmallerBatches(ell)), PROBLEM.law(Svag(ell, ell))
     x = np.linspace(-3, 0, 50)
     np.testing.assert_allclose(split.cdf(x), ladder.cdf(x), atol=1e-14)
 
 
-@pytest.mark.parametrize("process", [NoisyGD(1), NoisyGD(8)])
+@pytest.mark.parametrize("process", [EulerMaruyama(1), EulerMaruyama(8)])
 def test_ngd_has_the_law_of_the_sde(process: Process) -> None:
     law = PROBLEM.sde_law()
     assert PROBLEM.cumulant(1, process) == pytest.approx(law.mean) == PROBLEM.cumulant(1, Ito())

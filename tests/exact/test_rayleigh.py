@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from svag.arrays import FloatArray
-from svag.exact.processes import SGD, NoisyGD, Svag
+from svag.exact.processes import NGD, SGD, EulerMaruyama, Svag
 from svag.exact.rayleigh import (
     ChainProcess,
     Momentum,
@@ -49,7 +49,7 @@ def test_noise_trace_by_enumeration() -> None:
     assert PROBLEM.losses(POINT).shape == (1, 4)
 
 
-@pytest.mark.parametrize("process", [SGD, Svag(3), NoisyGD(1), NoisyGD(3), SecondOrderEuler(3), Momentum(0.9)])
+@pytest.mark.parametrize("process", [SGD, Svag(3), NGD, EulerMaruyama(3), SecondOrderEuler(3), Momentum(0.9)])
 def test_the_weights_of_the_examples_have_the_covariance_of_the_process(process: ChainProcess) -> None:
     """E w = 1/n and Cov w = (l/nB)(I − 11ᵀ/n); 200,000 draws, 4 + 16 z-scores at α = 1e-6 each."""
     n, batch_size, chains = 4, 2, 200_000

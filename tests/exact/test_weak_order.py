@@ -1,7 +1,9 @@
+"""Slopes of errors that are known, Richardson's trick, and what each process does to the cumulants."""
+
 import numpy as np
 import pytest
 
-from svag.exact.processes import Ladder, NoisyGD, Svag
+from svag.exact.processes import EulerMaruyama, SmallerBatches, Svag
 from svag.exact.weak_order import WeakOrder, measure_weak_order, richardson
 
 
@@ -39,15 +41,16 @@ def test_refinements_must_increase(refinements: tuple[int, ...]) -> None:
         measure_weak_order(refinements, lambda ell: np.zeros((1, 1)), lambda ell: np.zeros((1, 1)))
 
 
-@pytest.mark.parametrize("process", [Svag, NoisyGD, Ladder])
+@pytest.mark.parametrize("process", [Svag, EulerMaruyama, SmallerBatches])
 @pytest.mark.parametrize("ell", [0, 1.5, -2])
-def test_ell_is_a_whole_number(process: type[Svag | NoisyGD | Ladder], ell: float) -> None:
+def test_ell_is_a_whole_number(process: type[Svag | EulerMaruyama | SmallerBatches], ell: float) -> None:
     with pytest.raises(ValueError, match="ell"):
         process(ell)  # type: ignore[arg-type]
 
 
 def test_processes_keep_the_mean_and_amplify_the_covariance() -> None:
-    for process in (Svag(8), Svag(8, 4), NoisyGD(8), Ladder(8)):
+    for process in (Svag(8), Svag(8, 4), EulerMaruyama(8), SmallerBatches(8)):
         assert process.cumulant_factor(1) == 1
         assert process.cumulant_factor(2) == pytest.approx(8)
-    assert (Svag(8).cumulant_factor(3), NoisyGD(8).cumulant_factor(3), Ladder(8).cumulant_factor(3)) == (11.5, 0, 64)
+    third = [process(8).cumulant_factor(3) for process in (Svag, EulerMaruyama, SmallerBatches)]
+    assert third == [11.5, 0, 64]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import levy_stable
 
-from svag.findings.heavy_tails import CONTROL_ALPHA, heavy_tails
+from svag.findings.heavy_tails import CONTROL, CONTROL_ALPHA, heavy_tails
 
 RNG_SEED = 5
 # Over 20 seeds of 512 × 40: growth .02 to .07 (these Gaussians) and .17 to .98 (stable); 1/6 lies between.
@@ -56,3 +56,14 @@ def test_dead_coordinates_are_left_out_and_counted() -> None:
 def test_too_little_is_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="at least 80 draws"):
         heavy_tails(np.ones(shape))
+
+
+def test_the_traces_to_draw_are_the_rows_relative_to_the_first() -> None:
+    found = heavy_tails(np.random.default_rng(0).standard_normal((400, 20)))
+    points = found.traces("Gaussian")
+    ours, control = ([point for point in points if point.source == name] for name in ("Gaussian", CONTROL))
+    assert [point.noise_trace for point in ours] == [row.noise_trace for row in found.rows]
+    assert [point.noise_trace for point in control] == [row.control for row in found.rows]
+    assert (ours[0].relative, control[0].relative) == (1.0, 1.0)
+    assert ours[-1].relative == pytest.approx(1, abs=0.3)
+    assert control[-1].relative > 2

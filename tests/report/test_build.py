@@ -142,12 +142,12 @@ def test_alike_runs_stand_together_and_a_problem_beside_the_state(report_of: Bui
 
 
 def test_how_it_was_measured_names_seeds_versions_hardware_and_seconds(report_of: Build) -> None:
-    facts = dict(report_of("ladder").measured.facts)
+    facts = dict(report_of("ladder").provenance.facts)
     assert facts["seeds"] == "0, 1, 2"
     assert facts["computed"] == "4 min 22 s in all, 12 s the longest run"
     assert "torch 2.13.0+cpu" in facts["versions"]
     assert facts["hardware"] == "Some CPU (cpu, 2 cores, 1 thread)"
     assert "batch sizes 16, 32, 64, 128, 256, 512, 1024; tolerance 20%, C² = 2" in facts["asked"]
-    ((name, spec),) = report_of("ladder").measured.specs
+    ((name, spec),) = report_of("ladder").provenance.specs
     assert name == "preresnet8"
     assert "arch: preresnet8" in spec

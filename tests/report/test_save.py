@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from svag.report.charts import poisson_laws
+from svag.findings.illustrations import poisson_distances
+from svag.report.charts.noise_laws import distance_chart
 from svag.report.save import save, vega_bundle
 
-CHART = poisson_laws.distance_chart(poisson_laws.distance_table(ells=(1, 2)))
+CHART = distance_chart(poisson_distances(ells=(1, 2)).rows)
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,7 @@
 """Affine gradients in one dimension: every process and every SDE by matrices on the moments (thm:sde_svag).
 
-A linear recursion, step by step.
-
-Affine gradients in one dimension: every process and every SDE by matrices on the moments (thm:sde_svag).
-
 The cumulants of an affine gradient are polynomials κ_j(x) of degree j, so E x′^p of the next step is a combination of
 1, E x, …, E x^p: a step is a lower-triangular matrix on the vector of moments, an SDE is the exponential of one.
-
-What goes wrong when SVAG's second batch is the previous step's first one: the amplification is lost.
-
-The pair (weights, last example) is a Markov chain, so its moments are exact too. This is not an algorithm of the paper
-but a mistake worth catching: the noise a·ξ_k + b·ξ_{k−1} of consecutive steps nearly cancels, because a + b = 1.
 """
 
 from dataclasses import dataclass, replace
@@ -26,27 +17,23 @@ from svag.exact.processes import Levy, Limit, Process, SecondOrder
 from svag.theory import domain
 from svag.theory.weights import svag_weights
 
-
-def orbit(matrix: FloatArray, start: FloatArray, steps: int) -> FloatArray:
-    """start, matrix @ start, …, matrix^steps @ start, one row each.
-
-    >>> orbit(np.array([[2.0]]), np.array([1.0]), 3).ravel()
-    array([1., 2., 4., 8.])
-    """
-    rows = np.empty((steps + 1, *start.shape))
-    rows[0] = start
-    for k in range(steps):
-        rows[k + 1] = matrix @ rows[k]
-    return rows
-
-
 X = Polynomial([0.0, 1.0])
 ZERO = Polynomial([0.0])
 
 
 @dataclass(frozen=True)
 class AffineProblem:
-    """SGD on a random affine gradient, from `start`, at learning rate `lr` and batch size `batch_size`."""
+    """SGD on a random affine gradient, from `start`, at learning rate `lr` and batch size `batch_size`.
+
+    SVAG has the mean and the variance of Euler–Maruyama at the same step, not its third moment:
+
+    >>> from svag.exact.processes import EulerMaruyama, Svag
+    >>> problem = AffineProblem(Atoms((1.0, 1.0), (1.0, -2.0), (2 / 3, 1 / 3)), lr=0.5, start=1.0)
+    >>> problem.moments(Svag(2), steps=1, degree=3)[-1].round(3)
+    array([1.   , 0.562, 0.707, 0.726])
+    >>> problem.moments(EulerMaruyama(2), steps=1, degree=3)[-1].round(3)
+    array([1.   , 0.562, 0.707, 0.837])
+    """
 
     noise: Noise
     lr: float
@@ -114,6 +101,19 @@ class AffineProblem:
         return self.start ** np.arange(degree + 1.0)
 
 
+def orbit(matrix: FloatArray, start: FloatArray, steps: int) -> FloatArray:
+    """start, matrix @ start, …, matrix^steps @ start, one row each.
+
+    >>> orbit(np.array([[2.0]]), np.array([1.0]), 3).ravel()
+    array([1., 2., 4., 8.])
+    """
+    rows = np.empty((steps + 1, *start.shape))
+    rows[0] = start
+    for k in range(steps):
+        rows[k + 1] = matrix @ rows[k]
+    return rows
+
+
 def _moment_matrix(increments: list[Polynomial]) -> FloatArray:
     """Row p holds the coefficients of Σ_j C(p, j) x^(p−j) c_j(x), c_j(x) being E Δ^j at x, or its rate."""
     degree = len(increments) - 1
@@ -131,7 +131,12 @@ def _null_vector(matrix: FloatArray) -> FloatArray:
 
 
 def reused_batch_moments(problem: AffineProblem, ell: int, steps: int, degree: int) -> FloatArray:
-    """Moments, as `AffineProblem.moments`, of x ← x − (η/l)(a g_k + b g_{k−1}) with one example a batch."""
+    """Moments of SVAG when its second batch is the previous step's first one: x ← x − (η/l)(a g_k + b g_{k−1}).
+
+    A plausible mistake, not an algorithm of the paper: the noise a·ξ_k + b·ξ_{k−1} of consecutive steps nearly cancels,
+    because a + b = 1, so the amplification is lost. The pair (weights, last example) is a Markov chain, so its moments
+    are exact too; they have the shape that `AffineProblem.moments` returns.
+    """
     noise = problem.noise
     if not isinstance(noise, Atoms) or problem.batch_size != 1:
         raise ValueError("reuse is followed exactly for batches of one example out of finitely many")
@@ -140,12 +145,9 @@ def reused_batch_moments(problem: AffineProblem, ell: int, steps: int, degree: i
     step = np.zeros((atoms, degree + 1, atoms, degree + 1))
     for new, fresh in enumerate(noise.gradients):
         for old, reused in enumerate(noise.gradients):
-            move = Polynomial([0.0, 1.0]) - h * (a * fresh + b * reused)
+            move = X - h * (a * fresh + b * reused)
             for p in range(degree + 1):
                 step[new, p, old, : p + 1] = (noise.probabilities[new] * move**p).coef[: p + 1]
-    state = np.multiply.outer(np.array(noise.probabilities), problem.start ** np.arange(degree + 1.0))
-    orbit = [state.sum(axis=0)]
-    for _ in range(steps * ell):
-        state = np.einsum("npoq,oq->np", step, state)
-        orbit.append(state.sum(axis=0))
-    return np.array(orbit)
+    start = np.multiply.outer(np.array(noise.probabilities), problem.start ** np.arange(degree + 1.0))
+    states = orbit(step.reshape(start.size, start.size), start.ravel(), steps * ell)
+    return np.asarray(states.reshape(-1, *start.shape).sum(axis=1), dtype=np.float64)

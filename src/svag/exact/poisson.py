@@ -1,11 +1,8 @@
-"""Laws on the line known point by point, and Poisson gradients as an example (sec:counterexample).
-
-Laws on the line that are known point by point, and the distances between them.
-
-Poisson gradients: linear scaling holds for every batch size and the Itô SDE never does (sec:counterexample).
+"""Poisson gradients: linear scaling holds for every batch size and the Itô SDE never does (sec:counterexample).
 
 The gradient of one example is Poisson with mean 1, whatever the weights. Here η is the learning rate *per example*: a
-batch of B uses Bη. After T examples every law is known, and none depends on B.
+batch of B uses Bη. After T examples every law is known point by point, and none depends on B; two distances say how far
+it is from the normal law of the SDE.
 """
 
 from dataclasses import dataclass
@@ -15,7 +12,7 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import poisson
 
 from svag.arrays import FloatArray
-from svag.exact.processes import Ito, Ladder, Process, Svag
+from svag.exact.processes import Ito, Process, SmallerBatches, Svag
 from svag.theory import domain
 from svag.theory.weights import svag_weights
 
@@ -131,9 +128,9 @@ class PoissonProblem:
         domain.positive("lr", self.lr)
         domain.positive("examples", self.examples)
 
-    def law(self, process: Svag | Ladder) -> DiscreteLaw:
+    def law(self, process: Svag | SmallerBatches) -> DiscreteLaw:
         """Law of the last iterate: −ηZ for the ladder, −(ηm/l)(aP₁ + bP₂) with P_i ~ Poi(lT/m) for SVAG(l, m)."""
-        if isinstance(process, Ladder):
+        if isinstance(process, SmallerBatches):
             count = poisson_law(self.examples)
             return DiscreteLaw(-self.lr * count.points[::-1], count.probabilities[::-1])
         ell, m = process.ell, process.split

@@ -2,7 +2,14 @@
 
 Every discrete process here moves by −(η/l) times a gradient with the mean of the batch gradient. What tells them apart
 is the law of that gradient, given twice: as a factor on each cumulant, and as a log-characteristic function made from
-the one of the batch gradient. A test bed uses whichever it can evaluate.
+the one of the batch gradient. A problem with a known law uses whichever it can evaluate.
+
+>>> Svag(8).cumulant_factor(2), EulerMaruyama(8).cumulant_factor(2), SmallerBatches(8).cumulant_factor(2)
+(8.0, 8.0, 8.0)
+>>> Svag(8).cumulant_factor(3), EulerMaruyama(8).cumulant_factor(3), SmallerBatches(8).cumulant_factor(3)
+(11.5, 0.0, 64.0)
+
+All three amplify the covariance by l; they part at the third cumulant, which decides whether the Itô SDE is the limit.
 """
 
 from collections.abc import Callable
@@ -61,8 +68,8 @@ class Svag:
 
 
 @dataclass(frozen=True)
-class NoisyGD:
-    """Gaussian noise of l times the covariance (eq:noisy_gd); `NoisyGD(l)` is Euler–Maruyama at η/l (eq:em)."""
+class EulerMaruyama:
+    """Euler–Maruyama at η/l: Gaussian noise of l times the covariance (eq:em); l = 1 is noisy GD (eq:noisy_gd)."""
 
     ell: int
 
@@ -79,8 +86,8 @@ class NoisyGD:
 
 
 @dataclass(frozen=True)
-class Ladder:
-    """The linear scaling rule downwards: batches of B/l at η/l (def:lsr, def:glsr). Not a way to the Itô SDE.
+class SmallerBatches:
+    """The linear scaling rule downwards: batches of B/l at η/l (def:lsr, def:glsr). Its limit is not the Itô SDE.
 
     A genuine process where a batch can be divided (eq:divisible_noise), formal cumulant algebra elsewhere.
     """
@@ -100,6 +107,7 @@ class Ladder:
 
 
 SGD = Svag(1)
+NGD = EulerMaruyama(1)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,8 @@
-"""The Rayleigh quotient, a scale-invariant loss with known G, N and R, and thousands of chains on it at once.
+"""The Rayleigh quotient: a scale-invariant loss whose G, N and R are known at every weight (lem:sc, thm:eq_sde_sgd).
 
-The Rayleigh quotient: a scale-invariant loss whose G, N and R are known at every weight (lem:sc, thm:eq_sde_sgd).
-
-L_i(x) = ⟨a_i, x⟩²/|x|² for finitely many vectors a_i. Every method takes one row of weights a chain. A batch gradient
-is a weighted sum of per-example gradients, so one product with the weights of all examples serves every process.
-
-Thousands of chains at once on the Rayleigh quotient, with exact G, N and R along the path.
+L_i(x) = ⟨a_i, x⟩²/|x|² for finitely many vectors a_i. `simulate` runs thousands of chains on it at once and records the
+exact G, N and R along their paths. Arrays hold one row of weights a chain. A batch gradient is a weighted sum of
+per-example gradients, so each process only says how to draw the weights of the examples (`example_weights`).
 """
 
 from collections.abc import Callable
@@ -15,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from svag.arrays import FloatArray
-from svag.exact.processes import NoisyGD, Svag
+from svag.exact.processes import EulerMaruyama, Svag
 from svag.theory import domain
 from svag.theory.weights import noise_amplitude, svag_weights
 
@@ -77,9 +74,6 @@ def _dot(x: FloatArray, y: FloatArray) -> FloatArray:
     return np.asarray((x * y).sum(axis=1, keepdims=True), dtype=np.float64)
 
 
-Draw: TypeAlias = Callable[[np.random.Generator], FloatArray]
-
-
 @dataclass(frozen=True)
 class Momentum:
     """SGD with the momentum buffer of torch.optim.SGD: v ← βv + g + λx, x ← x − ηv."""
@@ -102,7 +96,8 @@ class SecondOrderEuler:
         domain.whole("ell", self.ell)
 
 
-ChainProcess: TypeAlias = Svag | NoisyGD | SecondOrderEuler | Momentum
+ChainProcess: TypeAlias = Svag | EulerMaruyama | SecondOrderEuler | Momentum
+Draw: TypeAlias = Callable[[np.random.Generator], FloatArray]
 
 
 @dataclass(frozen=True)
@@ -115,16 +110,14 @@ class Paths:
     velocity_sq: FloatArray
     weights: FloatArray
 
-    def means(self, start: int) -> "Averages":
+    def means(self, start: int) -> "ChainAverages":
         """Averages over time from effective step `start` on, one value a chain."""
-        return Averages(*(rows[start:].mean(axis=0) for rows in self._rows()))
-
-    def _rows(self) -> tuple[FloatArray, ...]:
-        return self.param_sq, self.grad_sq, self.noise_trace, self.velocity_sq
+        columns = (self.param_sq, self.grad_sq, self.noise_trace, self.velocity_sq)
+        return ChainAverages(*(rows[start:].mean(axis=0) for rows in columns))
 
 
 @dataclass(frozen=True)
-class Averages:
+class ChainAverages:
     """Time averages of R, G, N and |v|², one value a chain: independent, so their spread gives the standard error."""
 
     param_sq: FloatArray
@@ -177,7 +170,7 @@ def example_weights(process: ChainProcess, n: int, batch_size: int, chains: int)
         scale = noise_amplitude(batch_size, n, sampling="with_replacement", refine=process.ell)
         return np.asarray(1 / n + scale * (z - z.mean(axis=1, keepdims=True)), dtype=np.float64)
 
-    if isinstance(process, NoisyGD | SecondOrderEuler):
+    if isinstance(process, EulerMaruyama | SecondOrderEuler):
         return gaussian
     if isinstance(process, Momentum) or process.ell == process.split == 1:
         return counts

@@ -13,6 +13,7 @@ from svag.theory.estimators import u_statistic
 from svag.theory.tail_index import expected_inverse_tail_index, inverse_tail_index, inverse_tail_index_per_coordinate
 
 CONTROL_ALPHA = 1.5
+CONTROL = f"α-stable control, α = {CONTROL_ALPHA:g}"
 _BLOCK = 10
 _FEWEST = 4  # batches in the first row: N from fewer says little
 _GROUPS = 4  # the median of fewer is too unsteady to fit a growth to
@@ -27,6 +28,23 @@ class TraceRow:
     groups: int
     noise_trace: float
     control: float
+
+
+@dataclass(frozen=True)
+class TracePoint:
+    """N of one source from so many batches: a row for drawing.
+
+    Attributes:
+        source: the gradients, or the control.
+        batches: how many.
+        noise_trace: the estimate, a median over groups of so many batches.
+        relative: the same over the estimate from the fewest batches.
+    """
+
+    source: str
+    batches: int
+    noise_trace: float
+    relative: float
 
 
 @dataclass(frozen=True)
@@ -63,6 +81,13 @@ class TailFinding:
     def flat(self) -> bool:
         """Whether N grows less than half as fast as that of α-stable values is expected to."""
         return self.growth < (2 / CONTROL_ALPHA - 1) / 2
+
+    def traces(self, source: str = "the network's gradients") -> tuple[TracePoint, ...]:
+        """The estimates of N for `source`, then those for the control, each relative to its own first one."""
+        first = self.rows[0]
+        ours = (TracePoint(source, r.batches, r.noise_trace, r.noise_trace / first.noise_trace) for r in self.rows)
+        control = (TracePoint(CONTROL, r.batches, r.control, r.control / first.control) for r in self.rows)
+        return (*ours, *control)
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document."""

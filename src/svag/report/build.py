@@ -17,12 +17,12 @@ from svag.experiments.ngd import NgdFinding
 from svag.records.fields import SpecError
 from svag.records.parts import substeps
 from svag.records.record import RunRecord, load_records
-from svag.report.content import Measured, Report, Row, Table
+from svag.report.content import Provenance, Report, Row, Table
 from svag.report.sections import compare, folder, ladder, ngd
 from svag.report.wording import count
 
 
-def measured(experiment: Compare | Ladder | Ngd | None, records: Sequence[RunRecord]) -> Measured:
+def provenance(experiment: Compare | Ladder | Ngd | None, records: Sequence[RunRecord]) -> Provenance:
     """Facts that all runs share, or the different values that they have."""
     seeds = sorted({record.spec.seed for record in records if record.spec is not None})
     seconds = [float(record.outcome["seconds"]) for record in records if "seconds" in record.outcome]
@@ -38,7 +38,7 @@ def measured(experiment: Compare | Ladder | Ngd | None, records: Sequence[RunRec
     else:
         specs = [(panel.name, panel.base.to_yaml()) for panel in experiment.panels]
         facts.insert(0, ("asked", _asked(experiment)))
-    return Measured(tuple((name, value) for name, value in facts if value), tuple(specs))
+    return Provenance(tuple((name, value) for name, value in facts if value), tuple(specs))
 
 
 def _asked(experiment: Compare | Ladder | Ngd) -> str:
@@ -161,7 +161,7 @@ def report_of(experiment: Compare | Ladder | Ngd, records: Sequence[RunRecord]) 
         warnings=_warnings(finding),
         answers=answers,
         figures=tuple(figures),
-        measured=measured(experiment, records),
+        provenance=provenance(experiment, records),
         runs=runs_table(records),
         finding=finding.to_dict(),
     )
@@ -203,7 +203,7 @@ def _of_folder(root: Path, records: Sequence[RunRecord]) -> Report:
         warnings=(),
         answers=folder.answers(records),
         figures=tuple(folder.figures(records)),
-        measured=measured(None, records),
+        provenance=provenance(None, records),
         runs=runs_table(records),
         finding=folder.finding(records),
     )

@@ -1,14 +1,9 @@
-"""What a report holds, before it is a page, a Markdown summary or a table in a terminal.
+"""What a report holds, before it is a page, a Markdown summary or a table in a terminal: answers, figures, tables."""
 
-Rows as CSV, for people with a spreadsheet.
-
-What a report holds, before it is a page, a Markdown summary or a table in a terminal.
-"""
-
+import base64
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -18,27 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from _typeshed import DataclassInstance
-
-
-def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
-    r"""Rows as CSV with a header: all columns that any row has, in the order in which they first come.
-
-    What is unknown (None, NaN) is an empty cell.
-
-    >>> csv_text([{"run": "a, b", "error": 0.5}, {"run": "c", "error": math.nan}])
-    'run,error\r\n"a, b",0.5\r\nc,\r\n'
-    """
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    file = io.StringIO()
-    writer = csv.writer(file)
-    writer.writerow(columns)
-    writer.writerows([[_cell(row.get(name)) for name in columns] for row in rows])
-    return file.getvalue()
-
-
-def _cell(value: object) -> object:
-    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else value
-
 
 Row = dict[str, Any]
 Tone = Literal["yes", "no", "open"]
@@ -57,6 +31,32 @@ class Table:
     name: str
     title: str
     rows: list[Row]
+
+    @property
+    def columns(self) -> list[str]:
+        """All columns that any row has, in the order in which they first come."""
+        return list(dict.fromkeys(name for row in self.rows for name in row))
+
+    def csv(self) -> str:
+        r"""The rows as CSV with a header; what is unknown (None, NaN) is an empty cell.
+
+        >>> Table("runs", "runs", [{"run": "a, b", "error": 0.5}, {"run": "c", "error": math.nan}]).csv()
+        'run,error\r\n"a, b",0.5\r\nc,\r\n'
+        """
+        columns, file = self.columns, io.StringIO()
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows([[_cell(row.get(name)) for name in columns] for row in self.rows])
+        return file.getvalue()
+
+    def csv_link(self) -> str:
+        """The CSV as a link that downloads it without a script; the mark in front tells Excel that it is UTF-8."""
+        content = base64.b64encode(("\ufeff" + self.csv()).encode()).decode()
+        return f"data:text/csv;charset=utf-8;base64,{content}"
+
+
+def _cell(value: object) -> object:
+    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else value
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Provenance:
     """How the numbers were obtained.
 
     Attributes:
@@ -150,7 +150,7 @@ class Report:
         warnings: runs that are missing, and records that were not used.
         answers: one a panel.
         figures: in the order in which they are read.
-        measured: how.
+        provenance: how the numbers were obtained.
         runs: every run with its outcome.
         finding: the whole finding, for programs.
     """
@@ -161,6 +161,6 @@ class Report:
     warnings: tuple[str, ...]
     answers: tuple[Answer, ...]
     figures: tuple[Figure, ...]
-    measured: Measured
+    provenance: Provenance
     runs: Table
     finding: dict[str, Any]

@@ -1,13 +1,4 @@
-"""A report as one self-contained page, as Markdown, and as tables in a terminal.
-
-The page as text.
-
-The answer as Markdown, for pasting into a pull request.
-
-A curve in one line of text.
-
-The answer in a terminal: a table an answer, with a small curve.
-"""
+"""A report as text: one self-contained page, Markdown for a pull request, tables in a terminal."""
 
 import math
 import re
@@ -26,6 +17,10 @@ from svag.report.content import Answer, Report
 from svag.report.save import script_json, specification, template, vega_bundle
 
 MARKS = {"yes": "✓", "no": "✗", "open": "?"}
+_COLOURS = {"yes": "green", "no": "yellow", "open": "cyan"}
+_BLOCKS = "▁▂▃▄▅▆▇█"
+# What Markdown or its HTML would take for markup; a run may be called anything.
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
 
 def render_page(report: Report) -> str:
@@ -55,10 +50,6 @@ def _fluid(spec: dict[str, Any]) -> dict[str, Any]:
     return spec
 
 
-# What Markdown or its HTML would take for markup; a run may be called anything.
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
-
-
 def render_markdown(report: Report) -> str:
     """Title, answers with their numbers, figures by their sentences, how it was measured."""
     lines = [f"## {escape(report.title)}", "", escape(report.question), ""]
@@ -78,7 +69,7 @@ def render_markdown(report: Report) -> str:
         lines += [f"- {escape(figure.title)}. {escape(figure.sentence)}" for figure in report.figures]
         lines.append("")
     lines += ["### How it was measured", ""]
-    lines += [f"- {escape(name)}: {escape(value)}" for name, value in report.measured.facts]
+    lines += [f"- {escape(name)}: {escape(value)}" for name, value in report.provenance.facts]
     return "\n".join(lines) + "\n"
 
 
@@ -91,7 +82,29 @@ def escape(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
 
 
-_BLOCKS = "▁▂▃▄▅▆▇█"
+def render_terminal(report: Report) -> Iterator[RenderableType]:
+    """Title, notes, warnings, and every answer. `Text` everywhere: a run called [bold] stays text."""
+    yield Text(report.title, style="bold")
+    for note in report.notes:
+        yield Text(note)
+    for warning in report.warnings:
+        yield Text(warning, style="yellow")
+    for answer in report.answers:
+        yield Text("")
+        yield Text(f"{MARKS[answer.tone]} {answer.panel}: {answer.headline}", style=f"bold {_COLOURS[answer.tone]}")
+        yield _table(answer)
+        yield Text(f"Next: {answer.next}")
+
+
+def _table(answer: Answer) -> TerminalTable:
+    table = TerminalTable(box=None, show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column(overflow="fold")
+    for name, value in answer.numbers:
+        table.add_row(Text(name), Text(value))
+    if len(answer.spark) > 1:
+        table.add_row(Text("curve"), Text(f"{sparkline(answer.spark)}  {answer.spark_of}".rstrip()))
+    return table
 
 
 def sparkline(values: Sequence[float], width: int = 24) -> str:
@@ -117,32 +130,3 @@ def sparkline(values: Sequence[float], width: int = 24) -> str:
         " " if not math.isfinite(value) else _BLOCKS[math.floor((value - low) / span * top + 0.5) if span else 0]
         for value in shown
     )
-
-
-_COLOURS = {"yes": "green", "no": "yellow", "open": "cyan"}
-_MARKS = {"yes": "✓", "no": "✗", "open": "?"}
-
-
-def render_terminal(report: Report) -> Iterator[RenderableType]:
-    """Title, notes, warnings, and every answer. `Text` everywhere: a run called [bold] stays text."""
-    yield Text(report.title, style="bold")
-    for note in report.notes:
-        yield Text(note)
-    for warning in report.warnings:
-        yield Text(warning, style="yellow")
-    for answer in report.answers:
-        yield Text("")
-        yield Text(f"{_MARKS[answer.tone]} {answer.panel}: {answer.headline}", style=f"bold {_COLOURS[answer.tone]}")
-        yield _table(answer)
-        yield Text(f"Next: {answer.next}")
-
-
-def _table(answer: Answer) -> TerminalTable:
-    table = TerminalTable(box=None, show_header=False, pad_edge=False)
-    table.add_column(no_wrap=True, style="dim")
-    table.add_column(overflow="fold")
-    for name, value in answer.numbers:
-        table.add_row(Text(name), Text(value))
-    if len(answer.spark) > 1:
-        table.add_row(Text("curve"), Text(f"{sparkline(answer.spark)}  {answer.spark_of}".rstrip()))
-    return table

@@ -1,63 +1,69 @@
-"""The pictures of the theory, by the label of what they show."""
+"""The pictures of the theory, by the label of what they show: the table of a finding, drawn, with its sentence."""
 
 from collections.abc import Callable
 
 from svag.findings.heavy_tails import TailFinding
-from svag.report.charts import balances, noise_trace, norm_transient, poisson_laws, sample_paths, schedules, weak_error
+from svag.findings.illustrations import learning_rates, poisson_cdfs, poisson_distances, sample_paths, weak_errors
+from svag.findings.weight_norm import norm_balances, norm_transient
+from svag.report.charts import equilibrium, noise_laws, svag_limit
 from svag.report.content import Figure
 
 
 def theory_figures(label: str) -> tuple[Figure, ...]:
-    """Compute and draw what belongs to a label; nothing if it has no picture, only a check."""
+    """Compute and draw what belongs to a label; nothing if it has no picture, only a check.
+
+    >>> (figure,) = theory_figures("fig:app_exotic_lr")
+    >>> figure.title, theory_figures("lem:D")
+    ('Learning rates', ())
+    """
     return _PICTURES[label]() if label in _PICTURES else ()
 
 
 def tail_figure(found: TailFinding) -> Figure:
     """N against the number of batches it is estimated from, on a network's gradients (sec:app_heayvtailed)."""
-    rows = noise_trace.table(found)
+    rows = found.traces()
     title = "Noise trace against the number of batches"
-    return Figure.of("noise_trace", title, noise_trace.chart(rows), str(found), "noise traces", rows)
+    return Figure.of("noise_trace", title, noise_laws.noise_trace_chart(rows), str(found), "noise traces", rows)
 
 
 def _weak_error() -> tuple[Figure, ...]:
-    rows = weak_error.table()
-    picture, sentence = weak_error.chart(rows), weak_error.sentence(rows)
-    return (Figure.of("weak_error", "Weak error against ell", picture, sentence, "weak errors", rows),)
+    found = weak_errors()
+    picture = svag_limit.weak_error_chart(found.rows)
+    return (Figure.of("weak_error", "Weak error against ell", picture, str(found), "weak errors", found.rows),)
 
 
 def _sample_paths() -> tuple[Figure, ...]:
-    found = sample_paths.table()
+    found = sample_paths()
     title = "Sample paths over the density of the SDE"
-    picture, sentence = sample_paths.chart(found), sample_paths.sentence(found)
-    return (Figure.of("sample_paths", title, picture, sentence, "paths", found.paths),)
+    return (Figure.of("sample_paths", title, svag_limit.sample_path_chart(found), str(found), "paths", found.paths),)
 
 
 def _poisson() -> tuple[Figure, ...]:
-    laws, distances = poisson_laws.table(), poisson_laws.distance_table()
-    sentence = poisson_laws.sentence(distances)
-    of_laws, of_distances = poisson_laws.chart(laws), poisson_laws.distance_chart(distances)
+    laws, distances = poisson_cdfs(), poisson_distances()
+    sentence = str(distances)
+    of_laws, of_distances = noise_laws.cdf_chart(laws), noise_laws.distance_chart(distances.rows)
     return (
         Figure.of("poisson_laws", "Laws under Poisson gradients", of_laws, sentence, "laws", laws),
-        Figure.of("distances", "Distance to the SDE", of_distances, sentence, "distances", distances),
+        Figure.of("distances", "Distance to the SDE", of_distances, sentence, "distances", distances.rows),
     )
 
 
 def _balances() -> tuple[Figure, ...]:
-    rows = balances.table()
-    picture, sentence = balances.chart(rows), balances.sentence(rows)
-    return (Figure.of("balances", "Balances at equilibrium", picture, sentence, "balances", rows),)
+    found = norm_balances()
+    picture = equilibrium.balance_chart(found.rows)
+    return (Figure.of("balances", "Balances at equilibrium", picture, str(found), "balances", found.rows),)
 
 
 def _transient() -> tuple[Figure, ...]:
-    rows = norm_transient.table()
-    picture, sentence = norm_transient.chart(rows), norm_transient.sentence(rows)
-    return (Figure.of("norm_transient", "The squared norm on its way", picture, sentence, "squared norms", rows),)
+    found = norm_transient()
+    picture, title = equilibrium.transient_chart(found.rows), "The squared norm on its way"
+    return (Figure.of("norm_transient", title, picture, str(found), "squared norms", found.rows),)
 
 
-def _schedules() -> tuple[Figure, ...]:
-    rows = schedules.table()
-    picture, sentence = schedules.chart(rows), schedules.sentence(rows)
-    return (Figure.of("schedules", "Learning rates", picture, sentence, "learning rates", rows),)
+def _learning_rates() -> tuple[Figure, ...]:
+    found = learning_rates()
+    picture = svag_limit.learning_rate_chart(found.rows)
+    return (Figure.of("schedules", "Learning rates", picture, str(found), "learning rates", found.rows),)
 
 
 _PICTURES: dict[str, Callable[[], tuple[Figure, ...]]] = {
@@ -67,6 +73,5 @@ _PICTURES: dict[str, Callable[[], tuple[Figure, ...]]] = {
     "thm:eq_sde_sgd": _balances,
     "eq:norm_sgd_wd": _transient,
     "eq:norm_sde_wd": _transient,
-    "fig:app_exotic_lr": _schedules,
+    "fig:app_exotic_lr": _learning_rates,
 }
-DRAWN = tuple(_PICTURES)

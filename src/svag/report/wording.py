@@ -1,4 +1,4 @@
-"""How numbers are said: intervals, metrics in their units, batch sizes."""
+"""Numbers in words: metrics in their units, differences, intervals and batch sizes, the same on every page."""
 
 import math
 

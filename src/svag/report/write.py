@@ -1,11 +1,11 @@
-"""Writing a report: the page, the Markdown summary, the figures and the tables as files."""
+"""A report as files: the page, the Markdown summary, the figures and the tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from svag.records.files import disk_error, replace_file
-from svag.report.content import Report, csv_text
+from svag.report.content import Report
 from svag.report.render import render_markdown, render_page
 from svag.report.save import save
 
@@ -14,7 +14,7 @@ PAGE, SUMMARY, FIGURES, TABLES = "index.html", "summary.md", "figures", "tables"
 
 @dataclass(frozen=True)
 class Written:
-    """Where things are.
+    """Where the files of a report are.
 
     Attributes:
         page: the HTML page.
@@ -55,6 +55,6 @@ def write_report(report: Report, out: str | Path, formats: Sequence[str] = ("png
     tables = []
     for table in (report.runs, *(table for figure in report.figures for table in figure.tables)):
         target = folder / TABLES / f"{table.name}.csv"
-        replace_file(target, csv_text(table.rows).encode())
+        replace_file(target, table.csv().encode())
         tables.append(target)
     return Written(page, summary, tuple(figures), tuple(tables))

@@ -10,6 +10,7 @@ from tests.report.conftest import Build, Find
 from tests.report.folders import CASES
 
 from svag.experiments.compare import CompareFinding, ComparePanelFinding
+from svag.experiments.curves import MeanPoint
 from svag.experiments.runs import CurveRow, RunRow
 from svag.report.charts import curves, gap, limit
 
@@ -28,22 +29,16 @@ def run(seed: int, state: str = "finished", arm: str = "SGD") -> RunRow:
     return RunRow(arm, 64, 0.1, seed, state, 20, 0.5, 1.0, 1.0, 0, "x")
 
 
-def test_curves_are_means_with_the_range_of_the_seeds() -> None:
-    rows = [evaluation(0, 0, 0.1), evaluation(0, 20, 0.5), evaluation(1, 0, 0.3), evaluation(1, 20, 0.9)]
-    found = curves.table(rows, [run(0), run(1)], "test_accuracy")
-    first, last = found.rows
-    assert (first.series, first.step, first.budget, first.low, first.high, first.seeds) == ("SGD", 0, 0.0, 0.1, 0.3, 2)
-    assert (last.step, last.budget, last.low, last.high) == (20, 1.0, 0.5, 0.9)
-    assert [first.mean, last.mean] == pytest.approx([0.2, 0.7])
-    assert found.diverged == []
-    assert "means over 2 seeds" in curves.sentence(found)
+def test_the_bands_are_explained_where_there_are_several_seeds() -> None:
+    found = curves.table([evaluation(0, 20, 0.5), evaluation(1, 20, 0.9)], [run(0), run(1)], "test_accuracy")
+    assert found.rows == (MeanPoint("SGD", 20, 1.0, 0.7, 0.5, 0.9, 2),)
+    assert curves.sentence(found) == "Lines: means over 2 seeds; bands: from the lowest to the highest seed."
+    assert marks(curves.chart(found)) == ["area", "line", "point"]
 
 
-def test_what_is_not_finite_or_missing_is_left_out_and_a_diverged_run_ends_in_a_cross() -> None:
-    rows = [evaluation(0, 0, 0.1), evaluation(0, 10, 0.4), evaluation(0, 20, math.nan), evaluation(1, 20, 0.6)]
-    found = curves.table([*rows, evaluation(1, 10, None)], [run(0, "diverged"), run(1)], "test_accuracy")
-    assert [(row.step, row.seeds) for row in found.rows] == [(0, 1), (10, 1), (20, 1)]
-    assert found.diverged == [curves.End("SGD", 0, 10, 0.5, 0.4)]
+def test_a_diverged_run_ends_in_a_cross() -> None:
+    rows = [evaluation(0, 0, 0.1), evaluation(0, 10, 0.4), evaluation(1, 20, 0.6)]
+    found = curves.table(rows, [run(0, "diverged"), run(1)], "test_accuracy")
     assert curves.sentence(found) == "One seed a line. 1 run diverged, at the cross."
     drawn = curves.chart(found)
     assert marks(drawn) == ["area", "line", "point", "point"]

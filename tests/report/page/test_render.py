@@ -10,7 +10,7 @@ from tests.report.conftest import Build
 
 from svag.report.content import Report, Table
 from svag.report.render import render_markdown, render_page, render_terminal
-from svag.report.save import csv_link, script_json
+from svag.report.save import script_json
 
 EVIL = "</script><script>alert(1)</script> [bold]|`x`"
 
@@ -44,7 +44,7 @@ def test_json_in_a_script_cannot_end_it_and_reads_back() -> None:
 
 
 def test_the_csv_link_holds_every_row() -> None:
-    link = csv_link(Table("t", "t", [{"run": "é", "x": 0.1}, {"run": 'a"b', "y": None}]))
+    link = Table("t", "t", [{"run": "é", "x": 0.1}, {"run": 'a"b', "y": None}]).csv_link()
     text = base64.b64decode(link.partition("base64,")[2]).decode()
     assert text == '\ufeffrun,x,y\r\né,0.1,\r\n"a""b",,\r\n'
 

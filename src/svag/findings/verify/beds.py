@@ -6,7 +6,7 @@ from svag.arrays import FloatArray
 from svag.exact.affine import AffineProblem
 from svag.exact.circle import CircleProblem
 from svag.exact.noise import Atoms, CompoundPoisson
-from svag.exact.rayleigh import Averages, ChainProcess, RayleighProblem, simulate
+from svag.exact.rayleigh import ChainAverages, ChainProcess, RayleighProblem, simulate
 from svag.exact.regression import RegressionProblem
 from svag.theory.equilibrium import steps_to_equilibrium
 
@@ -63,7 +63,7 @@ def equilibrium_run(
     chains: int,
     batch_size: int = 1,
     window: int = 200,
-) -> Averages:
+) -> ChainAverages:
     """Averages over `window` effective steps of a process on the Rayleigh quotient, eight e-folds after its start."""
     burn = round(steps_to_equilibrium(lr, weight_decay, e_folds=8)) + 20
     paths = simulate(

@@ -12,8 +12,8 @@ from typing import TypedDict
 import numpy as np
 
 from svag.arrays import FloatArray
-from svag.exact.processes import SGD, NoisyGD, Svag
-from svag.exact.rayleigh import Averages, Momentum, SecondOrderEuler
+from svag.exact.processes import SGD, EulerMaruyama, Svag
+from svag.exact.rayleigh import ChainAverages, Momentum, SecondOrderEuler
 from svag.findings.verify.beds import equilibrium_run
 from svag.findings.verify.check import Z_LIMIT, Check, claims, z_score
 from svag.theory.bounds import (
@@ -53,7 +53,7 @@ def balances(rng: np.random.Generator) -> Iterator[Check]:
     """thm:eq_sde_sgd rests on the balance of each process; exact ones as a z-score over 1,000 independent chains."""
     claim, control = claims("thm:eq_sde_sgd")
     sgd = equilibrium_run(rng, SGD, **RATES, chains=1000)
-    ngd = equilibrium_run(rng, NoisyGD(1), **RATES, chains=1000)
+    ngd = equilibrium_run(rng, EulerMaruyama(1), **RATES, chains=1000)
     svag = equilibrium_run(rng, Svag(4), **RATES, chains=1000)
     for name, run in (("SGD", sgd), ("NGD", ngd)):
         gap = _z(lambda r, g, n: sgd_balance(r, g, n, **RATES), run.param_sq, run.grad_sq, run.noise_trace)
@@ -72,7 +72,7 @@ def balances(rng: np.random.Generator) -> Iterator[Check]:
     yield control.at_least("the same without the factor 1 + β (|z|)", gap, Z_LIMIT)
 
     # Euler–Maruyama at η/32 leaves a bias of G/(32N), about 1%; 400 chains leave a standard error of 0.6%.
-    fine = equilibrium_run(rng, NoisyGD(32), **RATES, chains=400)
+    fine = equilibrium_run(rng, EulerMaruyama(32), **RATES, chains=400)
     r, n = fine.param_sq.mean(), LR * fine.noise_trace.mean()
     yield claim.near("Itô SDE: N̄ over 2λR̄", sde_balance(r, n, weight_decay=WEIGHT_DECAY).ratio, 1, 0.05)
     second = equilibrium_run(rng, SecondOrderEuler(32), **RATES, chains=400)
@@ -121,7 +121,7 @@ def certificates(rng: np.random.Generator) -> Iterator[Check]:
     """thm:eq_sde_sgd, thm:lsr_condition, thm:lsr_kappa_bound, thm:app_1st_2nd_sde on one simulated ladder."""
     runs = {kappa: _sgd(rng, kappa) for kappa in (1, *KAPPAS)}
     ladder = ScaledRuns(
-        runs, _equilibrium(equilibrium_run(rng, NoisyGD(4), lr=LR, weight_decay=WEIGHT_DECAY, chains=200))
+        runs, _equilibrium(equilibrium_run(rng, EulerMaruyama(4), lr=LR, weight_decay=WEIGHT_DECAY, chains=200))
     )
     yield from _eq_sde_sgd(ladder)
     yield from _lsr_condition(ladder)
@@ -191,5 +191,5 @@ def _second_order(rng: np.random.Generator, kappa: int) -> Equilibrium:
     return _equilibrium(run)
 
 
-def _equilibrium(run: Averages) -> Equilibrium:
+def _equilibrium(run: ChainAverages) -> Equilibrium:
     return Equilibrium(float(run.param_sq.mean()), float(run.grad_sq.mean()), float(run.noise_trace.mean()))

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 
 from svag.arrays import FloatArray
-from svag.exact.processes import Ito, Ladder, Svag
+from svag.exact.processes import Ito, SmallerBatches, Svag
 from svag.exact.weak_order import WeakOrder
 from svag.findings.verify.beds import EFFECTIVE_STEPS, SKEWED
 from svag.findings.verify.check import Check, claims, relative_error
@@ -48,7 +48,7 @@ def svag_increment(rng: np.random.Generator) -> Iterator[Check]:
     yield claim.near("(iv) √E|Δ⊗⁴|²: slope in l", eighth.slopes[-1, 0], -2, SLOPE)
     yield control.at_least("(iii) without the factor l on ∇L ⊗ Σ, as printed (relative)", slips[0], 0.1)
     yield control.at_least("(iii) without its sign, as printed (relative)", slips[1], 0.1)
-    third = WeakOrder(ONE_STEP_ELLS, np.abs(_increment_moments(Ladder, 3)[:, 3:]))
+    third = WeakOrder(ONE_STEP_ELLS, np.abs(_increment_moments(SmallerBatches, 3)[:, 3:]))
     yield control.near("(iii) fails for the ladder: slope in l of E Δ³", third.slopes[-1, 0], -1, SLOPE)
 
 
@@ -81,7 +81,7 @@ def one_step_to_multi_steps(rng: np.random.Generator) -> Iterator[Check]:
     yield control.at_least(
         "C/l² as printed: l² × error grows from l=64 to 256 by", (scaled[-1] / scaled[-2]).min(), 3.9
     )
-    ladder = one_step_order(SKEWED, Ladder).slopes[-1]
+    ladder = one_step_order(SKEWED, SmallerBatches).slopes[-1]
     yield control.near("one step of the ladder, E Δ³: slope in l", ladder[2], -1, SLOPE)
 
 
@@ -128,7 +128,7 @@ class OverAmplified:
         return {1: 1.0, 2: float(self.ell**2)}.get(j, 0.0)
 
 
-def _increment_moments(process: type[Svag | Ladder], degree: int) -> FloatArray:
+def _increment_moments(process: type[Svag | SmallerBatches], degree: int) -> FloatArray:
     """E Δ^p of one step for each l, p = 0 … degree."""
     origin = SKEWED.recentred()
     return np.array([origin.step_matrix(process(ell), degree)[:, 0] for ell in ONE_STEP_ELLS])

@@ -16,7 +16,17 @@ import numpy as np
 from svag.arrays import FloatArray
 from svag.exact.affine import AffineProblem, orbit, reused_batch_moments
 from svag.exact.noise import Atoms
-from svag.exact.processes import SGD, CharacteristicProcess, Ito, Ladder, Limit, NoisyGD, Process, SecondOrder, Svag
+from svag.exact.processes import (
+    SGD,
+    CharacteristicProcess,
+    EulerMaruyama,
+    Ito,
+    Limit,
+    Process,
+    SecondOrder,
+    SmallerBatches,
+    Svag,
+)
 from svag.exact.regression import RegressionProblem, stable_lr
 from svag.exact.weak_order import WeakOrder, measure_weak_order, richardson
 from svag.findings.verify.beds import (
@@ -117,18 +127,18 @@ def sde_svag(rng: np.random.Generator) -> Iterator[Check]:
     slopes = circle_richardson_order(Svag).slopes[-1]
     yield claim.near("Richardson: slope in l, nonlinear gradients", furthest(slopes, -2), -2, RICHARDSON_SLOPE)
 
-    svag, ngd = (SKEWED.moments(process, EFFECTIVE_STEPS, DEGREES) for process in (Svag(16), NoisyGD(16)))
+    svag, ngd = (SKEWED.moments(process, EFFECTIVE_STEPS, DEGREES) for process in (Svag(16), EulerMaruyama(16)))
     apart = np.abs(svag / ngd - 1).max(axis=0)
     yield claim.at_most("SVAG and NGD agree in degrees 1, 2 (relative)", apart[1:3].max(), 1e-12)
     yield claim.at_least("SVAG and NGD differ in degrees 3, 4 (relative)", apart[3:].min(), 1e-6)
 
-    ladder = affine_order(SKEWED, Ladder, Ito()).slopes[-1]
+    ladder = affine_order(SKEWED, SmallerBatches, Ito()).slopes[-1]
     yield control.near("ladder: x and x² alone would pass it, slope", furthest(ladder[:2], -1), -1, SLOPE)
     yield control.at_least("ladder ↛ Itô from degree 3, skewed noise: slope", ladder[2:].min(), -0.1)
-    ladder = affine_order(SYMMETRIC, Ladder, Ito()).slopes[-1]
+    ladder = affine_order(SYMMETRIC, SmallerBatches, Ito()).slopes[-1]
     yield control.near("ladder: degrees 1–3 pass it, symmetric noise, slope", furthest(ladder[:3], -1), -1, SLOPE)
     yield control.at_least("ladder ↛ Itô at degree 4, symmetric noise: slope", ladder[3], -0.1)
-    ladder = circle_order(Ladder, Ito()).slopes[-1]
+    ladder = circle_order(SmallerBatches, Ito()).slopes[-1]
     yield control.at_least("ladder ↛ Itô, nonlinear gradients: slope", ladder.min(), -0.1)
     reused = measure_weak_order(
         ELLS,

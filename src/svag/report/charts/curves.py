@@ -1,6 +1,5 @@
 """A metric against effective steps, one line an arm, with the range of its seeds (fig:svag_accs, fig:ngd_sgd_accs)."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
@@ -8,6 +7,7 @@ from typing import Literal
 import altair as alt
 
 from svag.experiments.base import Metric
+from svag.experiments.curves import DivergedEnd, MeanPoint, mean_curves
 from svag.experiments.runs import CurveRow, RunRow
 from svag.report import look
 from svag.report.wording import UNITS, is_share
@@ -20,41 +20,7 @@ _TITLES = {
 
 
 @dataclass(frozen=True)
-class Row:
-    """One arm at one evaluation.
-
-    Attributes:
-        series: the arm, or the rung.
-        step: the effective step.
-        budget: the same as a share of the longest run of the series.
-        mean: over the seeds that were still running then.
-        low: their smallest value.
-        high: their largest value.
-        seeds: how many they are.
-    """
-
-    series: str
-    step: int
-    budget: float
-    mean: float
-    low: float
-    high: float
-    seeds: int
-
-
-@dataclass(frozen=True)
-class End:
-    """Where a diverged run was evaluated last."""
-
-    series: str
-    seed: int
-    step: int
-    budget: float
-    value: float
-
-
-@dataclass(frozen=True)
-class Table:
+class CurveTable:
     """The curves of one panel.
 
     Attributes:
@@ -66,8 +32,8 @@ class Table:
 
     metric: Metric
     across: Across
-    rows: list[Row]
-    diverged: list[End]
+    rows: tuple[MeanPoint, ...]
+    diverged: tuple[DivergedEnd, ...]
 
 
 def by_arm(row: CurveRow | RunRow) -> str:
@@ -86,34 +52,13 @@ def table(
     metric: Metric,
     series_of: Callable[[CurveRow | RunRow], str] = by_arm,
     across: Across = "step",
-) -> Table:
-    """Average over seeds; evaluations without the metric, or where it is not finite, are left out."""
-    values: dict[tuple[str, int], list[float]] = {}
-    last: dict[tuple[str, int], tuple[int, float]] = {}
-    for row in curves:
-        found = getattr(row, metric)
-        if found is not None and math.isfinite(found):
-            values.setdefault((series_of(row), row.step), []).append(found)
-            last[series_of(row), row.seed] = (row.step, found)
-    longest: dict[str, int] = {}
-    for series, step in values:
-        longest[series] = max(step, longest.get(series, 1))
-    rows = [
-        Row(series, step, step / longest[series], sum(found) / len(found), min(found), max(found), len(found))
-        for (series, step), found in values.items()
-    ]
-    lost = [(series_of(run), run.seed) for run in runs if run.state == "diverged"]
-    order = {series: i for i, series in enumerate(dict.fromkeys(row.series for row in rows))}
-    ends = [End(*key, last[key][0], last[key][0] / longest[key[0]], last[key][1]) for key in lost if key in last]
-    return Table(
-        metric,
-        across,
-        sorted(rows, key=lambda row: (order[row.series], row.step)),
-        ends,
-    )
+) -> CurveTable:
+    """The means over seeds, by arm or by rung, and what to draw them against."""
+    found = mean_curves(curves, runs, metric, series_of)
+    return CurveTable(metric, across, found.points, found.diverged)
 
 
-def chart(found: Table) -> look.Picture:
+def chart(found: CurveTable) -> look.Picture:
     """Lines of the means, bands from the smallest to the largest seed, a cross where a seed diverged."""
     series = list(dict.fromkeys(row.series for row in found.rows))
     picked = look.shown("series", series)
@@ -155,7 +100,7 @@ def chart(found: Table) -> look.Picture:
     return alt.layer(*layers).add_params(picked, look.zoom()).properties(width=look.WIDTH, height=look.HEIGHT)
 
 
-def sentence(found: Table) -> str:
+def sentence(found: CurveTable) -> str:
     """What the bands are, and how many runs diverged."""
     most = max((row.seeds for row in found.rows), default=0)
     said = (

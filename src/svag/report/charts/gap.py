@@ -14,7 +14,7 @@ ANSWERS = ("equivalent", "different", "inconclusive")
 
 
 @dataclass(frozen=True)
-class Row:
+class GapRow:
     """One gap.
 
     Attributes:
@@ -34,19 +34,19 @@ class Row:
     margin: float
 
 
-def row(name: str, answer: str, gap: float, low: float, high: float, margin: float) -> Row:
+def row(name: str, answer: str, gap: float, low: float, high: float, margin: float) -> GapRow:
     """A row of plain values: what is not finite is None."""
     known = [number if math.isfinite(number) else None for number in (gap, low, high)]
-    return Row(name, answer, known[0], known[1], known[2], margin)
+    return GapRow(name, answer, known[0], known[1], known[2], margin)
 
 
-def reach(rows: Sequence[Row]) -> float:
+def reach(rows: Sequence[GapRow]) -> float:
     """Half the width of the axis: all that is finite, and the margins, with some room for arrows."""
     finite = [abs(number) for one in rows for number in (one.gap, one.low, one.high) if number is not None]
     return 1.25 * max([*finite, *(one.margin for one in rows)])
 
 
-def chart(rows: Sequence[Row], metric: Metric, title: str) -> look.Picture:
+def chart(rows: Sequence[GapRow], metric: Metric, title: str) -> look.Picture:
     """A point and a bar a row over the margin; a bar without an end runs to the edge of the chart, with an arrow."""
     edge = reach(rows)
     scale = 100 if is_share(metric) else 1
@@ -98,7 +98,7 @@ def _or(number: float | None, otherwise: float) -> float:
     return otherwise if number is None else number
 
 
-def sentence(rows: Sequence[Row], metric: Metric) -> str:
+def sentence(rows: Sequence[GapRow], metric: Metric) -> str:
     """Each gap in words."""
     parts = [
         f"{one.name}: {one.answer}, {difference(_or(one.gap, math.nan), metric)} "

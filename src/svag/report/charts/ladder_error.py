@@ -16,7 +16,7 @@ LONE_MEAN = "mean of the seeds"
 
 
 @dataclass(frozen=True)
-class Row:
+class ErrorRow:
     """A test error at a batch size.
 
     Attributes:
@@ -39,7 +39,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class ErrorTable:
     """A ladder's errors.
 
     Attributes:
@@ -50,30 +50,30 @@ class Table:
         answer: the verdict in words.
     """
 
-    rows: list[Row]
+    rows: list[ErrorRow]
     threshold: float | None
     regions: list[Region]
     diverged: list[tuple[int, int]]
     answer: str
 
 
-def table(panel: LadderPanelFinding) -> Table:
+def table(panel: LadderPanelFinding) -> ErrorTable:
     """The rungs of the finding, as rows."""
     rows = []
     mean = MEAN if any(math.isfinite(rung.error_low) for rung in panel.rungs) else LONE_MEAN
     for rung in panel.rungs:
         size, lr = rung.batch_size, rung.lr
-        rows += [Row(SEED, size, lr, error, seed=seed) for seed, error in rung.errors if math.isfinite(error)]
+        rows += [ErrorRow(SEED, size, lr, error, seed=seed) for seed, error in rung.errors if math.isfinite(error)]
         if math.isfinite(rung.error):
             known = math.isfinite(rung.error_low)
             low, high = (rung.error_low, rung.error_high) if known else (None, None)
-            rows.append(Row(mean, size, lr, rung.error, low, high))
+            rows.append(ErrorRow(mean, size, lr, rung.error, low, high))
         if rung.sde is not None:
-            rows.append(Row(SDE, size, lr, rung.sde.value, rung.sde.low, rung.sde.high))
+            rows.append(ErrorRow(SDE, size, lr, rung.sde.value, rung.sde.low, rung.sde.high))
     scaling = panel.scaling
     threshold = None if scaling is None or math.isnan(scaling.threshold) else scaling.threshold
     lost = [(rung.batch_size, rung.diverged) for rung in panel.rungs if rung.diverged]
-    return Table(rows, threshold, regions(panel), lost, verdict(panel))
+    return ErrorTable(rows, threshold, regions(panel), lost, verdict(panel))
 
 
 def verdict(panel: LadderPanelFinding) -> str:
@@ -107,7 +107,7 @@ def unsure(found: ScalingVerdict) -> bool:
     return unbounded(found.low, found.high)
 
 
-def chart(found: Table) -> look.Picture:
+def chart(found: ErrorTable) -> look.Picture:
     """Seeds and means over the regions, with the threshold."""
     kinds = [kind for kind in (MEAN, LONE_MEAN, SEED, SDE) if any(row.kind == kind for row in found.rows)]
     picked = look.shown("kind", kinds)
@@ -154,7 +154,7 @@ def chart(found: Table) -> look.Picture:
     return alt.layer(*layers).add_params(picked).properties(width=look.WIDTH, height=look.HEIGHT)
 
 
-def sentence(found: Table) -> str:
+def sentence(found: ErrorTable) -> str:
     """The verdict, and what the fields are."""
     lost = "".join(f" {count(many, 'seed')} diverged at batch size {size:,} (✕)." for size, many in found.diverged)
     bars = " Bars: 95% intervals of the mean." if any(row.kind == MEAN for row in found.rows) else ""

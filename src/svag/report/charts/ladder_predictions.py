@@ -15,7 +15,7 @@ USABLE, NOT_USABLE = "usable prediction", "not usable"
 
 
 @dataclass(frozen=True)
-class Row:
+class PredictionRow:
     """A prediction.
 
     Attributes:
@@ -40,14 +40,14 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class PredictionTable:
     """Predictions and the observed failure."""
 
-    rows: list[Row]
+    rows: list[PredictionRow]
     regions: list[Region]
 
 
-def table(panel: LadderPanelFinding) -> Table:
+def table(panel: LadderPanelFinding) -> PredictionTable:
     """The predictions of the finding, as rows."""
     rows = []
     for one in panel.predictions:
@@ -55,11 +55,13 @@ def table(panel: LadderPanelFinding) -> Table:
         numbers = (found.critical_batch, found.high, found.noise_to_signal)
         critical, high, ratio = (number if math.isfinite(number) else None for number in numbers)
         kind = USABLE if one.usable else NOT_USABLE
-        rows.append(Row(found.batch_size, critical, found.low, high, kind, one.over_observed, ratio, one.status))
-    return Table(rows, [region for region in regions(panel) if region.kind == OBSERVED])
+        rows.append(
+            PredictionRow(found.batch_size, critical, found.low, high, kind, one.over_observed, ratio, one.status)
+        )
+    return PredictionTable(rows, [region for region in regions(panel) if region.kind == OBSERVED])
 
 
-def chart(found: Table) -> look.Picture:
+def chart(found: PredictionTable) -> look.Picture:
     """One row a baseline; an interval without an end runs to the edge, with an arrow."""
     ends = [x for row in found.rows for x in (row.baseline, row.critical_batch, row.low, row.high) if x is not None]
     ends += [x for region in found.regions for x in (region.low, region.high)]
@@ -110,7 +112,7 @@ def chart(found: Table) -> look.Picture:
     )
 
 
-def sentence(found: Table) -> str:
+def sentence(found: PredictionTable) -> str:
     """Predicted over observed, or what was predicted where nothing was observed."""
     usable = [row for row in found.rows if row.kind == USABLE]
     if not usable:

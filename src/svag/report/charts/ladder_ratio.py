@@ -11,7 +11,7 @@ from svag.report.charts.ladder_regions import Region, batch_axis, draw, names, r
 
 
 @dataclass(frozen=True)
-class Row:
+class RatioRow:
     """G/N of one rung.
 
     Attributes:
@@ -28,7 +28,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class RatioTable:
     """What the predictions rest on.
 
     Attributes:
@@ -38,13 +38,13 @@ class Table:
         regions: observed and predicted failure.
     """
 
-    rows: list[Row]
+    rows: list[RatioRow]
     left_out: list[int]
     c2: float
     regions: list[Region]
 
 
-def table(panel: LadderPanelFinding) -> Table:
+def table(panel: LadderPanelFinding) -> RatioTable:
     """The rungs of the finding, as rows."""
     rows, left_out = [], []
     for rung in panel.rungs:
@@ -52,11 +52,11 @@ def table(panel: LadderPanelFinding) -> Table:
         if not (math.isfinite(ratio) and ratio > 0):
             left_out.append(rung.batch_size)
             continue
-        rows.append(Row(rung.batch_size, ratio, low if low > 0 else None, high if math.isfinite(high) else None))
-    return Table(rows, left_out, panel.c2, regions(panel))
+        rows.append(RatioRow(rung.batch_size, ratio, low if low > 0 else None, high if math.isfinite(high) else None))
+    return RatioTable(rows, left_out, panel.c2, regions(panel))
 
 
-def chart(found: Table) -> look.Picture:
+def chart(found: RatioTable) -> look.Picture:
     """Points with intervals, the threshold G/N = C², and the regions."""
     known = [number for row in found.rows for number in (row.signal_to_noise, row.low, row.high) if number is not None]
     bottom, top = min([*known, found.c2]) / 1.5, max([*known, found.c2]) * 1.5
@@ -91,7 +91,7 @@ def chart(found: Table) -> look.Picture:
     return alt.layer(*layers).properties(width=look.WIDTH, height=280)
 
 
-def sentence(found: Table) -> str:
+def sentence(found: RatioTable) -> str:
     """What the threshold is, and which rungs are not shown."""
     text = f"Dashed line: the threshold G/N = C² = {found.c2:g} of the paper's figures.{said(found.regions)}"
     if found.left_out:

@@ -19,7 +19,7 @@ _HOW = {
 
 
 @dataclass(frozen=True)
-class Row:
+class LimitRow:
     """A final metric at 1/ell, with an interval if it is a mean or the limit.
 
     Attributes:
@@ -42,7 +42,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class LimitTable:
     """What the SDE limit rests on.
 
     Attributes:
@@ -54,13 +54,13 @@ class Table:
     """
 
     metric: Metric
-    rows: list[Row]
-    line: list[Row]
+    rows: list[LimitRow]
+    line: list[LimitRow]
     how: str
     diverged: int
 
 
-def table(panel: ComparePanelFinding) -> Table:
+def table(panel: ComparePanelFinding) -> LimitTable:
     """SGD and SVAG from the finding; the line is drawn through its limit and its gap, not fitted again."""
     rows, diverged = [], 0
     for arm in panel.arms:
@@ -68,26 +68,26 @@ def table(panel: ComparePanelFinding) -> Table:
             continue
         ell, diverged = arm.refinement, diverged + arm.diverged
         finite = [(seed, final) for seed, final in arm.finals if math.isfinite(final)]
-        rows += [Row(SEEDS, ell, 1 / ell, final, seed=seed) for seed, final in finite]
+        rows += [LimitRow(SEEDS, ell, 1 / ell, final, seed=seed) for seed, final in finite]
         if finite:
             known = math.isfinite(arm.low)
             low, high = _limits(arm.low, arm.high, panel.metric) if known else (None, None)
-            rows.append(Row(MEAN, ell, 1 / ell, arm.mean, low, high))
-    line: list[Row] = []
+            rows.append(LimitRow(MEAN, ell, 1 / ell, arm.mean, low, high))
+    line: list[LimitRow] = []
     limit = panel.limit
     if limit is not None:
-        rows.append(Row(LIMIT, None, 0.0, limit.value, *_limits(limit.low, limit.high, panel.metric)))
+        rows.append(LimitRow(LIMIT, None, 0.0, limit.value, *_limits(limit.low, limit.high, panel.metric)))
         if limit.source == "fit" and panel.verdict is not None and math.isfinite(panel.verdict.gap):
             ends = ((0.0, limit.value), (1.0, limit.value + panel.verdict.gap))
-            line = [Row("E_∞ + c/ell", None, at, height) for at, height in ends]
-    return Table(panel.metric, rows, line, "" if limit is None else _HOW[limit.source], diverged)
+            line = [LimitRow("E_∞ + c/ell", None, at, height) for at, height in ends]
+    return LimitTable(panel.metric, rows, line, "" if limit is None else _HOW[limit.source], diverged)
 
 
 def _limits(low: float, high: float, metric: Metric) -> tuple[float, float]:
     return within(low, metric), within(high, metric)
 
 
-def chart(found: Table) -> look.Picture:
+def chart(found: LimitTable) -> look.Picture:
     """The SDE at the left edge, SGD at 1/ell = 1 on the right."""
     kinds = [SEEDS, MEAN, LIMIT]
     picked = look.shown("kind", kinds)
@@ -132,7 +132,7 @@ def chart(found: Table) -> look.Picture:
     return alt.layer(*layers).add_params(picked, look.zoom()).properties(width=look.WIDTH, height=280)
 
 
-def sentence(found: Table) -> str:
+def sentence(found: LimitTable) -> str:
     """The limit and where it comes from."""
     limits = [row for row in found.rows if row.kind == LIMIT]
     if not limits:

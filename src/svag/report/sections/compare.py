@@ -189,7 +189,7 @@ def figures(finding: CompareFinding) -> Iterator[Figure]:
             yield Figure.of(f"{name}-limit", title, picture, sentence, "final metrics", found.rows)
 
 
-def curve_figure(name: str, panel: str, found: curves.Table) -> Figure:
+def curve_figure(name: str, panel: str, found: curves.CurveTable) -> Figure:
     """Curves of one panel."""
     tables = [Table(name, "means over seeds", [asdict(row) for row in found.rows])]
     if found.diverged:

@@ -1,3 +1,5 @@
+"""Affine gradients in d dimensions against brute enumeration of every path, and against one dimension."""
+
 import math
 from itertools import product
 
