@@ -55,6 +55,21 @@ def test_only_an_arm_that_an_in_run_probe_cannot_measure_goes_without() -> None:
     assert refused.value.path == "process.parts"
 
 
+def test_a_base_and_flags_make_the_same_experiment_as_its_parts() -> None:
+    of = Compare.of(base(), (1, 4), 2, split=2, glsr=(4,), ngd=True, margin=0.5, name="left", title="t")
+    assert of == Compare(title="t", panels=(panel(base(), split=2, glsr=(4,), ngd=True),), seeds=(0, 1), margin=0.5)
+    assert Compare.of(base(), (1, 4), (3, 5)).panels[0].name == "preresnet8 group on fashion-small"
+
+
+def test_nonsense_is_refused_in_one_sentence_with_the_path_of_the_field() -> None:
+    with pytest.raises(SpecError, match=r"^compare\.margin: must be greater than 0, got -1$"):
+        Compare.of(base(), (1, 4), 2, margin=-1)
+    with pytest.raises(SpecError, match=r"^compare\.seeds: "):
+        Compare.of(base(), (1, 4), 0)
+    with pytest.raises(SpecError, match=r"^compare\.panels\.0\.ells\.1: must be greater than or equal to 1, got 0"):
+        Compare.of(base(), (1, 0), 1)
+
+
 def test_momentum_has_a_limit() -> None:
     spec = base(momentum=0.9)
     *_, svag = compare(panel(spec, momentum_limit="overdamped")).runs()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.experiments.bases import base
 
-from svag.experiments.ladder import Ladder, LadderPanel, rung
+from svag.experiments.ladder import Ladder, LadderPanel, rung, with_probe
 from svag.records.fields import SpecError
 from svag.records.spec import RunSpec
 
@@ -44,6 +44,14 @@ def test_a_frozen_probe_may_read_other_batches_at_every_rung() -> None:
     with pytest.raises(SpecError, match="must be one for each of the 2 batch sizes, or none") as refused:
         ladder(spec, (64, 32), probe_batches=(6,)).runs()
     assert refused.value.path == "probe_batches"
+
+
+def test_a_base_and_flags_make_the_same_experiment_and_a_probe() -> None:
+    found = Ladder.of(base(), (32, 64), [0, 7], ells=(4,), split=2, tolerance=0.3, c2=3, name="left", title="t")
+    spec = with_probe(base(), (32, 64))
+    wanted = ladder(spec, (32, 64), (0, 7), ells=(4,), split=2)
+    assert found == wanted.model_copy(update={"tolerance": 0.3, "c2": 3.0})
+    assert spec.probe.kind == "in_run"
 
 
 def test_steps_keep_their_meaning() -> None:

@@ -9,10 +9,11 @@ import pytest
 from tests.report.conftest import Build
 from tests.report.folders import BASE, CASES, compare_folder, write_run
 
-from svag.experiments import experiment_of_runs
+from svag.experiments import FAMILIES, experiment_of_runs
 from svag.experiments.base import EXPERIMENT, RUNS, save_experiment
 from svag.records.fields import SpecError
 from svag.report.build import build_report
+from svag.report.sections import FIGURES
 
 HEADLINES = {
     "compare_equal": ("yes", "Yes: SGD ends where its SDE ends, to within ±1.00 points."),
@@ -118,6 +119,13 @@ def test_runs_of_two_versions_of_the_numerics_are_refused_in_one_sentence(tmp_pa
     for one in (folder / RUNS).glob("*/spec.json"):
         one.write_text(one.read_text().replace('"numerics": 1', '"numerics": 7'))
     assert build_report(folder).answers[0].headline == HEADLINES["ladder_never_fails"][1]
+
+
+def test_every_family_has_figures() -> None:
+    assert FIGURES.keys() == FAMILIES.keys()
+    assert {kind: family.model_fields["kind"].default for kind, family in FAMILIES.items()} == {
+        kind: kind for kind in FAMILIES
+    }
 
 
 @pytest.mark.parametrize("name", ["ladder", "ladder_diverged", "compare_one_seed", "ngd"])

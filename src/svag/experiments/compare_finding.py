@@ -139,7 +139,18 @@ class ComparePanelFinding:
 
 
 class CompareFinding(Finding[ComparePanelFinding]):
-    """What an experiment `compare` found."""
+    """What an experiment `compare` found.
+
+    >>> from svag.records.spec import RunSpec
+    >>> base = RunSpec.from_yaml(
+    ...     "{data: {name: svhn}, model: {arch: mlp, norm: none}, batch_size: 8, lr: 1, budget: 9}")
+    >>> found = Compare.of(base, ells=[4], seeds=1).find([])
+    >>> len(found.missing), found.to_dict()["answer"]
+    (2, None)
+    >>> print(found.panels[0])
+    mlp none on svhn: No answer yet: SGD and SVAG both need results.
+    Next: start the same command again: it continues with the runs that have no result.
+    """
 
     kind = "compare"
 

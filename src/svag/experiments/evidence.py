@@ -10,7 +10,7 @@ import numpy as np
 from svag.arrays import FloatArray
 from svag.experiments import wording
 from svag.experiments.base import ArmName, Metric
-from svag.experiments.runs import CurveRow, MissingRun, plain
+from svag.experiments.runs import CurveRow, MissingRun, json_fields
 from svag.experiments.wording import Answer, Tone
 from svag.stats.means import Estimate, contrast, fit_limit
 
@@ -116,8 +116,8 @@ class ArmResult:
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; unknown numbers are null."""
-        finals = [plain({"seed": seed, "value": value}) for seed, value in self.finals]
-        return {**plain({**asdict(self), "finals": None}), "finals": finals}
+        finals = [json_fields({"seed": seed, "value": value}) for seed, value in self.finals]
+        return {**json_fields({**asdict(self), "finals": None}), "finals": finals}
 
     def said(self, metric: Metric) -> str:
         """Mean, spread and seeds."""
@@ -176,7 +176,7 @@ class Limit:
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document."""
-        return {**plain(asdict(self)), "ells": list(self.ells)}
+        return {**json_fields(asdict(self)), "ells": list(self.ells)}
 
     def said(self, metric: Metric) -> str:
         """The limit with its interval, and how many seeds are not in it."""

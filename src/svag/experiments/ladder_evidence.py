@@ -11,7 +11,7 @@ from svag.experiments import wording
 from svag.experiments.base import SGD, svag_arm
 from svag.experiments.evidence import Limit, fitted_limit
 from svag.experiments.ladder import LadderPanel
-from svag.experiments.runs import PanelRuns, plain
+from svag.experiments.runs import PanelRuns, json_fields
 from svag.findings.critical_batch import CriticalBatch, predict_critical_batch
 from svag.findings.scaling_verdict import ScalingVerdict
 from svag.stats.means import contrast
@@ -55,8 +55,8 @@ class Rung:
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; unknown numbers are null."""
-        flat = plain({**asdict(self), "errors": None, "sde": None})
-        errors = [plain({"seed": seed, "error": error}) for seed, error in self.errors]
+        flat = json_fields({**asdict(self), "errors": None, "sde": None})
+        errors = [json_fields({"seed": seed, "error": error}) for seed, error in self.errors]
         return {**flat, "errors": errors, "sde": None if self.sde is None else self.sde.to_dict()}
 
 
@@ -134,7 +134,7 @@ class RungPrediction:
     def to_dict(self) -> dict[str, object]:
         """Return a row for a JSON document: the prediction, its interval and what to think of it."""
         found = self.critical
-        return plain(
+        return json_fields(
             {
                 "batch_size": found.batch_size,
                 "sharp": found.critical_batch,

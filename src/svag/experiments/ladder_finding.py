@@ -20,7 +20,7 @@ from svag.experiments.ladder_evidence import (
     ruled_out,
     rung_of,
 )
-from svag.experiments.runs import CONTINUE, CurveRow, MissingRun, PanelRuns, RunRow, gather, plain
+from svag.experiments.runs import CONTINUE, CurveRow, MissingRun, PanelRuns, RunRow, gather, json_fields
 from svag.experiments.wording import Answer, Tone, unbounded
 from svag.findings.scaling_verdict import ScalingVerdict, scaling_verdict
 from svag.records.record import RunRecord
@@ -69,11 +69,11 @@ class LadderPanelFinding:
         limits = (math.nan, math.nan) if found is None else (found.low, found.high)
         return {
             "name": self.name,
-            **plain({"observed": self.observed, "observed_low": limits[0], "observed_high": limits[1]}),
+            **json_fields({"observed": self.observed, "observed_low": limits[0], "observed_high": limits[1]}),
             "predictions": [one.to_dict() for one in self.predictions],
             "rungs": [rung.to_dict() for rung in self.rungs],
-            "ranges": [plain(asdict(one)) for one in self.ranges],
-            "certificates": [plain(asdict(one)) for one in self.certificates],
+            "ranges": [json_fields(asdict(one)) for one in self.ranges],
+            "certificates": [json_fields(asdict(one)) for one in self.certificates],
             "scaling": None if found is None else found.to_dict(),
             "c2": self.c2,
             "runs": [row.to_dict() for row in self.runs],
@@ -187,7 +187,18 @@ class LadderPanelFinding:
 
 
 class LadderFinding(Finding[LadderPanelFinding]):
-    """What an experiment `ladder` found."""
+    """What an experiment `ladder` found.
+
+    >>> from svag.records.spec import RunSpec
+    >>> base = RunSpec.from_yaml(
+    ...     "{data: {name: svhn}, model: {arch: mlp, norm: none}, batch_size: 8, lr: 1, budget: {epochs: 9}}")
+    >>> found = Ladder.of(base, batch_sizes=[8, 16], seeds=1).find([])
+    >>> len(found.missing), found.to_dict()["observed"]
+    (2, None)
+    >>> print(found.panels[0])
+    mlp none on svhn: Fewer than two batch sizes have results.
+    Next: start the same command again: it continues with the runs that have no result.
+    """
 
     kind = "ladder"
 

@@ -10,7 +10,7 @@ from svag.experiments import wording
 from svag.experiments.base import GD, NGD, SGD, Metric
 from svag.experiments.evidence import TONES, ArmResult, Finding, arm_result, sgd_curve
 from svag.experiments.ngd import Ngd, NgdPanel
-from svag.experiments.runs import CONTINUE, CurveRow, MissingRun, PanelRuns, RunRow, gather, plain
+from svag.experiments.runs import CONTINUE, CurveRow, MissingRun, PanelRuns, RunRow, gather, json_fields
 from svag.experiments.wording import Answer
 from svag.records.record import RunRecord
 from svag.stats.decisions import Answer as Decision
@@ -48,7 +48,7 @@ class ArmGap:
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; unknown numbers are null."""
-        return plain(asdict(self))
+        return json_fields(asdict(self))
 
     def said(self, metric: Metric) -> str:
         """The difference with its interval."""
@@ -137,7 +137,7 @@ class NgdPanelFinding:
             "sgd_ngd": None if self.sgd_ngd is None else self.sgd_ngd.to_dict(),
             "sgd_gd": None if self.sgd_gd is None else self.sgd_gd.to_dict(),
             "arms": [arm.to_dict() for arm in self.arms],
-            "best": plain(dict(self.best)),
+            "best": json_fields(dict(self.best)),
             "runs": [row.to_dict() for row in self.runs],
             "missing": [asdict(run) for run in self.missing],
             "status": self.status,
@@ -175,7 +175,18 @@ class NgdPanelFinding:
 
 
 class NgdFinding(Finding[NgdPanelFinding]):
-    """What an experiment `ngd` found."""
+    """What an experiment `ngd` found.
+
+    >>> from svag.records.spec import RunSpec
+    >>> base = RunSpec.from_yaml(
+    ...     "{data: {name: svhn}, model: {arch: mlp, norm: none}, batch_size: 8, lr: 1, budget: 9}")
+    >>> found = Ngd.of(base, seeds=1).find([])
+    >>> len(found.missing), found.to_dict()["sgd_ngd"]
+    (3, None)
+    >>> print(found.panels[0])
+    mlp none on svhn: no verdict: SGD or NGD have no result.
+    Next: start the same command again: it continues with the runs that have no result.
+    """
 
     kind = "ngd"
 

@@ -73,7 +73,7 @@ class RunRow:
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; NaN is null."""
-        return plain(asdict(self))
+        return json_fields(asdict(self))
 
 
 @dataclass(frozen=True)
@@ -225,10 +225,10 @@ def _row(slot: Slot, run: RunRecord) -> RunRow:
     )
 
 
-def plain(fields: dict[str, object]) -> dict[str, object]:
+def json_fields(fields: dict[str, object]) -> dict[str, object]:
     """Fields of a flat record as JSON values: infinity and NaN are null.
 
-    >>> plain({"low": 0.5, "high": math.inf, "name": "a"})
+    >>> json_fields({"low": 0.5, "high": math.inf, "name": "a"})
     {'low': 0.5, 'high': None, 'name': 'a'}
     """
     return {name: json_number(value) if isinstance(value, float) else value for name, value in fields.items()}

@@ -15,7 +15,7 @@ from svag.arrays import FloatArray
 from svag.experiments import wording
 from svag.experiments.base import Metric
 from svag.experiments.evidence import fitted_limit
-from svag.experiments.runs import plain
+from svag.experiments.runs import json_fields
 from svag.findings.averages import Averages, choose_readings
 from svag.findings.doubts import BALANCED
 from svag.records.reading import Reading
@@ -62,7 +62,7 @@ class CurveGap:
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; an infinite t is null, and so is an infinite limit."""
-        return plain(asdict(self))
+        return json_fields(asdict(self))
 
     def said(self, metric: Metric) -> str:
         """The test, and where the two are furthest apart."""
@@ -142,8 +142,8 @@ class Closeness:
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; infinity is null."""
-        flat = plain({**asdict(self), "ratios": None})
-        return {**flat, "ratios": [plain(asdict(one)) for one in self.ratios], "readings": list(self.readings)}
+        flat = json_fields({**asdict(self), "ratios": None})
+        return {**flat, "ratios": [json_fields(asdict(one)) for one in self.ratios], "readings": list(self.readings)}
 
     @property
     def where(self) -> str:
@@ -246,8 +246,8 @@ class Decomposition:
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; unknown limits are null."""
-        terms = [plain(asdict(term)) for term in self.terms]
-        return {**plain(asdict(self)), "terms": terms, "total": plain(asdict(self.total))}
+        terms = [json_fields(asdict(term)) for term in self.terms]
+        return {**json_fields(asdict(self)), "terms": terms, "total": json_fields(asdict(self.total))}
 
     def said(self, metric: Metric) -> str:
         """The total and its two steps."""

@@ -9,8 +9,9 @@ from svag.experiments.wording import count
 from svag.records.fields import SpecError
 from svag.records.parts import substeps
 from svag.records.record import RunRecord, load_records
+from svag.report import folder
 from svag.report.content import Measured, Report, Row, Table
-from svag.report.sections import FIGURES, folder
+from svag.report.sections import FIGURES
 
 
 def build_report(path: str | Path) -> Report:
@@ -30,7 +31,7 @@ def build_report(path: str | Path) -> Report:
     return Report(
         title=f"Runs in {root.resolve().name}",
         question=folder.QUESTION,
-        notes=(folder.NOTE,),
+        notes=(folder.NOTE,) if len(records) > 1 else (),
         warnings=(),
         answers=folder.answers(records),
         figures=tuple(folder.figures(records)),
