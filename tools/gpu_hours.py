@@ -21,8 +21,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from svag.execution.plan import updates_per_step
-from svag.experiments.families import runs_of
-from svag.experiments.figures import FAMILIES, figure
+from svag.experiments.figures import LABELS, figure
 from svag.lab.models.build import build_model
 from svag.records.parts import FACTS, FrozenProbe, ModelSpec
 from svag.records.spec import RunSpec, examples_per_step
@@ -142,7 +141,7 @@ def total(specs: list[RunSpec], speed: Speed) -> Price:
 
 def paper_plans() -> dict[str, list[RunSpec]]:
     """The runs of each figure."""
-    return {label: runs_of(figure(label, "paper")) for label, kind in FAMILIES.items() if kind != "theory"}
+    return {label: figure(label, "paper").runs() for label, kind in LABELS.items() if kind != "theory"}
 
 
 def each_once(plans: dict[str, list[RunSpec]]) -> list[RunSpec]:

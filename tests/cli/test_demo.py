@@ -7,9 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from svag.cli.app import app
-from svag.experiments import demo
-from svag.experiments.base import Compare, Ladder, load_experiment
+from svag.experiments import demo, load_experiment
+from svag.experiments.compare import Compare
 from svag.experiments.figures.bases import smoke
+from svag.experiments.ladder import Ladder
 
 invoke = CliRunner().invoke
 

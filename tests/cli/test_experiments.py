@@ -8,7 +8,9 @@ import pytest
 from tests.cli.answers import answer, invoke
 
 from svag.cli.app import app
-from svag.experiments.base import Compare, Ladder, load_experiment
+from svag.experiments import load_experiment
+from svag.experiments.compare import Compare
+from svag.experiments.ladder import Ladder
 from svag.records.record import load_records
 
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.findings.experiments.on_disk import at, readings_at, write_run
+from tests.experiments.on_disk import at, readings_at, write_run
 from typer.testing import CliRunner
 
 from svag.cli.app import app

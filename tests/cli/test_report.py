@@ -8,6 +8,7 @@ from tests.report.folders import CASES, ladder_folder
 from typer.testing import CliRunner
 
 from svag.cli.app import app
+from svag.experiments.base import EXPERIMENT
 
 runner = CliRunner()
 
@@ -43,6 +44,22 @@ def test_a_folder_without_runs_is_one_sentence_and_exit_code_2(tmp_path: Path, m
     assert done.exit_code == 2
     assert said in done.output
     assert "Traceback" not in done.output
+
+
+def test_as_says_what_a_mere_folder_of_runs_is(tmp_path: Path) -> None:
+    folder = CASES["ladder_never_fails"](tmp_path / "in")
+    (folder / EXPERIMENT).unlink()
+    report = ["report", str(folder), "--format", "svg"]
+    assert "--as compare | ladder | ngd" in " ".join(runner.invoke(app, report).output.split())
+    for family, code, said in (
+        ("scaling", 2, "must be one of compare, ladder, ngd, got 'scaling'"),
+        ("ngd", 2, "no two of these runs belong to one ngd experiment"),
+        ("ladder", 0, "Linear scaling does not fail up to batch size 128"),
+        ("ladder", 2, "says already what was asked here"),
+    ):
+        done = runner.invoke(app, [*report, "--as", family])
+        assert (done.exit_code, said in " ".join(done.output.split())) == (code, True), done.output
+        assert (folder / EXPERIMENT).exists() == (family == "ladder")
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence_and_exit_code_1(tmp_path: Path) -> None:

@@ -7,13 +7,12 @@ import pytest
 from typer.testing import CliRunner
 
 from svag.cli.app import app
-from svag.experiments.base import load_experiment
-from svag.experiments.families import runs_of
-from svag.experiments.figures import FAMILIES, family, figure
+from svag.experiments import load_experiment
+from svag.experiments.figures import LABELS, family, figure
 from svag.records.record import load_records
 
 QUICKEST = ("fig:svag_accs", "fig:lsr_acc_gnr", "fig:ngd_sgd_b125")
-OTHERS = [label for label, family in FAMILIES.items() if family != "theory" and label not in QUICKEST]
+OTHERS = [label for label, family in LABELS.items() if family != "theory" and label not in QUICKEST]
 
 
 @pytest.mark.parametrize("label", [*QUICKEST, *(pytest.param(label, marks=pytest.mark.slow) for label in OTHERS)])
@@ -26,7 +25,7 @@ def test_a_figure_from_the_command_line_to_its_answer(label: str, tmp_path: Path
     experiment = figure(label, "smoke")
     assert load_experiment(out) == experiment
     records = load_records(out)
-    assert {record.spec for record in records} == set(runs_of(experiment))
+    assert {record.spec for record in records} == set(experiment.runs())
     assert all(record.ended for record in records)
     assert [panel["name"] for panel in found["panels"]] == [panel.name for panel in experiment.panels]
     if family(label) == "ladder":

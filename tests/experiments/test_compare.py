@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 from tests.experiments.bases import base
 
-from svag.experiments.base import Compare, ComparePanel
-from svag.experiments.compare import runs
-from svag.experiments.families import runs_of
+from svag.experiments.compare import Compare, ComparePanel
 from svag.records.fields import SpecError
 from svag.records.spec import RunSpec
 
@@ -22,7 +20,7 @@ def panel(spec: RunSpec, ells: tuple[int, ...] = (1, 4), **fields: Any) -> Compa
 
 def test_every_arm_is_the_base_with_another_process_and_seed() -> None:
     spec = base()
-    found = runs(compare(panel(spec, (1, 4, 8), split=2, glsr=(1, 2, 4), ngd=True), seeds=(0, 7)))
+    found = compare(panel(spec, (1, 4, 8), split=2, glsr=(1, 2, 4), ngd=True), seeds=(0, 7)).runs()
     processes: list[dict[str, Any]] = [
         {"kind": "sgd"},
         {"kind": "svag", "ell": 4, "split": 2},
@@ -35,9 +33,9 @@ def test_every_arm_is_the_base_with_another_process_and_seed() -> None:
 
 
 def test_sgd_is_run_whether_or_not_ell_1_is_named_and_nothing_twice() -> None:
-    assert runs(compare(panel(base(), (4,)))) == runs(compare(panel(base(), (1, 4, 4, 1))))
+    assert compare(panel(base(), (4,))).runs() == compare(panel(base(), (1, 4, 4, 1))).runs()
     twice = compare(panel(base()), panel(base(), (1, 2)), seeds=(0, 0))
-    assert [spec.process.model_dump() for spec in runs_of(twice)] == [
+    assert [spec.process.model_dump() for spec in twice.runs()] == [
         {"kind": "sgd"},
         {"kind": "svag", "ell": 4, "split": 1, "momentum_limit": None},
         {"kind": "svag", "ell": 2, "split": 1, "momentum_limit": None},
@@ -46,23 +44,38 @@ def test_sgd_is_run_whether_or_not_ell_1_is_named_and_nothing_twice() -> None:
 
 def test_only_an_arm_that_an_in_run_probe_cannot_measure_goes_without() -> None:
     spec = base(batch_size=20, probe={"kind": "in_run", "parts": 2})
-    found = runs(compare(panel(spec, glsr=(2, 4), ngd=True)))
+    found = compare(panel(spec, glsr=(2, 4), ngd=True)).runs()
     kinds = ["sgd", "svag", "glsr", "glsr", "ngd"]
     assert [one.process.kind for one in found] == kinds
     assert [one.probe.kind for one in found] == ["in_run", "in_run", "in_run", "none", "none"]  # 20/4 is odd
     frozen = base(batch_size=20, probe={"kind": "frozen"})
-    assert {one.probe for one in runs(compare(panel(frozen, glsr=(2, 4), ngd=True)))} == {frozen.probe}
+    assert {one.probe for one in compare(panel(frozen, glsr=(2, 4), ngd=True)).runs()} == {frozen.probe}
     with pytest.raises(SpecError, match="must divide") as refused:
-        runs(compare(panel(spec, glsr=(3,))))
+        compare(panel(spec, glsr=(3,))).runs()
     assert refused.value.path == "process.parts"
+
+
+def test_a_base_and_flags_make_the_same_experiment_as_its_parts() -> None:
+    of = Compare.of(base(), (1, 4), 2, split=2, glsr=(4,), ngd=True, margin=0.5, name="left", title="t")
+    assert of == Compare(title="t", panels=(panel(base(), split=2, glsr=(4,), ngd=True),), seeds=(0, 1), margin=0.5)
+    assert Compare.of(base(), (1, 4), (3, 5)).panels[0].name == "preresnet8 group on fashion-small"
+
+
+def test_nonsense_is_refused_in_one_sentence_with_the_path_of_the_field() -> None:
+    with pytest.raises(SpecError, match=r"^compare\.margin: must be greater than 0, got -1$"):
+        Compare.of(base(), (1, 4), 2, margin=-1)
+    with pytest.raises(SpecError, match=r"^compare\.seeds: "):
+        Compare.of(base(), (1, 4), 0)
+    with pytest.raises(SpecError, match=r"^compare\.panels\.0\.ells\.1: must be greater than or equal to 1, got 0"):
+        Compare.of(base(), (1, 0), 1)
 
 
 def test_momentum_has_a_limit() -> None:
     spec = base(momentum=0.9)
-    *_, svag = runs(compare(panel(spec, momentum_limit="overdamped")))
+    *_, svag = compare(panel(spec, momentum_limit="overdamped")).runs()
     assert svag.process.model_dump()["momentum_limit"] == "overdamped"
     with pytest.raises(SpecError, match="momentum has two limits") as refused:
-        runs(compare(panel(spec)))
+        compare(panel(spec)).runs()
     assert refused.value.path == "process.momentum_limit"
 
 
@@ -82,14 +95,14 @@ def test_momentum_has_a_limit() -> None:
 )
 def test_what_is_not_covered_is_refused_with_the_path_of_the_field(one: ComparePanel, path: str) -> None:
     with pytest.raises(SpecError) as refused:
-        runs(compare(one))
+        compare(one).runs()
     assert refused.value.path == path
     with pytest.raises(SpecError) as refused:
-        runs(compare(panel(base()), one))
+        compare(panel(base()), one).runs()
     assert refused.value.path == f"left: {path}"
 
 
 def test_a_panel_may_have_seeds_of_its_own() -> None:
     few, many = panel(base()), panel(base().edited({"batch_size": 32})).model_copy(update={"seeds": (0, 5)})
-    found = runs(compare(few, many))
+    found = compare(few, many).runs()
     assert [spec.seed for spec in found if spec.process.kind == "sgd"] == [0, 0, 5]

@@ -1,17 +1,16 @@
 """The demo asks the two questions: a baseline first, then what checks it."""
 
 from svag.experiments.demo import SCALING, SDE, baseline_runs
-from svag.experiments.families import runs_of
 
 
 def test_the_ladder_begins_with_its_own_baseline() -> None:
-    runs = runs_of(SCALING)
+    runs = SCALING.runs()
     assert [(spec.batch_size, spec.lr) for spec in runs if spec.seed == 0] == [(32, 0.1), (128, 0.4), (512, 1.6)]
     assert len(runs) == 6
     assert all(spec in runs for spec in baseline_runs())
 
 
 def test_the_sde_question_compares_sgd_with_svag_at_one_large_batch() -> None:
-    runs = runs_of(SDE)
+    runs = SDE.runs()
     assert {(spec.process.kind, spec.batch_size) for spec in runs} == {("sgd", 512), ("svag", 512)}
     assert len(runs) == 6

@@ -1,12 +1,11 @@
-"""Batch sizes along the linear rule: exactly these specs, and moments that mean the same at every one of them."""
+"""Batch sizes along the linear rule: exactly these specs, and times that mean the same at every one of them."""
 
 from typing import Any
 
 import pytest
 from tests.experiments.bases import base
 
-from svag.experiments.base import Ladder, LadderPanel
-from svag.experiments.ladder import rung, runs
+from svag.experiments.ladder import Ladder, LadderPanel, rung, with_probe
 from svag.records.fields import SpecError
 from svag.records.spec import RunSpec
 
@@ -18,7 +17,7 @@ def ladder(spec: RunSpec, sizes: tuple[int, ...], seeds: tuple[int, ...] = (0,),
 
 def test_rate_and_batch_grow_together_and_nothing_else_changes() -> None:
     spec = base(probe={"kind": "in_run", "parts": 4, "window": [0.5, 0.8], "every": 0.001}, evaluate={"every": 0.1})
-    found = runs(ladder(spec, (16, 64, 256), seeds=(3, 4)))
+    found = ladder(spec, (16, 64, 256), seeds=(3, 4)).runs()
     wanted = [
         spec.edited({"batch_size": size, "lr": rate, "seed": seed})
         for size, rate in ((16, 0.05), (64, 0.2), (256, 0.8))
@@ -29,7 +28,7 @@ def test_rate_and_batch_grow_together_and_nothing_else_changes() -> None:
 
 def test_svag_at_every_rung() -> None:
     spec = base()
-    found = runs(ladder(spec, (32, 64), ells=(1, 4), split=2))
+    found = ladder(spec, (32, 64), ells=(1, 4), split=2).runs()
     svag = {"kind": "svag", "ell": 4, "split": 2}
     low = {"batch_size": 32, "lr": 0.1}
     assert found == [spec.edited(low), spec.edited({"process": svag, **low}), spec, spec.edited({"process": svag})]
@@ -37,14 +36,22 @@ def test_svag_at_every_rung() -> None:
 
 def test_a_frozen_probe_may_read_other_batches_at_every_rung() -> None:
     spec = base(probe={"kind": "frozen", "readings": 5, "batches": 10})
-    found = runs(ladder(spec, (64, 32), ells=(4,), probe_batches=(6, 12)))
-    wanted = [(64, 6), (64, 6), (32, 12), (32, 12)]
+    found = ladder(spec, (64, 32), ells=(4,), probe_batches=(6, 12)).runs()
+    wanted = [(32, 12), (32, 12), (64, 6), (64, 6)]
     assert [(one.batch_size, one.to_dict()["probe"]["batches"]) for one in found] == wanted
     in_run = base(probe={"kind": "in_run"})
-    assert {one.probe for one in runs(ladder(in_run, (64, 32), probe_batches=(6, 12)))} == {in_run.probe}
+    assert {one.probe for one in ladder(in_run, (64, 32), probe_batches=(6, 12)).runs()} == {in_run.probe}
     with pytest.raises(SpecError, match="must be one for each of the 2 batch sizes, or none") as refused:
-        runs(ladder(spec, (64, 32), probe_batches=(6,)))
+        ladder(spec, (64, 32), probe_batches=(6,)).runs()
     assert refused.value.path == "probe_batches"
+
+
+def test_a_base_and_flags_make_the_same_experiment_and_a_probe() -> None:
+    found = Ladder.of(base(), (32, 64), [0, 7], ells=(4,), split=2, tolerance=0.3, c2=3, name="left", title="t")
+    spec = with_probe(base(), (32, 64))
+    wanted = ladder(spec, (32, 64), (0, 7), ells=(4,), split=2)
+    assert found == wanted.model_copy(update={"tolerance": 0.3, "c2": 3.0})
+    assert spec.probe.kind == "in_run"
 
 
 def test_steps_keep_their_meaning() -> None:
@@ -102,5 +109,5 @@ def test_the_size_of_a_file_need_not_be_known() -> None:
 )
 def test_what_does_not_fit_is_refused_with_the_path_of_the_field(experiment: Ladder, path: str) -> None:
     with pytest.raises(SpecError) as refused:
-        runs(experiment)
+        experiment.runs()
     assert refused.value.path == path

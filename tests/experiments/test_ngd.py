@@ -3,8 +3,7 @@
 import pytest
 from tests.experiments.bases import base
 
-from svag.experiments.base import Ngd, NgdPanel
-from svag.experiments.ngd import runs
+from svag.experiments.ngd import Ngd, NgdPanel
 from svag.records.fields import SpecError
 from svag.records.spec import RunSpec
 
@@ -17,12 +16,17 @@ def test_three_processes_with_every_seed() -> None:
     spec = base()
     kinds = ("sgd", "ngd", "gd")
     wanted = [spec.edited({"process": {"kind": kind}, "seed": seed}) for kind in kinds for seed in (0, 1)]
-    assert runs(ngd(spec, (0, 1))) == wanted
+    assert ngd(spec, (0, 1)).runs() == wanted
+
+
+def test_a_base_and_flags_make_the_same_experiment() -> None:
+    found = Ngd.of(base(), 2, margin=0.5, name="left", title="t")
+    assert found == ngd(base(), (0, 1)).model_copy(update={"margin": 0.5})
 
 
 def test_passes_over_all_data_have_no_batches_for_an_in_run_probe() -> None:
-    assert [spec.probe.kind for spec in runs(ngd(base(probe={"kind": "in_run"})))] == ["in_run", "none", "none"]
-    assert [spec.probe.kind for spec in runs(ngd(base(probe={"kind": "frozen"})))] == ["frozen"] * 3
+    assert [spec.probe.kind for spec in ngd(base(probe={"kind": "in_run"})).runs()] == ["in_run", "none", "none"]
+    assert [spec.probe.kind for spec in ngd(base(probe={"kind": "frozen"})).runs()] == ["frozen"] * 3
 
 
 @pytest.mark.parametrize(
@@ -36,5 +40,5 @@ def test_passes_over_all_data_have_no_batches_for_an_in_run_probe() -> None:
 )
 def test_what_noise_of_matching_covariance_cannot_do_is_refused(spec: RunSpec, path: str) -> None:
     with pytest.raises(SpecError) as refused:
-        runs(ngd(spec))
+        ngd(spec).runs()
     assert refused.value.path == path

@@ -7,16 +7,13 @@ from typing import TypeAlias
 import pytest
 from tests.report.folders import CASES
 
-from svag.experiments.base import load_experiment
-from svag.experiments.compare import CompareFinding
-from svag.experiments.families import find
-from svag.experiments.ladder_finding import LadderFinding
-from svag.experiments.ngd import NgdFinding
+from svag.experiments import load_experiment
+from svag.experiments.evidence import Finding, PanelFinding
 from svag.records.record import load_records
 from svag.report.build import build_report
 from svag.report.content import Report
 
-Find: TypeAlias = Callable[[str], CompareFinding | LadderFinding | NgdFinding]
+Find: TypeAlias = Callable[[str], Finding[PanelFinding]]
 Build: TypeAlias = Callable[[str], Report]
 
 
@@ -25,11 +22,11 @@ def finding_of(tmp_path_factory: pytest.TempPathFactory) -> Find:
     """The finding of a case, by its name."""
 
     @cache
-    def made(name: str) -> CompareFinding | LadderFinding | NgdFinding:
+    def made(name: str) -> Finding[PanelFinding]:
         folder = CASES[name](tmp_path_factory.mktemp(name))
         experiment = load_experiment(folder)
         assert experiment is not None
-        return find(experiment, load_records(folder))
+        return experiment.find(load_records(folder))
 
     return made
 

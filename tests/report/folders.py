@@ -9,7 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from svag.experiments.base import RUNS, Compare, ComparePanel, Ladder, LadderPanel, Ngd, NgdPanel, save_experiment
+from svag.experiments.base import RUNS, save_experiment
+from svag.experiments.compare import Compare, ComparePanel
+from svag.experiments.ladder import Ladder, LadderPanel
+from svag.experiments.ngd import Ngd, NgdPanel
 from svag.records.record import METRICS, OUTCOME, SPEC
 from svag.records.spec import RunSpec
 

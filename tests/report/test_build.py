@@ -9,9 +9,11 @@ import pytest
 from tests.report.conftest import Build
 from tests.report.folders import BASE, CASES, compare_folder, write_run
 
-from svag.experiments.base import EXPERIMENT, RUNS
+from svag.experiments import FAMILIES, experiment_of_runs
+from svag.experiments.base import EXPERIMENT, RUNS, save_experiment
 from svag.records.fields import SpecError
 from svag.report.build import build_report
+from svag.report.sections import FIGURES
 
 HEADLINES = {
     "compare_equal": ("yes", "Yes: SGD ends where its SDE ends, to within ±1.00 points."),
@@ -96,12 +98,34 @@ def test_a_mere_folder_of_runs_says_how_they_went_and_what_they_predict(tmp_path
     json.dumps(report.finding, allow_nan=False)
 
 
-def test_the_question_of_a_mere_folder_is_inferred(tmp_path: Path) -> None:
+def test_nothing_is_guessed_about_a_mere_folder_and_the_way_to_say_it_is_named(tmp_path: Path) -> None:
     folder = CASES["ladder_never_fails"](tmp_path)
     (folder / EXPERIMENT).unlink()
     report = build_report(folder)
-    assert report.title == f"Runs in {folder.name}"
-    assert report.answers[0].headline == HEADLINES["ladder_never_fails"][1]
+    assert (report.title, report.answers[0].headline) == (f"Runs in {folder.name}", "9 runs: 9 finished.")
+    assert "--as compare | ladder | ngd" in report.notes[0]
+    save_experiment(experiment_of_runs(folder, "ladder"), folder)
+    assert build_report(folder).answers[0].headline == HEADLINES["ladder_never_fails"][1]
+
+
+def test_runs_of_two_versions_of_the_numerics_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    folder = CASES["ladder_never_fails"](tmp_path)
+    header = folder / RUNS / "b64-seed0" / "spec.json"
+    header.write_text(header.read_text().replace('"numerics": 1', '"numerics": 7'))
+    with pytest.raises(
+        SpecError, match=r"version 1 of the numerics, .*b64-seed0 by version 7: .* in a folder of its own"
+    ):
+        build_report(folder)
+    for one in (folder / RUNS).glob("*/spec.json"):
+        one.write_text(one.read_text().replace('"numerics": 1', '"numerics": 7'))
+    assert build_report(folder).answers[0].headline == HEADLINES["ladder_never_fails"][1]
+
+
+def test_every_family_has_figures() -> None:
+    assert FIGURES.keys() == FAMILIES.keys()
+    assert {kind: family.model_fields["kind"].default for kind, family in FAMILIES.items()} == {
+        kind: kind for kind in FAMILIES
+    }
 
 
 @pytest.mark.parametrize("name", ["ladder", "ladder_diverged", "compare_one_seed", "ngd"])

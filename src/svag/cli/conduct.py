@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from svag.execution.estimate import Estimate
     from svag.execution.plan import PlannedRun
-    from svag.experiments.base import Compare, Ladder, Ngd
+    from svag.experiments.base import Experiment
     from svag.records.record import RunRecord
 
 
@@ -119,14 +119,13 @@ def _absent(plan: "Sequence[PlannedRun]", data_dir: Path | None) -> list[str]:
     return [name for name in names if files.find(SOURCES[name], data_folder(data_dir)) is None]
 
 
-def conduct(experiment: "Compare | Ladder | Ngd", out: Path, setup: Setup) -> None:
+def conduct(experiment: "Experiment", out: Path, setup: Setup) -> None:
     """Announce an experiment, carry out what is left of it and print its answer; exit code 1 when a run failed."""
     from svag.execution.plan import plan_runs
     from svag.experiments.base import save_experiment
-    from svag.experiments.families import runs_of
 
     check_setup(setup)
-    plan = plan_runs(runs_of(experiment), out)
+    plan = plan_runs(experiment.runs(), out)
     about = (experiment.kind, experiment.title, experiment.label, experiment.size, experiment.note)
     announce(Announcement(*about, out, len(plan), estimated(plan, setup)), setup)
     if setup.dry_run:
@@ -175,7 +174,7 @@ def _carry_out(plan: "Sequence[PlannedRun]", setup: Setup) -> "list[RunRecord]":
     )
 
 
-def _answer(experiment: "Compare | Ladder | Ngd", records: "Sequence[RunRecord]", out: Path, as_json: bool) -> None:
+def _answer(experiment: "Experiment", records: "Sequence[RunRecord]", out: Path, as_json: bool) -> None:
     waiting = sum(record.state in {"interrupted", "running"} for record in records)
     if waiting:
         sentence = f"{waiting} of {len(records)} runs are left to other shards; without --shard the command answers"

@@ -44,27 +44,21 @@ def compare(
     from svag.cli.conduct import conduct
     from svag.cli.errors import reported
     from svag.cli.flags import default_out, load_base, whole_numbers
-    from svag.experiments.base import experiment_from
+    from svag.experiments.compare import Compare
 
     with reported():
-        panel = {
-            "name": base.stem,
-            "base": load_base(base, context),
-            "ells": whole_numbers("--ell", ell or ["1", "4", "16"]),
-            "split": split,
-            "glsr": whole_numbers("--glsr", glsr or []),
-            "ngd": ngd,
-            "momentum_limit": limit,
-        }
-        experiment = experiment_from(
-            {
-                "kind": "compare",
-                "title": f"SGD and SVAG from {base.name}",
-                "seeds": range(seeds),
-                "panels": [panel],
-                "margin": margin,
-                "metric": metric,
-            }
+        experiment = Compare.of(
+            load_base(base, context),
+            whole_numbers("--ell", ell or ["1", "4", "16"]),
+            seeds,
+            split=split,
+            glsr=whole_numbers("--glsr", glsr or []),
+            ngd=ngd,
+            momentum_limit=limit,
+            margin=margin,
+            metric=metric,
+            name=base.stem,
+            title=f"SGD and SVAG from {base.name}",
         )
         conduct(experiment, out or default_out(base, "compare"), setup)
 
@@ -98,31 +92,24 @@ def ladder(
     from svag.cli.conduct import conduct
     from svag.cli.errors import reported
     from svag.cli.flags import default_out, load_base, whole_numbers
-    from svag.experiments.base import experiment_from
-    from svag.experiments.ladder import with_probe
+    from svag.experiments.ladder import Ladder
     from svag.records.fields import SpecError
 
     with reported():
         sizes = whole_numbers("--batch-sizes", batch_sizes or [])
         if not sizes:
             raise SpecError("--batch-sizes", "is missing: name the rungs, such as --batch-sizes 16 32 64 128")
-        panel = {
-            "name": base.stem,
-            "base": with_probe(load_base(base, context), sizes),
-            "batch_sizes": sizes,
-            "ells": whole_numbers("--ell", ell or []),
-            "split": split,
-            "momentum_limit": limit,
-        }
-        experiment = experiment_from(
-            {
-                "kind": "ladder",
-                "title": f"Linear scaling from {base.name}",
-                "seeds": range(seeds),
-                "panels": [panel],
-                "tolerance": tolerance,
-                "c2": c2,
-            }
+        experiment = Ladder.of(
+            load_base(base, context),
+            sizes,
+            seeds,
+            ells=whole_numbers("--ell", ell or []),
+            split=split,
+            momentum_limit=limit,
+            tolerance=tolerance,
+            c2=c2,
+            name=base.stem,
+            title=f"Linear scaling from {base.name}",
         )
         conduct(experiment, out or default_out(base, "ladder"), setup)
 
@@ -147,19 +134,11 @@ def ngd(
     from svag.cli.conduct import conduct
     from svag.cli.errors import reported
     from svag.cli.flags import default_out, load_base
-    from svag.experiments.base import experiment_from
+    from svag.experiments.ngd import Ngd
 
     with reported():
-        experiment = experiment_from(
-            {
-                "kind": "ngd",
-                "title": f"SGD, NGD and GD from {base.name}",
-                "seeds": range(seeds),
-                "panels": [{"name": base.stem, "base": load_base(base, context)}],
-                "margin": margin,
-                "metric": metric,
-            }
-        )
+        title = f"SGD, NGD and GD from {base.name}"
+        experiment = Ngd.of(load_base(base, context), seeds, margin=margin, metric=metric, name=base.stem, title=title)
         conduct(experiment, out or default_out(base, "ngd"), setup)
 
 

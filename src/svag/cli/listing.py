@@ -1,9 +1,4 @@
-"""`svag list`: the runs in a folder, or the figures of the paper, as a table.
-
-`svag list figures`: the figures and theorems of the paper that can be reproduced.
-
-`svag list`: the runs in a folder, or the figures of the paper, as a table.
-"""
+"""`svag list`: the runs in a folder, or the figures and theorems of the paper that can be reproduced, as a table."""
 
 import json
 from pathlib import Path
@@ -20,11 +15,11 @@ if TYPE_CHECKING:
 
 def list_figures(as_json: bool) -> None:
     """Print every label with its family, what it shows and the command that shows it."""
-    from svag.experiments.figures import FAMILIES, figure
+    from svag.experiments.figures import LABELS, figure
     from svag.experiments.figures.theory import THEORY, UNVERIFIED
 
     rows = []
-    for label, family in FAMILIES.items():
+    for label, family in LABELS.items():
         title = THEORY[label] if family == "theory" else figure(label, "paper").title
         command = "svag verify" if family == "theory" and label not in UNVERIFIED else "svag reproduce"
         rows.append({"label": label, "family": family, "title": title, "command": f"{command} {label}"})

@@ -38,13 +38,13 @@ def predict(
         records = {record.path.resolve(): record for folder in folders for record in load_records(folder)}
         if not records:
             raise SpecError("", f"there is no run in {folders[0]}: give a folder that svag run has written")
-        found = predict_from_runs(records.values(), c2, confidence, _moments(window))
+        found = predict_from_runs(records.values(), c2, confidence, _steps_or_fractions(window))
     for sentence in found.skipped:
         typer.echo(f"Note: {sentence}", err=True)
     typer.echo(json.dumps(found.to_dict(), ensure_ascii=False, indent=2) if as_json else str(found))
 
 
-def _moments(window: tuple[str, str] | None) -> tuple[float, float] | None:
+def _steps_or_fractions(window: tuple[str, str] | None) -> tuple[float, float] | None:
     from svag.records.fields import SpecError, moment
 
     if window is None:

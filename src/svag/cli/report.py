@@ -24,13 +24,21 @@ class Format(StrEnum):
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="An experiment's folder, or any folder of runs.")],
     out: Annotated[Path | None, typer.Option(help="Where to write; DIR/report when not given.")] = None,
-    formats: Annotated[list[Format] | None, typer.Option("--format", help="Of the figures; may be repeated.")] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            metavar="FAMILY",
+            help="Read a folder of runs as a ladder, compare or ngd, and write its missing experiment.json.",
+        ),
+    ] = None,
+    formats: Annotated[list[Format] | None, typer.Option("--format", help="Figure format (repeatable).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the finding and the paths as JSON.")] = False,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Answer from the records: a page that opens without a network, a summary in Markdown, figures and tables.
 
-    Nothing is run.
+    Nothing is run. A folder of runs that no experiment asked for is read as one with --as.
 
     Example: svag report ladder --open
     """
@@ -40,6 +48,11 @@ def report(
         from svag.report.build import build_report
         from svag.report.write import write_report
 
+        if kind is not None:
+            from svag.experiments import experiment_of_runs
+            from svag.experiments.base import save_experiment
+
+            save_experiment(experiment_of_runs(folder, kind), folder)
         found = build_report(folder)
         chosen = [one.value for one in formats] if formats else ["png", "svg"]
         written = write_report(found, out or folder / "report", chosen)

@@ -138,7 +138,6 @@ def reproduce(
     from svag.cli.conduct import check_setup, conduct
     from svag.cli.errors import reported
     from svag.cli.flags import field_edits
-    from svag.experiments.arms import edited
     from svag.experiments.figures import family, figure
 
     with reported():
@@ -149,4 +148,4 @@ def reproduce(
             refuse_what_theory_has_not(label, edits, seeds, setup)
             reproduce_theory(label, size, edits, folder, setup)
             return
-        conduct(edited(figure(label, size), edits, seeds), folder, setup)
+        conduct(figure(label, size).edited(edits, seeds), folder, setup)

@@ -1,20 +1,37 @@
-"""What an experiment asks, and where it is kept: a folder with `experiment.json` and one run directory per run.
+"""What every experiment is: a question about some SGD runs, and the plan of runs that answers it.
 
-The three kinds differ in how the runs of a panel vary its base spec. `svag.experiments` turns an experiment into specs,
-`svag.findings` reads the answer off the records; both read this.
+`Experiment.slots` is the only description of which runs belong to an experiment. Execution carries them out, findings
+look their records up by it, and `from_specs` checks by it which experiment a folder of runs may be.
+
+An experiment lives in a folder: `experiment.json` says what was asked, `runs/` holds one run directory per run.
 """
 
 import json
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
 
-from svag.records.fields import Count, Positive, Seed, Several, SpecError, spec_error
+from svag.records.fields import Seed, SpecError, spec_error
 from svag.records.files import replace_file
+from svag.records.parts import EvaluateSpec, InRunProbe, NoProbe, Process, SgdSpec, SvagSpec
+from svag.records.record import RunRecord
 from svag.records.spec import RunSpec
-from svag.theory.domain import closeness
 from svag.theory.optimizers import MomentumLimit
+
+if TYPE_CHECKING:
+    from svag.experiments.evidence import Finding, PanelFinding
 
 EXPERIMENT, RUNS = "experiment.json", "runs"
 
@@ -22,11 +39,78 @@ Size = Literal["smoke", "small", "paper"]
 Metric = Literal["test_accuracy", "test_loss", "train_loss"]
 
 
+@dataclass(frozen=True)
+class ArmName:
+    """One arm of a panel.
+
+    >>> str(ArmName("svag", 4)), str(ArmName("sgd"))
+    ('SVAG ell=4', 'SGD')
+
+    Attributes:
+        kind: of the process.
+        refinement: ell of SVAG, parts of the coupled ladder, 1 of the others.
+    """
+
+    kind: Literal["sgd", "svag", "glsr", "ngd", "gd"]
+    refinement: int = 1
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "svag":
+                return f"SVAG ell={self.refinement}"
+            case "glsr":
+                return f"ladder parts={self.refinement}"
+        return self.kind.upper()
+
+
+SGD, NGD, GD = ArmName("sgd"), ArmName("ngd"), ArmName("gd")
+
+
+def svag_arm(ell: int) -> ArmName:
+    """The arm of SVAG(ell); ell = 1 is SGD."""
+    return SGD if ell == 1 else ArmName("svag", ell)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of one run in an experiment.
+
+    Attributes:
+        panel: number of the panel, counted from 0.
+        arm: which arm of it.
+        batch_size: B.
+        seed: the seed.
+    """
+
+    panel: int
+    arm: ArmName
+    batch_size: int
+    seed: int
+
+
+def matched(spec: RunSpec) -> RunSpec:
+    """What findings know a run by: its spec without probe and evaluation. SVAG that is SGD counts as SGD.
+
+    >>> base = RunSpec.from_yaml("{data: {name: svhn}, model: {arch: mlp}, batch_size: 8, lr: 1, budget: 9}")
+    >>> probed = base.edited({"probe": {"kind": "in_run"}, "process": {"kind": "svag", "ell": 1}})
+    >>> matched(probed) == matched(base), matched(base) == matched(base.edited({"seed": 1}))
+    (True, False)
+    """
+    is_sgd = isinstance(spec.process, SvagSpec) and spec.process.is_sgd
+    process = SgdSpec() if is_sgd else spec.process
+    return spec.model_copy(update={"process": process, "probe": NoProbe(), "evaluate": EvaluateSpec()})
+
+
+def setting(spec: RunSpec) -> RunSpec:
+    """What the seeds of one setting share: `matched` without the seed."""
+    return matched(spec).model_copy(update={"seed": 0})
+
+
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class _Panel(_Frozen):
+class Panel(_Frozen, ABC):
     """What all panels have.
 
     Attributes:
@@ -39,49 +123,20 @@ class _Panel(_Frozen):
     base: RunSpec
     seeds: tuple[Seed, ...] = ()
 
+    @abstractmethod
+    def arms(self) -> list[tuple[ArmName, RunSpec]]:
+        """Every arm at every batch size, SGD first, with the seed of the base; what theory does not cover is refused.
 
-class ComparePanel(_Panel):
-    """SGD and SVAG from one base spec.
+        Order: increasing batch size, then increasing refinement.
+        """
 
-    Attributes:
-        ells: refinements of SVAG; ell = 1 is SGD and is always run.
-        split: of all SVAG arms with ell > 1.
-        glsr: numbers of parts of the coupled ladder (def:glsr), for the decomposition over it; none if empty.
-        ngd: whether to run NGD too, for the paper's decomposition (eq:noise_decomposition).
-        momentum_limit: which limit the SVAG arms of a base with momentum follow.
-    """
-
-    ells: tuple[Count, ...]
-    split: Count = 1
-    glsr: tuple[Count, ...] = ()
-    ngd: bool = False
-    momentum_limit: MomentumLimit | None = None
+    def edited(self, edits: Mapping[str, Any]) -> Self:
+        """The same panel with fields of its base replaced."""
+        return self.model_copy(update={"base": self.base.edited(edits)})
 
 
-class LadderPanel(_Panel):
-    """Batch sizes along the linear scaling rule from one base spec, which gives the rate at its own batch size.
-
-    Attributes:
-        batch_sizes: the rungs.
-        ells: refinements of SVAG run at every rung besides SGD: the SDE limit against B; none if empty.
-        split: of the SVAG arms.
-        momentum_limit: which limit the SVAG arms of a base with momentum follow.
-        probe_batches: batches of each reading at frozen weights, rung by rung; those of the base if empty.
-    """
-
-    batch_sizes: tuple[Count, ...]
-    ells: tuple[Count, ...] = ()
-    split: Count = 1
-    momentum_limit: MomentumLimit | None = None
-    probe_batches: tuple[Several, ...] = ()
-
-
-class NgdPanel(_Panel):
-    """SGD, NGD with matching covariance, and GD from one base spec."""
-
-
-class _Experiment(_Frozen):
-    """What all experiments have.
+class Experiment(_Frozen, ABC):
+    """What all experiments have. A family adds its kind of panels, what it judges by, and how it finds its answer.
 
     Attributes:
         title: one line.
@@ -89,86 +144,202 @@ class _Experiment(_Frozen):
         size: at which size.
         note: how it differs from the paper, for the caption.
         seeds: of every arm, unless a panel has its own.
+        kind: name of the family.
+        panels: the settings in question.
     """
+
+    question: ClassVar[str]
+    needs: ClassVar[str]
 
     title: str
     label: str | None = None
     size: Size | None = None
     note: str = ""
     seeds: tuple[Seed, ...] = Field(min_length=1)
+    kind: str
+    panels: tuple[Panel, ...]
 
-    def seeds_of(self, panel: _Panel) -> tuple[Seed, ...]:
+    @model_validator(mode="wrap")
+    @classmethod
+    def _in_one_sentence(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return handler(value)
+        except ValidationError as error:
+            found = spec_error(error, {})
+            path = f"{cls.model_fields['kind'].default}.{found.path}".removesuffix(".")
+            raise SpecError(path, found.reason) from None
+
+    def seeds_of(self, panel: Panel) -> tuple[Seed, ...]:
         """The seeds of one panel, in order."""
         return panel.seeds or self.seeds
 
+    def slots(self) -> dict[Slot, RunSpec]:
+        """The runs that belong to this experiment, each at its place; panels may share some."""
+        found = {}
+        for number, panel in enumerate(self.panels):
+            with refusals_of(panel, among=len(self.panels)):
+                for arm, spec in panel.arms():
+                    for seed in self.seeds_of(panel):
+                        found[Slot(number, arm, spec.batch_size, seed)] = spec.edited({"seed": seed})
+        return found
 
-class Compare(_Experiment):
-    """Does SVAG converge in ell, and is SGD where it converges to?
+    def runs(self) -> list[RunSpec]:
+        """All runs, each once."""
+        return list(dict.fromkeys(self.slots().values()))
 
-    Attributes:
-        margin: the gap in `metric` that would not matter, in its units (accuracies are fractions).
-        metric: what is compared.
-    """
+    @abstractmethod
+    def asked(self) -> str:
+        """What is asked of which arms, and what decides: one line."""
 
-    kind: Literal["compare"] = "compare"
-    panels: tuple[ComparePanel, ...] = Field(min_length=1)
-    margin: Positive = 0.01
-    metric: Metric = "test_accuracy"
+    @abstractmethod
+    def find(self, records: Sequence[RunRecord]) -> "Finding[PanelFinding]":
+        """Answer from whatever runs there are; those without a result are listed as missing.
+
+        Args:
+            records: from `svag.load_records`, in any order; what no panel asked for is listed, not used.
+        """
+
+    def edited(self, edits: Mapping[str, Any], seeds: int | None = None) -> Self:
+        """The same question about other base specs, or with other seeds; the note says what was replaced.
+
+        >>> from svag.experiments.figures import figure
+        >>> shuffled = figure("fig:svag_accs", "paper").edited({"sampling": "shuffle"}, seeds=2)
+        >>> shuffled.note, shuffled.seeds, shuffled.panels[0].base.sampling
+        ('with sampling = shuffle', (0, 1), 'shuffle')
+        """
+        changed: dict[str, Any] = {} if seeds is None else {"seeds": tuple(range(seeds))}
+        panels = []
+        for panel in self.panels:
+            with refusals_of(panel, among=len(self.panels)):
+                own = panel.edited(edits) if edits else panel
+            panels.append(own if seeds is None else own.model_copy(update={"seeds": ()}))
+        if edits:
+            said = "with " + ", ".join(f"{path} = {value}" for path, value in edits.items())
+            changed["note"] = f"{self.note}; {said}" if self.note else said
+        return type(self).model_validate({**dict(self), **changed, "panels": tuple(panels)})
+
+    @classmethod
+    def from_specs(cls, specs: Iterable[RunSpec], title: str) -> Self:
+        """The experiment of this family that these runs are, as far as `slots` gives them back; otherwise refused.
+
+        The panel that asks for most of them comes first, around the smaller batch size of two that ask for as many;
+        then one for what is left. Runs that no panel asks for stay strangers. What judges the answer (margin,
+        tolerance, C²) has its default.
+        """
+        left: dict[RunSpec, list[RunSpec]] = {}
+        for spec in specs:
+            left.setdefault(setting(spec), []).append(spec)
+        panels: list[Panel] = []
+        while grown := [cls._grown(runs[0], left) for one, runs in left.items() if isinstance(one.process, SgdSpec)]:
+            panel, claimed = min(grown, key=lambda one: (-len(one[1]), one[0].base.batch_size))
+            if len(claimed) < 2:
+                break
+            seeds = sorted({spec.seed for one in claimed for spec in left[one]})
+            panels.append(panel.model_copy(update={"seeds": tuple(seeds)}))
+            left = {one: runs for one, runs in left.items() if one not in claimed}
+        if not panels:
+            kind = cls.model_fields["kind"].default
+            raise SpecError("", f"no two of these runs belong to one {kind} experiment: it takes {cls.needs}")
+        return cls.model_validate({"title": title, **_named_apart(panels)})
+
+    @classmethod
+    def _grown(cls, base: RunSpec, settings: Collection[RunSpec]) -> tuple[Panel, set[RunSpec]]:
+        """The panel around a base, and those of the settings that it asks for; none if it is refused."""
+        panel = cls._around(base.edited({"process": {"kind": "sgd"}, "seed": 0}), settings)
+        try:
+            return panel, {setting(spec) for _, spec in panel.arms()} & set(settings)
+        except SpecError:
+            return panel, set()
+
+    @classmethod
+    @abstractmethod
+    def _around(cls, base: RunSpec, settings: Collection[RunSpec]) -> Panel:
+        """The panel with this base that asks for as many of these settings as it can."""
 
 
-class Ladder(_Experiment):
-    """Up to which batch size does linear scaling hold, and what did each rung predict?
-
-    Attributes:
-        tolerance: linear scaling fails where the test error exceeds the lowest by this fraction of it.
-        c2: C² of the predictions.
-    """
-
-    kind: Literal["ladder"] = "ladder"
-    panels: tuple[LadderPanel, ...] = Field(min_length=1)
-    tolerance: Positive = 0.2
-    c2: Annotated[Positive, AfterValidator(closeness)] = 2.0
+def _named_apart(panels: Sequence[Panel]) -> dict[str, Any]:
+    """The seeds of all panels, and the panels with names of their own, and with seeds only where these differ."""
+    seeds = tuple(sorted({seed for panel in panels for seed in panel.seeds}))
+    names = [panel.name for panel in panels]
+    named = []
+    for at, panel in enumerate(panels):
+        number = f" ({names[:at].count(panel.name) + 1})" if names.count(panel.name) > 1 else ""
+        own = () if panel.seeds == seeds else panel.seeds
+        named.append(panel.model_copy(update={"name": panel.name + number, "seeds": own}))
+    return {"seeds": seeds, "panels": tuple(named)}
 
 
-class Ngd(_Experiment):
-    """Does Gaussian noise of the same covariance do what SGD's noise does?"""
-
-    kind: Literal["ngd"] = "ngd"
-    panels: tuple[NgdPanel, ...] = Field(min_length=1)
-    margin: Positive = 0.01
-    metric: Metric = "test_accuracy"
-
-
-Experiment: TypeAlias = Annotated[Compare | Ladder | Ngd, Field(discriminator="kind")]
-_ADAPTER: TypeAdapter[Compare | Ladder | Ngd] = TypeAdapter(Experiment)
-
-
-def experiment_from(fields: Any) -> Compare | Ladder | Ngd:
-    """Make an experiment from plain values; refuse nonsense in one sentence.
-
-    >>> experiment_from({"kind": "ladder", "title": "t", "seeds": [0]})
-    Traceback (most recent call last):
-    svag.records.fields.SpecError: ladder.panels: is missing
-    """
+@contextmanager
+def refusals_of(panel: Panel, among: int) -> Iterator[None]:
+    """Say which panel a refusal is about, where there are several; a single one is the user's own base spec."""
     try:
-        return _ADAPTER.validate_python(fields)
-    except ValidationError as error:
-        raise spec_error(error, {}) from None
+        yield
+    except SpecError as error:
+        raise SpecError(f"{panel.name}: {error.path}" if among > 1 else error.path, error.reason) from None
 
 
-def save_experiment(experiment: Compare | Ladder | Ngd, folder: Path) -> None:
+def save_experiment(experiment: Experiment, folder: Path) -> None:
     """Write `experiment.json`; what was asked before is replaced, the runs stay."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(experiment.model_dump(mode="json"), indent=2, ensure_ascii=False)
     replace_file(folder / EXPERIMENT, text.encode() + b"\n")
 
 
-def load_experiment(folder: Path) -> Compare | Ladder | Ngd | None:
-    """What was asked in this folder; None if it is a mere folder of runs."""
-    path = folder / EXPERIMENT
-    if not path.exists():
-        return None
+def seeds_from(seeds: int | Iterable[int]) -> tuple[int, ...]:
+    """Seeds as people give them: how many, or which.
+
+    >>> seeds_from(3), seeds_from([0, 7, 7])
+    ((0, 1, 2), (0, 7))
+    """
+    return tuple(range(seeds)) if isinstance(seeds, int) else tuple(dict.fromkeys(seeds))
+
+
+def require_sgd(base: RunSpec) -> None:
+    """An experiment varies the process itself: its base is the SGD run in question."""
+    if not isinstance(base.process, SgdSpec):
+        raise SpecError(
+            "process.kind", f"the base of an experiment is the SGD run in question, got {base.process.kind}"
+        )
+
+
+def svag_arms(
+    base: RunSpec, ells: Iterable[int], split: int, limit: MomentumLimit | None
+) -> Iterator[tuple[ArmName, RunSpec]]:
+    """One arm for each ell above 1; ell = 1 is SGD itself, which the caller runs in any case."""
+    for ell in sorted(set(ells)):
+        if ell > 1:
+            process = {"kind": "svag", "ell": ell, "split": split, "momentum_limit": limit}
+            yield svag_arm(ell), base.edited({"process": process})
+
+
+def other_arm(name: ArmName, base: RunSpec, process: dict[str, Any]) -> tuple[ArmName, RunSpec]:
+    """The base followed by another process, without its in-run probe where there are no batches that it could cut.
+
+    What is measured is free: what such an arm is compared by is its result.
+    """
     try:
-        return experiment_from(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise SpecError(str(path), f"cannot be read: {' '.join(str(error).split())}") from None
+        return name, base.edited({"process": process})
+    except SpecError as error:
+        if not isinstance(base.probe, InRunProbe) or not error.path.startswith("probe."):
+            raise
+    return name, base.edited({"process": process, "probe": {"kind": "none"}})
+
+
+def processes_at(bases: Collection[RunSpec], settings: Iterable[RunSpec]) -> list[Process]:
+    """The processes of those settings that are one of these SGD settings in everything else."""
+    return [one.process for one in settings if one.model_copy(update={"process": SgdSpec()}) in bases]
+
+
+def svag_fields(processes: Iterable[Process]) -> dict[str, Any]:
+    """The fields `ells`, `split` and `momentum_limit` of a panel with these SVAG arms; the first one's split counts."""
+    svag = [process for process in processes if isinstance(process, SvagSpec)]
+    if not svag:
+        return {"ells": ()}
+    split, limit = svag[0].split, svag[0].momentum_limit
+    ells = sorted({one.ell for one in svag if (one.split, one.momentum_limit) == (split, limit)})
+    return {"ells": tuple(ells), "split": split, "momentum_limit": limit}
+
+
+def described(base: RunSpec) -> str:
+    """Network and data, as a panel is called that nobody has named."""
+    return f"{base.model.arch} {base.model.norm} on {base.data.name}"

@@ -1,11 +1,14 @@
 """How far can I scale the batch? The prediction from baseline runs on disk, standing alone."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from svag.experiments.runs import SGD, arm_of, by_seed, same_setting
+from svag.experiments.base import setting
+from svag.experiments.runs import by_seed, one_version
 from svag.findings.critical_batch import CriticalBatch, predict_critical_batch
 from svag.records.fields import SpecError, step_of
+from svag.records.parts import SgdSpec
 from svag.records.record import RunRecord
 
 
@@ -61,21 +64,19 @@ def predict_from_runs(
         confidence: of the interval.
         window: two effective steps, or two fractions of the budget; see `svag.predict_critical_batch`.
     """
-    groups: list[list[RunRecord]] = []
+    there = list(records)
+    one_version(there)
+    seeds = defaultdict(list)
     skipped = []
-    for record in records:
+    for record in there:
         problem = _problem(record)
-        if problem is not None:
+        if problem is None and record.spec is not None:
+            seeds[setting(record.spec)].append(record)
+        elif problem is not None:
             skipped.append(problem)
-            continue
-        home = next((group for group in groups if _same(group[0], record)), None)
-        if home is None:
-            groups.append([record])
-        else:
-            home.append(record)
-    if not groups:
+    if not seeds:
         raise SpecError("", skipped[0] if skipped else "there is no run here: give a folder that svag run has written")
-    groups = [[run for _, run in by_seed(group)] for group in groups]
+    groups = [[run for _, run in by_seed(group)] for group in seeds.values()]
     groups.sort(key=lambda group: (group[0].readings[0].batch_size, str(group[0].path)))
     try:
         predictions = tuple(_predict(group, c2, confidence, window) for group in groups)
@@ -100,7 +101,7 @@ def _problem(record: RunRecord) -> str | None:
     where, spec = record.path, record.spec
     if spec is None:
         return f"{where} cannot be read: {record.problem}; run its spec again"
-    if arm_of(spec.process, split=1, limit=None) != SGD:
+    if not isinstance(setting(spec).process, SgdSpec):
         return f"{where} is a run of {spec.process.kind}, and the prediction is about SGD: give it a run of sgd"
     if record.state == "diverged":
         return f"{where} diverged and has no equilibrium to measure at: lower the learning rate and run it again"
@@ -116,7 +117,3 @@ def _problem(record: RunRecord) -> str | None:
     if not record.readings:
         return f"{where} has no readings of the noise: run it with a probe, as in --probe.kind in_run"
     return None
-
-
-def _same(one: RunRecord, other: RunRecord) -> bool:
-    return one.spec is not None and other.spec is not None and same_setting(one.spec, other.spec)

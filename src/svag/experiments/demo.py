@@ -1,9 +1,9 @@
 """The two questions on the embedded data, small enough to be answered in a few minutes on two cores."""
 
-from svag.experiments import ladder
-from svag.experiments.base import Compare, ComparePanel, Ladder, LadderPanel
+from svag.experiments.compare import Compare, ComparePanel
 from svag.experiments.figures.bases import FASHION, at
 from svag.experiments.figures.ladder import in_run
+from svag.experiments.ladder import Ladder, LadderPanel
 from svag.records.spec import RunSpec
 
 NETWORK = "PreResNet-8 GN"
@@ -40,5 +40,5 @@ def baseline_runs() -> list[RunSpec]:
     >>> [(spec.batch_size, spec.seed) for spec in baseline_runs()]
     [(32, 0), (32, 1)]
     """
-    runs = ladder.runs(SCALING)
+    runs = SCALING.runs()
     return [spec for spec in runs if spec.batch_size == min(one.batch_size for one in runs)]

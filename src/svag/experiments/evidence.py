@@ -1,13 +1,4 @@
-"""What final metrics and curves of a few arms say: gaps, limits, and how far two arms are apart anywhere.
-
-What the findings of all experiments have in common: panels, runs that are missing, records that belong to none.
-
-What one arm came to, in one metric.
-
-The SDE limit of a metric, from SVAG at a few ell: fitted, and by Richardson from the two largest.
-
-Do SGD and the largest ell differ anywhere in training? The max-t permutation test on their curves.
-"""
+"""What the findings of all experiments are made of: panels with an answer each, arms, and the SDE limit of a metric."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,19 +8,26 @@ from typing import ClassVar, Generic, Literal, Protocol, TypeVar
 import numpy as np
 
 from svag.arrays import FloatArray
-from svag.experiments.base import Metric
-from svag.experiments.runs import ArmName, MissingRun, not_used, plain
-from svag.records.record import RunRecord
-from svag.stats.curves import compare_curves, gap_band
+from svag.experiments import wording
+from svag.experiments.base import ArmName, Metric
+from svag.experiments.runs import CurveRow, MissingRun, json_fields
+from svag.experiments.wording import Answer, Tone
 from svag.stats.means import Contrast, contrast, fit_limit
+
+# What the three answers of a test of equivalence mean to the question whether two things end together.
+TONES: dict[str, Tone] = {"equivalent": "yes", "different": "no", "inconclusive": "open"}
 
 
 class PanelFinding(Protocol):
-    """What an experiment asks of the finding of a panel."""
+    """What the finding of an experiment asks of the finding of a panel."""
 
     @property
     def missing(self) -> tuple[MissingRun, ...]:
         """Runs without a result."""
+        ...
+
+    def answer(self) -> Answer:
+        """The answer in words, as plain data."""
         ...
 
     def to_dict(self) -> dict[str, object]:
@@ -37,12 +35,12 @@ class PanelFinding(Protocol):
         ...
 
 
-Panel = TypeVar("Panel", bound=PanelFinding, covariant=True)
+AnyPanel = TypeVar("AnyPanel", bound=PanelFinding, covariant=True)
 
 
 @dataclass(frozen=True)
-class ExperimentFinding(Generic[Panel]):
-    """What an experiment found; each kind is a class of its own, so that readers can tell them apart.
+class Finding(Generic[AnyPanel]):
+    """What an experiment found; each family has a class of its own, so that readers can tell them apart.
 
     Attributes:
         title: of the experiment.
@@ -52,13 +50,22 @@ class ExperimentFinding(Generic[Panel]):
 
     kind: ClassVar[str]
     title: str
-    panels: tuple[Panel, ...]
+    panels: tuple[AnyPanel, ...]
     strangers: tuple[str, ...] = ()
 
     @property
     def missing(self) -> tuple[MissingRun, ...]:
         """Runs without a result, over all panels."""
         return tuple(run for panel in self.panels for run in panel.missing)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader must know before the answers: runs that are missing, and records that were not used."""
+        return wording.warnings(self.missing, self.strangers)
+
+    def answers(self) -> tuple[Answer, ...]:
+        """One a panel."""
+        return tuple(panel.answer() for panel in self.panels)
 
     def to_dict(self) -> dict[str, object]:
         """Return the finding for a JSON document; the fields of a single panel stand at the top as well."""
@@ -67,7 +74,16 @@ class ExperimentFinding(Generic[Panel]):
         return {"kind": self.kind, "title": self.title, **top, "panels": panels, "strangers": list(self.strangers)}
 
     def __str__(self) -> str:
-        return "\n\n".join([*not_used(self.strangers, self.missing), *(str(panel) for panel in self.panels)])
+        return "\n\n".join([*self.warnings, *map(str, self.answers())])
+
+
+def sgd_curve(rows: tuple[CurveRow, ...], metric: Metric) -> tuple[tuple[float, ...], str]:
+    """The curve of the first seed of SGD, and what it is."""
+    mine = [row for row in rows if row.arm == "SGD"]
+    first = min((row.seed for row in mine), default=0)
+    found = (getattr(row, metric) for row in mine if row.seed == first)
+    values = tuple(float(value) for value in found if value is not None)
+    return values, f"{wording.UNITS[metric]} of SGD, seed {first}"
 
 
 @dataclass(frozen=True)
@@ -100,20 +116,22 @@ class ArmResult:
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; unknown numbers are null."""
-        finals = [plain({"seed": seed, "value": value}) for seed, value in self.finals]
-        return {**plain({**asdict(self), "finals": None}), "finals": finals}
+        finals = [json_fields({"seed": seed, "value": value}) for seed, value in self.finals]
+        return {**json_fields({**asdict(self), "finals": None}), "finals": finals}
 
-    def __str__(self) -> str:
-        spread = f" ± {self.std:.2g}" if math.isfinite(self.std) else ""
+    def said(self, metric: Metric) -> str:
+        """Mean, spread and seeds."""
+        spread = f" ± {wording.value(self.std, metric)}" if math.isfinite(self.std) else ""
         lost = f", {self.diverged} diverged" if self.diverged else ""
-        return f"{self.arm} {self.mean:.4g}{spread} ({self.seeds} seed{'' if self.seeds == 1 else 's'}{lost})"
+        return f"{wording.value(self.mean, metric)}{spread} ({wording.count(self.seeds, 'seed')}{lost})"
 
 
 def arm_result(arm: ArmName, finals: Mapping[int, float]) -> ArmResult:
     """Sum up one arm from its final metric by seed.
 
-    >>> print(arm_result(ArmName("svag", 4), {0: 0.5, 1: 0.7, 2: math.nan}))
-    SVAG ell=4 0.6 ± 0.14 (3 seeds, 1 diverged)
+    >>> found = arm_result(ArmName("svag", 4), {0: 0.5, 1: 0.7, 2: math.nan})
+    >>> found.arm, found.said("test_accuracy")
+    ('SVAG ell=4', '60.00% ± 14.14% (3 seeds, 1 diverged)')
     """
     values = np.array([value for value in finals.values() if math.isfinite(value)])
     low, high = contrast([values], [1.0]).interval() if values.size > 1 else (-math.inf, math.inf)
@@ -158,12 +176,13 @@ class Limit:
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document."""
-        return {**plain(asdict(self)), "ells": list(self.ells)}
+        return {**json_fields(asdict(self)), "ells": list(self.ells)}
 
-    def __str__(self) -> str:
-        how = {"fit": "E_∞ + c/ell", "richardson": "Richardson", "largest_ell": "the largest ell"}[self.source]
-        ells = ", ".join(map(str, self.ells))
-        return f"limit by {how} from ell = {ells}: {self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+    def said(self, metric: Metric) -> str:
+        """The limit with its interval, and how many seeds are not in it."""
+        low, high = (wording.value(wording.within(edge, metric), metric) for edge in (self.low, self.high))
+        lost = f", {self.diverged} diverged left out" if self.diverged else ""
+        return f"{wording.value(self.value, metric)} ({low} to {high}){lost}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,82 +254,3 @@ def _result(
     estimate = contrast(list(groups.values()), weights)
     low, high = estimate.interval()
     return LimitEstimate(Limit(estimate.value, low, high, source, ells, diverged), groups, tuple(weights))
-
-
-@dataclass(frozen=True)
-class CurveGap:
-    """SGD against SVAG over the whole of training.
-
-    Attributes:
-        ell: which SVAG.
-        p_value: of the test that the labels SGD and SVAG do not matter, at all times at once.
-        smallest_p: the smallest that so many seeds can reach.
-        max_t: the largest |t| over time; infinite where the two groups do not overlap and have no spread.
-        at_step: the effective step of that largest |t|.
-        gap: mean of SGD minus mean of SVAG there, in the metric's units.
-        low: lower 95% limit of the gap, which holds at all steps at once, and so at this one though it was chosen;
-            −∞ when the seeds are too few.
-        high: upper limit.
-        until_step: the last effective step compared; earlier than the end if a seed diverged.
-        times: evaluations compared.
-        diverged: seeds that diverged, in both arms.
-    """
-
-    ell: int
-    p_value: float
-    smallest_p: float
-    max_t: float
-    at_step: int
-    gap: float
-    low: float
-    high: float
-    until_step: int
-    times: int
-    diverged: int
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields for a JSON document; an infinite t is null, and so is an infinite limit."""
-        return plain(asdict(self))
-
-    def __str__(self) -> str:
-        lost = f" (before {self.diverged} seeds diverged)" if self.diverged else ""
-        weak = "; more seeds are needed for a p below 0.05" if self.smallest_p >= 0.05 else ""
-        return (
-            f"curves of SGD and ell={self.ell} up to effective step {self.until_step}{lost}: p = {self.p_value:.2g}, "
-            f"furthest apart at {self.at_step}, where SGD − SVAG = {self.gap:+.3g}{self._limits}; "
-            f"{self.smallest_p:.2g} is the smallest p possible{weak}"
-        )
-
-    @property
-    def _limits(self) -> str:
-        return f" [{self.low:+.3g}, {self.high:+.3g}] (95%, all steps at once)" if math.isfinite(self.low) else ""
-
-
-def curve_gap(sgd: Sequence[RunRecord], svag: Sequence[RunRecord], ell: int, metric: Metric) -> CurveGap | None:
-    """Compare the curves where all of them are finite; None without three runs, or when they share no evaluation.
-
-    The evaluation before the first step is left out: it knows only the seed.
-    """
-    groups = [[dict(run.curve(metric)) for run in runs] for runs in (sgd, svag)]
-    if not all(groups) or sum(map(len, groups)) < 3:
-        return None
-    steps = sorted(set.intersection(*(set(curve) for group in groups for curve in group)) - {0})
-    finite = [step for step in steps if all(math.isfinite(curve[step]) for group in groups for curve in group)]
-    if not finite:
-        return None
-    one, other = ([[curve[step] for step in finite] for curve in group] for group in groups)
-    test = compare_curves(np.array(one), np.array(other))
-    band = gap_band(np.array(one), np.array(other))
-    return CurveGap(
-        ell=ell,
-        p_value=test.p_value,
-        smallest_p=test.smallest_p,
-        max_t=test.max_t,
-        at_step=finite[test.index],
-        gap=float(band.gap[test.index]),
-        low=float(band.low[test.index]),
-        high=float(band.high[test.index]),
-        until_step=finite[-1],
-        times=len(finite),
-        diverged=sum(run.state == "diverged" for run in [*sgd, *svag]),
-    )

@@ -1,29 +1,111 @@
-"""Why SGD and its SDE end apart, and whether they are C-close at equilibrium.
+"""What a comparison of SGD with its SDE knows beside the verdict on the final metric.
 
-Are SGD and its SDE C-close at equilibrium? R, G and N of SGD over those of the largest ell (def:c_close).
-
-Why SGD and its SDE end apart: two routes from one to the other, each in two steps (fig:diagram).
+Whether the curves differ anywhere in training, whether the two are C-close at equilibrium (def:c_close), and why they
+end apart: two routes from one to the other, each in two steps (fig:diagram).
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
 import numpy as np
 
 from svag.arrays import FloatArray
+from svag.experiments import wording
+from svag.experiments.base import Metric
 from svag.experiments.evidence import fitted_limit
-from svag.experiments.runs import plain
+from svag.experiments.runs import json_fields
 from svag.findings.averages import Averages, choose_readings
 from svag.findings.doubts import BALANCED
 from svag.records.reading import Reading
+from svag.records.record import RunRecord
+from svag.stats.curves import compare_curves, gap_band
 from svag.stats.means import Contrast, contrast, welch
 from svag.stats.ratios import Interval, quotient
 from svag.stats.series import integrated_autocorrelation_time, plan_blocks
 from svag.theory.bounds import Equilibrium, smallest_c2
 
 _CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class CurveGap:
+    """SGD against SVAG over the whole of training.
+
+    Attributes:
+        ell: which SVAG.
+        p_value: of the test that the labels SGD and SVAG do not matter, at all times at once.
+        smallest_p: the smallest that so many seeds can reach.
+        max_t: the largest |t| over time; infinite where the two groups do not overlap and have no spread.
+        at_step: the effective step of that largest |t|.
+        gap: mean of SGD minus mean of SVAG there, in the metric's units.
+        low: lower 95% limit of the gap, which holds at all steps at once, and so at this one though it was chosen;
+            −∞ when the seeds are too few.
+        high: upper limit.
+        until_step: the last effective step compared; earlier than the end if a seed diverged.
+        times: evaluations compared.
+        diverged: seeds that diverged, in both arms.
+    """
+
+    ell: int
+    p_value: float
+    smallest_p: float
+    max_t: float
+    at_step: int
+    gap: float
+    low: float
+    high: float
+    until_step: int
+    times: int
+    diverged: int
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields for a JSON document; an infinite t is null, and so is an infinite limit."""
+        return json_fields(asdict(self))
+
+    def said(self, metric: Metric) -> str:
+        """The test, and where the two are furthest apart."""
+        limits = ""
+        if math.isfinite(self.low):
+            limits = f" {wording.interval(self.low, self.high, metric)}, 95% at all steps at once"
+        lost = f", before {wording.count(self.diverged, 'seed')} diverged" if self.diverged else ""
+        weak = "; more seeds are needed for a p below 0.05" if self.smallest_p >= 0.05 else ""
+        return (
+            f"p = {self.p_value:.2g}, SGD against SVAG ell={self.ell} up to effective step {self.until_step:,}{lost}; "
+            f"furthest apart at {self.at_step:,}, by {wording.difference(self.gap, metric)}{limits}; "
+            f"{self.smallest_p:.2g} is the smallest p possible{weak}"
+        )
+
+
+def curve_gap(sgd: Sequence[RunRecord], svag: Sequence[RunRecord], ell: int, metric: Metric) -> CurveGap | None:
+    """Compare the curves where all of them are finite; None without three runs, or when they share no evaluation.
+
+    The evaluation before the first step is left out: it knows only the seed.
+    """
+    groups = [[dict(run.curve(metric)) for run in runs] for runs in (sgd, svag)]
+    if not all(groups) or sum(map(len, groups)) < 3:
+        return None
+    steps = sorted(set.intersection(*(set(curve) for group in groups for curve in group)) - {0})
+    finite = [step for step in steps if all(math.isfinite(curve[step]) for group in groups for curve in group)]
+    if not finite:
+        return None
+    one, other = ([[curve[step] for step in finite] for curve in group] for group in groups)
+    test = compare_curves(np.array(one), np.array(other))
+    band = gap_band(np.array(one), np.array(other))
+    return CurveGap(
+        ell=ell,
+        p_value=test.p_value,
+        smallest_p=test.smallest_p,
+        max_t=test.max_t,
+        at_step=finite[test.index],
+        gap=float(band.gap[test.index]),
+        low=float(band.low[test.index]),
+        high=float(band.high[test.index]),
+        until_step=finite[-1],
+        times=len(finite),
+        diverged=sum(run.state == "diverged" for run in [*sgd, *svag]),
+    )
 
 
 @dataclass(frozen=True)
@@ -60,8 +142,8 @@ class Closeness:
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; infinity is null."""
-        flat = plain({**asdict(self), "ratios": None})
-        return {**flat, "ratios": [plain(asdict(one)) for one in self.ratios], "readings": list(self.readings)}
+        flat = json_fields({**asdict(self), "ratios": None})
+        return {**flat, "ratios": [json_fields(asdict(one)) for one in self.ratios], "readings": list(self.readings)}
 
     @property
     def where(self) -> str:
@@ -71,12 +153,18 @@ class Closeness:
             return "before equilibrium"
         return "at equilibrium" if len(balances) == 2 else "(equilibrium not tested)"
 
-    def __str__(self) -> str:
-        ratios = ", ".join(f"{one.name} {one.value:.3g} [{one.low:.3g}, {_number(one.high)}]" for one in self.ratios)
-        return (
-            f"SGD over ell={self.ell} {self.where}: {ratios}; smallest C² = {_number(self.c2)}, at least "
-            f"{self.c2_low:.3g}"
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """What is said of it: the ratios, and how far both were at equilibrium."""
+        ratios = ", ".join(
+            f"{one.name} {wording.plain(one.value)} [{wording.plain(one.low)}, {wording.plain(one.high)}]"
+            for one in self.ratios
         )
+        smallest = f"smallest C² = {wording.plain(self.c2)}, at least {wording.plain(self.c2_low)}"
+        yield "C-closeness", f"SGD over SVAG ell={self.ell} {self.where}: {ratios}; {smallest}"
+        balances = (("SGD", self.sgd_balance), (f"SVAG ell={self.ell}", self.svag_balance))
+        known = [f"{name} {balance:.3g}" for name, balance in balances if balance is not None]
+        if known:
+            yield "equilibrium", f"growth over decay of |x|², 1 at equilibrium: {', '.join(known)}"
 
 
 def closeness(sgd: Sequence[Reading], svag: Sequence[Reading], ell: int) -> Closeness | None:
@@ -128,10 +216,6 @@ def _average(series: FloatArray) -> Interval | None:
     return Interval(mean, max(min(low, mean), 0.0), max(high, mean))
 
 
-def _number(value: float) -> str:
-    return f"{value:.3g}" if math.isfinite(value) else "∞"
-
-
 @dataclass(frozen=True)
 class Term:
     """One step of a route, with its 95% interval."""
@@ -162,13 +246,18 @@ class Decomposition:
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; unknown limits are null."""
-        terms = [plain(asdict(term)) for term in self.terms]
-        return {**plain(asdict(self)), "terms": terms, "total": plain(asdict(self.total))}
+        terms = [json_fields(asdict(term)) for term in self.terms]
+        return {**json_fields(asdict(self)), "terms": terms, "total": json_fields(asdict(self.total))}
 
-    def __str__(self) -> str:
-        one, other = (f"{term.name} = {_shown(term)}" for term in self.terms)
-        lost = f"; {self.left_out} diverged seeds left out" if self.left_out else ""
-        return f"{self.total.name} = {self.total.value:+.4g}: {one}, {other} ({self.seeds} seeds{lost})"
+    def said(self, metric: Metric) -> str:
+        """The total and its two steps."""
+        steps = ", ".join(
+            f"{term.name} = {wording.difference(term.value, metric)} {wording.interval(term.low, term.high, metric)}"
+            for term in self.terms
+        )
+        lost = f"; {self.left_out} diverged left out" if self.left_out else ""
+        total = f"{self.total.name} = {wording.difference(self.total.value, metric)}"
+        return f"{total}: {steps} ({wording.count(self.seeds, 'seed')}{lost})"
 
 
 def gaussian_route(
@@ -230,7 +319,3 @@ def _finite(finals: Mapping[int, float]) -> np.ndarray[tuple[int, ...], np.dtype
 
 def _term(name: str, estimate: Contrast) -> Term:
     return Term(name, estimate.value, *estimate.interval())
-
-
-def _shown(term: Term) -> str:
-    return f"{term.value:+.4g} [{term.low:+.4g}, {term.high:+.4g}]"

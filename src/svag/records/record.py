@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from svag.records.fields import SpecError
 from svag.records.files import in_use, parse_lines
+from svag.records.identity import NUMERICS_VERSION
 from svag.records.reading import KIND, Reading, reading_of
 from svag.records.spec import RunSpec
 
@@ -46,6 +47,7 @@ class RunRecord:
         rows: the lines of metrics.jsonl.
         outcome: versions, hardware, seconds, examples and what else outcome.json holds; empty until the run has ended.
         problem: why a run failed, diverged or is broken.
+        numerics: version of the numerics that computed it; only runs of one version are comparable.
     """
 
     path: Path
@@ -56,6 +58,7 @@ class RunRecord:
     rows: tuple[dict[str, Any], ...]
     outcome: dict[str, Any]
     problem: str = ""
+    numerics: int = NUMERICS_VERSION
 
     @property
     def ended(self) -> bool:
@@ -138,7 +141,8 @@ def read_record(folder: Path) -> RunRecord:
     try:
         spec = RunSpec.from_dict(header["spec"])
         identity, steps = str(header["identity"]), int(header["steps"])
-        record = RunRecord(folder, _state(folder, outcome), spec, identity, steps, rows, outcome, _problem(outcome))
+        state, numerics = _state(folder, outcome), int(header.get("numerics", 1))
+        record = RunRecord(folder, state, spec, identity, steps, rows, outcome, _problem(outcome), numerics)
         _ = record.readings
         for row in record.evaluations:
             _check_evaluation(row)

@@ -1,28 +1,75 @@
-"""From a folder of runs to its report, and how the numbers in it were obtained.
-
-How numbers were obtained, read off the records: seeds, versions, hardware, seconds, specs.
-
-From a folder of runs to its report.
-"""
+"""From a folder of runs to its report: the answers, the figures, and how the numbers were obtained."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from svag.experiments.base import Compare, Ladder, Ngd, load_experiment
-from svag.experiments.compare import CompareFinding
-from svag.experiments.families import find
-from svag.experiments.infer import experiment_of
-from svag.experiments.ladder_finding import LadderFinding
-from svag.experiments.ngd import NgdFinding
+from svag.experiments import load_experiment
+from svag.experiments.base import Experiment
+from svag.experiments.wording import count
 from svag.records.fields import SpecError
 from svag.records.parts import substeps
 from svag.records.record import RunRecord, load_records
+from svag.report import folder
 from svag.report.content import Provenance, Report, Row, Table
-from svag.report.sections import compare, folder, ladder, ngd
-from svag.report.wording import count
+from svag.report.sections import FIGURES
 
 
-def provenance(experiment: Compare | Ladder | Ngd | None, records: Sequence[RunRecord]) -> Provenance:
+def build_report(path: str | Path) -> Report:
+    """Read a folder and say what it means: the answer of its experiment, or how its runs went if nothing was asked.
+
+    Args:
+        path: a folder with `experiment.json`, or any folder that holds run directories, or one of these itself.
+    """
+    root = Path(path)
+    if not root.is_dir():
+        raise SpecError(str(root), "there is no such folder: give one that `svag ladder`, `svag run` and the like made")
+    experiment, records = load_experiment(root), load_records(root)
+    if experiment is not None:
+        return report_of(experiment, records)
+    if not records:
+        raise SpecError(str(root), "holds no runs: give a folder that `svag ladder`, `svag run` and the like made")
+    return Report(
+        title=f"Runs in {root.resolve().name}",
+        question=folder.QUESTION,
+        notes=(folder.NOTE,) if len(records) > 1 else (),
+        warnings=(),
+        answers=folder.answers(records),
+        figures=tuple(folder.figures(records)),
+        provenance=provenance(None, records),
+        runs=runs_table(records),
+        finding=folder.finding(records),
+    )
+
+
+def report_of(experiment: Experiment, records: Sequence[RunRecord]) -> Report:
+    """The report of an experiment whose records are at hand."""
+    finding = experiment.find(records)
+    return Report(
+        title=_headed(experiment),
+        question=experiment.question,
+        notes=_notes(experiment),
+        warnings=finding.warnings,
+        answers=finding.answers(),
+        figures=tuple(FIGURES[experiment.kind](finding)),
+        provenance=provenance(experiment, records),
+        runs=runs_table(records),
+        finding=finding.to_dict(),
+    )
+
+
+def _headed(experiment: Experiment) -> str:
+    """What a page is called: a figure by its label, because its title is the paper's claim and not what came out."""
+    if experiment.label is None:
+        return experiment.title
+    return ", size ".join(filter(None, (experiment.label, experiment.size)))
+
+
+def _notes(experiment: Experiment) -> tuple[str, ...]:
+    claim = () if experiment.label is None else (f"The paper's claim: {experiment.title}.",)
+    return (*claim, f"Differs from the paper: {experiment.note}.") if experiment.note else claim
+
+
+def provenance(experiment: Experiment | None, records: Sequence[RunRecord]) -> Provenance:
     """Facts that all runs share, or the different values that they have."""
     seeds = sorted({record.spec.seed for record in records if record.spec is not None})
     seconds = [float(record.outcome["seconds"]) for record in records if "seconds" in record.outcome]
@@ -37,22 +84,8 @@ def provenance(experiment: Compare | Ladder | Ngd | None, records: Sequence[RunR
         specs = [(record.path.name, record.spec.to_yaml()) for record in records[:1] if record.spec is not None]
     else:
         specs = [(panel.name, panel.base.to_yaml()) for panel in experiment.panels]
-        facts.insert(0, ("asked", _asked(experiment)))
+        facts.insert(0, ("asked", experiment.asked()))
     return Provenance(tuple((name, value) for name, value in facts if value), tuple(specs))
-
-
-def _asked(experiment: Compare | Ladder | Ngd) -> str:
-    match experiment:
-        case Compare():
-            ells = "; ".join(f"{panel.name}: ell = {', '.join(map(str, panel.ells))}" for panel in experiment.panels)
-            return f"{ells}; margin {experiment.margin:g} in {experiment.metric}"
-        case Ladder():
-            sizes = "; ".join(
-                f"{panel.name}: batch sizes {', '.join(map(str, panel.batch_sizes))}" for panel in experiment.panels
-            )
-            return f"{sizes}; tolerance {experiment.tolerance:.0%}, C² = {experiment.c2:g}"
-        case Ngd():
-            return f"SGD, NGD and GD; margin {experiment.margin:g} in {experiment.metric}"
 
 
 def _different(records: Sequence[RunRecord], field: str, say: Callable[[dict[str, object]], str]) -> str:
@@ -112,98 +145,3 @@ def _row(record: RunRecord) -> Row:
         "readings": len(record.readings) if record.state != "broken" else None,
         "seconds": record.outcome.get("seconds"),
     }
-
-
-_SHOWN = 6
-
-
-def build_report(path: str | Path) -> Report:
-    """Read a folder and say what it means: the answer of its experiment, given or inferred, or how its runs went.
-
-    Args:
-        path: a folder with `experiment.json`, or any folder that holds run directories, or one of these itself.
-    """
-    root = Path(path)
-    if not root.is_dir():
-        raise SpecError(str(root), "there is no such folder: give one that `svag ladder`, `svag run` and the like made")
-    experiment, records = load_experiment(root), load_records(root)
-    if experiment is None:
-        experiment = _inferred(root, records)
-    if experiment is None and not records:
-        raise SpecError(str(root), "holds no runs: give a folder that `svag ladder`, `svag run` and the like made")
-    if experiment is None:
-        return _of_folder(root, records)
-    return report_of(experiment, records)
-
-
-def _inferred(root: Path, records: Sequence[RunRecord]) -> Compare | Ladder | Ngd | None:
-    """What the runs of a mere folder compare; None when they compare nothing, or several things."""
-    try:
-        return experiment_of(records, title=_title(root))
-    except SpecError:
-        return None
-
-
-def report_of(experiment: Compare | Ladder | Ngd, records: Sequence[RunRecord]) -> Report:
-    """The report of an experiment whose records are at hand."""
-    finding = find(experiment, records)
-    match finding:
-        case CompareFinding():
-            question, answers, figures = compare.QUESTION, compare.answers(finding), compare.figures(finding)
-        case LadderFinding():
-            question, answers, figures = ladder.QUESTION, ladder.answers(finding), ladder.figures(finding)
-        case NgdFinding():
-            question, answers, figures = ngd.QUESTION, ngd.answers(finding), ngd.figures(finding)
-    return Report(
-        title=_headed(experiment),
-        question=question,
-        notes=_notes(experiment),
-        warnings=_warnings(finding),
-        answers=answers,
-        figures=tuple(figures),
-        provenance=provenance(experiment, records),
-        runs=runs_table(records),
-        finding=finding.to_dict(),
-    )
-
-
-def _headed(experiment: Compare | Ladder | Ngd) -> str:
-    """What a page is called: a figure by its label, because its title is the paper's claim and not what came out."""
-    if experiment.label is None:
-        return experiment.title
-    return ", size ".join(filter(None, (experiment.label, experiment.size)))
-
-
-def _notes(experiment: Compare | Ladder | Ngd) -> tuple[str, ...]:
-    claim = () if experiment.label is None else (f"The paper's claim: {experiment.title}.",)
-    return (*claim, f"Differs from the paper: {experiment.note}.") if experiment.note else claim
-
-
-def _warnings(finding: CompareFinding | LadderFinding | NgdFinding) -> tuple[str, ...]:
-    said = []
-    if missing := finding.missing:
-        named = "; ".join(str(run) for run in missing[:_SHOWN])
-        more = f"; and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-        said.append(f"Incomplete: {len(missing)} of the runs asked for have no result: {named}{more}.")
-    if strangers := finding.strangers:
-        more = f" (and {len(strangers) - 1} more like this)" if len(strangers) > 1 else ""
-        said.append(f"Not used: {strangers[0]}{more}.")
-    return tuple(said)
-
-
-def _title(root: Path) -> str:
-    return f"Runs in {root.resolve().name}"
-
-
-def _of_folder(root: Path, records: Sequence[RunRecord]) -> Report:
-    return Report(
-        title=_title(root),
-        question=folder.QUESTION,
-        notes=(),
-        warnings=(),
-        answers=folder.answers(records),
-        figures=tuple(folder.figures(records)),
-        provenance=provenance(None, records),
-        runs=runs_table(records),
-        finding=folder.finding(records),
-    )

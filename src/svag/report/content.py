@@ -1,13 +1,15 @@
-"""What a report holds, before it is a page, a Markdown summary or a table in a terminal: answers, figures, tables."""
+"""What a report holds, before it is a page, a Markdown summary or a table in a terminal; its tables also as CSV."""
 
 import base64
 import csv
 import io
 import math
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import altair as alt
+
+from svag.experiments.wording import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Row = dict[str, Any]
-Tone = Literal["yes", "no", "open"]
 
 
 @dataclass(frozen=True)
@@ -89,41 +90,6 @@ class Figure:
     ) -> Self:
         """A chart of one table, whose rows are `what`."""
         return cls(name, title, chart, sentence, (Table(name, what, [asdict(row) for row in rows]),))
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The answer of one panel.
-
-    Attributes:
-        panel: which one.
-        headline: the answer, one sentence.
-        tone: whether that is a yes, a no, or still open.
-        numbers: what it rests on: a name and a value with its interval.
-        next: what to do next.
-        spark: a curve that belongs to it, for the terminal.
-        spark_of: what that curve is.
-        first: how many of the numbers stand in the card of the page, above those that unfold; all when None.
-    """
-
-    panel: str
-    headline: str
-    tone: Tone
-    numbers: tuple[tuple[str, str], ...]
-    next: str
-    spark: tuple[float, ...] = ()
-    spark_of: str = ""
-    first: int | None = None
-
-    @property
-    def in_card(self) -> tuple[tuple[str, str], ...]:
-        """The numbers that are seen at once."""
-        return self.numbers[: self.first]
-
-    @property
-    def folded(self) -> tuple[tuple[str, str], ...]:
-        """The others."""
-        return self.numbers[len(self.in_card) :]
 
 
 @dataclass(frozen=True)

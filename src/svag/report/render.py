@@ -12,8 +12,9 @@ from rich.console import RenderableType
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
+from svag.experiments.wording import Answer
 from svag.report import look
-from svag.report.content import Answer, Report
+from svag.report.content import Report
 from svag.report.save import script_json, specification, template, vega_bundle
 
 MARKS = {"yes": "✓", "no": "✗", "open": "?"}

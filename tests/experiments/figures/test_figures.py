@@ -6,9 +6,9 @@ from typing import get_args
 
 import pytest
 
-from svag.experiments.base import Size, experiment_from
-from svag.experiments.families import runs_of
-from svag.experiments.figures import FAMILIES, LABELS, family, figure
+from svag.experiments import experiment_from
+from svag.experiments.base import Size
+from svag.experiments.figures import LABELS, family, figure
 from svag.experiments.figures.theory import UNVERIFIED
 from svag.findings.verify import LABELS as CHECKED
 from svag.records.fields import SpecError
@@ -31,8 +31,7 @@ def test_every_label_has_its_family() -> None:
     wanted |= {f"fig:{name}": "ladder" for name in LADDER.split()}
     wanted |= {f"fig:{name}": "ngd" for name in NGD.split()}
     wanted |= dict.fromkeys(THEORY.split(), "theory")
-    assert wanted == FAMILIES
-    assert set(LABELS) == set(wanted)
+    assert wanted == LABELS
 
 
 def test_the_theory_is_what_verify_checks_and_two_labels_more() -> None:
@@ -49,7 +48,7 @@ def test_every_figure_becomes_runs_at_every_size(label: str, size: Size) -> None
     assert (experiment.label, experiment.size, experiment.kind) == (label, size, family(label))
     assert bool(experiment.note) == (size != "paper"), "a caption says what differs"
     assert experiment_from(experiment.model_dump(mode="json")) == experiment, "it survives experiment.json"
-    specs = runs_of(experiment)
+    specs = experiment.runs()
     assert len(specs) == len(set(specs)) > 0
     wanted = {seed for panel in experiment.panels for seed in experiment.seeds_of(panel)}
     assert {spec.seed for spec in specs} == wanted
@@ -87,7 +86,7 @@ def test_the_headline_ladder_is_made_of_exactly_these_runs() -> None:
     wanted = [
         base.edited({"batch_size": size, "lr": lr, "seed": seed}) for size, lr in rates.items() for seed in (0, 1, 2)
     ]
-    assert runs_of(figure("fig:lsr_acc_gnr", "small")) == wanted
+    assert figure("fig:lsr_acc_gnr", "small").runs() == wanted
 
 
 def test_a_label_that_cannot_be_trained_is_refused() -> None:
@@ -102,4 +101,4 @@ def test_a_label_that_cannot_be_trained_is_refused() -> None:
 def test_the_page_of_experiments_has_a_row_for_every_figure() -> None:
     page = (Path(__file__).parents[3] / "docs" / "experiments.md").read_text()
     rows = dict(re.findall(r"^\| `(fig:\w+)` \| (\w+) \|", page, re.MULTILINE))
-    assert rows == {label: FAMILIES[label] for label in TRAINED}
+    assert rows == {label: LABELS[label] for label in TRAINED}

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from svag.experiments.base import Compare, Ladder
-from svag.experiments.families import runs_of
+from svag.experiments.compare import Compare
 from svag.experiments.figures import figure
+from svag.experiments.ladder import Ladder
 from svag.records.parts import FrozenProbe
 from svag.records.spec import RunSpec
 
@@ -153,7 +153,7 @@ def test_the_rungs_and_the_window_of_the_readings(label: str) -> None:
     for panel in experiment.panels:
         assert panel.batch_sizes == (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
     examples, window = (73_257, (80, 100)) if "svhn" in label else (50_000, (200, 250))
-    for spec in runs_of(experiment):
+    for spec in experiment.runs():
         assert spec.lr == 0.8 * spec.batch_size / 128
         assert isinstance(spec.probe, FrozenProbe)
         epoch = examples // spec.batch_size

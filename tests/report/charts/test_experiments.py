@@ -9,7 +9,7 @@ from tests.report.charts.test_ladder import ladder
 from tests.report.conftest import Build, Find
 from tests.report.folders import CASES
 
-from svag.experiments.compare import CompareFinding, ComparePanelFinding
+from svag.experiments.compare_finding import CompareFinding, ComparePanelFinding
 from svag.experiments.curves import MeanPoint
 from svag.experiments.runs import CurveRow, RunRow
 from svag.report.charts import curves, gap, limit

@@ -1,13 +1,13 @@
 """The specs that the figures vary, and the smallest version of a figure.
 
-The specs that the figures vary: one on CIFAR-10, the paper's own, and one that a laptop trains in a minute.
-
-The smallest version of a figure: seconds, for tests that the whole path runs. It shows nothing about the claim.
+There are two: the paper's own on CIFAR-10, and one that a laptop trains in a minute.
 """
 
-from typing import Any
+from typing import Any, TypeVar
 
-from svag.experiments.base import Compare, Ladder, Ngd
+from svag.experiments.base import Experiment, Panel
+from svag.experiments.compare import ComparePanel
+from svag.experiments.ladder import LadderPanel
 from svag.records.parts import FrozenProbe, InRunProbe
 from svag.records.spec import RunSpec
 from svag.theory.optimizers import linear_scaling
@@ -70,30 +70,25 @@ BATCH_SIZES = (8, 16, 32)
 LARGEST = max(BATCH_SIZES)
 
 
-def smoke(experiment: Compare | Ladder | Ngd) -> Compare | Ladder | Ngd:
-    """Shrink a figure of the small size: data, width, budget, seeds and arms."""
-    head = {"size": "smoke", "note": NOTE, "seeds": SEEDS}
-    match experiment:
-        case Compare():
-            compared = tuple(
-                one.model_copy(update={"seeds": (), "base": _tiny(one.base, {"budget": 10}), "ells": ELLS})
-                for one in experiment.panels
-            )
-            return experiment.model_copy(update=head | {"panels": compared})
-        case Ladder():
-            climbed = tuple(
-                one.model_copy(
-                    update={"seeds": (), "base": _tiny(one.base, {"budget": {"epochs": 1}}), "batch_sizes": BATCH_SIZES}
-                )
-                for one in experiment.panels
-            )
-            return experiment.model_copy(update=head | {"panels": climbed})
-        case Ngd():
-            replaced = tuple(
-                one.model_copy(update={"seeds": (), "base": _tiny(one.base, {"budget": 10})})
-                for one in experiment.panels
-            )
-            return experiment.model_copy(update=head | {"panels": replaced})
+Figure = TypeVar("Figure", bound=Experiment)
+
+
+def smoke(experiment: Figure) -> Figure:
+    """Shrink a figure of the small size to seconds: data, width, budget, seeds and arms.
+
+    It is for tests that the whole path runs, and shows nothing about the claim.
+    """
+    panels = tuple(one.model_copy(update={"seeds": (), **_shrunk(one)}) for one in experiment.panels)
+    return experiment.model_copy(update={"size": "smoke", "note": NOTE, "seeds": SEEDS, "panels": panels})
+
+
+def _shrunk(panel: Panel) -> Edits:
+    match panel:
+        case LadderPanel():
+            return {"base": _tiny(panel.base, {"budget": {"epochs": 1}}), "batch_sizes": BATCH_SIZES}
+        case ComparePanel():
+            return {"base": _tiny(panel.base, {"budget": 10}), "ells": ELLS}
+    return {"base": _tiny(panel.base, {"budget": 10})}
 
 
 def _tiny(base: RunSpec, budget: Edits) -> RunSpec:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from svag.experiments.base import Compare, ComparePanel
+from svag.experiments.compare import Compare, ComparePanel
 from svag.experiments.figures.bases import BATCH, CIFAR, FASHION, GROUP, PLAIN, Edits, at, decays, network
 from svag.records.spec import RunSpec
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from svag.experiments.base import Ladder, LadderPanel
 from svag.experiments.figures.bases import CIFAR, FASHION, PLAIN, Edits, decays, network
+from svag.experiments.ladder import Ladder, LadderPanel
 from svag.records.spec import RunSpec
 
 BATCH_SIZES = tuple(2**power for power in range(1, 12))

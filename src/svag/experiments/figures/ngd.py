@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from svag.experiments.base import Ngd, NgdPanel
 from svag.experiments.figures.bases import CIFAR, FASHION, PLAIN, Edits, decays, network
+from svag.experiments.ngd import Ngd, NgdPanel
 from svag.records.spec import RunSpec
 
 SEEDS = 3

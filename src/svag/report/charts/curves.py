@@ -9,8 +9,8 @@ import altair as alt
 from svag.experiments.base import Metric
 from svag.experiments.curves import DivergedEnd, MeanPoint, mean_curves
 from svag.experiments.runs import CurveRow, RunRow
+from svag.experiments.wording import UNITS, is_share
 from svag.report import look
-from svag.report.wording import UNITS, is_share
 
 Across = Literal["step", "budget"]
 _TITLES = {

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 import altair as alt
 
 from svag.experiments.base import Metric
+from svag.experiments.wording import UNITS, difference, interval, is_share
 from svag.report import look
-from svag.report.wording import UNITS, difference, interval, is_share
 
 ANSWERS = ("equivalent", "different", "inconclusive")
 

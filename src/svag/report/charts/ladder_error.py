@@ -6,10 +6,9 @@ from dataclasses import asdict, dataclass
 import altair as alt
 
 from svag.experiments.ladder_finding import LadderPanelFinding
-from svag.findings.scaling_verdict import ScalingVerdict
+from svag.experiments.wording import count
 from svag.report import look
-from svag.report.charts.ladder_regions import Region, batch_axis, draw, names, regions, said, unbounded
-from svag.report.wording import batch, batch_interval, count
+from svag.report.charts.ladder_regions import Region, batch_axis, draw, names, regions, said
 
 SEED, MEAN, SDE = "one seed", "mean with 95% interval", "SDE limit"
 LONE_MEAN = "mean of the seeds"
@@ -73,38 +72,7 @@ def table(panel: LadderPanelFinding) -> ErrorTable:
     scaling = panel.scaling
     threshold = None if scaling is None or math.isnan(scaling.threshold) else scaling.threshold
     lost = [(rung.batch_size, rung.diverged) for rung in panel.rungs if rung.diverged]
-    return ErrorTable(rows, threshold, regions(panel), lost, verdict(panel))
-
-
-def verdict(panel: LadderPanelFinding) -> str:
-    """Where linear scaling was seen to fail, in one sentence."""
-    found = panel.scaling
-    if found is None:
-        return "Fewer than two batch sizes have results."
-    limits = batch_interval(found.low, found.high)
-    if unsure(found):
-        where = f"at batch size {batch(found.observed)}" if found.observed is not None else "nowhere on this ladder"
-        return f"Not decided: the means would put the failure {where}, but these seeds give no interval."
-    rule = f"test error {found.tolerance:.0%} above the best"
-    failing = next(
-        (rung for rung in panel.rungs if found.observed is not None and rung.batch_size >= found.observed), None
-    )
-    if failing is not None and failing.diverged:
-        rule = f"seeds diverged at {failing.batch_size:,}"
-    match found.answer:
-        case "fails":
-            return f"Linear scaling fails at batch size {batch(found.observed)} {limits} ({rule})."
-        case "never fails":
-            return (
-                f"Linear scaling does not fail up to batch size {panel.rungs[-1].batch_size:,}; 95% interval {limits}."
-            )
-        case "fails from the start":
-            return f"Linear scaling fails already at the smallest batch size, {panel.rungs[0].batch_size:,} ({rule})."
-
-
-def unsure(found: ScalingVerdict) -> bool:
-    """Whether the interval says nothing at all: every batch size is possible."""
-    return unbounded(found.low, found.high)
+    return ErrorTable(rows, threshold, regions(panel), lost, panel.headline)
 
 
 def chart(found: ErrorTable) -> look.Picture:

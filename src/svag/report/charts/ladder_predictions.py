@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 import altair as alt
 
 from svag.experiments.ladder_finding import LadderPanelFinding
+from svag.experiments.wording import batch, batch_interval
 from svag.report import look
 from svag.report.charts.ladder_regions import OBSERVED, Region, draw, regions
-from svag.report.wording import batch, batch_interval
 
 _TITLE = "critical batch size B*"
 USABLE, NOT_USABLE = "usable prediction", "not usable"

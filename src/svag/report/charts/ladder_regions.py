@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import altair as alt
 
 from svag.experiments.ladder_finding import LadderPanelFinding
+from svag.experiments.wording import unbounded
 from svag.report import look
 
 OBSERVED, PREDICTED = "observed failure, 95% interval", "predictions of B*, smallest to largest"
@@ -41,11 +42,6 @@ def regions(panel: LadderPanelFinding) -> list[Region]:
         found.append(Region(OBSERVED, low, high, scaling.observed))
     sharp = [one for one in panel.ranges if one.form == "sharp" and math.isfinite(one.smallest)]
     return found + [Region(PREDICTED, one.smallest, min(one.largest, max(last, one.smallest))) for one in sharp]
-
-
-def unbounded(low: float, high: float) -> bool:
-    """Whether an interval holds every batch size, and so is nothing to draw."""
-    return low == 0 and math.isinf(high)
 
 
 def batch_axis(title: str = "batch size") -> alt.X:

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 import altair as alt
 
 from svag.experiments.base import Metric
-from svag.experiments.compare import ComparePanelFinding
+from svag.experiments.compare_finding import ComparePanelFinding
+from svag.experiments.wording import UNITS, is_share, value, within
 from svag.report import look
-from svag.report.wording import UNITS, is_share, value, within
 
 SEEDS, MEAN, LIMIT = "one seed", "mean with 95% interval", "SDE limit with 95% interval"
 _HOW = {

@@ -10,14 +10,14 @@ import pytest
 from tests.report.conftest import Find
 from tests.report.folders import ladder_folder
 
-from svag.experiments.compare import CompareFinding, ComparePanelFinding
+from svag.experiments.compare_finding import CompareFinding, ComparePanelFinding
 from svag.experiments.evidence import Limit
-from svag.experiments.ladder_finding import Certificate, LadderFinding, LadderPanelFinding
-from svag.experiments.ngd import NgdFinding
+from svag.experiments.ladder_evidence import Certificate
+from svag.experiments.ladder_finding import LadderFinding, LadderPanelFinding
+from svag.experiments.ngd_finding import NgdFinding
 from svag.experiments.sde_evidence import Closeness, ClosenessRatio, Decomposition, Term
+from svag.experiments.wording import Answer
 from svag.report.build import build_report
-from svag.report.content import Answer
-from svag.report.sections import compare, ladder, ngd
 
 CLOSE = Closeness(16, (ClosenessRatio("R", 1.5, 1.25, math.inf),), 2.25, 1.5625, 0.875, None, (10, 10))
 STEP = Term("SDE − NGD", 0.01, 0.005, 0.015)
@@ -44,13 +44,11 @@ def ladder_panel(finding_of: Find, name: str = "ladder") -> LadderPanelFinding:
 
 
 def compared(panel: ComparePanelFinding) -> Answer:
-    (answer,) = compare.answers(CompareFinding("t", (panel,)))
-    return answer
+    return panel.answer()
 
 
 def laddered(panel: LadderPanelFinding) -> Answer:
-    (answer,) = ladder.answers(LadderFinding("t", (panel,)))
-    return answer
+    return panel.answer()
 
 
 COMPARE_ROWS: Mapping[str, tuple[object, set[str]]] = {
@@ -198,7 +196,7 @@ def test_diverged_seeds_are_the_cause_that_is_named(finding_of: Find, tmp_path: 
 def test_ngd_says_the_best_along_the_run_and_its_p_values(finding_of: Find) -> None:
     found = finding_of("ngd")
     assert isinstance(found, NgdFinding)
-    (answer,) = ngd.answers(found)
+    (answer,) = found.answers()
     said = dict(answer.folded)
     assert said["best along the run"].count("%") == 3
     assert set(said) == {"best along the run", "p values of SGD − NGD", "p values of SGD − GD"}

@@ -3,15 +3,21 @@
 import math
 from collections.abc import Iterator, Sequence
 
+from svag.experiments import FAMILIES, wording
+from svag.experiments.base import EXPERIMENT
 from svag.experiments.runs import CurveRow, RunRow
+from svag.experiments.wording import Answer
 from svag.findings.critical_batch import CriticalBatch, predict_critical_batch
 from svag.records.record import RunRecord
-from svag.report import wording
 from svag.report.charts import curves
-from svag.report.content import Answer, Figure
-from svag.report.sections.compare import curve_figure
+from svag.report.content import Figure
+from svag.report.sections import curve_figure
 
 QUESTION = "What did these runs come to?"
+NOTE = (
+    f"There is no {EXPERIMENT} here, so the runs are shown one by one; if they belong to one experiment, add "
+    f"--as {' | '.join(FAMILIES)} to the command, which writes it and answers its question."
+)
 _MOST = 8
 
 

@@ -1,11 +1,10 @@
 from itertools import permutations
 from pathlib import Path
 
-from tests.findings.experiments.on_disk import at, readings_at, write_run
+from tests.experiments.on_disk import at, readings_at, write_run
 
-from svag.experiments.base import Ladder, LadderPanel
 from svag.experiments.baseline import predict_from_runs
-from svag.experiments.families import find
+from svag.experiments.ladder import Ladder, LadderPanel
 from svag.experiments.ladder_finding import LadderFinding
 from svag.records.record import load_records
 
@@ -32,7 +31,7 @@ def test_a_ladder_predicts_from_a_rung_what_its_runs_predict_alone(tmp_path: Pat
     [alone] = predict_from_runs(load_records(tmp_path)).predictions
     for seeds in ((0, 1, 2, 3), (3, 1, 0, 2)):
         panel = LadderPanel(name="p", base=at(32), batch_sizes=(32, 64))
-        finding = find(Ladder(title="t", seeds=seeds, panels=(panel,)), load_records(tmp_path))
+        finding = Ladder(title="t", seeds=seeds, panels=(panel,)).find(load_records(tmp_path))
         assert isinstance(finding, LadderFinding)
         [prediction] = finding.panels[0].predictions
         assert prediction.critical.to_dict() == alone.critical.to_dict()

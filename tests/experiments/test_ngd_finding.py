@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from tests.findings.experiments.on_disk import BASE, at, given, write_run
+from tests.experiments.on_disk import BASE, at, given, write_run
 
-from svag.experiments.base import Ngd, NgdPanel
-from svag.experiments.families import find
-from svag.experiments.ngd import NgdFinding, NgdPanelFinding, arm_gap
+from svag.experiments.ngd import Ngd, NgdPanel
+from svag.experiments.ngd_finding import NgdFinding, NgdPanelFinding, arm_gap
 from svag.records.record import load_records
 
 FINALS = {"sgd": (0.89, 0.892, 0.894), "ngd": (0.891, 0.893, 0.892), "gd": (0.75, 0.76, 0.755)}
@@ -22,7 +21,7 @@ def find_in(root: Path, finals: Mapping[str, Sequence[float]] = FINALS) -> NgdPa
             spec = at(32, seed=seed, process={"kind": kind})
             write_run(root, spec, None if math.isnan(value) else value, curve={100: 0.8}, state=state)
     asked = Ngd(title="t", seeds=(0, 1, 2), panels=(NgdPanel(name="p", base=BASE),), margin=0.01)
-    finding = find(asked, load_records(root))
+    finding = asked.find(load_records(root))
     assert isinstance(finding, NgdFinding)
     json.dumps(finding.to_dict(), allow_nan=False)
     return finding.panels[0]
@@ -73,5 +72,5 @@ def test_missing_arms(tmp_path: Path) -> None:
     panel = find_in(tmp_path, {"sgd": FINALS["sgd"]})
     assert (panel.sgd_ngd, panel.sgd_gd) == (None, None)
     assert len(panel.missing) == 6
-    assert str(panel).startswith("Incomplete: 3 of 9 runs")
+    assert panel.verdict == "no verdict: SGD or NGD have no result."
     assert math.isnan(dict(panel.best)["GD"])

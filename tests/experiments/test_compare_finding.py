@@ -5,12 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.findings.experiments.on_disk import BASE, at, given, readings_at, write_run
+from tests.experiments.on_disk import BASE, at, given, readings_at, write_run
 
 import svag
-from svag.experiments.base import Compare, ComparePanel
-from svag.experiments.compare import CompareFinding, ComparePanelFinding
-from svag.experiments.families import find
+from svag.experiments.compare import Compare, ComparePanel
+from svag.experiments.compare_finding import CompareFinding, ComparePanelFinding
 from svag.records.reading import Reading
 from svag.records.record import load_records
 from svag.stats.curves import gap_band
@@ -64,7 +63,7 @@ def panel_of(finding: object) -> ComparePanelFinding:
 
 def test_the_verdict_is_that_of_the_bare_numbers(tmp_path: Path) -> None:
     fill(tmp_path)
-    panel = panel_of(find(asked(), load_records(tmp_path)))
+    panel = panel_of(asked().find(load_records(tmp_path)))
     bare = svag.sde_verdict({ell: list(values) for ell, values in FINALS.items()}, margin=0.006)
     assert panel.verdict is not None
     assert given(panel.verdict).answer == bare.answer == "equivalent"
@@ -79,7 +78,7 @@ def test_the_verdict_is_that_of_the_bare_numbers(tmp_path: Path) -> None:
 
 def test_richardson_uses_the_two_largest_ell(tmp_path: Path) -> None:
     fill(tmp_path)
-    panel = panel_of(find(asked(), load_records(tmp_path)))
+    panel = panel_of(asked().find(load_records(tmp_path)))
     assert panel.richardson is not None
     assert panel.richardson.value == pytest.approx((4 * np.mean(FINALS[16]) - np.mean(FINALS[4])) / 3)
     assert panel.richardson.ells == (4, 16)
@@ -91,24 +90,26 @@ def test_richardson_uses_the_two_largest_ell(tmp_path: Path) -> None:
 def test_dropping_a_diverged_seed_would_flip_the_verdict(tmp_path: Path) -> None:
     fill(tmp_path, {**FINALS, 16: (math.nan, *FINALS[16][1:])})
     records = load_records(tmp_path)
-    panel = panel_of(find(asked(), records))
+    panel = panel_of(asked().find(records))
     assert panel.verdict is not None
     assert given(panel.verdict).answer == "inconclusive"
     assert panel.missing == ()
     assert panel.arms[-1].diverged == 1
     survivors = [record for record in records if record.state == "finished"]
-    assert given(panel_of(find(asked(), survivors)).verdict).answer == "equivalent"
+    assert given(panel_of(asked().find(survivors)).verdict).answer == "equivalent"
 
 
 def test_runs_of_another_split_are_strangers(tmp_path: Path) -> None:
     fill(tmp_path)
     write_run(tmp_path, at(32, process=process(4, split=2)), 0.1)
-    finding = find(asked(), load_records(tmp_path))
+    finding = asked().find(load_records(tmp_path))
     assert len(finding.strangers) == 1
     assert given(panel_of(finding).verdict).answer == "equivalent"
-    other = find(asked(split=2), load_records(tmp_path))
+    other = asked(split=2).find(load_records(tmp_path))
     assert len(other.missing) == 9
-    assert str(other).startswith("Incomplete: 9 runs have no result. Not used: ")
+    first, second, *_ = str(other).split("\n\n")
+    assert first.startswith("Incomplete: 9 of the runs asked for have no result: SVAG ell=4 B=32 seed 1 (not run); ")
+    assert second.endswith(" was not asked for (and 9 more like this).")
 
 
 def test_runs_of_another_momentum_limit_are_strangers(tmp_path: Path) -> None:
@@ -120,11 +121,11 @@ def test_runs_of_another_momentum_limit_are_strangers(tmp_path: Path) -> None:
         for limit, finals in limits.items():
             svag4 = {"kind": "svag", "ell": 4, "momentum_limit": limit}
             write_run(tmp_path, base.edited({"seed": seed, "process": svag4}), finals[seed])
-    finding = find(Compare(title="t", seeds=tuple(range(5)), panels=(panel,), margin=0.006), load_records(tmp_path))
+    finding = Compare(title="t", seeds=tuple(range(5)), panels=(panel,), margin=0.006).find(load_records(tmp_path))
     assert len(finding.strangers) == 5
     assert given(panel_of(finding).verdict).answer == "equivalent"
     other = panel.model_copy(update={"momentum_limit": "overdamped"})
-    finding = find(Compare(title="t", seeds=tuple(range(5)), panels=(other,), margin=0.006), load_records(tmp_path))
+    finding = Compare(title="t", seeds=tuple(range(5)), panels=(other,), margin=0.006).find(load_records(tmp_path))
     assert given(panel_of(finding).verdict).answer == "different"
 
 
@@ -132,14 +133,14 @@ def test_svag_at_ell_1_is_sgd(tmp_path: Path) -> None:
     fill(tmp_path, {ell: FINALS[ell] for ell in (4, 16)})
     for seed, value in enumerate(FINALS[1]):
         write_run(tmp_path, at(32, seed=seed, process={"kind": "svag", "ell": 1}), value)
-    finding = find(asked(), load_records(tmp_path))
+    finding = asked().find(load_records(tmp_path))
     assert not finding.missing
     assert not finding.strangers
 
 
 def test_curves_may_differ_where_the_ends_do_not(tmp_path: Path) -> None:
     fill(tmp_path, middle={1: 0.5, 4: 0.6, 16: 0.7})
-    panel = panel_of(find(asked(), load_records(tmp_path)))
+    panel = panel_of(asked().find(load_records(tmp_path)))
     assert given(panel.verdict).answer == "equivalent"
     assert panel.curve is not None
     assert (given(panel.curve).p_value, given(panel.curve).smallest_p) == pytest.approx((2 / 252, 2 / 252))
@@ -152,35 +153,36 @@ def test_curves_may_differ_where_the_ends_do_not(tmp_path: Path) -> None:
 
 def test_the_gap_of_the_curves_has_limits_that_hold_at_all_steps_at_once(tmp_path: Path) -> None:
     fill(tmp_path, middle={1: 0.5, 4: 0.6, 16: 0.7})
-    curve = given(panel_of(find(asked(), load_records(tmp_path))).curve)
+    curve = given(panel_of(asked().find(load_records(tmp_path))).curve)
     assert curve.gap == pytest.approx(-0.2)
     ends = np.array([FINALS[1], FINALS[16]])
     middle = np.array([[0.5 + 0.001 * seed for seed in range(5)], [0.7 + 0.001 * seed for seed in range(5)]])
     band = gap_band(np.stack([middle[0], ends[0]], axis=1), np.stack([middle[1], ends[1]], axis=1))
     assert (curve.low, curve.high) == pytest.approx((band.low[0], band.high[0]))
     assert curve.low < -0.2 < curve.high < -0.19
-    assert f"SGD − SVAG = -0.2 [{curve.low:+.3g}, {curve.high:+.3g}] (95%, all steps at once)" in str(curve)
+    assert "by −20.00 points [−2" in curve.said("test_accuracy")
+    assert "], 95% at all steps at once; " in curve.said("test_accuracy")
     assert curve.to_dict()["gap"] == pytest.approx(-0.2)
 
 
 def test_three_seeds_have_a_gap_without_limits(tmp_path: Path) -> None:
     finals = {ell: values[:3] for ell, values in FINALS.items()}
     fill(tmp_path, finals, middle={1: 0.5, 4: 0.6, 16: 0.7})
-    curve = given(panel_of(find(asked(seeds=3), load_records(tmp_path))).curve)
+    curve = given(panel_of(asked(seeds=3).find(load_records(tmp_path))).curve)
     assert (curve.low, curve.high) == (-math.inf, math.inf)
-    assert "SGD − SVAG = -0.2; " in str(curve)
+    assert "by −20.00 points; " in curve.said("test_accuracy")
     assert curve.to_dict()["low"] is None
 
 
 def test_the_same_curves_do_not_differ(tmp_path: Path) -> None:
     fill(tmp_path, {1: FINALS[1], 16: FINALS[1]}, middle={1: 0.5, 16: 0.5})
-    panel = panel_of(find(asked(), load_records(tmp_path)))
+    panel = panel_of(asked().find(load_records(tmp_path)))
     assert given(panel.curve).p_value == 1.0
 
 
 def test_a_diverged_seed_ends_the_comparison_of_curves(tmp_path: Path) -> None:
     fill(tmp_path, {**FINALS, 16: (math.nan, *FINALS[16][1:])}, middle={1: 0.5, 4: 0.6, 16: 0.7})
-    panel = panel_of(find(asked(), load_records(tmp_path)))
+    panel = panel_of(asked().find(load_records(tmp_path)))
     assert (given(panel.curve).until_step, given(panel.curve).diverged) == (9000, 1)
 
 
@@ -188,7 +190,7 @@ def test_closeness_of_r_g_and_n(tmp_path: Path) -> None:
     # R follows from the balance: eta (G + N)/((2 - eta lambda) lambda) for SGD, (eta/16) G + eta N for ell = 16
     sgd, svag16 = readings_at(at(32), 3.0, 1.0), readings_at(at(32), 1.0, 1.0, ell=16)
     fill(tmp_path, readings={1: sgd, 16: svag16})
-    panel = panel_of(find(asked(), load_records(tmp_path)))
+    panel = panel_of(asked().find(load_records(tmp_path)))
     found = panel.closeness
     assert found is not None
     ratio = {one.name: one for one in found.ratios}
@@ -206,7 +208,7 @@ def test_closeness_of_r_g_and_n(tmp_path: Path) -> None:
 def test_nothing_is_close_or_far_while_g_is_not_resolved(tmp_path: Path) -> None:
     noisy = [Reading(-0.1, 1.0, 1.0, 32, 4, step=n, lr=0.1, ell=16) for n in range(40)]
     fill(tmp_path, readings={1: readings_at(at(32), 1.0, 1.0), 16: noisy})
-    found = panel_of(find(asked(), load_records(tmp_path))).closeness
+    found = panel_of(asked().find(load_records(tmp_path))).closeness
     assert found is not None
     assert math.isinf(found.c2)
     assert {one.name: (one.low, one.high) for one in found.ratios}["G"] == (0.0, math.inf)
@@ -218,7 +220,7 @@ def test_the_route_over_the_ladder_is_coupled_by_seed(tmp_path: Path) -> None:
     for seed, value in enumerate(sgd):
         spec = at(32, seed=seed, process={"kind": "glsr", "parts": 4})
         write_run(tmp_path, spec, value - 0.02 - 0.001 * (seed % 2))
-    [found] = panel_of(find(asked(glsr=(4,)), load_records(tmp_path))).decompositions
+    [found] = panel_of(asked(glsr=(4,)).find(load_records(tmp_path))).decompositions
     first, second = found.terms
     assert found.route == "ladder"
     assert (first.name, second.name) == ("SGD − ladder of 4", "ladder of 4 − SVAG ell=4")
@@ -234,7 +236,7 @@ def test_the_route_of_the_paper_goes_over_ngd(tmp_path: Path) -> None:
     ngd = (0.79, 0.795, 0.8, 0.79, 0.8)
     for seed, value in enumerate(ngd):
         write_run(tmp_path, at(32, seed=seed, process={"kind": "ngd"}), value)
-    panel = panel_of(find(asked(ngd=True), load_records(tmp_path)))
+    panel = panel_of(asked(ngd=True).find(load_records(tmp_path)))
     [found] = panel.decompositions
     discrete, shape = found.terms
     assert found.route == "gaussian"
@@ -250,17 +252,17 @@ def test_the_route_of_the_paper_goes_over_ngd(tmp_path: Path) -> None:
 
 def test_without_svag_there_is_no_verdict_and_a_way_on(tmp_path: Path) -> None:
     fill(tmp_path, {1: FINALS[1]})
-    finding = find(asked(), load_records(tmp_path))
+    finding = asked().find(load_records(tmp_path))
     panel = panel_of(finding)
     assert (panel.verdict, panel.curve, panel.closeness, panel.richardson) == (None, None, None, None)
     assert len(panel.missing) == 10
     assert panel.to_dict()["answer"] is None
-    assert panel_of(find(asked(), [])).arms == ()
+    assert panel_of(asked().find([])).arms == ()
 
 
 def test_a_finished_run_without_the_metric_is_missing(tmp_path: Path) -> None:
     fill(tmp_path)
     losses = asked().model_copy(update={"metric": "train_loss"})
-    finding = find(losses, load_records(tmp_path))
+    finding = losses.find(load_records(tmp_path))
     assert len(finding.missing) == 15
     assert "finished without train_loss" in str(finding)

@@ -1,0 +1,238 @@
+"""What a comparison of SGD with SVAG found: the verdict on the SDE, and everything beside it (fig:svag_accs)."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from svag.experiments import wording
+from svag.experiments.base import NGD, SGD, ArmName, Metric, svag_arm
+from svag.experiments.compare import Compare, ComparePanel
+from svag.experiments.evidence import (
+    TONES,
+    ArmResult,
+    Finding,
+    Limit,
+    arm_result,
+    fitted_limit,
+    richardson_limit,
+    sgd_curve,
+)
+from svag.experiments.runs import CONTINUE, CurveRow, MissingRun, PanelRuns, RunRow, gather
+from svag.experiments.sde_evidence import (
+    Closeness,
+    CurveGap,
+    Decomposition,
+    closeness,
+    curve_gap,
+    gaussian_route,
+    ladder_route,
+)
+from svag.experiments.wording import Answer
+from svag.findings.sde_verdict import SDEVerdict, sde_verdict
+from svag.records.record import RunRecord
+
+_ROUTES = {"gaussian": "decomposed through NGD", "ladder": "decomposed through the ladder"}
+
+
+@dataclass(frozen=True)
+class ComparePanelFinding:
+    """Whether SGD ends where its SDE ends, in one setting.
+
+    Attributes:
+        name: of the panel.
+        batch_size: B.
+        metric: what is compared.
+        verdict: on the final metric; None when SGD or all of SVAG have no result.
+        arms: what each arm came to, SGD first.
+        limit: the SDE's value, fitted to all ell; None without two arms of two seeds.
+        richardson: the same from the two largest ell alone.
+        curve: SGD against the largest ell over the whole of training; None without enough curves.
+        closeness: R, G and N of SGD over those of the largest ell at equilibrium; None without readings of both.
+        decompositions: why SGD and the SDE end apart, by each route that the runs allow.
+        runs: all results.
+        curves: all evaluations.
+        missing: runs without a result.
+        status: what to do next.
+    """
+
+    name: str
+    batch_size: int
+    metric: Metric
+    verdict: SDEVerdict | None
+    arms: tuple[ArmResult, ...]
+    limit: Limit | None
+    richardson: Limit | None
+    curve: CurveGap | None
+    closeness: Closeness | None
+    decompositions: tuple[Decomposition, ...]
+    runs: tuple[RunRow, ...]
+    curves: tuple[CurveRow, ...]
+    missing: tuple[MissingRun, ...]
+    status: str
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the panel for a JSON document: the fields of the verdict, then the rest; without the curves."""
+        verdict = {} if self.verdict is None else self.verdict.to_dict()
+        return {
+            "answer": None,
+            "gap": None,
+            "low": None,
+            "high": None,
+            **verdict,
+            "name": self.name,
+            "batch_size": self.batch_size,
+            "metric": self.metric,
+            "results": [arm.to_dict() for arm in self.arms],
+            "limit_value": None if self.limit is None else self.limit.to_dict(),
+            "richardson": None if self.richardson is None else self.richardson.to_dict(),
+            "curve": None if self.curve is None else self.curve.to_dict(),
+            "closeness": None if self.closeness is None else self.closeness.to_dict(),
+            "decompositions": [one.to_dict() for one in self.decompositions],
+            "runs": [row.to_dict() for row in self.runs],
+            "missing": [asdict(run) for run in self.missing],
+            "status": self.status,
+        }
+
+    def answer(self) -> Answer:
+        """Whether SGD ends where its SDE ends, the gap, the limit and the arms first."""
+        found, metric = self.verdict, self.metric
+        numbers = []
+        if found is not None:
+            limits = wording.interval(found.low, found.high, metric)
+            numbers.append(("SGD − SDE", f"{wording.difference(found.gap, metric)} {limits}"))
+        if self.limit is not None:
+            numbers.append(("SDE limit", self.limit.said(metric)))
+        numbers += [(arm.arm, arm.said(metric)) for arm in self.arms]
+        return Answer(
+            self.name,
+            "No answer yet: SGD and SVAG both need results." if found is None else _headline(found, metric),
+            "open" if found is None else TONES[found.answer],
+            (*numbers, *self._more()),
+            self.status,
+            *sgd_curve(self.curves, metric),
+            first=len(numbers),
+        )
+
+    def _more(self) -> Iterator[tuple[str, str]]:
+        """One row for everything else that was found."""
+        if self.curve is not None:
+            yield "over the curve", self.curve.said(self.metric)
+        if self.verdict is not None:
+            yield "convergence in ell", _convergence(self.verdict)
+        if self.richardson is not None:
+            ells = " and ".join(map(str, self.richardson.ells))
+            yield "Richardson", f"{self.richardson.said(self.metric)} from ell = {ells}"
+        if self.closeness is not None:
+            yield from self.closeness.rows()
+        for one in self.decompositions:
+            yield _ROUTES[one.route], one.said(self.metric)
+        if self.verdict is not None:
+            yield (
+                "p values",
+                wording.p_values(self.verdict.p_different, self.verdict.p_equivalent, self.verdict.p_divergence),
+            )
+
+    def __str__(self) -> str:
+        return str(self.answer())
+
+
+class CompareFinding(Finding[ComparePanelFinding]):
+    """What an experiment `compare` found.
+
+    >>> from svag.records.spec import RunSpec
+    >>> base = RunSpec.from_yaml(
+    ...     "{data: {name: svhn}, model: {arch: mlp, norm: none}, batch_size: 8, lr: 1, budget: 9}")
+    >>> found = Compare.of(base, ells=[4], seeds=1).find([])
+    >>> len(found.missing), found.to_dict()["answer"]
+    (2, None)
+    >>> print(found.panels[0])
+    mlp none on svhn: No answer yet: SGD and SVAG both need results.
+    Next: start the same command again: it continues with the runs that have no result.
+    """
+
+    kind = "compare"
+
+
+def _headline(found: SDEVerdict, metric: Metric) -> str:
+    margin = wording.difference(found.margin, metric).removeprefix("+")
+    match found.answer:
+        case "equivalent":
+            return f"Yes: SGD ends where its SDE ends, to within ±{margin}."
+        case "different":
+            if not (math.isfinite(found.gap) and found.p_different < 0.05):
+                return "No: SGD and its SDE do not diverge equally often."
+            side = "above" if found.gap > 0 else "below"
+            return f"No: SGD ends {wording.difference(abs(found.gap), metric).removeprefix('+')} {side} its SDE."
+        case "inconclusive":
+            return f"Not decided: these runs cannot tell a gap from none, to within ±{margin}."
+
+
+def _convergence(found: SDEVerdict) -> str:
+    shown = f"shown from ell = {found.converged_at} on" if found.converged else "not shown"
+    tested = "untested" if found.lack_of_fit is None else f"lack of fit p = {found.lack_of_fit:.2g}"
+    match found.limit:
+        case "fit":
+            return f"{shown}; the limit is E_∞ of E_∞ + c/ell ({tested})"
+        case "largest_ell":
+            return f"{shown}; the limit is the largest ell, because E_∞ + c/ell does not fit ({tested})"
+        case "none":
+            return f"{shown}; the spread is unknown"
+
+
+def find_compare(experiment: Compare, records: Sequence[RunRecord]) -> CompareFinding:
+    """Find in each panel whether SGD ends where its SDE ends."""
+    found, strangers = gather(experiment, records, experiment.metric)
+    panels = tuple(_panel(experiment, panel, runs) for panel, runs in zip(experiment.panels, found, strict=True))
+    return CompareFinding(experiment.title, panels, strangers)
+
+
+def _panel(experiment: Compare, panel: ComparePanel, runs: PanelRuns) -> ComparePanelFinding:
+    size, metric = panel.base.batch_size, experiment.metric
+    finals = {arm: runs.finals(arm, size, metric) for arm, _ in panel.arms()}
+    by_ell = {ell: found for ell in sorted({1, *panel.ells}) if (found := finals[svag_arm(ell)])}
+    arrays = {ell: np.array(list(found.values())) for ell, found in by_ell.items()}
+    largest = max(by_ell, default=1)
+    verdict = sde_verdict(arrays, experiment.margin) if 1 in by_ell and largest > 1 else None
+    limit = fitted_limit(arrays) if largest > 1 else None
+    refined = richardson_limit(arrays) if largest > 1 else None
+    return ComparePanelFinding(
+        name=panel.name,
+        batch_size=size,
+        metric=metric,
+        verdict=verdict,
+        arms=tuple(arm_result(arm, found) for arm, found in finals.items() if found),
+        limit=None if limit is None else limit.limit,
+        richardson=None if refined is None else refined.limit,
+        curve=None if largest == 1 else curve_gap(*_curves(runs, size, largest), largest, metric),
+        closeness=None if largest == 1 else _closeness(runs, size, largest),
+        decompositions=_decompositions(panel, finals, by_ell),
+        runs=runs.rows(),
+        curves=runs.curves(),
+        missing=runs.missing,
+        status=CONTINUE if verdict is None or runs.missing else verdict.status,
+    )
+
+
+def _curves(runs: PanelRuns, size: int, ell: int) -> tuple[list[RunRecord], list[RunRecord]]:
+    return list(runs.of(SGD, size).values()), list(runs.of(svag_arm(ell), size).values())
+
+
+def _closeness(runs: PanelRuns, size: int, ell: int) -> Closeness | None:
+    sgd, svag = (runs.readings(arm, size).values() for arm in (SGD, svag_arm(ell)))
+    return closeness([one for own in sgd for one in own], [one for own in svag for one in own], ell)
+
+
+def _decompositions(
+    panel: ComparePanel, finals: Mapping[ArmName, Mapping[int, float]], by_ell: Mapping[int, Mapping[int, float]]
+) -> tuple[Decomposition, ...]:
+    sgd, svag = finals[SGD], {ell: found for ell, found in by_ell.items() if ell > 1}
+    found = []
+    if panel.ngd and svag:
+        found.append(gaussian_route(sgd, finals[NGD], svag))
+    for parts in sorted(set(panel.glsr) - {1}):
+        if svag:
+            ell = parts if parts in svag else max(svag)
+            found.append(ladder_route(sgd, finals[ArmName("glsr", parts)], svag[ell], parts, ell))
+    return tuple(one for one in found if one is not None)

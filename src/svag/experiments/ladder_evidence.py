@@ -1,0 +1,323 @@
+"""What the rungs of a ladder came to: test errors, what each predicts, and which theorems fire (fig:lsr_acc_gnr)."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from svag.experiments import wording
+from svag.experiments.base import SGD, svag_arm
+from svag.experiments.evidence import Limit, fitted_limit
+from svag.experiments.ladder import LadderPanel
+from svag.experiments.runs import PanelRuns, json_fields
+from svag.findings.critical_batch import CriticalBatch, predict_critical_batch
+from svag.findings.scaling_verdict import ScalingVerdict
+from svag.stats.means import contrast
+from svag.stats.ratios import Interval, quotient
+from svag.theory.bounds import Form, large_run_refutes, large_run_threshold, sde_threshold, sgd_refutes_sde
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One batch size of the ladder.
+
+    Attributes:
+        batch_size: B.
+        lr: η, by the linear rule.
+        seeds: runs with a result.
+        diverged: how many of them diverged.
+        errors: final test error by seed, NaN where diverged.
+        error: mean of those that finished; NaN if none did.
+        error_low: lower 95% limit of that mean over seeds; −∞ with fewer than two.
+        error_high: upper limit.
+        signal_to_noise: G/N, what the paper draws; a ratio of averages over all seeds; NaN without readings.
+        signal_to_noise_low: lower limit of its interval.
+        signal_to_noise_high: upper limit.
+        balance: growth over decay of the weights, 1 at equilibrium; None when unknown.
+        sde: the test error of the SDE limit, if SVAG was run here.
+    """
+
+    batch_size: int
+    lr: float
+    seeds: int
+    diverged: int
+    errors: tuple[tuple[int, float], ...]
+    error: float
+    error_low: float
+    error_high: float
+    signal_to_noise: float
+    signal_to_noise_low: float
+    signal_to_noise_high: float
+    balance: float | None
+    sde: Limit | None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields for a JSON document; unknown numbers are null."""
+        flat = json_fields({**asdict(self), "errors": None, "sde": None})
+        errors = [json_fields({"seed": seed, "error": error}) for seed, error in self.errors]
+        return {**flat, "errors": errors, "sde": None if self.sde is None else self.sde.to_dict()}
+
+
+def rung_of(
+    panel: LadderPanel, runs: PanelRuns, size: int, errors: Mapping[int, float], found: Sequence[CriticalBatch]
+) -> Rung:
+    """One batch size of a panel, from the final test error by seed and from what was measured at any batch size."""
+    values = np.array([error for error in errors.values() if math.isfinite(error)])
+    low, high = contrast([values], [1.0]).interval() if values.size > 1 else (-math.inf, math.inf)
+    reading = next((one for one in found if one.batch_size == size), None)
+    unknown = (math.nan, math.nan, math.nan)
+    rho = unknown if reading is None else _ratio(reading)
+    return Rung(
+        batch_size=size,
+        lr=panel.base.lr * size / panel.base.batch_size,
+        seeds=len(errors),
+        diverged=len(errors) - values.size,
+        errors=tuple(sorted(errors.items())),
+        error=float(values.mean()) if values.size else math.nan,
+        error_low=low,
+        error_high=high,
+        signal_to_noise=_inverse(rho[0]),
+        signal_to_noise_low=_inverse(rho[2]),
+        signal_to_noise_high=_inverse(rho[1]),
+        balance=None if reading is None else reading.balance,
+        sde=_sde_error(panel, runs, size, errors),
+    )
+
+
+def _ratio(one: CriticalBatch) -> tuple[float, float, float]:
+    return one.noise_to_signal, one.noise_to_signal_low, one.noise_to_signal_high
+
+
+def _inverse(ratio: float) -> float:
+    return math.inf if ratio == 0 else 1 / ratio
+
+
+def _sde_error(panel: LadderPanel, runs: PanelRuns, size: int, errors: Mapping[int, float]) -> Limit | None:
+    finals = {1: np.array(list(errors.values()))}
+    for ell in panel.ells:
+        accuracies = runs.finals(svag_arm(ell), size, "test_accuracy")
+        if ell > 1 and accuracies:
+            finals[ell] = 1 - np.array(list(accuracies.values()))
+    estimate = fitted_limit(finals) if len(finals) > 1 else None
+    return None if estimate is None else estimate.limit
+
+
+@dataclass(frozen=True)
+class RungPrediction:
+    """What one rung, taken as the baseline, predicts.
+
+    Attributes:
+        critical: from the readings of all its seeds.
+        by_seed: from those of each seed.
+        usable: whether it says anything about where this ladder fails: `critical.ok`, and the rung lies below it.
+        status: why not, or that all is well.
+        over_observed: predicted over observed B*; None when no failure was observed.
+        over_observed_low: lower 95% limit, both uncertainties included.
+        over_observed_high: upper limit, `math.inf` where unbounded.
+    """
+
+    critical: CriticalBatch
+    by_seed: tuple[tuple[int, CriticalBatch], ...]
+    usable: bool
+    status: str
+    over_observed: float | None
+    over_observed_low: float | None
+    over_observed_high: float | None
+
+    @property
+    def batch_size(self) -> int:
+        """B of the baseline."""
+        return self.critical.batch_size
+
+    def to_dict(self) -> dict[str, object]:
+        """Return a row for a JSON document: the prediction, its interval and what to think of it."""
+        found = self.critical
+        return json_fields(
+            {
+                "batch_size": found.batch_size,
+                "sharp": found.critical_batch,
+                "low": found.low,
+                "high": found.high,
+                "printed": found.printed,
+                "printed_low": found.printed_low,
+                "printed_high": found.printed_high,
+                "plotted": found.plotted,
+                "plotted_low": found.plotted_low,
+                "plotted_high": found.plotted_high,
+                "noise_to_signal": found.noise_to_signal,
+                "noise_to_signal_low": found.noise_to_signal_low,
+                "noise_to_signal_high": found.noise_to_signal_high,
+                "b_simple": found.b_simple,
+                "balance": found.balance,
+                "readings": found.readings,
+                "ok": found.ok,
+                "usable": self.usable,
+                "status": self.status,
+                "over_observed": self.over_observed,
+                "over_observed_low": self.over_observed_low,
+                "over_observed_high": self.over_observed_high,
+                "by_seed": [{"seed": seed, **one.to_dict()} for seed, one in self.by_seed],
+            }
+        )
+
+    @property
+    def said(self) -> str:
+        """B* with its interval, and how it compares with what was observed."""
+        found = self.critical
+        limits = wording.batch_interval(found.low, found.high)
+        text = f"B* = {wording.batch(found.critical_batch)} {limits} from B = {self.batch_size}"
+        if self.over_observed is None:
+            return text
+        low, high = self.over_observed_low, self.over_observed_high
+        bounds = ""
+        if low is not None and high is not None and not wording.unbounded(low, high):
+            bounds = f" [{low:.2f}, {high:.2f}]" if math.isfinite(high) else f" [{low:.2f}, ∞)"
+        return f"{text}, {self.over_observed:.2f}{bounds} × observed"
+
+
+Pooled = tuple[CriticalBatch, tuple[tuple[int, CriticalBatch], ...]]
+
+
+def pooled(runs: PanelRuns, sizes: Sequence[int], c2: float) -> tuple[list[Pooled], str]:
+    """One prediction per batch size from the readings of all seeds together, and one per seed; or why there is none."""
+    found: list[Pooled] = []
+    problem = "give the base spec a probe, as in probe: {kind: in_run}: without readings nothing is predicted."
+    for size in sizes:
+        readings = runs.readings(SGD, size)
+        if not readings:
+            continue
+        try:
+            together = predict_critical_batch([one for seed in readings.values() for one in seed], c2)
+            found.append((together, tuple((seed, predict_critical_batch(own, c2)) for seed, own in readings.items())))
+        except ValueError as error:
+            problem = f"at B={size}, {error}."
+    return found, problem
+
+
+def prediction_of(
+    one: CriticalBatch, by_seed: tuple[tuple[int, CriticalBatch], ...], scaling: ScalingVerdict | None
+) -> RungPrediction:
+    """What a rung predicts, held against what was observed."""
+    observed = None if scaling is None else scaling.observed
+    below = observed is None or one.batch_size < observed
+    beyond = f"B={one.batch_size} is not below the observed failure, and a baseline has to be."
+    over = _over_observed(one, scaling)
+    return RungPrediction(
+        critical=one,
+        by_seed=by_seed,
+        usable=one.ok and below,
+        status=one.status if below else beyond if one.ok else f"{beyond} {one.status}",
+        over_observed=None if over is None else over.value,
+        over_observed_low=None if over is None else over.low,
+        over_observed_high=None if over is None else over.high,
+    )
+
+
+def _over_observed(one: CriticalBatch, scaling: ScalingVerdict | None) -> Interval | None:
+    """Predicted over observed; None when the ladder gives no failure, or only a bound on it, to compare with."""
+    if scaling is None or scaling.observed is None or scaling.answer != "fails" or math.isinf(one.critical_batch):
+        return None
+    # the interval is a test inverted, and may leave out the estimate
+    low, high = min(scaling.low, scaling.observed), max(scaling.high, scaling.observed)
+    return quotient(Interval(one.critical_batch, one.low, one.high), Interval(scaling.observed, low, high))
+
+
+@dataclass(frozen=True)
+class PredictionRange:
+    """The smallest and the largest prediction of the usable baselines, as the paper's figures show them."""
+
+    form: Form
+    smallest: float
+    smallest_from: int
+    largest: float
+    largest_from: int
+
+    @property
+    def said(self) -> str:
+        """From the smallest to the largest; one number when they come from one baseline."""
+        if self.smallest_from == self.largest_from:
+            return wording.batch(self.smallest)
+        return f"{wording.batch(self.smallest)} to {wording.batch(self.largest)}"
+
+
+def ranges(predictions: Sequence[RungPrediction]) -> tuple[PredictionRange, ...]:
+    """The range of the usable predictions in every form of the bound; none without a usable one."""
+    usable = [one.critical for one in predictions if one.usable]
+    found = []
+    for form in get_args(Form):
+        values = [(_by_form(one, form), one.batch_size) for one in usable]
+        if values:
+            (smallest, low_from), (largest, high_from) = min(values), max(values)
+            found.append(PredictionRange(form, smallest, low_from, largest, high_from))
+    return tuple(found)
+
+
+def _by_form(one: CriticalBatch, form: Form) -> float:
+    return {"sharp": one.critical_batch, "printed": one.printed, "plotted": one.plotted}[form]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A theorem that fired: something that the measured N/G rules out.
+
+    Attributes:
+        kind: "baseline": linear scaling from `baseline` to `batch_size` (thm:lsr_kappa_bound); "large_run": the same,
+            from N/G at `batch_size` alone (thm:lsr_condition); "sde": SGD at `batch_size` is not C-close to its SDE
+            (thm:eq_sde_sgd).
+        batch_size: the run that is ruled out.
+        baseline: the smaller batch size; None for "sde".
+        measured: the end of the interval that decided: B* for "baseline", N/G otherwise.
+        threshold: what it was compared with.
+    """
+
+    kind: Literal["baseline", "large_run", "sde"]
+    batch_size: int
+    baseline: int | None
+    measured: float
+    threshold: float
+
+
+def certificates(found: Sequence[CriticalBatch], batch_sizes: Sequence[int]) -> tuple[Certificate, ...]:
+    """All that fired: baselines against larger rungs, large runs on their own, SGD against its SDE.
+
+    Only predictions that are `ok` count, and only when the whole interval is on the other side of the threshold.
+    """
+    sure = [one for one in found if one.ok]
+    return (
+        *(one for run in sure for one in _baseline(run, batch_sizes)),
+        *(one for run in sure for one in _large_run(run, batch_sizes)),
+        *(one for run in sure for one in _sde(run)),
+    )
+
+
+def _baseline(run: CriticalBatch, batch_sizes: Sequence[int]) -> Iterator[Certificate]:
+    for size in batch_sizes:
+        if size > run.batch_size and run.refutes(size):
+            yield Certificate("baseline", size, run.batch_size, run.high, size)
+
+
+def _large_run(run: CriticalBatch, batch_sizes: Sequence[int]) -> Iterator[Certificate]:
+    for size in batch_sizes:
+        kappa = run.batch_size / size
+        if kappa > 1 and large_run_refutes(run.noise_to_signal_high, kappa, run.c2):
+            threshold = large_run_threshold(kappa, run.c2)
+            yield Certificate("large_run", run.batch_size, size, run.noise_to_signal_high, threshold)
+
+
+def _sde(run: CriticalBatch) -> Iterator[Certificate]:
+    if math.isfinite(run.noise_to_signal_high) and sgd_refutes_sde(run.noise_to_signal_high, run.c2):
+        yield Certificate("sde", run.batch_size, None, run.noise_to_signal_high, sde_threshold(run.c2))
+
+
+def ruled_out(fired: Sequence[Certificate]) -> dict[int, str]:
+    """What the measured N/G rules out at each batch size, naming the baselines from which it does."""
+    said = {}
+    for size in sorted({one.batch_size for one in fired}):
+        of_size = [one for one in fired if one.batch_size == size]
+        baselines = sorted({one.baseline for one in of_size if one.baseline is not None})
+        claims = [f"linear scaling from {', '.join(map(str, baselines))}"] if baselines else []
+        claims += ["C-closeness of SGD and its SDE"] if any(one.kind == "sde" for one in of_size) else []
+        said[size] = " and ".join(claims)
+    return said

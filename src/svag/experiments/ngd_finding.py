@@ -1,0 +1,262 @@
+"""What SGD, NGD and GD found: whether Gaussian noise of the same covariance suffices (fig:ngd_sgd_accs)."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from svag.experiments import wording
+from svag.experiments.base import GD, NGD, SGD, Metric
+from svag.experiments.evidence import TONES, ArmResult, Finding, arm_result, sgd_curve
+from svag.experiments.ngd import Ngd, NgdPanel
+from svag.experiments.runs import CONTINUE, CurveRow, MissingRun, PanelRuns, RunRow, gather, json_fields
+from svag.experiments.wording import Answer
+from svag.records.record import RunRecord
+from svag.stats.decisions import Answer as Decision
+from svag.stats.decisions import compare_rates, holm, samples_to_decide, three_way
+from svag.stats.means import welch
+
+_LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class ArmGap:
+    """The difference of two arms in the final metric.
+
+    Attributes:
+        name: which minus which.
+        answer: "equivalent" within the margin, "different" or "inconclusive".
+        gap: the difference of the means; NaN when an arm has no finished seed.
+        low: lower 95% limit, −∞ when the spread is unknown.
+        high: upper limit.
+        p_equivalent: p value for "smaller than the margin"; 1 when the spread is unknown.
+        p_different: p value for a gap, or for unequal rates of divergence; corrected by Holm if both were tested.
+        p_divergence: Fisher's p value for unequal rates of divergence; None if no seed diverged.
+        seeds_needed: seeds per arm that would probably decide; None if that is not the remedy.
+    """
+
+    name: str
+    answer: Decision
+    gap: float
+    low: float
+    high: float
+    p_equivalent: float
+    p_different: float
+    p_divergence: float | None
+    seeds_needed: int | None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields for a JSON document; unknown numbers are null."""
+        return json_fields(asdict(self))
+
+    def said(self, metric: Metric) -> str:
+        """The difference with its interval."""
+        return f"{wording.difference(self.gap, metric)} {wording.interval(self.low, self.high, metric)}"
+
+
+def arm_gap(name: str, one: Mapping[int, float], other: Mapping[int, float], margin: float) -> ArmGap | None:
+    """Compare two arms, final metrics by seed; a diverged seed (NaN) is an outcome. None if an arm has no result.
+
+    Nothing is equivalent on the survivors' word: with diverged seeds the answer is "different" or "inconclusive".
+
+    >>> found = arm_gap("SGD − GD", {0: 0.89, 1: 0.90}, {0: 0.75, 1: 0.76}, margin=0.01)
+    >>> found.answer, found.said("test_accuracy")
+    ('different', '+14.00 points [+10.96, +17.04]')
+    """
+    if not one or not other:
+        return None
+    rows = [np.array(list(finals.values()), dtype=np.float64) for finals in (one, other)]
+    finite = [row[np.isfinite(row)] for row in rows]
+    lost = [row.size - kept.size for row, kept in zip(rows, finite, strict=True)]
+    value = float(finite[0].mean() - finite[1].mean()) if all(row.size for row in finite) else math.nan
+    p_rates = compare_rates(lost[0], rows[0].size, lost[1], rows[1].size).p_value if any(lost) else None
+    measured = all(row.size > 1 for row in finite) and any(np.ptp(row) > 0 for row in finite)
+    if not measured:
+        different = p_rates is not None and p_rates < _LEVEL
+        answer: Decision = "different" if different else "inconclusive"
+        p_value = 1.0 if p_rates is None else p_rates
+        return ArmGap(name, answer, value, -math.inf, math.inf, 1.0, p_value, p_rates, None)
+    estimate = welch(finite[0], finite[1])
+    low, high = estimate.interval()
+    p_different = min(holm([estimate.p_different(), *([] if p_rates is None else [p_rates])]))
+    if p_rates is None:
+        answer = three_way(estimate, margin, _LEVEL)
+    else:
+        answer = "different" if p_different < _LEVEL else "inconclusive"
+    needed = None
+    if answer == "inconclusive" and p_rates is None:
+        smallest = min(row.size for row in finite)
+        needed = samples_to_decide(estimate.value, estimate.error, estimate.freedom, smallest, margin)
+    p_equivalent = estimate.p_equivalent(margin)
+    return ArmGap(name, answer, value, low, high, p_equivalent, p_different, p_rates, needed)
+
+
+@dataclass(frozen=True)
+class NgdPanelFinding:
+    """Whether Gaussian noise of the same covariance does what SGD's noise does.
+
+    Attributes:
+        name: of the panel.
+        batch_size: B.
+        metric: what is compared.
+        margin: the gap that would not matter.
+        arms: what SGD, NGD and GD came to.
+        best: mean over seeds of the best metric along the run, by arm, as the paper prints it; NaN without results.
+        sgd_ngd: SGD − NGD; None while either has no result.
+        sgd_gd: SGD − GD; None while either has no result.
+        verdict: one sentence.
+        runs: all results.
+        curves: all evaluations.
+        missing: runs without a result.
+        status: what to do next.
+    """
+
+    name: str
+    batch_size: int
+    metric: Metric
+    margin: float
+    arms: tuple[ArmResult, ...]
+    best: tuple[tuple[str, float], ...]
+    sgd_ngd: ArmGap | None
+    sgd_gd: ArmGap | None
+    verdict: str
+    runs: tuple[RunRow, ...]
+    curves: tuple[CurveRow, ...]
+    missing: tuple[MissingRun, ...]
+    status: str
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the panel for a JSON document, without the curves."""
+        return {
+            "name": self.name,
+            "batch_size": self.batch_size,
+            "metric": self.metric,
+            "margin": self.margin,
+            "verdict": self.verdict,
+            "sgd_ngd": None if self.sgd_ngd is None else self.sgd_ngd.to_dict(),
+            "sgd_gd": None if self.sgd_gd is None else self.sgd_gd.to_dict(),
+            "arms": [arm.to_dict() for arm in self.arms],
+            "best": json_fields(dict(self.best)),
+            "runs": [row.to_dict() for row in self.runs],
+            "missing": [asdict(run) for run in self.missing],
+            "status": self.status,
+        }
+
+    @property
+    def gaps(self) -> tuple[ArmGap, ...]:
+        """The gaps that are known."""
+        return tuple(one for one in (self.sgd_ngd, self.sgd_gd) if one is not None)
+
+    def answer(self) -> Answer:
+        """The verdict, with the gaps and the arms first."""
+        numbers = [(one.name, one.said(self.metric)) for one in self.gaps]
+        numbers += [(arm.arm, arm.said(self.metric)) for arm in self.arms]
+        return Answer(
+            self.name,
+            self.verdict,
+            "open" if self.sgd_ngd is None else TONES[self.sgd_ngd.answer],
+            (*numbers, *self._more()),
+            self.status,
+            *sgd_curve(self.curves, self.metric),
+            first=len(numbers),
+        )
+
+    def _more(self) -> Iterator[tuple[str, str]]:
+        best = [f"{arm} {wording.value(value, self.metric)}" for arm, value in self.best if math.isfinite(value)]
+        if best:
+            yield "best along the run", f"{', '.join(best)} (means over seeds, as the paper prints them)"
+        for one in self.gaps:
+            said = wording.p_values(one.p_different, one.p_equivalent, one.p_divergence)
+            yield f"p values of {one.name}", said
+
+    def __str__(self) -> str:
+        return str(self.answer())
+
+
+class NgdFinding(Finding[NgdPanelFinding]):
+    """What an experiment `ngd` found.
+
+    >>> from svag.records.spec import RunSpec
+    >>> base = RunSpec.from_yaml(
+    ...     "{data: {name: svhn}, model: {arch: mlp, norm: none}, batch_size: 8, lr: 1, budget: 9}")
+    >>> found = Ngd.of(base, seeds=1).find([])
+    >>> len(found.missing), found.to_dict()["sgd_ngd"]
+    (3, None)
+    >>> print(found.panels[0])
+    mlp none on svhn: no verdict: SGD or NGD have no result.
+    Next: start the same command again: it continues with the runs that have no result.
+    """
+
+    kind = "ngd"
+
+
+def find_ngd(experiment: Ngd, records: Sequence[RunRecord]) -> NgdFinding:
+    """Find in each panel whether SGD and NGD end together, and whether GD does."""
+    found, strangers = gather(experiment, records, experiment.metric)
+    panels = tuple(_panel(experiment, panel, runs) for panel, runs in zip(experiment.panels, found, strict=True))
+    return NgdFinding(experiment.title, panels, strangers)
+
+
+def _panel(experiment: Ngd, panel: NgdPanel, runs: PanelRuns) -> NgdPanelFinding:
+    size, metric = panel.base.batch_size, experiment.metric
+    finals = {arm: runs.finals(arm, size, metric) for arm in (SGD, NGD, GD)}
+    with_ngd = arm_gap("SGD − NGD", finals[SGD], finals[NGD], experiment.margin)
+    with_gd = arm_gap("SGD − GD", finals[SGD], finals[GD], experiment.margin)
+    return NgdPanelFinding(
+        name=panel.name,
+        batch_size=size,
+        metric=metric,
+        margin=experiment.margin,
+        arms=tuple(arm_result(arm, found) for arm, found in finals.items() if found),
+        best=tuple((str(arm), _best(runs.of(arm, size).values(), metric)) for arm in finals),
+        sgd_ngd=with_ngd,
+        sgd_gd=with_gd,
+        verdict=_verdict(with_ngd, with_gd),
+        runs=runs.rows(),
+        curves=runs.curves(),
+        missing=runs.missing,
+        status=_next(runs, with_ngd, with_gd),
+    )
+
+
+def _best(runs: Iterable[RunRecord], metric: Metric) -> float:
+    """Mean over the finished runs of the best value along each; NaN without any."""
+    best = max if metric == "test_accuracy" else min
+    values = [best(value for _, value in run.curve(metric)) for run in runs if run.state == "finished"]
+    return math.fsum(values) / len(values) if values else math.nan
+
+
+def _verdict(with_ngd: ArmGap | None, with_gd: ArmGap | None) -> str:
+    if with_ngd is None:
+        return "no verdict: SGD or NGD have no result."
+    noise = {
+        "equivalent": "NGD ends where SGD ends: beyond its covariance, the noise does not matter",
+        "different": "NGD does not end where SGD ends: more than the covariance of the noise matters",
+        "inconclusive": "whether NGD ends where SGD ends is not decided",
+    }[with_ngd.answer]
+    if with_gd is None:
+        return f"{noise}."
+    none = {
+        "equivalent": "GD ends there too, so in this setting the noise itself hardly matters",
+        "different": "GD does not, so the noise itself matters",
+        "inconclusive": "whether GD does is not decided",
+    }[with_gd.answer]
+    return f"{noise}; {none}."
+
+
+def _next(runs: PanelRuns, with_ngd: ArmGap | None, with_gd: ArmGap | None) -> str:
+    if runs.missing:
+        return CONTINUE
+    gaps = [gap for gap in (with_ngd, with_gd) if gap is not None]
+    open_gaps = [gap for gap in gaps if gap.answer == "inconclusive"]
+    if not open_gaps:
+        return "nothing more to run."
+    gap = open_gaps[0]
+    if gap.p_divergence is not None:
+        return "lower the learning rate until every seed finishes: the survivors alone cannot show equivalence."
+    if math.isinf(gap.high):
+        return "run more seeds, 5 is a good number: fewer than two finished with a spread of their own."
+    if gap.seeds_needed is None:
+        return "widen the margin, or take a metric that varies less: more than 200 seeds would be needed to decide."
+    return f"run {gap.seeds_needed} seeds per arm: that would probably decide {gap.name}."

@@ -1,1 +1,0 @@
-"""What each kind of experiment says: its answers, and its figures."""
