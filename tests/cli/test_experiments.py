@@ -145,16 +145,14 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
 def test_a_run_that_failed_is_said_with_exit_code_1(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from svag.execution import local
-
-    def fails(plan: Any, **_: object) -> Any:
+    def fails(plan: Any, *_: object) -> Any:
         records = [run.record() for run in plan]
         return [
             replace(records[0], state="failed", problem="RuntimeError: broken"),
             *(replace(record, state="finished") for record in records[1:]),
         ]
 
-    monkeypatch.setattr(local, "execute", fails)
+    monkeypatch.setattr("svag.execution.conduct.execute", fails)
     result = invoke(app, ["ngd", str(base), "--seeds", "1", "--out", str(tmp_path / "out")])
     assert result.exit_code == 1, result.output
     assert "Error: sgd B=8 seed=0 failed: RuntimeError: broken" in result.stderr

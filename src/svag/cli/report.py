@@ -38,11 +38,11 @@ def report(
 
     with reported():
         from svag.report.build import build_report
-        from svag.report.write import write_report
+        from svag.report.write import write_files
 
         found = build_report(folder)
         chosen = [one.value for one in formats] if formats else ["png", "svg"]
-        written = write_report(found, out or folder / "report", chosen)
+        written = write_files(found, out or folder / "report", chosen)
     tell(found, written, as_json=as_json)
     if open_page:
         import webbrowser

@@ -145,7 +145,11 @@ class ComparePanelFinding:
 
 
 class CompareFinding(ExperimentFinding[ComparePanelFinding]):
-    """What an experiment `compare` found."""
+    """What an experiment `compare` found; it prints itself.
+
+    >>> CompareFinding("mine", panels=()).to_dict()
+    {'kind': 'compare', 'title': 'mine', 'panels': [], 'strangers': []}
+    """
 
     kind = "compare"
 

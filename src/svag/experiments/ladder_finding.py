@@ -221,7 +221,11 @@ class LadderPanelFinding:
 
 
 class LadderFinding(ExperimentFinding[LadderPanelFinding]):
-    """What an experiment `ladder` found."""
+    """What an experiment `ladder` found; it prints itself.
+
+    >>> LadderFinding("mine", panels=()).to_dict()
+    {'kind': 'ladder', 'title': 'mine', 'panels': [], 'strangers': []}
+    """
 
     kind = "ladder"
 

@@ -154,7 +154,11 @@ class NgdPanelFinding:
 
 
 class NgdFinding(ExperimentFinding[NgdPanelFinding]):
-    """What an experiment `ngd` found."""
+    """What an experiment `ngd` found; it prints itself.
+
+    >>> NgdFinding("mine", panels=()).to_dict()
+    {'kind': 'ngd', 'title': 'mine', 'panels': [], 'strangers': []}
+    """
 
     kind = "ngd"
 
