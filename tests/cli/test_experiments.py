@@ -1,5 +1,7 @@
 """`svag compare`, `ladder`, `ngd` and `reproduce` as a user runs them: bad input, dry runs, continuing, answers."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,6 +66,17 @@ def test_compare_writes_what_was_asked_and_answers_then_only_reads(base: Path, t
     assert "all done already" in again.stderr
     assert "ends where its SDE ends" in " ".join(again.stdout.split())
     assert (out / "report" / "index.html").exists()
+    code = (
+        "import sys, svag.cli\n"
+        "try:\n    svag.cli.main()\n"
+        "except SystemExit as stop:\n    assert not stop.code, stop.code\n"
+        "assert 'torch' not in sys.modules"
+    )
+    dry = subprocess.run(
+        [sys.executable, "-c", code, *command, "--dry-run"], capture_output=True, text=True, check=False
+    )
+    assert dry.returncode == 0, dry.stderr
+    assert "all done already" in dry.stdout, "a folder that is finished is looked at without torch"
 
 
 def test_a_ladder_in_shards_has_a_probe_and_answers_when_all_are_done(base: Path, tmp_path: Path) -> None:

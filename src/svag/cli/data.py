@@ -53,7 +53,7 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
 @data.command()
 def get(
-    name: Annotated[str, typer.Argument(help="Name of the data set, as in `svag data list`.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the data set, as in `svag data list`.")],
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:

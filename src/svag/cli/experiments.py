@@ -52,7 +52,8 @@ def compare(
 ) -> None:
     """Run SGD and SVAG at several ell, and say whether SGD ends where its SDE ends.
 
-    Every field of the spec is also a flag: --lr 0.1 --model.norm group. The same command continues what was left.
+    Every field of the spec is also a flag: --lr 0.1 --model.norm group. The same command continues after an
+    interruption; nothing is computed twice.
 
     Example: svag compare base.yaml --ell 1 4 16 --seeds 5 --margin 0.01
     """
@@ -87,16 +88,19 @@ def ladder(
     split: Split = 1,
     limit: Limit = None,
     tolerance: Annotated[
-        float, typer.Option(help="Scaling fails where the test error exceeds the lowest by this fraction.")
+        float, typer.Option(metavar="X", help="Scaling fails where the test error exceeds the lowest by this fraction.")
     ] = 0.2,
-    c2: Annotated[float, typer.Option(help="C² of the predictions: the factor by which statistics may change.")] = 2.0,
+    c2: Annotated[
+        float, typer.Option(metavar="X", help="C² of the predictions: the factor by which statistics may change.")
+    ] = 2.0,
     *,
     setup: Setup,
 ) -> None:
-    """Run SGD at several batch sizes along the linear scaling rule: where it fails, and what each run had predicted.
+    """Run SGD at several batch sizes along the linear scaling rule: where does it fail, and what did each run predict?
 
-    The base gives the learning rate at its own batch size. With --ell, SVAG at every batch size too: the SDE limit.
-    Every field of the spec is also a flag: --lr 0.1 --model.norm group. The same command continues what was left.
+    The base gives the learning rate at its own batch size. With --ell, SVAG runs at every batch size too: the SDE
+    limit. Every field of the spec is also a flag: --lr 0.1 --model.norm group. The same command continues after an
+    interruption; nothing is computed twice.
 
     Example: svag ladder base.yaml --batch-sizes 16 32 64 128 256 --seeds 3
     """
@@ -131,9 +135,9 @@ def ngd(
     *,
     setup: Setup,
 ) -> None:
-    """Run SGD, noisy gradient descent with the same covariance, and gradient descent, from one base spec.
+    """Run SGD, noisy gradient descent with the same covariance, and gradient descent.
 
-    It needs a network without BatchNorm and data without augmentation. Every field of the spec is also a flag.
+    The network must not have BatchNorm, and the data must not be augmented. Every field of the spec is also a flag.
 
     Example: svag ngd base.yaml --seeds 3 --data.augment false
     """
@@ -188,7 +192,7 @@ def demo(
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
-    """Answer one of the two questions on embedded data, in about four minutes on two cores, and write the page.
+    """Answer one of the two questions on embedded data (about four minutes on two cores) and write the page.
 
     First a baseline is trained and measured, and B* is predicted from it; then a short ladder of batch sizes checks the
     prediction. With --question sde, SGD is compared with SVAG at a batch that is too large for linear scaling.

@@ -23,38 +23,42 @@ from svag.records.spec import FIELDS, RunSpec
 
 Base = Annotated[Path, typer.Argument(metavar="BASE", help="YAML file of the SGD run in question.")]
 Out = Annotated[Path | None, typer.Option(help="Output folder (default: experiments/<name>).")]
-Seeds = Annotated[int, typer.Option(min=1, help="Seeds per arm.")]
+Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Seeds per arm.")]
 Ell = Annotated[
     list[str] | None, typer.Option(metavar="N...", help="Refinements of SVAG: --ell 1 4 16 (ell = 1 is SGD).")
 ]
-Split = Annotated[int, typer.Option(min=1, help="Parts into which SVAG cuts the batch.")]
+Split = Annotated[int, typer.Option(min=1, metavar="N", help="Parts into which SVAG cuts the batch.")]
 Limit = Annotated[
     Literal["underdamped", "overdamped"] | None,
-    typer.Option("--momentum-limit", help="Limit that SVAG follows if the base has momentum."),
+    typer.Option(
+        "--momentum-limit",
+        metavar="LIMIT",
+        help="Limit that SVAG follows if the base has momentum: underdamped or overdamped.",
+    ),
 ]
-Margin = Annotated[float, typer.Option(help="Gap that would not matter, in units of the metric.")]
+Margin = Annotated[float, typer.Option(metavar="X", help="Gap that would not matter, in units of the metric.")]
 Metric = Annotated[
     Literal["test_accuracy", "test_loss", "train_loss"],
-    typer.Option(help="Metric to compare (accuracies are fractions)."),
+    typer.Option(metavar="METRIC", help="What to compare: test_accuracy (a fraction), test_loss or train_loss."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print the number of runs and the time they may take, and stop.")
+    bool, typer.Option("--dry-run", help="Print how many runs there are and how long they take, and stop.")
 ]
 
-Workers = Annotated[int | None, typer.Option(min=1, help="Runs at a time (default: one per core).")]
-Threads = Annotated[int, typer.Option(min=1, help="Threads of torch per run; more than one helps large networks.")]
+Workers = Annotated[int | None, typer.Option(min=1, metavar="N", help="Runs at a time (default: one per core).")]
+Threads = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Torch threads per run; more than one helps large networks.")
+]
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")]
 DataDir = Annotated[Path | None, typer.Option(help="Folder of the data files (default: $SVAG_DATA or the user cache).")]
 Shard = Annotated[
     str | None, typer.Option(metavar="I/N", help="Compute only part I of N of the runs: 0/4, 1/4, 2/4 or 3/4.")
 ]
-Executor = Annotated[
-    Literal["local", "ray"], typer.Option(help="Workers on this machine, or tasks of a Ray cluster (extra: ray).")
-]
+Executor = Annotated[Literal["local", "ray"], typer.Option(help="Workers on this machine, or tasks of a Ray cluster.")]
 Address = Annotated[
     str | None,
-    typer.Option(help="Ray cluster; auto for the one of this machine (default: $RAY_ADDRESS or a Ray of its own)."),
+    typer.Option(help="Ray cluster; auto: the one of this machine (default: $RAY_ADDRESS, or a new local one)."),
 ]
 
 # The fields of `Execution` that are flags of every command that carries out runs: a new one is a row here.

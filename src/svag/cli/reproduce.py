@@ -31,14 +31,17 @@ def reproduce(
         Literal["smoke", "small", "paper"],
         typer.Option(help="smoke: seconds; small: a laptop without a GPU; paper: the paper's own setting."),
     ] = "small",
-    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds per arm (default: the figure's own).")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Seeds per arm (default: the figure's own).")
+    ] = None,
     out: Out = None,
     *,
     setup: Setup,
 ) -> None:
     """Reproduce a figure of the paper, or check a theorem and draw it.
 
-    Fields of the specs are flags here too: --sampling shuffle is what the paper used. The same command continues.
+    Every field of the specs is also a flag: --sampling shuffle is what the paper used. The same command continues after
+    an interruption; nothing is computed twice.
 
     Example: svag reproduce fig:lsr_acc_gnr --size small --out ladder
     """

@@ -23,7 +23,7 @@ def run(
     Every field of the spec is also a flag: --lr 0.1 --model.norm batch --process.kind svag --process.ell 4. The same
     spec is never computed twice. A run that diverges is a result (exit code 0); one that fails is not (1).
 
-    On several processes, which share every batch: torchrun --nproc-per-node 2 -m svag run SPEC.
+    To share every batch between several processes: torchrun --nproc-per-node 2 -m svag run SPEC.
 
     Example: svag run base.yaml --lr 0.1 --process.kind svag --process.ell 4
     """
