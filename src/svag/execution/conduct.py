@@ -5,7 +5,7 @@ machine, or with tasks of a Ray cluster. The experiment then reads its answer of
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -85,30 +85,23 @@ def trouble(run: PlannedRun, record: RunRecord) -> str:
     return f"{run.name} {record.state}: {record.problem} ({record.path})"
 
 
-def _to_standard_error(announcement: Announcement) -> None:
-    print(announcement, file=sys.stderr, flush=True)
+def conduct(experiment: Experiment, out: Path, execution: Execution = HERE) -> Conducted:
+    """Announce an experiment on standard error, and carry out what is left of it.
 
-
-def conduct(
-    experiment: Experiment,
-    out: Path,
-    execution: Execution = HERE,
-    announce: Callable[[Announcement], None] = _to_standard_error,
-) -> Conducted:
-    """Announce an experiment, and carry out what is left of it.
+    Nothing is written before every spec has been checked against its data.
 
     Args:
         experiment: what is asked.
         out: its folder.
         execution: how its runs are carried out; without `progress` nothing is announced.
-        announce: is told what is about to be done.
     """
     execution.check_extra()
     plan = plan_runs(runs_of(experiment), out)
-    shapes: Mapping[str, DataShape] = {}
     if execution.progress:
         estimate, shapes = look_ahead(plan, execution)
-        announce(_announcement(experiment, out, plan, estimate))
+        print(_announcement(experiment, out, plan, estimate), file=sys.stderr, flush=True)
+    else:
+        shapes = _look_at_data(_left(plan, execution), execution)
     save_experiment(experiment, out)
     return Conducted(plan, execute(plan, execution, shapes))
 
@@ -135,18 +128,31 @@ def look_ahead(
 
     Without `fetch`, data that is not there is not downloaded: then a sentence says how to find out.
     """
-    own = own_runs(plan, execution.shard)
-    left = [run for run in own if not run.record().ended]
+    left = _left(plan, execution)
     if not left:
         return estimate_seconds(plan, execution), {}
     if not fetch and (absent := _absent(left, execution)):
-        runs = "1 run" if len(own) == 1 else f"{len(own)} runs"
+        own = len(own_runs(plan, execution.shard))
+        runs = "1 run" if own == 1 else f"{own} runs"
         get = " and ".join(f"svag data get {name}" for name in absent)
-        return f"{runs}, {len(own) - len(left)} already done; how long they take is known after {get}", {}
+        return f"{runs}, {own - len(left)} already done; how long they take is known after {get}", {}
     from svag.execution.measure import load_data_of
 
     loaded = load_data_of(left, execution)
     return estimate_seconds(plan, execution, loaded), loaded.shapes
+
+
+def _left(plan: Sequence[PlannedRun], execution: Execution) -> list[PlannedRun]:
+    return [run for run in own_runs(plan, execution.shard) if not run.record().ended]
+
+
+def _look_at_data(left: Sequence[PlannedRun], execution: Execution) -> dict[str, DataShape]:
+    """The shapes of the data of the runs that are left, each of which must fit its data."""
+    if not left:
+        return {}
+    from svag.execution.measure import load_data_of  # and torch, which a plan that is done does not need
+
+    return load_data_of(left, execution).shapes
 
 
 def _absent(runs: Sequence[PlannedRun], execution: Execution) -> list[str]:
@@ -176,31 +182,32 @@ def execute(
         execution: how.
         shapes: the shapes of the runs' data, by identity, as far as the data has been looked at already.
     """
-    own = own_runs(plan, execution.shard)
-    waiting = [run for run in own if not run.record().ended]
+    own, waiting = own_runs(plan, execution.shard), _left(plan, execution)
     if waiting:
-        _carry_out(own, waiting, execution, dict(shapes or {}))
+        execution.check_extra()
+        known = shapes or {}
+        unknown = [run for run in waiting if run.identity not in known]
+        carry_out = _on_ray if execution.executor == "ray" else _here
+        carry_out(own, waiting, {**known, **_look_at_data(unknown, execution)}, execution)
     return [run.record() for run in plan]
 
 
-def _carry_out(
-    own: list[PlannedRun], waiting: list[PlannedRun], execution: Execution, shapes: dict[str, DataShape]
+def _here(
+    own: list[PlannedRun], waiting: list[PlannedRun], shapes: Mapping[str, DataShape], execution: Execution
 ) -> None:
-    execution.check_extra()
-    # torch and what needs it: not for a plan that is done
     from svag.execution.dispatch import dispatching
-    from svag.execution.measure import load_data_of
+    from svag.execution.pool import Pool
     from svag.lab.training import pick_device
 
-    on_cuda = execution.executor == "local" and pick_device(execution.device).type == "cuda"
-    shapes |= load_data_of([run for run in waiting if run.identity not in shapes], execution).shapes
-    if execution.executor == "local":
-        from svag.execution.pool import Pool
+    here = replace(execution, device="cuda" if pick_device(execution.device).type == "cuda" else "cpu")
+    with dispatching(own, waiting, shapes, here) as dispatch, Pool(dispatch, here) as pool:
+        pool.work()
 
-        here = replace(execution, device="cuda" if on_cuda else "cpu")
-        with dispatching(own, waiting, shapes, here) as dispatch, Pool(dispatch, here) as pool:
-            pool.work()
-        return
+
+def _on_ray(
+    own: list[PlannedRun], waiting: list[PlannedRun], shapes: Mapping[str, DataShape], execution: Execution
+) -> None:
+    from svag.execution.dispatch import dispatching
     from svag.execution.on_ray.cluster import connected, on_a_node
     from svag.execution.on_ray.crew import Crew
 
