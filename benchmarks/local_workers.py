@@ -7,13 +7,12 @@ them alike; the number means something only where two cores are idle. Starting t
 import argparse
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from svag.execution.local import execute, usable_cores
+from svag.execution.conduct import execute
+from svag.execution.execution import Execution, Executor, usable_cores
 from svag.execution.plan import plan_runs
-from svag.records.record import RunRecord
 from svag.records.spec import RunSpec
 
 SPEC = """
@@ -27,13 +26,14 @@ budget: 1
 """
 
 
-def seconds(carry_out: Callable[..., list[RunRecord]], workers: int, runs: int, steps: int) -> float:
+def seconds(executor: Executor, workers: int, runs: int, steps: int) -> float:
     """The time an executor takes for a plan of equal runs, on a fresh folder."""
+    execution = Execution(executor=executor, workers=workers, device="cpu", progress=False)
     base = RunSpec.from_yaml(SPEC).edited({"budget": steps})
     with tempfile.TemporaryDirectory() as folder:
         plan = plan_runs([base.edited({"seed": seed}) for seed in range(runs)], Path(folder))
         start = time.perf_counter()
-        records = carry_out(plan, workers=workers, device="cpu", progress=False)
+        records = execute(plan, execution)
         spent = time.perf_counter() - start
     assert all(record.state == "finished" for record in records)
     return spent
@@ -49,7 +49,7 @@ def main() -> None:
         print("local workers: needs two cores")
         return
     times = [
-        tuple(seconds(execute, workers, asked.runs, asked.steps) for workers in (1, 2)) for _ in range(asked.rounds)
+        tuple(seconds("local", workers, asked.runs, asked.steps) for workers in (1, 2)) for _ in range(asked.rounds)
     ]
     ratio = median(one / two for one, two in times)
     print(

@@ -12,7 +12,7 @@ from tests.report.folders import around, compare_folder  # noqa: E402
 
 from svag.report.build import build_report  # noqa: E402
 from svag.report.save import vega_bundle  # noqa: E402
-from svag.report.write import write_report  # noqa: E402
+from svag.report.write import write_files  # noqa: E402
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
         folder = compare_folder(Path(place) / "in", finals, panels=panels, evaluations=50)
         start, processor = time.perf_counter(), time.process_time()
         report = build_report(folder)
-        written = write_report(report, Path(place) / "out", ())
+        written = write_files(report, Path(place) / "out", ())
         built, computed = time.perf_counter() - start, time.process_time() - processor
         size = written.page.stat().st_size / 1e6
     print(f"page for {len(report.runs.rows)} runs: {built:.1f} s (budget 10), {computed:.1f} s of the processor")

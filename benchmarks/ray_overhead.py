@@ -14,11 +14,10 @@ import argparse
 from statistics import median
 
 from local_workers import seconds
-from svag.execution.local import execute
-from svag.execution.on_ray.execute import execute_on_ray
+from svag.execution.execution import Executor
 
 RUNS, SECONDS, BUDGET = 20, 60.0, 1.05
-EXECUTORS = {"local": execute, "ray": execute_on_ray}
+EXECUTORS: tuple[Executor, ...] = ("local", "ray")
 
 
 def main() -> None:
@@ -51,8 +50,8 @@ def _rounds(workers: int, few: int, many: int, steps: int, rounds: int) -> dict[
     times: dict[tuple[str, int], list[float]] = {}
     for _ in range(rounds):
         for runs in (few, many):
-            for name, executor in EXECUTORS.items():
-                times.setdefault((name, runs), []).append(seconds(executor, workers, runs, steps))
+            for name in EXECUTORS:
+                times.setdefault((name, runs), []).append(seconds(name, workers, runs, steps))
     return {name: (median(times[name, few]), median(times[name, many])) for name in EXECUTORS}
 
 

@@ -1,5 +1,7 @@
 """`svag compare`, `ladder`, `ngd` and `reproduce` as a user runs them: bad input, dry runs, continuing, answers."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,17 @@ def test_compare_writes_what_was_asked_and_answers_then_only_reads(base: Path, t
     assert "all done already" in again.stderr
     assert "ends where its SDE ends" in " ".join(again.stdout.split())
     assert (out / "report" / "index.html").exists()
+    code = (
+        "import sys, svag.cli\n"
+        "try:\n    svag.cli.main()\n"
+        "except SystemExit as stop:\n    assert not stop.code, stop.code\n"
+        "assert 'torch' not in sys.modules"
+    )
+    dry = subprocess.run(
+        [sys.executable, "-c", code, *command, "--dry-run"], capture_output=True, text=True, check=False
+    )
+    assert dry.returncode == 0, dry.stderr
+    assert "all done already" in dry.stdout, "a folder that is finished is looked at without torch"
 
 
 def test_a_ladder_in_shards_has_a_probe_and_answers_when_all_are_done(base: Path, tmp_path: Path) -> None:
@@ -147,16 +160,14 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
 def test_a_run_that_failed_is_said_with_exit_code_1(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from svag.execution import local
-
-    def fails(plan: Any, **_: object) -> Any:
+    def fails(plan: Any, *_: object) -> Any:
         records = [run.record() for run in plan]
         return [
             replace(records[0], state="failed", problem="RuntimeError: broken"),
             *(replace(record, state="finished") for record in records[1:]),
         ]
 
-    monkeypatch.setattr(local, "execute", fails)
+    monkeypatch.setattr("svag.execution.conduct.execute", fails)
     result = invoke(app, ["ngd", str(base), "--seeds", "1", "--out", str(tmp_path / "out")])
     assert result.exit_code == 1, result.output
     assert "Error: sgd B=8 seed=0 failed: RuntimeError: broken" in result.stderr

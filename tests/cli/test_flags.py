@@ -1,11 +1,14 @@
 """Flags that take several values, and flags that are fields: exactly what reaches the command."""
 
+from pathlib import Path
+
 import pytest
 import typer
 from typer.core import TyperOption
 
 from svag.cli.app import app
-from svag.cli.flags import separate, shard_of, whole_numbers
+from svag.cli.flags import EXECUTION, execution_from, separate, shard_of, whole_numbers
+from svag.execution.execution import Execution
 from svag.records.fields import SpecError
 
 
@@ -51,4 +54,11 @@ def test_shards_are_counted_from_0() -> None:
     assert (shard_of("0/2"), shard_of("1/2")) == ((0, 2), (1, 2))
     for text in ("2/2", "1", "a/b", "-1/2", "1/2/3"):
         with pytest.raises(SpecError, match="--shard: must be i/n"):
-            shard_of(text)
+            execution_from({"shard": text})
+
+
+def test_the_flags_of_an_execution_are_its_fields_with_the_same_defaults() -> None:
+    known = options("ladder")
+    given = {name: known[f"--{name.replace('_', '-')}"].default for name in EXECUTION}
+    assert execution_from(given) == Execution()
+    assert execution_from({**given, "workers": 3, "data_dir": Path("x")}) == Execution(workers=3, data_dir=Path("x"))

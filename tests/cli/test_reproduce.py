@@ -59,10 +59,10 @@ def test_a_dry_run_of_the_theory_says_what_would_be_trained(tmp_path: Path) -> N
 
 
 def test_tails_of_a_run_that_is_not_finished_are_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def diverges(plan: Any, **_: object) -> Any:
+    def diverges(plan: Any, *_: object) -> Any:
         return [replace(run.record(), state="diverged", problem="the loss is nan") for run in plan]
 
-    monkeypatch.setattr("svag.execution.local.execute", diverges)
+    monkeypatch.setattr("svag.execution.conduct.execute", diverges)
     flags = ["--size", "smoke", "--out", str(tmp_path / "out")]
     result = invoke(app, ["reproduce", "sec:app_heayvtailed", *flags])
     assert result.exit_code == 1, result.output

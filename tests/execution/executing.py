@@ -4,8 +4,8 @@ import json
 import sys
 from pathlib import Path
 
-from svag.execution.local import execute
-from svag.execution.on_ray.execute import execute_on_ray
+from svag.execution.conduct import execute
+from svag.execution.execution import Execution
 from svag.execution.plan import plan_runs
 from svag.records.spec import RunSpec
 
@@ -14,10 +14,7 @@ def main() -> int:
     order = json.load(sys.stdin)
     plan = plan_runs(map(RunSpec.from_dict, order["specs"]), Path(order["out"]))
     try:
-        if "address" in order:
-            records = execute_on_ray(plan, address=order["address"], device="cpu", save_seconds=0, mail=order["mail"])
-        else:
-            records = execute(plan, workers=order["workers"], device="cpu", save_seconds=0)
+        records = execute(plan, Execution(device="cpu", save_seconds=0, **order["execution"]))
     except KeyboardInterrupt as interrupt:
         print(interrupt)
         return 130

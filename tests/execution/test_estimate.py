@@ -8,8 +8,10 @@ from tests.lab.small import small
 
 from svag.execution import measure
 from svag.execution.estimate import estimate_seconds, time_of
+from svag.execution.execution import Execution
 from svag.execution.plan import plan_runs
 from svag.lab.run import run
+from svag.lab.training import Training
 
 
 def test_from_runs_of_the_same_shape(npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,21 +22,21 @@ def test_from_runs_of_the_same_shape(npz: Path, tmp_path: Path, monkeypatch: pyt
     outcome = json.loads((plan[0].folder / "outcome.json").read_text())
     (plan[0].folder / "outcome.json").write_text(json.dumps({**outcome, "seconds": 5.0}))
     monkeypatch.setattr(measure, "_time_an_update", None)  # nothing is measured
-    found = estimate_seconds(plan, workers=1, device="cpu")
+    found = estimate_seconds(plan, Execution(workers=1, device="cpu"))
     # half a second per effective step; 20 and 30 of them are left, 8 examples each
     assert (found.runs, found.done, found.to_do, found.examples) == (3, 1, 2, 400)
     assert found.seconds == pytest.approx(25.0)
     assert str(found) == "3 runs, 1 already done, 2 to do: 400 examples, about 25 s with 1 worker"
     assert found.to_dict()["to_do"] == 2
-    assert estimate_seconds(plan, workers=2, device="cpu").seconds == pytest.approx(15.0)
+    assert estimate_seconds(plan, Execution(workers=2, device="cpu")).seconds == pytest.approx(15.0)
     assert str(estimate_seconds(plan[:1])) == "1 run, all done already"
 
 
 def test_from_a_measurement(npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
-    def told(spec: object, size: int, *rest: object) -> float:
-        tried.append(size)
+    def told(training: Training, size: int) -> float:
+        tried.append((id(training), size))
         return float(size)
 
     monkeypatch.setattr(measure, "_time_an_update", told)
@@ -44,16 +46,17 @@ def test_from_a_measurement(npz: Path, tmp_path: Path, monkeypatch: pytest.Monke
     plan = plan_runs([small(npz, edits) for edits in ({}, svag, full, probed)], tmp_path)
     evaluations = 4 * 40 / 3  # at 0, 4, 8 and 10, of 40 test examples
     training = [10 * 8, 10 * 6 * 8, 10 * 64, 10 * 8 + 4 * 3 * 8]
-    found = estimate_seconds(plan, workers=1, device="cpu")
+    found = estimate_seconds(plan, Execution(workers=1, device="cpu"))
     assert found.seconds == pytest.approx(sum(training) + 4 * evaluations)
     assert found.examples == 10 * (8 + 48 + 64 + 8)
-    assert sorted(tried) == [8, 40, 64]  # each network and batch size once
+    assert sorted(size for _, size in tried) == [8, 40, 64]  # each batch size once
+    assert len({network for network, _ in tried}) == 1  # of a network that is built once
 
 
 def test_an_update_is_timed_without_a_trace(npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "_PATIENCE", 0.0)
     plan = plan_runs([small(npz)], tmp_path)
-    found = estimate_seconds(plan, device="cpu")
+    found = estimate_seconds(plan, Execution(device="cpu"))
     assert found.seconds > 0
     assert not (tmp_path / "runs").exists()
 

@@ -19,7 +19,8 @@ from tests.execution.conftest import ROOT
 from tests.execution.nets import GO
 from tests.lab.small import same_bits, small
 
-from svag.execution.local import execute
+from svag.execution.conduct import execute
+from svag.execution.execution import Execution
 from svag.execution.plan import PlannedRun, plan_runs
 from svag.lab.run import run
 from svag.records.files import in_use, parse_lines
@@ -46,7 +47,11 @@ def executing(plan: list[PlannedRun], out: Path, workers: int) -> Iterator[subpr
         cwd=ROOT,
     )
     assert process.stdin is not None
-    order: dict[str, Any] = {"specs": [one.spec.to_dict() for one in plan], "out": str(out), "workers": workers}
+    order: dict[str, Any] = {
+        "specs": [one.spec.to_dict() for one in plan],
+        "out": str(out),
+        "execution": {"workers": workers},
+    }
     process.stdin.write(json.dumps(order))
     process.stdin.close()
     process.stdin = None
@@ -85,7 +90,9 @@ def test_interrupted_it_says_so_and_the_same_plan_continues(
     if stop is signal.SIGTERM:
         return
     (tmp_path / "go").touch()
-    assert [record.state for record in execute(plan, workers=2, device="cpu", progress=False)] == ["finished"] * 2
+    assert [record.state for record in execute(plan, Execution(workers=2, device="cpu", progress=False))] == [
+        "finished"
+    ] * 2
     run(plan[0].spec, tmp_path / "straight", device="cpu", progress=False)
     assert same_bits(plan[0].folder, tmp_path / "straight")
 

@@ -1,19 +1,15 @@
 """`svag data`: which data sets there are, which are here, and fetching one."""
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-data = typer.Typer(help="The data sets: what is here, fetch what is not.", no_args_is_help=True)
+from svag.cli.flags import AsJson, DataDir
 
-DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", help="The data folder; $SVAG_DATA or the user's cache when not given.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+data = typer.Typer(help="Show the data sets, or fetch one.", no_args_is_help=True)
 
 
 @data.command("list")
@@ -57,7 +53,7 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
 @data.command()
 def get(
-    name: Annotated[str, typer.Argument(help="Name of a data set, as in `svag data list`.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the data set, as in `svag data list`.")],
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:

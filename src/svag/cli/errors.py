@@ -1,8 +1,6 @@
 """How an error reaches the user: one sentence on standard error and an exit code, never a traceback.
 
-How an error reaches the user: one sentence on standard error and an exit code, never a traceback.
-
-The command line under torchrun: several processes, one voice.
+Under torchrun several processes share a run; they have one voice, and all of them end with the same exit code.
 """
 
 import os
@@ -33,6 +31,8 @@ def reported(say: Callable[[str], None] = aloud) -> Iterator[None]:
 
     try:
         yield
+    except (typer.Exit, typer.BadParameter):
+        raise
     except (SpecError, FolderInUse) as error:
         say(f"Error: {error}")
         raise typer.Exit(2) from None

@@ -1,20 +1,35 @@
-"""`svag compare`, `ladder`, `ngd` and `demo`: the commands that carry out experiments.
+"""`svag compare`, `ladder`, `ngd` and `demo`: the commands that carry out experiments."""
 
-`svag compare`: does the SDE describe my SGD?
-
-`svag ladder`: up to which batch size does linear scaling hold?
-
-`svag ngd`: does Gaussian noise of the same covariance do what SGD's noise does?
-
-`svag demo`: the main job on the embedded data, from one run to a page.
-"""
-
+import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from svag.cli.flags import AsJson, Base, Ell, Limit, Margin, Metric, Out, Seeds, Setup, Split, Workers, with_setup
+from svag.cli.errors import reported
+from svag.cli.flags import (
+    AsJson,
+    Base,
+    Ell,
+    Limit,
+    Margin,
+    Metric,
+    Out,
+    Seeds,
+    Setup,
+    Split,
+    Workers,
+    default_out,
+    load_base,
+    whole_numbers,
+    with_setup,
+)
+from svag.execution.execution import Execution
+from svag.records.fields import SpecError
+
+if TYPE_CHECKING:
+    from svag.execution.conduct import Announcement
+    from svag.experiments.base import Experiment
 
 
 @with_setup
@@ -26,9 +41,9 @@ def compare(
     out: Out = None,
     split: Split = 1,
     glsr: Annotated[
-        list[str] | None, typer.Option(metavar="N...", help="Also the coupled ladder with so many parts: --glsr 2 4.")
+        list[str] | None, typer.Option(metavar="N...", help="Also run the coupled ladder in N parts: --glsr 2 4.")
     ] = None,
-    ngd: Annotated[bool, typer.Option("--ngd", help="Also noisy gradient descent, for the decomposition.")] = False,
+    ngd: Annotated[bool, typer.Option("--ngd", help="Also run noisy gradient descent, to decompose the gap.")] = False,
     limit: Limit = None,
     margin: Margin = 0.01,
     metric: Metric = "test_accuracy",
@@ -37,30 +52,27 @@ def compare(
 ) -> None:
     """Run SGD and SVAG at several ell, and say whether SGD ends where its SDE ends.
 
-    Every field of the spec is also a flag: --lr 0.1 --model.norm group. The same command continues what was left.
+    Every field of the spec is also a flag: --lr 0.1 --model.norm group. The same command continues after an
+    interruption; nothing is computed twice.
 
     Example: svag compare base.yaml --ell 1 4 16 --seeds 5 --margin 0.01
     """
-    from svag.cli.conduct import conduct
-    from svag.cli.errors import reported
-    from svag.cli.flags import default_out, load_base, whole_numbers
     from svag.experiments.compare import Compare
 
-    with reported():
-        experiment = Compare.of(
-            load_base(base, context),
-            whole_numbers("--ell", ell or ["1", "4", "16"]),
-            seeds,
-            split=split,
-            glsr=whole_numbers("--glsr", glsr or []),
-            ngd=ngd,
-            momentum_limit=limit,
-            margin=margin,
-            metric=metric,
-            name=base.stem,
-            title=f"SGD and SVAG from {base.name}",
-        )
-        conduct(experiment, out or default_out(base, "compare"), setup)
+    experiment = Compare.of(
+        load_base(base, context),
+        whole_numbers("--ell", ell or ["1", "4", "16"]),
+        seeds,
+        split=split,
+        glsr=whole_numbers("--glsr", glsr or []),
+        ngd=ngd,
+        momentum_limit=limit,
+        margin=margin,
+        metric=metric,
+        name=base.stem,
+        title=f"SGD and SVAG from {base.name}",
+    )
+    answer(experiment, out or default_out(base, "compare"), setup)
 
 
 @with_setup
@@ -68,7 +80,7 @@ def ladder(
     context: typer.Context,
     base: Base,
     batch_sizes: Annotated[
-        list[str] | None, typer.Option(metavar="N...", help="The rungs: --batch-sizes 16 32 64 128.")
+        list[str] | None, typer.Option(metavar="N...", help="Batch sizes to run: --batch-sizes 16 32 64 128.")
     ] = None,
     seeds: Seeds = 3,
     out: Out = None,
@@ -76,42 +88,40 @@ def ladder(
     split: Split = 1,
     limit: Limit = None,
     tolerance: Annotated[
-        float, typer.Option(help="Scaling fails where the test error exceeds the lowest by this fraction of it.")
+        float, typer.Option(metavar="X", help="Scaling fails where the test error exceeds the lowest by this fraction.")
     ] = 0.2,
-    c2: Annotated[float, typer.Option(help="C² of the predictions: how close is close.")] = 2.0,
+    c2: Annotated[
+        float, typer.Option(metavar="X", help="C² of the predictions: the factor by which statistics may change.")
+    ] = 2.0,
     *,
     setup: Setup,
 ) -> None:
-    """Run SGD at several batch sizes along the linear scaling rule: where it fails, and what each run had predicted.
+    """Run SGD at several batch sizes along the linear scaling rule: where does it fail, and what did each run predict?
 
-    The base gives the learning rate at its own batch size. With --ell, SVAG at every batch size too: the SDE limit.
-    Every field of the spec is also a flag: --lr 0.1 --model.norm group. The same command continues what was left.
+    The base gives the learning rate at its own batch size. With --ell, SVAG runs at every batch size too: the SDE
+    limit. Every field of the spec is also a flag: --lr 0.1 --model.norm group. The same command continues after an
+    interruption; nothing is computed twice.
 
     Example: svag ladder base.yaml --batch-sizes 16 32 64 128 256 --seeds 3
     """
-    from svag.cli.conduct import conduct
-    from svag.cli.errors import reported
-    from svag.cli.flags import default_out, load_base, whole_numbers
     from svag.experiments.ladder import Ladder
-    from svag.records.fields import SpecError
 
-    with reported():
-        sizes = whole_numbers("--batch-sizes", batch_sizes or [])
-        if not sizes:
-            raise SpecError("--batch-sizes", "is missing: name the rungs, such as --batch-sizes 16 32 64 128")
-        experiment = Ladder.of(
-            load_base(base, context),
-            sizes,
-            seeds,
-            ells=whole_numbers("--ell", ell or []),
-            split=split,
-            momentum_limit=limit,
-            tolerance=tolerance,
-            c2=c2,
-            name=base.stem,
-            title=f"Linear scaling from {base.name}",
-        )
-        conduct(experiment, out or default_out(base, "ladder"), setup)
+    sizes = whole_numbers("--batch-sizes", batch_sizes or [])
+    if not sizes:
+        raise SpecError("--batch-sizes", "is missing: name the rungs, such as --batch-sizes 16 32 64 128")
+    experiment = Ladder.of(
+        load_base(base, context),
+        sizes,
+        seeds,
+        ells=whole_numbers("--ell", ell or []),
+        split=split,
+        momentum_limit=limit,
+        tolerance=tolerance,
+        c2=c2,
+        name=base.stem,
+        title=f"Linear scaling from {base.name}",
+    )
+    answer(experiment, out or default_out(base, "ladder"), setup)
 
 
 @with_setup
@@ -125,21 +135,49 @@ def ngd(
     *,
     setup: Setup,
 ) -> None:
-    """Run SGD, noisy gradient descent with the same covariance, and gradient descent, from one base spec.
+    """Run SGD, noisy gradient descent with the same covariance, and gradient descent.
 
-    It needs a network without BatchNorm and data without augmentation. Every field of the spec is also a flag.
+    The network must not have BatchNorm, and the data must not be augmented. Every field of the spec is also a flag.
 
     Example: svag ngd base.yaml --seeds 3 --data.augment false
     """
-    from svag.cli.conduct import conduct
-    from svag.cli.errors import reported
-    from svag.cli.flags import default_out, load_base
     from svag.experiments.ngd import Ngd
 
-    with reported():
-        title = f"SGD, NGD and GD from {base.name}"
-        experiment = Ngd.of(load_base(base, context), seeds, margin=margin, metric=metric, name=base.stem, title=title)
-        conduct(experiment, out or default_out(base, "ngd"), setup)
+    title = f"SGD, NGD and GD from {base.name}"
+    experiment = Ngd.of(load_base(base, context), seeds, margin=margin, metric=metric, name=base.stem, title=title)
+    answer(experiment, out or default_out(base, "ngd"), setup)
+
+
+def answer(experiment: "Experiment", out: Path, setup: Setup) -> None:
+    """Carry out an experiment and print its answer; exit code 1 when a run failed."""
+    from svag.execution.conduct import conduct, preview
+
+    if setup.dry_run:
+        announce(preview(experiment, out, setup.execution), setup)
+        return
+    done = conduct(experiment, out, setup.execution)
+    if done.left:
+        sentence = f"{done.left} of {len(done.plan)} runs are left to other shards; without --shard the command answers"
+        typer.echo(json.dumps({"runs": len(done.plan), "left": done.left}) if setup.as_json else sentence)
+    else:
+        from svag.cli.report import tell
+        from svag.report.build import report_of
+        from svag.report.write import write_files
+
+        found = report_of(experiment, done.records)
+        tell(found, write_files(found, out / "report", formats=()), as_json=setup.as_json)
+    for failure in done.failures:
+        typer.echo(f"Error: {failure}", err=True)
+    if done.failures:
+        raise typer.Exit(1)
+
+
+def announce(announcement: "Announcement", setup: Setup) -> None:
+    """Say what is about to be done: a dry run answers with it, others keep standard output for their answer."""
+    if setup.dry_run and setup.as_json:
+        typer.echo(json.dumps(announcement.to_dict(), indent=2, ensure_ascii=False))
+    else:
+        typer.echo(announcement, err=not setup.dry_run)
 
 
 Question = Annotated[
@@ -150,32 +188,30 @@ Question = Annotated[
 
 def demo(
     question: Question = "scaling",
-    out: Annotated[Path | None, typer.Option(help="Where to work; demo-<question> when not given.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Output folder (default: demo-<question>).")] = None,
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
-    """Answer one of the two questions on embedded data, in about four minutes on two cores, and write the page.
+    """Answer one of the two questions on embedded data (about four minutes on two cores) and write the page.
 
     First a baseline is trained and measured, and B* is predicted from it; then a short ladder of batch sizes checks the
     prediction. With --question sde, SGD is compared with SVAG at a batch that is too large for linear scaling.
 
     Example: svag demo --question sde
     """
-    from svag.cli.conduct import conduct
-    from svag.cli.errors import reported
     from svag.experiments.demo import SCALING, SDE
 
-    setup = Setup(workers=workers, as_json=as_json)
+    setup = Setup(Execution(workers=workers), as_json=as_json)
     folder = out or Path(f"demo-{question}")
     with reported():
         if question == "scaling":
-            _predict_first(folder, setup)
-        conduct(SCALING if question == "scaling" else SDE, folder, setup)
+            _predict_first(folder, setup.execution)
+        answer(SCALING if question == "scaling" else SDE, folder, setup)
 
 
-def _predict_first(folder: Path, setup: Setup) -> None:
+def _predict_first(folder: Path, execution: Execution) -> None:
     """Train the smallest batch size alone, and say what it predicts before anything else is known."""
-    from svag.execution.local import execute
+    from svag.execution.conduct import execute
     from svag.execution.plan import plan_runs
     from svag.experiments.baseline import predict_from_runs
     from svag.experiments.demo import baseline_runs
@@ -183,6 +219,5 @@ def _predict_first(folder: Path, setup: Setup) -> None:
     plan = plan_runs(baseline_runs(), folder)
     size = plan[0].spec.batch_size
     typer.echo(f"1. A baseline: {len(plan)} seeds at batch size {size}, with the gradient noise measured.", err=True)
-    records = execute(plan, workers=setup.workers, device=setup.device)
-    typer.echo(f"\n{predict_from_runs(records)}\n", err=True)
+    typer.echo(f"\n{predict_from_runs(execute(plan, execution))}\n", err=True)
     typer.echo("2. The check: the same training at larger batches along the linear scaling rule.", err=True)

@@ -1,14 +1,7 @@
-"""The flags that commands share: where, on what, how much at a time; several values; every field of a spec.
+"""The flags that commands share: of an experiment, of its execution, with several values, and every field of a spec.
 
-Commands with flags of three kinds: typer's own, those that take several values, and every field of a spec.
-
-`--ell 1 4 16`, `--ell 1,4,16` and `--ell 1 --ell 4 --ell 16` mean the same; click itself only knows the last.
-
-Every field of a spec as a flag: `--lr 0.1 --model.norm batch --process '{kind: svag, ell: 4}'`.
-
-The spec that an experiment starts from, with the fields that flags replace.
-
-What the commands that carry out experiments have in common: where, on what, how much at a time.
+`--ell 1 4 16`, `--ell 1,4,16` and `--ell 1 --ell 4 --ell 16` mean the same; click itself only knows the last. A flag
+that a command does not know is a field of its spec: `--lr 0.1 --model.norm batch --process '{kind: svag, ell: 4}'`.
 """
 
 import inspect
@@ -22,9 +15,121 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperCommand, TyperOption
 
+from svag.cli.errors import reported
+from svag.execution.execution import Execution
 from svag.records.documents import parse_value
 from svag.records.fields import SpecError, near, shown
 from svag.records.spec import FIELDS, RunSpec
+
+Base = Annotated[Path, typer.Argument(metavar="BASE", help="YAML file of the SGD run in question.")]
+Out = Annotated[Path | None, typer.Option(help="Output folder (default: experiments/<name>).")]
+Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Seeds per arm.")]
+Ell = Annotated[
+    list[str] | None, typer.Option(metavar="N...", help="Refinements of SVAG: --ell 1 4 16 (ell = 1 is SGD).")
+]
+Split = Annotated[int, typer.Option(min=1, metavar="N", help="Parts into which SVAG cuts the batch.")]
+Limit = Annotated[
+    Literal["underdamped", "overdamped"] | None,
+    typer.Option(
+        "--momentum-limit",
+        metavar="LIMIT",
+        help="Limit that SVAG follows if the base has momentum: underdamped or overdamped.",
+    ),
+]
+Margin = Annotated[float, typer.Option(metavar="X", help="Gap that would not matter, in units of the metric.")]
+Metric = Annotated[
+    Literal["test_accuracy", "test_loss", "train_loss"],
+    typer.Option(metavar="METRIC", help="What to compare: test_accuracy (a fraction), test_loss or train_loss."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print how many runs there are and how long they take, and stop.")
+]
+
+Workers = Annotated[int | None, typer.Option(min=1, metavar="N", help="Runs at a time (default: one per core).")]
+Threads = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Torch threads per run; more than one helps large networks.")
+]
+Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")]
+DataDir = Annotated[Path | None, typer.Option(help="Folder of the data files (default: $SVAG_DATA or the user cache).")]
+Shard = Annotated[
+    str | None, typer.Option(metavar="I/N", help="Compute only part I of N of the runs: 0/4, 1/4, 2/4 or 3/4.")
+]
+Executor = Annotated[Literal["local", "ray"], typer.Option(help="Workers on this machine, or tasks of a Ray cluster.")]
+Address = Annotated[
+    str | None,
+    typer.Option(help="Ray cluster; auto: the one of this machine (default: $RAY_ADDRESS, or a new local one)."),
+]
+
+# The fields of `Execution` that are flags of every command that carries out runs: a new one is a row here.
+EXECUTION: dict[str, Any] = {
+    "workers": Workers,
+    "threads": Threads,
+    "device": Device,
+    "data_dir": DataDir,
+    "shard": Shard,
+    "executor": Executor,
+    "address": Address,
+}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a command that carries out runs is told besides its question."""
+
+    execution: Execution
+    dry_run: bool = False
+    as_json: bool = False
+
+
+def with_setup(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the flags of `Execution`, --dry-run and --json in place of its last parameter, `setup`.
+
+    What a user can do something about is reported in one sentence.
+    """
+    *own, last = inspect.signature(command).parameters.values()
+    assert last.name == "setup"
+    default = {field.name: field.default for field in fields(Execution)}
+
+    def flag(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+    shared = [flag(name, annotation, default[name]) for name, annotation in EXECUTION.items()]
+    every = [*own, *shared, flag("dry_run", DryRun, False), flag("as_json", AsJson, False)]
+
+    @wraps(command)
+    def with_flags(**given: Any) -> None:
+        with reported():
+            execution = execution_from({name: given.pop(name) for name in EXECUTION})
+            setup = Setup(execution, given.pop("dry_run"), given.pop("as_json"))
+            command(**given, setup=setup)
+
+    with_flags.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    with_flags.__annotations__ = {one.name: one.annotation for one in every}
+    return with_flags
+
+
+def execution_from(flags: dict[str, Any]) -> Execution:
+    """The execution that flags describe; what makes no sense is refused by the name of its flag."""
+    try:
+        return Execution(**{**flags, "shard": shard_of(flags["shard"])})
+    except SpecError as error:
+        raise SpecError(f"--{error.path.replace('_', '-')}", error.reason) from None
+
+
+def shard_of(text: str | None) -> tuple[int, int] | None:
+    """One of n parts of a plan, counted from 0.
+
+    >>> shard_of("3/4")
+    (3, 4)
+    """
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not found:
+        raise SpecError("shard", f"must be i/n, such as 0/4 for the first of four, got {shown(text)}")
+    return int(found[1]), int(found[2])
+
 
 _NUMBERS = re.compile(r"[\d.,]+")
 
@@ -89,20 +194,6 @@ def whole_numbers(flag: str, values: Sequence[str]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def shard_of(text: str | None) -> tuple[int, int] | None:
-    """One of n parts of a plan, counted from 0.
-
-    >>> shard_of("3/4")
-    (3, 4)
-    """
-    if text is None:
-        return None
-    found = re.fullmatch(r"(\d+)/(\d+)", text)
-    if not found or not int(found[1]) < int(found[2]):
-        raise SpecError("--shard", f"must be i/n with i below n (0/4 is the first of four), got {shown(text)}")
-    return int(found[1]), int(found[2])
-
-
 KNOWN = [f"{above}.{name}" if above else name for above, names in FIELDS.items() for name in names]
 
 
@@ -151,64 +242,3 @@ def field_edits(context: typer.Context) -> dict[str, Any]:
 def default_out(base: Path, experiment: str) -> Path:
     """Where an experiment goes when nothing is said."""
     return Path("experiments") / f"{base.stem}-{experiment}"
-
-
-Base = Annotated[Path, typer.Argument(metavar="BASE", help="A YAML file that describes the SGD run in question.")]
-Out = Annotated[Path | None, typer.Option(help="The folder of the experiment; experiments/<name> when not given.")]
-Seeds = Annotated[int, typer.Option(min=1, help="Seeds of every arm.")]
-Ell = Annotated[
-    list[str] | None, typer.Option(metavar="N...", help="Refinements of SVAG: --ell 1 4 16; ell = 1 is SGD.")
-]
-Split = Annotated[int, typer.Option(min=1, help="Into how many parts SVAG cuts the batch.")]
-Limit = Annotated[
-    Literal["underdamped", "overdamped"] | None,
-    typer.Option("--momentum-limit", help="Which limit SVAG follows when the base has momentum."),
-]
-Margin = Annotated[float, typer.Option(help="The gap that would not matter, in units of the metric.")]
-Metric = Annotated[
-    Literal["test_accuracy", "test_loss", "train_loss"],
-    typer.Option(help="What is compared; accuracies are fractions."),
-]
-Workers = Annotated[int | None, typer.Option(min=1, help="Runs at a time; as many as there are cores when not given.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
-
-
-@dataclass(frozen=True)
-class Setup:
-    """How an experiment is carried out; every field is a flag of the commands that do so."""
-
-    workers: Workers = None
-    threads: Annotated[int, typer.Option(min=1, help="Threads of torch for each run.")] = 1
-    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")] = "auto"
-    data_dir: Annotated[Path | None, typer.Option(help="Where data files are, or shall be.")] = None
-    shard: Annotated[
-        str | None, typer.Option(metavar="I/N", help="Only part I of N of the runs: 0/4, 1/4, 2/4, 3/4.")
-    ] = None
-    executor: Annotated[
-        Literal["local", "ray"],
-        typer.Option(help="Workers on this machine, or tasks of a Ray cluster (the extra ray)."),
-    ] = "local"
-    address: Annotated[
-        str | None,
-        typer.Option(help="The Ray cluster, auto for the one on this machine; a Ray of its own when not given."),
-    ] = None
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be run, and how long it may take; no more.")
-    ] = False
-    as_json: AsJson = False
-
-
-def with_setup(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the flags of a `Setup` in place of its last parameter, `setup`."""
-    *own, last = inspect.signature(command).parameters.values()
-    assert last.name == "setup"
-    flags = [inspect.Parameter(f.name, last.kind, default=f.default, annotation=f.type) for f in fields(Setup)]
-
-    @wraps(command)
-    def with_flags(**given: Any) -> None:
-        setup = Setup(**{flag.name: given.pop(flag.name) for flag in flags})
-        command(**given, setup=setup)
-
-    with_flags.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]
-    with_flags.__annotations__ = {one.name: one.annotation for one in (*own, *flags)}
-    return with_flags

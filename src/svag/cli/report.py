@@ -46,7 +46,7 @@ def report(
 
     with reported():
         from svag.report.build import build_report
-        from svag.report.write import write_report
+        from svag.report.write import write_files
 
         if kind is not None:
             from svag.experiments import experiment_of_runs
@@ -55,7 +55,7 @@ def report(
             save_experiment(experiment_of_runs(folder, kind), folder)
         found = build_report(folder)
         chosen = [one.value for one in formats] if formats else ["png", "svg"]
-        written = write_report(found, out or folder / "report", chosen)
+        written = write_files(found, out or folder / "report", chosen)
     tell(found, written, as_json=as_json)
     if open_page:
         import webbrowser

@@ -1,9 +1,4 @@
-"""`svag reproduce`: a figure or a theorem of the paper, by its label.
-
-A label of the theory: its check, and its picture.
-
-`svag reproduce`: a figure or a theorem of the paper, by its label.
-"""
+"""`svag reproduce`: a figure or a theorem of the paper, by its label."""
 
 import json
 from dataclasses import replace
@@ -12,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from svag.cli.flags import Out, Setup, with_setup
+from svag.cli.experiments import announce, answer
+from svag.cli.flags import Out, Setup, field_edits, with_setup
 from svag.records.fields import SpecError
 
 if TYPE_CHECKING:
@@ -24,22 +20,58 @@ if TYPE_CHECKING:
 TAILS = "sec:app_heayvtailed"
 
 
-def refuse_what_theory_has_not(label: str, edits: "Mapping[str, Any]", seeds: int | None, setup: "Setup") -> None:
+Label = Annotated[str, typer.Argument(metavar="LABEL", help="LaTeX label in the paper, as in `svag list figures`.")]
+
+
+@with_setup
+def reproduce(
+    context: typer.Context,
+    label: Label,
+    size: Annotated[
+        Literal["smoke", "small", "paper"],
+        typer.Option(help="smoke: seconds; small: a laptop without a GPU; paper: the paper's own setting."),
+    ] = "small",
+    seeds: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Seeds per arm (default: the figure's own).")
+    ] = None,
+    out: Out = None,
+    *,
+    setup: Setup,
+) -> None:
+    """Reproduce a figure of the paper, or check a theorem and draw it.
+
+    Every field of the specs is also a flag: --sampling shuffle is what the paper used. The same command continues after
+    an interruption; nothing is computed twice.
+
+    Example: svag reproduce fig:lsr_acc_gnr --size small --out ladder
+    """
+    from svag.experiments.figures import family, figure
+
+    edits = field_edits(context)
+    folder = out or Path("experiments") / f"{label.replace(':', '-')}-{size}"
+    if family(label) == "theory":
+        _refuse_what_theory_has_not(label, edits, seeds, setup)
+        _theory(label, size, edits, folder, setup)
+    else:
+        answer(figure(label, size).edited(edits, seeds), folder, setup)
+
+
+def _refuse_what_theory_has_not(label: str, edits: "Mapping[str, Any]", seeds: int | None, setup: Setup) -> None:
     """Refuse flags that would change nothing."""
     if edits and label != TAILS:
         raise SpecError(f"--{next(iter(edits))}", "a label of the theory has no spec to change")
     if seeds is not None:
         raise SpecError("--seeds", "a label of the theory has no arms to run with several seeds")
-    if setup.shard is not None:
+    if setup.execution.shard is not None:
         raise SpecError("--shard", "a label of the theory has no runs to share")
-    if setup.executor == "ray":
+    if setup.execution.executor == "ray":
         raise SpecError("--executor", "a label of the theory is checked on this machine")
 
 
-def reproduce_theory(label: str, size: "Size", edits: "Mapping[str, Any]", out: Path, setup: "Setup") -> None:
+def _theory(label: str, size: "Size", edits: "Mapping[str, Any]", out: Path, setup: Setup) -> None:
     """Check a label and draw it, where there is something to draw; exit code 1 when a check fails."""
-    from svag.cli.conduct import Announcement, announce
     from svag.cli.verify import verify
+    from svag.execution.conduct import Announcement
     from svag.experiments.figures.theory import THEORY
     from svag.findings.verify import LABELS
 
@@ -61,10 +93,9 @@ def reproduce_theory(label: str, size: "Size", edits: "Mapping[str, Any]", out: 
         _tell(figures, paths, as_json=setup.as_json)
 
 
-def _tails(size: "Size", edits: "Mapping[str, Any]", out: Path, setup: "Setup") -> None:
+def _tails(size: "Size", edits: "Mapping[str, Any]", out: Path, setup: Setup) -> None:
     """Train one network, and ask its gradients about their tails; exit code 1 when it cannot be trained."""
-    from svag.cli.conduct import Announcement, announce, estimated
-    from svag.execution.local import execute
+    from svag.execution.conduct import Announcement, execute, look_ahead, trouble
     from svag.execution.plan import plan_runs
     from svag.experiments.figures.theory import THEORY, trained
 
@@ -72,20 +103,21 @@ def _tails(size: "Size", edits: "Mapping[str, Any]", out: Path, setup: "Setup") 
     plan = plan_runs([spec], out)
     note = "with " + ", ".join(f"{path} = {value}" for path, value in edits.items()) if edits else ""
     title = f"{THEORY[TAILS]} One is trained: {spec.model.arch} {spec.model.norm} on {spec.data.name}"
-    alone = replace(setup, workers=1)
-    announce(Announcement("theory", title, TAILS, size, note, out, 1, estimated(plan, alone)), setup)
+    alone = replace(setup.execution, workers=1)
+    estimate, shapes = look_ahead(plan, alone, fetch=not setup.dry_run)
+    announce(Announcement("theory", title, TAILS, size, note, out, 1, estimate), setup)
     if setup.dry_run:
         return
-    [record] = execute(plan, workers=1, threads=setup.threads, device=setup.device, data_dir=setup.data_dir)
+    [record] = execute(plan, alone, shapes)
     if record.state != "finished":
-        typer.echo(f"Error: {plan[0].name} {record.state}: {record.problem} ({record.path})", err=True)
+        typer.echo(f"Error: {trouble(plan[0], record)}", err=True)
         raise typer.Exit(1)
     from svag.findings.heavy_tails import heavy_tails
     from svag.lab.gradients import run_gradients
     from svag.report.theory import tail_figure
 
     batches = 80 if size == "smoke" else 512
-    found = heavy_tails(run_gradients(plan[0].folder, batches, device=setup.device, data_dir=setup.data_dir))
+    found = heavy_tails(run_gradients(plan[0].folder, batches, device=alone.device, data_dir=alone.data_dir))
     figure = tail_figure(found)
     paths = _save([figure], out)
     if setup.as_json:
@@ -109,43 +141,3 @@ def _tell(figures: "Sequence[Figure]", paths: list[str], *, as_json: bool, quiet
         typer.echo(sentence, err=quiet)
     for path in paths:
         typer.echo(f"Drawn: {path}", err=quiet)
-
-
-Label = Annotated[str, typer.Argument(metavar="LABEL", help="LaTeX label of the paper, as in `svag list figures`.")]
-
-
-@with_setup
-def reproduce(
-    context: typer.Context,
-    label: Label,
-    size: Annotated[
-        Literal["smoke", "small", "paper"],
-        typer.Option(help="Seconds; a laptop without a GPU; the paper's own setting."),
-    ] = "small",
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="Seeds of every arm; the figure's own when not given.")
-    ] = None,
-    out: Out = None,
-    *,
-    setup: Setup,
-) -> None:
-    """Reproduce a figure of the paper, or check a theorem and draw it.
-
-    Fields of the specs are flags here too: --sampling shuffle is what the paper used. The same command continues.
-
-    Example: svag reproduce fig:lsr_acc_gnr --size small --out ladder
-    """
-    from svag.cli.conduct import check_setup, conduct
-    from svag.cli.errors import reported
-    from svag.cli.flags import field_edits
-    from svag.experiments.figures import family, figure
-
-    with reported():
-        kind, edits = family(label), field_edits(context)
-        check_setup(setup)
-        folder = out or Path("experiments") / f"{label.replace(':', '-')}-{size}"
-        if kind == "theory":
-            refuse_what_theory_has_not(label, edits, seeds, setup)
-            reproduce_theory(label, size, edits, folder, setup)
-            return
-        conduct(figure(label, size).edited(edits, seeds), folder, setup)

@@ -2,33 +2,32 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-Device = Literal["auto", "cpu", "cuda"]
+from svag.cli.flags import AsJson, DataDir, Device, Threads, edits_from
 
 
 def run(
     context: typer.Context,
-    spec: Annotated[Path, typer.Argument(metavar="SPEC", help="A YAML file that describes the run.")],
-    out: Annotated[Path | None, typer.Option(help="The run directory; runs/<identity> when not given.")] = None,
-    device: Annotated[Device, typer.Option(help="Where to compute.")] = "auto",
-    data_dir: Annotated[Path | None, typer.Option(help="Where data files are, or shall be.")] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of torch on the CPU; more help large networks.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what the run left as JSON.")] = False,
+    spec: Annotated[Path, typer.Argument(metavar="SPEC", help="YAML file of the run.")],
+    out: Annotated[Path | None, typer.Option(help="Run directory (default: runs/<identity>).")] = None,
+    device: Device = "auto",
+    data_dir: DataDir = None,
+    threads: Threads = 1,
+    as_json: AsJson = False,
 ) -> None:
     """Run a spec, or continue it where it was left.
 
     Every field of the spec is also a flag: --lr 0.1 --model.norm batch --process.kind svag --process.ell 4. The same
     spec is never computed twice. A run that diverges is a result (exit code 0); one that fails is not (1).
 
-    On several processes, which share every batch: torchrun --nproc-per-node 2 -m svag run SPEC.
+    To share every batch between several processes: torchrun --nproc-per-node 2 -m svag run SPEC.
 
     Example: svag run base.yaml --lr 0.1 --process.kind svag --process.ell 4
     """
     from svag.cli.errors import processes
-    from svag.cli.flags import edits_from
     from svag.records.identity import identity
     from svag.records.spec import RunSpec
 

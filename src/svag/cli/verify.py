@@ -18,7 +18,7 @@ NETWORK_LABELS = {"lem:sc", "cor:sc", "lem:2nd_sde_hessian"}
 def verify(
     labels: Annotated[
         list[str] | None,
-        typer.Argument(metavar="LABEL", help="LaTeX labels of the paper; all when none is given."),
+        typer.Argument(metavar="LABEL", help="LaTeX labels in the paper (default: all)."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the checks that simulate.")] = 0,

@@ -1,12 +1,7 @@
 """The runs of a plan on their way, whoever computes them: which wait, which others have, how each came to its end.
 
-How an error crosses from a worker to the one who started it: as the kind of error and a sentence.
-
-Schedulers stop a job by SIGTERM, people by Ctrl-C: the same happens.
-
-The runs of a plan on their way, whoever computes them: which wait, which others have, how each came to its end.
-
-A plan made ready: data looked at, the longest runs first, the board filled in; the same whoever computes.
+Here is also what local workers and tasks on a cluster share: how an error crosses from a worker to the one who started
+it (as its kind and a sentence), and what happens when the plan is interrupted.
 """
 
 import signal
@@ -14,17 +9,15 @@ import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from time import monotonic
 from types import FrameType
 from typing import Any
 
 import torch
 
-from svag.execution.measure import look_at_data
+from svag.execution.execution import Execution
 from svag.execution.plan import DataShape, PlannedRun, cost
-from svag.execution.view import Board, View
+from svag.execution.view import Board, View, view_of
 from svag.lab.data.formats import DataError
 from svag.lab.folder import record_failure
 from svag.lab.run import RunFailed
@@ -34,6 +27,16 @@ from svag.records.files import DiskError, FolderInUse
 
 class PlanFailed(RunFailed):
     """A plan that could not be carried out; the message is one sentence."""
+
+
+def order_for(run: PlannedRun, execution: Execution) -> dict[str, Any]:
+    """What a worker is told to do, as JSON values."""
+    return {
+        "spec": run.spec.to_dict(),
+        "identity": run.identity,
+        "folder": str(run.folder),
+        "execution": execution.to_dict(),
+    }
 
 
 def to_message(error: Exception) -> dict[str, Any]:
@@ -68,33 +71,6 @@ def from_message(message: dict[str, Any]) -> Exception:
     return ValueError(sentence)
 
 
-@contextmanager
-def terminated_is_interrupted() -> Iterator[None]:
-    """Let SIGTERM, by which schedulers stop a job, do what Ctrl-C does."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may say what a signal does
-        return
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def interrupted_in_words(board: Board) -> Iterator[None]:
-    """Let an interruption say how far the plan is and how it goes on."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        sentence = f"interrupted, {board.ended} of {board.total} runs have ended"
-        raise KeyboardInterrupt(f"{sentence}: the same command continues from the last checkpoints") from None
-
-
 DEATHS = 3
 """After so many deaths of the process that computes it a run is recorded as failed."""
 
@@ -109,8 +85,7 @@ class Dispatch:
         runs: what is to be done, in this order.
         work: how much work each run is, by identity.
         shapes: the shape of each run's data, by identity.
-        device: what the runs run on.
-        wait_for_others: whether the plan is only done when what other processes have is done.
+        execution: how; without shards the plan is only done when what other processes have is done.
         board: where the state of the plan is kept.
         view: who is told.
     """
@@ -120,16 +95,15 @@ class Dispatch:
         runs: Sequence[PlannedRun],
         work: Mapping[str, float],
         shapes: Mapping[str, DataShape],
-        device: torch.device,
-        *,
-        wait_for_others: bool,
+        execution: Execution,
         board: Board,
         view: View,
     ) -> None:
         self._waiting = deque(runs)
         self._elsewhere: list[PlannedRun] = []
-        self._work, self._shapes, self._device, self._board, self._view = work, shapes, device, board, view
-        self._wait_for_others = wait_for_others
+        self._work, self._shapes, self._board, self._view = work, shapes, board, view
+        self._device = torch.device(execution.device)
+        self._wait_for_others = execution.shard is None
         self._deaths: Counter[str] = Counter()
         self._looked = monotonic()
 
@@ -232,46 +206,55 @@ class Dispatch:
         self._view.say(f"{run.name} failed: {sentence}")
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """What is left of a plan.
-
-    Attributes:
-        runs: those that have not ended, the longest first.
-        work: how much work each is, by identity.
-        shapes: the shape of each one's data, by identity.
-        board: the state of the plan.
-    """
-
-    runs: list[PlannedRun]
-    work: dict[str, float]
-    shapes: dict[str, DataShape]
-    board: Board
-
-    def dispatch(self, device: torch.device, view: View, *, wait_for_others: bool) -> Dispatch:
-        """Open the books."""
-        return Dispatch(
-            self.runs,
-            self.work,
-            self.shapes,
-            device,
-            wait_for_others=wait_for_others,
-            board=self.board,
-            view=view,
-        )
-
-
-def prepare_plan(own: Sequence[PlannedRun], waiting: Sequence[PlannedRun], data_dir: Path | None) -> Prepared:
-    """Look at the data of the runs that have not ended, and put them into the order in which they shall begin.
+@contextmanager
+def dispatching(
+    own: Sequence[PlannedRun],
+    waiting: Sequence[PlannedRun],
+    shapes: Mapping[str, DataShape],
+    execution: Execution,
+) -> Iterator[Dispatch]:
+    """Open the books of a plan, the longest runs first, and a view of them.
 
     Args:
         own: all runs that are to be carried out here.
         waiting: those of them that have not ended.
-        data_dir: where data files are, or shall be.
+        shapes: the shape of the data of each of the latter, by identity.
+        execution: how, with the device that was chosen.
     """
-    shapes = look_at_data(waiting, data_dir)
     work = {run.identity: cost(run.spec, shapes[run.identity]) for run in waiting}
     longest_first = sorted(waiting, key=lambda run: -work[run.identity])
     states = [run.record().state for run in own if run.identity not in work]
     board = Board(len(own), sum(work.values()), done=states.count("finished"), diverged=states.count("diverged"))
-    return Prepared(longest_first, work, shapes, board)
+    with (
+        view_of(board, progress=execution.progress) as view,
+        _interrupted_in_words(board),
+        _terminated_is_interrupted(),
+    ):
+        yield Dispatch(longest_first, work, shapes, execution, board, view)
+
+
+@contextmanager
+def _interrupted_in_words(board: Board) -> Iterator[None]:
+    """Let an interruption say how far the plan is and how it goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sentence = f"interrupted, {board.ended} of {board.total} runs have ended"
+        raise KeyboardInterrupt(f"{sentence}: the same command continues from the last checkpoints") from None
+
+
+@contextmanager
+def _terminated_is_interrupted() -> Iterator[None]:
+    """Let SIGTERM, by which schedulers stop a job, do what Ctrl-C does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may say what a signal does
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

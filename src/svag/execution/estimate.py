@@ -5,24 +5,30 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from svag.execution.local import default_workers
+from svag.execution.execution import HERE, Execution
 from svag.execution.plan import PlannedRun, own_runs
 from svag.execution.view import roughly
 from svag.records.record import load_records
 from svag.records.spec import RunSpec, examples_per_step
+
+if TYPE_CHECKING:
+    from svag.execution.measure import LoadedData
 
 # What the time of an effective step does not depend on.
 _NOT_SHAPE = ("seed", "lr", "weight_decay", "momentum", "schedule", "budget", "sampling")
 
 
 @dataclass(frozen=True)
-class Estimate:
+class TimeEstimate:
     """What is left of a plan.
 
-    >>> print(Estimate(runs=12, done=4, examples=3_200_000, seconds=1500.0, workers=2))
+    >>> print(TimeEstimate(runs=12, done=4, examples=3_200_000, seconds=1500.0, workers=2))
     12 runs, 4 already done, 8 to do: 3,200,000 examples, about 25 min with 2 workers
+
+    >>> print(TimeEstimate(runs=12, done=4, examples=3_200_000, seconds=1500.0, workers=2, for_cluster=True))
+    12 runs, 4 already done, 8 to do: about 25 min on 2 cores of this machine; the cluster may be faster
 
     Attributes:
         runs: runs in all.
@@ -30,6 +36,8 @@ class Estimate:
         examples: examples that the others will still look at.
         seconds: how long that takes, roughly.
         workers: with so many workers.
+        for_cluster: whether the runs are for a cluster, of which nothing is known here: the time is that of cores of
+            this machine.
     """
 
     runs: int
@@ -37,6 +45,7 @@ class Estimate:
     examples: int
     seconds: float
     workers: int
+    for_cluster: bool = False
 
     @property
     def to_do(self) -> int:
@@ -45,27 +54,25 @@ class Estimate:
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as JSON values."""
-        return {**asdict(self), "to_do": self.to_do}
+        fields = {**asdict(self), "to_do": self.to_do}
+        return {**fields, "of": "cores of this machine"} if fields.pop("for_cluster") else fields
 
     def __str__(self) -> str:
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
         if not self.to_do:
             return f"{runs}, all done already"
+        to_do = f"{runs}, {self.done} already done, {self.to_do} to do"
+        if self.for_cluster:
+            cores = "one core" if self.workers == 1 else f"{self.workers} cores"
+            return f"{to_do}: about {roughly(self.seconds)} on {cores} of this machine; the cluster may be faster"
         workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
-        time = f"{self.examples:,} examples, about {roughly(self.seconds)} with {workers}"
-        return f"{runs}, {self.done} already done, {self.to_do} to do: {time}"
+        return f"{to_do}: {self.examples:,} examples, about {roughly(self.seconds)} with {workers}"
 
 
 def estimate_seconds(
-    plan: Sequence[PlannedRun],
-    *,
-    workers: int | None = None,
-    threads: int = 1,
-    device: str = "auto",
-    data_dir: Path | None = None,
-    shard: tuple[int, int] | None = None,
-) -> Estimate:
-    """Estimate what is left of a plan, in seconds.
+    plan: Sequence[PlannedRun], execution: Execution = HERE, loaded: "LoadedData | None" = None
+) -> TimeEstimate:
+    """TimeEstimate what is left of a plan, in seconds.
 
     A run takes (effective steps left) × (seconds per effective step). The latter is that of finished runs of the same
     shape in the same folder, evaluations and probes included; without any, a few updates of its network are timed (see
@@ -74,35 +81,38 @@ def estimate_seconds(
 
     Args:
         plan: from `plan_runs`.
-        workers: as for `execute`.
-        threads: as for `execute`.
-        device: as for `execute`.
-        data_dir: as for `execute`.
-        shard: as for `execute`.
+        execution: how it will be carried out.
+        loaded: the data of the runs that are left, if it has been loaded already.
     """
-    own = own_runs(plan, shard)
+    for_cluster = execution.executor == "ray"
+    if for_cluster:
+        execution = Execution(
+            workers=execution.workers or 1, device="cpu", data_dir=execution.data_dir, shard=execution.shard
+        )
+    own = own_runs(plan, execution.shard)
     records = {run.identity: run.record() for run in own}
     left = [run for run in own if not records[run.identity].ended]
     if not left:
-        return Estimate(len(own), len(own), 0, 0.0, workers or 1)
+        return TimeEstimate(len(own), len(own), 0, 0.0, execution.workers or 1, for_cluster)
     # torch and what needs it: not for a plan that is done
-    from svag.execution.measure import look_at_data, measured_seconds
+    from svag.execution.measure import load_data_of, measured_seconds
     from svag.lab.training import pick_device
 
-    place = pick_device(device)
-    shapes = look_at_data(left, data_dir)
+    place = pick_device(execution.device)
+    loaded = loaded or load_data_of(left, execution)
     known = _known(run.folder.parent for run in plan)
     unknown = [run for run in left if _shape(run.spec) not in known]
-    measured = measured_seconds(unknown, shapes, data_dir, place, threads)
+    measured = measured_seconds(unknown, loaded, place, execution.threads)
     examples, seconds = 0, []
     for run in left:
-        steps = run.spec.steps(shapes[run.identity].examples)
+        size = loaded.shapes[run.identity].examples
+        steps = run.spec.steps(size)
         missing = steps - records[run.identity].step
-        examples += missing * examples_per_step(run.spec, shapes[run.identity].examples)
-        whole = known[_shape(run.spec)] * steps if run not in unknown else measured[run.identity]
+        examples += missing * examples_per_step(run.spec, size)
+        whole = measured[run.identity] if run.identity in measured else known[_shape(run.spec)] * steps
         seconds.append(whole * missing / steps)
-    count = workers or default_workers(place.type, threads)
-    return Estimate(len(own), len(own) - len(left), examples, time_of(seconds, count), count)
+    workers = execution.workers_on(place.type)
+    return TimeEstimate(len(own), len(own) - len(left), examples, time_of(seconds, workers), workers, for_cluster)
 
 
 def time_of(seconds: Iterable[float], workers: int) -> float:

@@ -1,41 +1,58 @@
-"""Before anything starts: is the data there, does every spec fit it, and how long does an update take?
+"""Before a plan starts: load its data once, check every spec against it, and time a few updates of its networks."""
 
-Before anything starts: is the data there, and does every spec fit it? What is wrong for all is said once.
-
-A short measurement: how long an update of a network takes.
-"""
-
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from math import ceil
-from pathlib import Path
 from time import perf_counter
 
 import torch
 
+from svag.execution.execution import Execution
 from svag.execution.plan import DataShape, PlannedRun, updates_per_step
+from svag.lab.data.load import DataSet
 from svag.lab.training import Training, check_inputs, load_inputs, prepare
-from svag.records.parts import FrozenProbe
+from svag.records.parts import DataSpec, FrozenProbe
 from svag.records.spec import RunSpec, examples_per_step
 
 
-def look_at_data(runs: Iterable[PlannedRun], data_dir: Path | None) -> dict[str, DataShape]:
-    """Load every data set of the runs once, fetching it when it is not there, and check each spec against it.
+@dataclass(frozen=True, eq=False)
+class LoadedData:
+    """The data of some runs, on the CPU.
 
-    Returns the shape of each run's data by the run's identity. The networks are left to the workers: one of the user's
-    own may do anything to the process that builds it.
+    Attributes:
+        sets: each data set once, by what names it.
+        shapes: the shape of each run's data, by the run's identity; this is what outlives the data.
     """
-    by_data = defaultdict(list)
+
+    sets: dict[DataSpec, DataSet]
+    shapes: dict[str, DataShape]
+
+    def of(self, spec: RunSpec) -> DataSet:
+        """The data of one run."""
+        return self.sets[_unaugmented(spec)]
+
+
+def _unaugmented(spec: RunSpec) -> DataSpec:
+    """What names a data set: runs that augment it differently share it."""
+    return spec.data.model_copy(update={"augment": None})
+
+
+def load_data_of(runs: Iterable[PlannedRun], execution: Execution) -> LoadedData:
+    """Load every data set of the runs once, fetching what is not there, and check each spec against its data.
+
+    What is wrong for all runs is thus said once, before any of them starts.
+    """
+    loaded = LoadedData({}, {})
     for run in runs:
-        by_data[run.spec.data.model_copy(update={"augment": None})].append(run)
-    shapes: dict[str, DataShape] = {}
-    for data, users in by_data.items():
-        loaded = load_inputs(data, data_dir, torch.device("cpu"))
-        shape = DataShape(len(loaded.train_x), len(loaded.test_x), loaded.in_channels, min(loaded.image_size))
-        for run in users:
-            check_inputs(run.spec, loaded)
-            shapes[run.identity] = shape
-    return shapes
+        name = _unaugmented(run.spec)
+        if name not in loaded.sets:
+            loaded.sets[name] = load_inputs(name, execution.data_dir, torch.device("cpu"))
+        data = loaded.sets[name]
+        check_inputs(run.spec, data)
+        shape = DataShape(len(data.train_x), len(data.test_x), data.in_channels, min(data.image_size))
+        loaded.shapes[run.identity] = shape
+    return loaded
 
 
 # Larger batches than this take proportionally longer, and need not be tried.
@@ -47,52 +64,56 @@ _PATIENCE = 0.2
 
 
 def measured_seconds(
-    runs: Sequence[PlannedRun],
-    shapes: Mapping[str, DataShape],
-    data_dir: Path | None,
-    device: torch.device,
-    threads: int,
+    runs: Sequence[PlannedRun], loaded: LoadedData, device: torch.device, threads: int
 ) -> dict[str, float]:
     """Seconds of each whole run, by identity, from a few updates of each distinct network and batch size.
 
     updates × (one update) + evaluations × (test examples) × (one example forward), where an update of more than 64
     examples takes proportionally longer than one of 64.
     """
-    updates: dict[str, float] = {}
+    networks: dict[str, Training] = {}
+    updates: dict[tuple[str, int], float] = {}
 
-    def one_update(run: PlannedRun, size: float) -> float:
+    def one_update(spec: RunSpec, size: float) -> float:
         tried = max(2, min(round(size), LARGEST))
-        key = repr((run.spec.data.model_copy(update={"augment": None}), run.spec.model, tried))
-        if key not in updates:
-            updates[key] = _time_an_update(run.spec, tried, data_dir, device, threads)
-        return updates[key] * max(1.0, size / LARGEST)
+        network = repr((_unaugmented(spec), spec.model))
+        if (network, tried) not in updates:
+            if network not in networks:
+                networks[network] = prepare(spec, loaded.of(spec).to(device))
+            updates[network, tried] = _time_an_update(networks[network], tried)
+        return updates[network, tried] * max(1.0, size / LARGEST)
 
-    found = {}
-    for run in runs:
-        spec, shape = run.spec, shapes[run.identity]
+    def whole(spec: RunSpec, shape: DataShape) -> float:
         steps, per_step = spec.steps(shape.examples), updates_per_step(spec)
         size = examples_per_step(spec, shape.examples) / per_step
-        training = steps * per_step * one_update(run, size)
+        training = steps * per_step * one_update(spec, size)
         if isinstance(spec.probe, FrozenProbe):
-            training += spec.probe.readings * spec.probe.batches * one_update(run, spec.batch_size)
+            training += spec.probe.readings * spec.probe.batches * one_update(spec, spec.batch_size)
         evaluations = 1 + ceil(steps / spec.evaluate.interval(steps))
         evaluated = shape.test_examples + (shape.examples if spec.evaluate.train else 0)
-        found[run.identity] = training + evaluations * FORWARD * one_update(run, evaluated)
-    return found
+        return training + evaluations * FORWARD * one_update(spec, evaluated)
+
+    with _without_a_trace(threads):
+        return {run.identity: whole(run.spec, loaded.shapes[run.identity]) for run in runs}
 
 
-def _time_an_update(spec: RunSpec, size: int, data_dir: Path | None, device: torch.device, threads: int) -> float:
+@contextmanager
+def _without_a_trace(threads: int) -> Iterator[None]:
+    """Put torch's global generator and its number of threads back afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         with torch.random.fork_rng(devices=[]):
-            training = prepare(spec, load_inputs(spec.data, data_dir, device))
-            start = perf_counter()
-            times = [_update(training, size)]
-            while perf_counter() - start < _PATIENCE:
-                times.append(_update(training, size))
+            yield
     finally:
         torch.set_num_threads(before)
+
+
+def _time_an_update(training: Training, size: int) -> float:
+    start = perf_counter()
+    times = [_update(training, size)]
+    while perf_counter() - start < _PATIENCE:
+        times.append(_update(training, size))
     return min(times)
 
 

@@ -1,10 +1,7 @@
-"""A plan: runs in folders that their identities name, which of them are a machine's own, and how much work each is.
+"""A plan: runs in folders that their identities name, which of them belong to a shard, and how much work each is.
 
-Which part of a plan is a machine's own, decided by the runs' identities alone.
-
-A plan: runs, each in a folder that its identity names, so that the same run is found again and never made twice.
-
-How much work a run is, relative to others: enough to begin with the longest.
+Since its identity names its folder, the same run is found again and never computed twice. The work of a run is known
+only relative to other runs, which is enough to begin with the longest.
 """
 
 import re
@@ -72,29 +69,15 @@ def plan_runs(specs: Iterable[RunSpec], out: Path) -> list[PlannedRun]:
     return list(planned.values())
 
 
-# An update costs at least as much as this many examples: the time of a step does not fall below a few milliseconds.
-def check_shard(shard: tuple[int, int] | None) -> None:
-    """Refuse a shard that does not exist.
-
-    >>> check_shard((4, 4))
-    Traceback (most recent call last):
-    ValueError: shard must be i/n with 0 ≤ i < n, got 4/4: the first of four is 0/4, the last 3/4
-    """
-    if shard is not None and not 0 <= shard[0] < shard[1]:
-        raise ValueError(
-            f"shard must be i/n with 0 ≤ i < n, got {shard[0]}/{shard[1]}: the first of four is 0/4, the last 3/4"
-        )
-
-
 def own_runs(plan: Iterable[PlannedRun], shard: tuple[int, int] | None) -> list[PlannedRun]:
     """The runs of one shard: those whose identity, as a number, leaves the remainder i when divided by n."""
-    check_shard(shard)
     if shard is None:
         return list(plan)
     index, count = shard
     return [run for run in plan if int(run.identity, 16) % count == index]
 
 
+# An update costs at least as much as this many examples: the time of a step does not fall below a few milliseconds.
 OVERHEAD = 16
 
 

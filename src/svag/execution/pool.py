@@ -1,8 +1,6 @@
-"""The workers of a plan: processes that are given orders and send reports, and what happens when one dies.
+"""The workers of a plan on this machine: who does what, and what happens when one dies.
 
-A worker as the one who starts it sees it: a process that is given orders and sends reports.
-
-The workers of a plan: who does what, and what happens when one dies.
+A worker is a process that is given orders and sends reports; its own side of that is `svag.execution.worker`.
 """
 
 import json
@@ -14,14 +12,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-import torch
-
-from svag.execution.dispatch import DEATHS, LOOK_AGAIN, Dispatch, PlanFailed
+from svag.execution.dispatch import DEATHS, LOOK_AGAIN, Dispatch, PlanFailed, order_for
+from svag.execution.execution import Execution
 from svag.execution.plan import PlannedRun
 
 # A fresh interpreter that knows the same modules, whatever __main__ is: a script, a notebook, the command line.
@@ -57,21 +52,10 @@ class WorkerProcess:
         self._orders, self._lines = self._process.stdin, self._process.stdout
         threading.Thread(target=self._listen, args=(self._lines, reports), daemon=True).start()
 
-    @property
-    def process_id(self) -> int:
-        """The number by which the system knows it."""
-        return self._process.pid
-
-    def give(self, run: PlannedRun, settings: dict[str, Any]) -> None:
+    def give(self, run: PlannedRun, execution: Execution) -> None:
         """Send an order; if the worker is dead already, its end is reported through the queue."""
         self.run = run
-        order = {
-            "spec": run.spec.to_dict(),
-            "identity": run.identity,
-            "folder": str(run.folder),
-            "worker": self.number,
-            **settings,
-        }
+        order = {**order_for(run, execution), "worker": self.number}
         with suppress(OSError):
             self._orders.write(json.dumps(order) + "\n")
             self._orders.flush()
@@ -124,36 +108,16 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How a plan is carried out."""
-
-    workers: int
-    threads: int
-    device: torch.device
-    data_dir: Path | None
-    save_seconds: float
-
-    def order(self) -> dict[str, Any]:
-        """What every order says."""
-        return {
-            "device": self.device.type,
-            "data_dir": None if self.data_dir is None else str(self.data_dir),
-            "threads": self.threads,
-            "save_seconds": self.save_seconds,
-        }
-
-
 class Pool:
     """Worker processes, to which the runs of a plan are handed out.
 
     Args:
         dispatch: the runs.
-        settings: how they are carried out.
+        execution: how they are carried out, with the device that was chosen.
     """
 
-    def __init__(self, dispatch: Dispatch, settings: Settings) -> None:
-        self._dispatch, self._settings = dispatch, settings
+    def __init__(self, dispatch: Dispatch, execution: Execution) -> None:
+        self._dispatch, self._execution = dispatch, execution
         self._reports: queue.SimpleQueue[tuple[WorkerProcess, dict[str, Any] | None]] = queue.SimpleQueue()
         self._workers: list[WorkerProcess] = []
         self._stillborn = 0
@@ -181,17 +145,17 @@ class Pool:
 
     def _start_workers(self) -> None:
         taken = {worker.number for worker in self._workers}
-        free = [number for number in range(self._settings.workers) if number not in taken]
+        free = [number for number in range(self._execution.workers_on(self._execution.device)) if number not in taken]
         wanted = self._dispatch.waiting - sum(worker.run is None for worker in self._workers)
         for number in free[: max(wanted, 0)]:
-            self._workers.append(WorkerProcess(number, self._settings.threads, self._reports))
+            self._workers.append(WorkerProcess(number, self._execution.threads, self._reports))
 
     def _hand_out(self) -> None:
         """Give each free worker the next run."""
         for worker in self._workers:
             if worker.ready and worker.run is None and (run := self._dispatch.take()) is not None:
                 step = run.record().step
-                worker.give(run, self._settings.order())
+                worker.give(run, self._execution)
                 self._dispatch.begin(run, step)
 
     def _listen(self) -> None:

@@ -1,10 +1,6 @@
-"""What is known of a plan while it is carried out, and what a person sees of it.
+"""What is known of a plan while it is carried out (the board), and what a person sees of it (a view).
 
-A time that is only known roughly, in words.
-
-What is known of a plan while it is carried out: numbers, which a view shows.
-
-What a person sees of a plan: a bar for every running run at a terminal, lines in a file, nothing if not wanted.
+A view is a bar for every running run at a terminal, lines in a file, or nothing if not wanted.
 """
 
 import sys

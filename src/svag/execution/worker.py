@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from svag.execution.dispatch import to_message
+from svag.execution.execution import Execution
 from svag.lab.run import run
 from svag.lab.training import pick_device
 from svag.records.identity import identity
@@ -52,13 +53,14 @@ def carry_out(order: dict[str, Any], report: Report) -> None:
         spec = RunSpec.from_dict(order["spec"])
         if identity(spec) != order["identity"]:
             raise ValueError("the data file or the source of the network has changed since the start: start again")
+        how = Execution(**order["execution"])
         run(
             spec,
             order["folder"],
-            device=order["device"],
-            data_dir=order["data_dir"],
-            threads=order["threads"],
-            save_seconds=order["save_seconds"],
+            device=how.device,
+            data_dir=how.data_dir,
+            threads=how.threads,
+            save_seconds=how.save_seconds,
             watching=Reporter(report),
         )
     except Exception as error:
@@ -84,7 +86,7 @@ def main() -> None:
     report({"event": "ready"})
     while True:
         order = orders.get()
-        _use_device(order["device"], order["worker"])
+        _use_device(order["execution"]["device"], order["worker"])
         carry_out(order, report)
 
 

@@ -28,6 +28,12 @@ from svag.theory.bounds import Form, adascale_gain, b_simple, critical_batch_siz
 class CriticalBatch:
     """The batch size beyond which the linear scaling rule cannot hold, with its interval and what to think of it.
 
+    >>> found = predict_critical_batch(
+    ...     Reading(grad_sq=g, noise_trace=10.0, param_sq=1.0, batch_size=128, n=4) for g in (0.9, 1.1) * 200
+    ... )
+    >>> round(found.critical_batch), round(found.kappa)
+    (1536, 12)
+
     Attributes:
         critical_batch: B*, by the sharp bound with ηλ where known; the largest that ηλ allows, or
             `math.inf`, when the average G is not positive.

@@ -28,6 +28,10 @@ ScalingAnswer = Literal["fails", "never fails", "fails from the start"]
 class ScalingVerdict:
     """Where the linear scaling rule was seen to fail.
 
+    >>> found = scaling_verdict({32: [0.1, 0.101, 0.099], 256: [0.14, 0.15, 0.148]})
+    >>> found.answer, found.best_batch
+    ('fails', 32)
+
     Attributes:
         answer: "fails" inside the ladder, "never fails" inside it, or "fails from the start".
         observed: the batch size at which the error leaves the tolerance; None if it never does. When it fails from the

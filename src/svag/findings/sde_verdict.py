@@ -28,6 +28,10 @@ Limit = Literal["fit", "largest_ell", "none"]
 class SDEVerdict:
     """Whether the SDE describes this SGD run, in one metric.
 
+    >>> found = sde_verdict({1: [61.0, 61.5, 61.2], 4: [61.1, 60.8, 61.3], 16: [61.0, 61.4, 61.0]}, margin=1.0)
+    >>> found.answer, round(found.gap, 4)
+    ('equivalent', 0.1397)
+
     Attributes:
         answer: "equivalent" (the gap is smaller than the margin), "different" (there is a gap) or "inconclusive".
         gap: SGD minus the SDE limit, in the metric's units: positive when SGD's metric is the larger one. NaN when an

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from svag.records.files import disk_error, replace_file
+from svag.report.build import build_report
 from svag.report.content import Report
 from svag.report.render import render_markdown, render_page
 from svag.report.save import save
@@ -34,7 +35,27 @@ class Written:
         return {"page": str(self.page), "summary": str(self.summary), "figures": figures, "tables": tables}
 
 
-def write_report(report: Report, out: str | Path, formats: Sequence[str] = ("png", "svg")) -> Written:
+def write_report(folder: str | Path, out: str | Path | None = None, formats: Sequence[str] = ("png", "svg")) -> Written:
+    """Answer from the records of a folder: a page, a summary in Markdown, the figures, and the tables as CSV.
+
+    Nothing is run. Needs only the folder of an experiment, or any folder that holds run directories.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / "spec.json").write_text("{}")  # a run of which only the start of a file is left
+    ...     written = write_report(folder)
+    ...     written.page.relative_to(folder).as_posix(), [path.name for path in written.tables]
+    ('report/index.html', ['runs.csv'])
+
+    Args:
+        folder: what `svag.ladder`, `svag.run` and the like have written.
+        out: where to write; the folder `report` inside it by default.
+        formats: of the figures: "png", "svg", "pdf", "html"; none of them is needed by the page.
+    """
+    return write_files(build_report(folder), out or Path(folder) / "report", formats)
+
+
+def write_files(report: Report, out: str | Path, formats: Sequence[str] = ("png", "svg")) -> Written:
     """Write everything into a folder; what stood there under the same names is replaced.
 
     Args:

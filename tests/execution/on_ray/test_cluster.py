@@ -13,7 +13,8 @@ from tests.execution.conftest import ROOT
 from tests.execution.on_ray.conftest import Nodes
 from tests.lab.small import same_bits, small
 
-from svag.execution.on_ray.execute import execute_on_ray
+from svag.execution.conduct import execute
+from svag.execution.execution import Execution
 from svag.execution.plan import PlannedRun, plan_runs
 from svag.lab.run import run
 from svag.records.fields import SpecError
@@ -30,6 +31,10 @@ SLOW = pytest.mark.slow
 MAILED_QUICKLY = pytest.mark.parametrize(
     "mail", [pytest.param(True, id="no shared folder"), pytest.param(False, id="a shared folder", marks=SLOW)]
 )
+
+
+def on(nodes: Nodes, **fields: Any) -> Execution:
+    return Execution(executor="ray", address=nodes.address, device="cpu", **fields)
 
 
 def straight(planned: PlannedRun, folder: Path) -> Path:
@@ -56,7 +61,7 @@ def test_a_lost_node_costs_only_the_time_since_the_checkpoint_and_nothing_of_the
     fate = threading.Thread(target=lose_a_node_when_both_are_at_work)
     fate.start()
     try:
-        records = execute_on_ray(plan, address=nodes.address, device="cpu", save_seconds=0, mail=mail)
+        records = execute(plan, on(nodes, save_seconds=0, mail=mail))
     finally:
         nodes.go.touch()
         fate.join()
@@ -81,14 +86,14 @@ def test_three_deaths_and_an_error_are_failures_while_the_others_go_on_and_may_b
     nodes.deaths.write_text("xxx")
     diverging = {"lr": 1e19, "weight_decay": 0, "model.norm": "none", "budget": 60}
     plan = plan_runs([small(npz, edit) for edit in (DEADLY, FAILING, {"seed": 5}, diverging)], tmp_path)
-    records = execute_on_ray(plan, address=nodes.address, device="cpu", progress=False, mail=mail)
+    records = execute(plan, on(nodes, progress=False, mail=mail))
     assert [record.state for record in records] == ["failed", "failed", "finished", "diverged"]
     died, failed, *_ = records
     assert died.problem == "its process died on its node, or its node went away, as 2 times before"
     assert (died.outcome["step"], died.outcome["hardware"]["device"]) == (0 if mail else 4, "cpu")
     assert failed.problem == "RuntimeError: no more of this"
     nodes.deaths.write_text("")
-    (again,) = execute_on_ray(plan[:1], address=nodes.address, device="cpu", progress=False, mail=mail)
+    (again,) = execute(plan[:1], on(nodes, progress=False, mail=mail))
     assert again.state == "finished"
     assert same_bits(again.path, straight(plan[0], tmp_path / "straight"))
 
@@ -98,14 +103,15 @@ def test_interrupted_it_cancels_what_is_queued_and_the_same_plan_continues(
     nodes: Nodes, npz: Path, tmp_path: Path, mail: bool
 ) -> None:
     plan = plan_runs([small(npz, {**WAITING, "seed": seed}) for seed in range(3)], tmp_path)
-    order = {"specs": [one.spec.to_dict() for one in plan], "out": str(tmp_path), "address": nodes.address}
+    order = {"specs": [one.spec.to_dict() for one in plan], "out": str(tmp_path)}
+    execution = {"executor": "ray", "address": nodes.address, "mail": mail}
     program = [sys.executable, "-m", "tests.execution.executing"]
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(program, text=True, cwd=ROOT, **pipes) as process:
         rescue = threading.Timer(PATIENCE, process.kill)
         rescue.start()
         assert process.stdin is not None
-        process.stdin.write(json.dumps({**order, "mail": mail}))
+        process.stdin.write(json.dumps({**order, "execution": execution}))
         process.stdin.close()
         process.stdin = None
         nodes.wait_until_awaited(2)  # two are at work, and one is queued
@@ -118,7 +124,7 @@ def test_interrupted_it_cancels_what_is_queued_and_the_same_plan_continues(
     assert not any(in_use(planned.folder) for planned in plan)
     assert sorted(planned.record().step for planned in plan) == [0, 4, 4]
     nodes.go.touch()
-    records = execute_on_ray(plan, address=nodes.address, device="cpu", progress=False, mail=mail)
+    records = execute(plan, on(nodes, progress=False, mail=mail))
     assert [record.state for record in records] == ["finished"] * 3
     assert same_bits(plan[0].folder, straight(plan[0], tmp_path / "straight"))
 
@@ -128,7 +134,7 @@ def test_a_network_that_cannot_be_built_stops_the_plan_with_its_sentence(
 ) -> None:
     plan = plan_runs([small(npz, NOTHING)], tmp_path)
     with pytest.raises(SpecError, match="build_nothing failed: RuntimeError: there is no such network"):
-        execute_on_ray(plan, address=nodes.address, device="cpu", progress=False)
+        execute(plan, on(nodes, progress=False))
 
 
 @pytest.mark.slow
@@ -149,7 +155,7 @@ def test_in_a_session_that_goes_on_an_edited_network_is_the_one_that_runs(
             source.write_text(network.format(layers))
             sys.modules.pop(source.stem, None)
             plan = plan_runs([small(npz, {"model": {"arch": f"{source.stem}:build"}})], tmp_path)
-            (record,) = execute_on_ray(plan, device="cpu", progress=False)
+            (record,) = execute(plan, Execution(executor="ray", device="cpu", progress=False))
             assert same_bits(record.path, straight(plan[0], tmp_path / "straight"))
         assert ray.is_initialized()
         assert len(list((tmp_path / "straight").iterdir())) == 2

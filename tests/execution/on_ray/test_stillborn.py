@@ -11,9 +11,9 @@ from ray.exceptions import NodeDiedError, OutOfMemoryError, WorkerCrashedError
 from tests.lab.small import small
 
 from svag.execution.dispatch import PlanFailed
-from svag.execution.on_ray.cluster import Share
+from svag.execution.execution import Execution
 from svag.execution.on_ray.crew import Crew
-from svag.execution.on_ray.task import Letter
+from svag.execution.on_ray.mailbox import Letter
 from svag.execution.plan import PlannedRun, plan_runs
 
 WELL, LOST, CRASHED = {"event": "ended"}, NodeDiedError("gone"), WorkerCrashedError()
@@ -92,8 +92,8 @@ def carry_out(
     imagined = Imagined({run.identity: list(own) for run, own in zip(plan, fates, strict=True)})
     books = Books(plan)
     monkeypatch.setattr("svag.execution.on_ray.crew.ray", imagined)
-    share = Share("cpu", 1, 0)
-    with Crew(books, share, {}, workers=None, mail=True, in_a_session=False) as crew:  # type: ignore[arg-type]
+    execution = Execution(executor="ray", device="cpu", mail=True)
+    with Crew(books, execution, in_a_session=False) as crew:  # type: ignore[arg-type]
         crew.work()
     return imagined, books
 

@@ -2,23 +2,27 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.lab.small import same_bits, small
 
-from svag.execution.on_ray.cluster import Share, share_of
-from svag.execution.on_ray.execute import execute_on_ray
-from svag.execution.on_ray.task import Letter, Mailbox, pack, pack_to_continue, unpack
+from svag.execution.conduct import execute
+from svag.execution.execution import Execution
+from svag.execution.on_ray.cluster import on_a_node
+from svag.execution.on_ray.mailbox import Letter, Mailbox, pack, pack_to_continue, unpack
 from svag.execution.plan import plan_runs
 from svag.lab.run import run
 from svag.records.fields import SpecError
+
+ON_RAY = Execution(executor="ray")
 
 
 def test_a_missing_extra_is_named(npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ValueError, match=r"an extra that is not installed: pip install -c constraints.txt '\.\[ray\]'"):
-        execute_on_ray(plan_runs([small(npz)], tmp_path))
+        execute(plan_runs([small(npz)], tmp_path), ON_RAY)
 
 
 def test_bad_input_is_refused_before_a_cluster_is_asked(npz: Path, tmp_path: Path) -> None:
@@ -26,36 +30,32 @@ def test_bad_input_is_refused_before_a_cluster_is_asked(npz: Path, tmp_path: Pat
     with pytest.raises(
         ValueError, match="ray://there:10001 is for Ray's remote client: start the command on a machine"
     ):
-        execute_on_ray(plan, address="ray://there:10001", progress=False)
-    with pytest.raises(ValueError, match="threads must be at least 1, got 0"):
-        execute_on_ray(plan, threads=0)
+        execute(plan, replace(ON_RAY, address="ray://there:10001", progress=False))
     with pytest.raises(SpecError, match="batch_size: must not exceed the 64 examples of the data, got 1000"):
-        execute_on_ray(plan_runs([small(npz, {"batch_size": 1000})], tmp_path), address="nowhere:1")
+        execute(plan_runs([small(npz, {"batch_size": 1000})], tmp_path), replace(ON_RAY, address="nowhere:1"))
 
 
 def test_a_run_takes_its_share_of_a_node_and_what_no_node_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = {"Alive": False, "Resources": {"CPU": 64, "GPU": 8}}
     nodes = [gone, {"Alive": True, "Resources": {"CPU": 2}}, {"Alive": True, "Resources": {}}]
     monkeypatch.setattr("ray.nodes", lambda: nodes)
-    assert share_of("auto", 2) == Share("cpu", cpus=2, gpus=0)
+    assert on_a_node(replace(ON_RAY, threads=2)).device == "cpu"
     with pytest.raises(ValueError, match=r"a run with threads 3 fits on no node .* at most 2 CPUs"):
-        share_of("auto", 3)
+        on_a_node(replace(ON_RAY, threads=3))
     with pytest.raises(ValueError, match="device is cuda, but no node of the cluster has a GPU: use cpu or auto"):
-        share_of("cuda", 1)
-    with pytest.raises(ValueError, match="device must be auto, cpu or cuda, got 'tpu'"):
-        share_of("tpu", 1)
+        on_a_node(replace(ON_RAY, device="cuda"))
     nodes.append({"Alive": True, "Resources": {"CPU": 1, "GPU": 4}})
-    assert share_of("auto", 1) == share_of("cuda", 1) == Share("cuda", cpus=1, gpus=1)
-    assert share_of("cpu", 2) == Share("cpu", cpus=2, gpus=0)
+    assert [on_a_node(replace(ON_RAY, device=one)).device for one in ("auto", "cuda", "cpu")] == ["cuda", "cuda", "cpu"]
+    assert on_a_node(replace(ON_RAY, device="cpu", threads=2)).threads == 2
     with pytest.raises(ValueError, match="at most 1 CPUs"):  # the node with GPUs has no more
-        share_of("auto", 2)
+        on_a_node(replace(ON_RAY, threads=2))
 
 
 def test_a_plan_that_is_done_needs_no_ray(npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_runs([small(npz)], tmp_path)
     run(plan[0].spec, plan[0].folder, device="cpu", progress=False)
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert [record.state for record in execute_on_ray(plan)] == ["finished"]
+    assert [record.state for record in execute(plan, ON_RAY)] == ["finished"]
 
 
 def test_a_run_directory_travels_whole_and_a_run_that_continues_leaves_its_outcome(npz: Path, tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_parcel_that_arrives_in_part_is_a_state_that_continues(
 ) -> None:
     written: list[str] = []
     run(small(npz), tmp_path / "here", device="cpu", progress=False)
-    monkeypatch.setattr("svag.execution.on_ray.task.replace_file", lambda path, content: written.append(path.name))
+    monkeypatch.setattr("svag.execution.on_ray.mailbox.replace_file", lambda path, content: written.append(path.name))
     unpack(dict(reversed(pack(tmp_path / "here").items())), tmp_path / "there")
     # a checkpoint that counts more bytes than its metrics have, or an outcome before either, would be a broken run
     assert written == ["spec.json", "metrics.jsonl", "timings.jsonl", "checkpoint.pt", "outcome.json"]

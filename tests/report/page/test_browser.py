@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from tests.report.folders import CASES, around, compare_folder, ladder_folder
 
 from svag.report.build import build_report
-from svag.report.write import write_report
+from svag.report.write import write_files
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [
@@ -33,7 +33,7 @@ class Watched:
     """A page and everything that went wrong on it."""
 
     def __init__(self, browser: Browser, folder: Path, out: Path, scheme: str = "light", width: int = 1280) -> None:
-        self.written = write_report(build_report(folder), out, ())
+        self.written = write_files(build_report(folder), out, ())
         context = browser.new_context(
             viewport={"width": width, "height": 800}, color_scheme="dark" if scheme == "dark" else "light"
         )

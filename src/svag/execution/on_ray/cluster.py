@@ -1,71 +1,47 @@
-"""The cluster: how it is reached, and what its nodes have."""
+"""The cluster: how it is reached, and what a run takes of its nodes."""
 
 import logging
 import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from svag.execution.dispatch import PlanFailed
-from svag.execution.local import usable_cores
+from svag.execution.execution import Execution, usable_cores
 
 # What the tasks' reports and files need, in a Ray that is started for one plan.
 _OBJECT_STORE = 200 * 2**20
 
 
-@dataclass(frozen=True)
-class Share:
-    """What one run takes of a node."""
-
-    device: str
-    cpus: int
-    gpus: int
-
-
-def check_extra() -> None:
-    """Refuse to go on without Ray."""
-    try:
-        import ray  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            "the executor ray needs an extra that is not installed: pip install -c constraints.txt '.[ray]'"
-        ) from error
-
-
 @contextmanager
-def connected(address: str | None, workers: int | None, threads: int) -> Iterator[bool]:
-    """Be connected to a cluster; whether the connection was there already, which is then used and kept.
-
-    Args:
-        address: as for `execute_on_ray`.
-        workers: runs at a time, for a Ray of its own.
-        threads: threads of each.
-    """
+def connected(execution: Execution) -> Iterator[bool]:
+    """Be connected to a cluster; whether the connection was there already, which is then used and kept."""
     import ray
 
     if ray.is_initialized():
         yield True
         return
-    address = address or os.environ.get("RAY_ADDRESS")
+    address = execution.address or os.environ.get("RAY_ADDRESS")
     if address is not None and address.startswith("ray://"):
         raise ValueError(f"{address} is for Ray's remote client: start the command on a machine of the cluster instead")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # without it, Ray warns of its own future
     os.environ.setdefault("RAY_worker_niceness", "0")  # those of a Ray of its own shall be as fast as local workers
+    workers, threads = execution.workers, execution.threads
     own: dict[str, Any] = {
         "num_cpus": workers * threads if workers else max(usable_cores(), threads),
         "object_store_memory": _OBJECT_STORE,
         "include_dashboard": False,
     }
     try:
-        # what a task prints would land on standard output, among the answers: it stays in Ray's logs
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             ray.init(
                 address=address or "local",
-                log_to_driver=False,
+                log_to_driver=False,  # what a task prints would land among the answers: it stays in Ray's logs
                 logging_level=logging.ERROR,
                 **({} if address else own),
             )
@@ -84,17 +60,14 @@ def _sentence(address: str | None, error: Exception) -> str:
     return f"no Ray cluster can be joined at {address}: {reason}: ray start --head makes one, its address is --address"
 
 
-def share_of(device: str, threads: int) -> Share:
-    """What each run takes; refuse what no node of the cluster has.
+def on_a_node(execution: Execution) -> Execution:
+    """How a run is carried out on a node; refuse what no node of the cluster has.
 
-    Args:
-        device: "auto" (CUDA where the cluster has GPUs), "cpu" or "cuda".
-        threads: threads of each run.
+    A run takes `threads` CPUs and, on CUDA, one GPU; the device "auto" is CUDA where the cluster has GPUs.
     """
     import ray
 
-    if device not in {"auto", "cpu", "cuda"}:
-        raise ValueError(f"device must be auto, cpu or cuda, got {device!r}")
+    device, threads = execution.device, execution.threads
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     with_gpu = [node for node in nodes if node.get("GPU", 0) >= 1]
     if device == "cuda" and not with_gpu:
@@ -105,4 +78,5 @@ def share_of(device: str, threads: int) -> Share:
         raise ValueError(
             f"a run with threads {threads} fits on no node of the cluster, where it would have at most {most} CPUs"
         )
-    return Share("cuda" if cuda else "cpu", threads, int(cuda))
+    data_dir = None if execution.data_dir is None else Path(execution.data_dir).absolute()
+    return replace(execution, device="cuda" if cuda else "cpu", data_dir=data_dir)

@@ -14,9 +14,10 @@ import ray
 from ray.exceptions import NodeDiedError, OutOfMemoryError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from svag.execution.dispatch import DEATHS, Dispatch, PlanFailed
-from svag.execution.on_ray.cluster import Share
-from svag.execution.on_ray.task import Letter, Mailbox, run_on_node, unpack
+from svag.execution.dispatch import DEATHS, Dispatch, PlanFailed, order_for
+from svag.execution.execution import Execution
+from svag.execution.on_ray.mailbox import Letter, Mailbox, unpack
+from svag.execution.on_ray.task import run_on_node
 from svag.execution.plan import PlannedRun
 from svag.lab.folder import make_folder
 from svag.records.files import FolderInUse, RunLock
@@ -52,25 +53,13 @@ class Crew:
 
     Args:
         dispatch: the runs.
-        share: what each takes of a node.
-        order: what every order says.
-        workers: how many runs the cluster is given at a time; None for all that wait.
-        mail: send results through Ray even where a node sees the plan's folder.
+        execution: how each is carried out on a node, from `on_a_node`; `workers` is how many runs the cluster is given
+            at a time, None for all that wait.
         in_a_session: whether the connection to Ray is older than the plan.
     """
 
-    def __init__(
-        self,
-        dispatch: Dispatch,
-        share: Share,
-        order: dict[str, Any],
-        *,
-        workers: int | None,
-        mail: bool,
-        in_a_session: bool,
-    ) -> None:
-        self._dispatch, self._workers, self._mail = dispatch, workers, mail
-        self._order = {**order, "cwd": str(Path.cwd()), "path": sys.path}
+    def __init__(self, dispatch: Dispatch, execution: Execution, *, in_a_session: bool) -> None:
+        self._dispatch, self._execution = dispatch, execution
         self._token = f".here-{uuid4().hex}"
         self._tokens: set[Path] = set()
         self._out: dict[str, Attempt] = {}
@@ -81,7 +70,11 @@ class Crew:
         # Ray may keep processes that know a user's modules as they were in an earlier plan: not for this one
         fresh = {"env_vars": {"SVAG_PLAN": self._token}} if in_a_session else None
         self._task = ray.remote(run_on_node).options(
-            num_cpus=share.cpus, num_gpus=share.gpus, max_retries=0, runtime_env=fresh, name="svag run"
+            num_cpus=execution.threads,
+            num_gpus=int(execution.device == "cuda"),
+            max_retries=0,
+            runtime_env=fresh,
+            name="svag run",
         )
 
     def __enter__(self) -> Self:
@@ -112,19 +105,20 @@ class Crew:
             self._dispatch.look_again()
 
     def _hand_out(self) -> None:
-        while self._workers is None or len(self._out) < self._workers:
+        workers = self._execution.workers
+        while workers is None or len(self._out) < workers:
             run = self._dispatch.take()
             if run is None:
                 return
             self._attempts += 1
             folder = run.folder.resolve()
             order = {
-                **self._order,
-                "spec": run.spec.to_dict(),
-                "identity": run.identity,
+                **order_for(run, self._execution),
                 "folder": str(folder),
+                "cwd": str(Path.cwd()),
+                "path": sys.path,
                 "attempt": self._attempts,
-                "token": None if self._mail else self._token_beside(folder),
+                "token": None if self._execution.mail else self._token_beside(folder),
             }
             self._out[run.identity] = Attempt(run, self._attempts, self._task.remote(order, self._mailbox))
 

@@ -1,86 +1,19 @@
-"""What happens on a node: one run, how its files travel, and where it leaves word.
-
-The files of a run directory as bytes: how a run travels between machines that share no folder.
-
-Without torch, so that the mailbox starts quickly.
-
-Where the tasks of a plan leave word: an actor on the machine of the one who carries out the plan.
-
-What happens on a node: one run, in the plan's folder if the node sees it, otherwise in a folder of its own.
-"""
+"""What happens on a node: one run, in the plan's folder if the node sees it, otherwise in a folder of its own."""
 
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
 from ray.exceptions import RayError
 
+from svag.execution.on_ray.mailbox import Letter, pack, unpack
 from svag.execution.worker import carry_out
 from svag.lab.folder import make_folder
-from svag.records.files import replace_file
-from svag.records.record import CHECKPOINT, METRICS, OUTCOME, SPEC, TIMINGS, read_record
-
-# A checkpoint counts the bytes of the metrics, and an outcome says that all is there: each after what it is about.
-_ORDER = (SPEC, METRICS, TIMINGS, CHECKPOINT, OUTCOME)
-
-
-def pack(folder: Path) -> dict[str, bytes]:
-    """Everything that a run directory holds."""
-    return {name: (folder / name).read_bytes() for name in _ORDER if (folder / name).exists()}
-
-
-def pack_to_continue(folder: Path) -> dict[str, bytes]:
-    """What a run needs to go on elsewhere; nothing if it has made no checkpoint yet."""
-    files = pack(folder)
-    files.pop(OUTCOME, None)
-    return files if CHECKPOINT in files else {}
-
-
-def unpack(files: Mapping[str, bytes], folder: Path) -> None:
-    """Put the files into a run directory that is there; killed on the way, it holds a state that continues."""
-    for name in _ORDER:
-        if name in files:
-            replace_file(folder / name, files[name])
-
-
-class Letter(NamedTuple):
-    """A report about a run.
-
-    Attributes:
-        identity: of the run.
-        attempt: of the attempt that reports; a node that was given up may still write about an earlier one.
-        report: as from a worker, or {"event": "begins", "step": …, "mailed": …}, or {"event": "files", "files": …}.
-    """
-
-    identity: str
-    attempt: int
-    report: dict[str, Any]
-
-
-class Mailbox:
-    """Keeps letters in their order until they are collected, and hands out what an earlier attempt has sent."""
-
-    def __init__(self) -> None:
-        self._letters: list[Letter] = []
-
-    def put(self, letter: Letter) -> None:
-        """Leave a letter."""
-        self._letters.append(letter)
-
-    def collect(self) -> list[Letter]:
-        """Take all letters."""
-        letters, self._letters = self._letters, []
-        return letters
-
-    def files(self, folder: str) -> dict[str, bytes]:
-        """What a run needs to continue, from its directory on this machine."""
-        return pack_to_continue(Path(folder))
-
+from svag.records.record import CHECKPOINT, read_record
 
 # Seconds between two words about where a run is.
 _PACE = 0.5

@@ -1,5 +1,6 @@
 """A plan is carried out whatever happens to its workers, and ends with the bits of undisturbed runs."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +8,15 @@ import pytest
 from tests.execution.nets import DEATHS
 from tests.lab.small import same_bits, small
 
-from svag.execution.local import execute
+from svag.execution.conduct import execute
+from svag.execution.execution import Execution
 from svag.execution.plan import plan_runs
 from svag.lab.folder import make_folder
 from svag.lab.run import run
 from svag.records.fields import SpecError
 from svag.records.files import RunLock
 
+ALONE = Execution(workers=1, device="cpu", progress=False)
 DEADLY: dict[str, Any] = {"model": {"arch": "tests.execution.nets:build_deadly"}}
 
 
@@ -25,7 +28,7 @@ def test_a_killed_worker_costs_only_its_own_run_and_nothing_of_its_bits(
     edits: list[dict[str, Any]] = [{"seed": 1}, {"seed": 2, "process": {"kind": "svag", "ell": 4}}, DEADLY]
     specs = [small(npz, edit) for edit in edits]
     plan = plan_runs(specs, tmp_path)
-    records = execute(plan, workers=1, device="cpu", save_seconds=0)
+    records = execute(plan, Execution(workers=1, device="cpu", save_seconds=0))
     assert [record.state for record in records] == ["finished"] * 3
     assert (tmp_path / "deaths").read_text() == ""
     lines = capfd.readouterr().err.splitlines()
@@ -43,7 +46,7 @@ def test_a_killed_worker_costs_only_its_own_run_and_nothing_of_its_bits(
         run(planned.spec, tmp_path / "straight" / planned.identity, device="cpu", progress=False)
         assert same_bits(planned.folder, tmp_path / "straight" / planned.identity)
     monkeypatch.setattr("svag.execution.pool.WorkerProcess", None)  # nobody is started for a plan that is done
-    assert [record.state for record in execute(plan, progress=False)] == ["finished"] * 3
+    assert [record.state for record in execute(plan, Execution(progress=False))] == ["finished"] * 3
     assert capfd.readouterr().err == ""
 
 
@@ -55,7 +58,7 @@ def test_three_deaths_and_an_error_are_failures_while_the_others_go_on_and_may_b
     failing = {"model": {"arch": "tests.execution.nets:build_failing"}}
     diverging = {"lr": 1e19, "weight_decay": 0, "model.norm": "none", "budget": 60}
     plan = plan_runs([small(npz, edit) for edit in (DEADLY, failing, {"seed": 5}, diverging)], tmp_path)
-    died, failed, good, diverged = execute(plan, workers=2, device="cpu", progress=False)
+    died, failed, good, diverged = execute(plan, Execution(workers=2, device="cpu", progress=False))
     assert [record.state for record in (died, failed, good, diverged)] == ["failed", "failed", "finished", "diverged"]
     reason = "its process was ended by SIGKILL, perhaps for want of memory, as 2 times before"
     assert died.problem == reason
@@ -63,37 +66,33 @@ def test_three_deaths_and_an_error_are_failures_while_the_others_go_on_and_may_b
     assert died.outcome["hardware"]["device"] == "cpu"
     assert (died.outcome["step"], died.outcome["examples"]) == (4, 32)
     assert failed.problem == "RuntimeError: no more of this"
-    again = execute(plan[:1], workers=1, device="cpu", progress=False)
+    again = execute(plan[:1], ALONE)
     assert [record.state for record in again] == ["finished"]
 
 
 def test_what_is_wrong_for_all_stops_the_plan_before_it_begins(npz: Path, tmp_path: Path) -> None:
     plan = plan_runs([small(npz), small(npz, {"batch_size": 1000})], tmp_path)
     with pytest.raises(SpecError, match="batch_size: must not exceed the 64 examples of the data, got 1000"):
-        execute(plan, device="cpu", progress=False)
+        execute(plan, Execution(device="cpu", progress=False))
     assert not (tmp_path / "runs").exists()
-    with pytest.raises(ValueError, match="workers must be at least 1, got 0"):
-        execute(plan, workers=0)
-    with pytest.raises(ValueError, match="shard must be i/n with 0 ≤ i < n, got 2/2"):
-        execute(plan, shard=(2, 2))
 
 
 def test_a_network_that_cannot_be_built_stops_the_plan_with_its_sentence(npz: Path, tmp_path: Path) -> None:
     plan = plan_runs([small(npz, {"model": {"arch": "tests.execution.nets:build_nothing"}})], tmp_path)
     with pytest.raises(SpecError, match="build_nothing failed: RuntimeError: there is no such network"):
-        execute(plan, workers=1, device="cpu", progress=False)
+        execute(plan, ALONE)
 
 
 def test_shards_share_a_plan_and_leave_alone_what_others_hold(npz: Path, tmp_path: Path) -> None:
     plan = plan_runs([small(npz, {"seed": seed, "budget": 2}) for seed in range(5)], tmp_path)
     mine = [int(planned.identity, 16) % 2 == 0 for planned in plan]
     assert 0 < sum(mine) < 5
-    records = execute(plan, workers=1, device="cpu", progress=False, shard=(0, 2))
+    records = execute(plan, replace(ALONE, shard=(0, 2)))
     assert [record.state for record in records] == ["finished" if own else "interrupted" for own in mine]
     assert {record.problem for record, own in zip(records, mine, strict=True) if not own} == {"not begun yet"}
     held = next(planned for planned, own in zip(plan, mine, strict=True) if not own)
     make_folder(held.folder)
     with RunLock(held.folder):
-        records = execute(plan, workers=1, device="cpu", progress=False, shard=(1, 2))
+        records = execute(plan, replace(ALONE, shard=(1, 2)))
     expected = ["running" if planned == held else "finished" for planned in plan]
     assert [record.state for record in records] == expected

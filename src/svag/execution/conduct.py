@@ -1,0 +1,219 @@
+"""An experiment from its plan to its records, the same from Python and from the command line.
+
+The experiment becomes a plan, what is left of it is announced with an estimate and carried out: with workers on this
+machine, or with tasks of a Ray cluster. The experiment then reads its answer off the records.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from svag.execution.estimate import TimeEstimate, estimate_seconds
+from svag.execution.execution import HERE, Execution
+from svag.execution.plan import DataShape, PlannedRun, own_runs, plan_runs
+from svag.experiments.base import Experiment, save_experiment
+from svag.records.record import RunRecord
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """What is about to be done.
+
+    Attributes:
+        kind: of the experiment, or "theory".
+        title: one line.
+        label: in the paper.
+        size: of the figure.
+        note: how it differs from the paper.
+        out: where the runs go.
+        runs: how many there are in all.
+        estimate: how long they take, or a sentence that says why that is not known.
+    """
+
+    kind: str
+    title: str
+    label: str | None
+    size: str | None
+    note: str
+    out: Path
+    runs: int
+    estimate: TimeEstimate | str
+
+    def __str__(self) -> str:
+        head = " at size ".join(filter(None, (self.label, self.size)))
+        lines = [f"{head}: {self.title}" if head else self.title]
+        if self.note:
+            lines.append(f"Differs from the paper: {self.note}.")
+        return "\n".join([*lines, f"{self.out}: {self.estimate}"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        about = {name: getattr(self, name) for name in ("kind", "title", "label", "size", "note")}
+        estimate = {"unknown": self.estimate} if isinstance(self.estimate, str) else self.estimate.to_dict()
+        return {**about, "out": str(self.out), "runs": self.runs, "estimate": estimate}
+
+
+@dataclass(frozen=True)
+class Conducted:
+    """An experiment that has been carried out, or a shard of it.
+
+    Attributes:
+        plan: its runs.
+        records: what there is of each of them.
+    """
+
+    plan: list[PlannedRun]
+    records: list[RunRecord]
+
+    @property
+    def left(self) -> int:
+        """Runs that other shards have not ended yet."""
+        return sum(record.state in {"interrupted", "running"} for record in self.records)
+
+    @property
+    def failures(self) -> list[str]:
+        """A sentence about each run that has no result."""
+        runs = zip(self.plan, self.records, strict=True)
+        return [trouble(run, record) for run, record in runs if record.state in {"failed", "broken"}]
+
+
+def trouble(run: PlannedRun, record: RunRecord) -> str:
+    """What is wrong with a run, and where it is."""
+    return f"{run.name} {record.state}: {record.problem} ({record.path})"
+
+
+def conduct(experiment: Experiment, out: Path, execution: Execution = HERE) -> Conducted:
+    """Announce an experiment on standard error, and carry out what is left of it.
+
+    Nothing is written before every spec has been checked against its data.
+
+    Args:
+        experiment: what is asked.
+        out: its folder.
+        execution: how its runs are carried out; without `progress` nothing is announced.
+    """
+    execution.check_extra()
+    plan = plan_runs(experiment.runs(), out)
+    if execution.progress:
+        estimate, shapes = look_ahead(plan, execution)
+        print(_announcement(experiment, out, plan, estimate), file=sys.stderr, flush=True)
+    else:
+        shapes = _look_at_data(_left(plan, execution), execution)
+    save_experiment(experiment, out)
+    return Conducted(plan, execute(plan, execution, shapes))
+
+
+def preview(experiment: Experiment, out: Path, execution: Execution = HERE) -> Announcement:
+    """What `conduct` would announce; nothing is fetched or written to find out."""
+    execution.check_extra()
+    plan = plan_runs(experiment.runs(), out)
+    estimate, _ = look_ahead(plan, execution, fetch=False)
+    return _announcement(experiment, out, plan, estimate)
+
+
+def _announcement(
+    experiment: Experiment, out: Path, plan: Sequence[PlannedRun], estimate: TimeEstimate | str
+) -> Announcement:
+    about = (experiment.kind, experiment.title, experiment.label, experiment.size, experiment.note)
+    return Announcement(*about, out, len(plan), estimate)
+
+
+def look_ahead(
+    plan: Sequence[PlannedRun], execution: Execution, *, fetch: bool = True
+) -> tuple[TimeEstimate | str, Mapping[str, DataShape]]:
+    """How long what is left of a plan takes, and the shapes of its data, which is loaded once for both.
+
+    Without `fetch`, data that is not there is not downloaded: then a sentence says how to find out.
+    """
+    left = _left(plan, execution)
+    if not left:
+        return estimate_seconds(plan, execution), {}
+    if not fetch and (absent := _absent(left, execution)):
+        own = len(own_runs(plan, execution.shard))
+        runs = "1 run" if own == 1 else f"{own} runs"
+        get = " and ".join(f"svag data get {name}" for name in absent)
+        return f"{runs}, {own - len(left)} already done; how long they take is known after {get}", {}
+    from svag.execution.measure import load_data_of
+
+    loaded = load_data_of(left, execution)
+    return estimate_seconds(plan, execution, loaded), loaded.shapes
+
+
+def _left(plan: Sequence[PlannedRun], execution: Execution) -> list[PlannedRun]:
+    return [run for run in own_runs(plan, execution.shard) if not run.record().ended]
+
+
+def _look_at_data(left: Sequence[PlannedRun], execution: Execution) -> dict[str, DataShape]:
+    """The shapes of the data of the runs that are left, each of which must fit its data."""
+    if not left:
+        return {}
+    from svag.execution.measure import load_data_of  # and torch, which a plan that is done does not need
+
+    return load_data_of(left, execution).shapes
+
+
+def _absent(runs: Sequence[PlannedRun], execution: Execution) -> list[str]:
+    """Data sets that would have to be downloaded."""
+    from svag.lab.data import files
+    from svag.lab.data.sources import SOURCES
+
+    names = sorted({run.spec.data.name for run in runs} & set(SOURCES))
+    return [name for name in names if files.find(SOURCES[name], files.data_folder(execution.data_dir)) is None]
+
+
+def execute(
+    plan: Sequence[PlannedRun], execution: Execution = HERE, shapes: Mapping[str, DataShape] | None = None
+) -> list[RunRecord]:
+    """Carry out what is left of a plan, the longest runs first, and return the records of all its runs, in its order.
+
+    Runs that have ended are only read. A worker that dies costs its run the time since the last checkpoint; after
+    three deaths the run is recorded as failed, and the others go on. A run that another process has is left to it and,
+    without shards, waited for. Interrupted, the workers are ended, and the same call continues.
+
+    On Ray each run is a task that takes its share of a node: `threads` CPUs and, on CUDA, one GPU. A node that sees
+    the plan's folder works in it; from any other one the files of a run come back whenever it has made a checkpoint. A
+    task that dies with its process or its node is tried again from there. The records and their bits are the same.
+
+    Args:
+        plan: from `plan_runs`.
+        execution: how.
+        shapes: the shapes of the runs' data, by identity, as far as the data has been looked at already.
+    """
+    own, waiting = own_runs(plan, execution.shard), _left(plan, execution)
+    if waiting:
+        execution.check_extra()
+        known = shapes or {}
+        unknown = [run for run in waiting if run.identity not in known]
+        carry_out = _on_ray if execution.executor == "ray" else _here
+        carry_out(own, waiting, {**known, **_look_at_data(unknown, execution)}, execution)
+    return [run.record() for run in plan]
+
+
+def _here(
+    own: list[PlannedRun], waiting: list[PlannedRun], shapes: Mapping[str, DataShape], execution: Execution
+) -> None:
+    from svag.execution.dispatch import dispatching
+    from svag.execution.pool import Pool
+    from svag.lab.training import pick_device
+
+    here = replace(execution, device="cuda" if pick_device(execution.device).type == "cuda" else "cpu")
+    with dispatching(own, waiting, shapes, here) as dispatch, Pool(dispatch, here) as pool:
+        pool.work()
+
+
+def _on_ray(
+    own: list[PlannedRun], waiting: list[PlannedRun], shapes: Mapping[str, DataShape], execution: Execution
+) -> None:
+    from svag.execution.dispatch import dispatching
+    from svag.execution.on_ray.cluster import connected, on_a_node
+    from svag.execution.on_ray.crew import Crew
+
+    with connected(execution) as in_a_session:
+        there = on_a_node(execution)
+        with (
+            dispatching(own, waiting, shapes, there) as dispatch,
+            Crew(dispatch, there, in_a_session=in_a_session) as crew,
+        ):
+            crew.work()

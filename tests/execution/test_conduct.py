@@ -1,0 +1,112 @@
+"""An experiment from Python is the one of the command line; data is loaded and networks are built once before it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.lab.small import small
+from typer.testing import CliRunner
+
+import svag
+from svag.cli.app import app
+from svag.execution import measure
+from svag.execution.conduct import conduct, preview
+from svag.execution.execution import Execution
+from svag.experiments import load_experiment
+from svag.experiments.ngd import Ngd
+
+HERE = Execution(workers=1, device="cpu")
+
+
+class Nobody:
+    """Workers that do nothing."""
+
+    def __init__(self, *_: object) -> None: ...
+
+    def __enter__(self) -> "Nobody":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def work(self) -> None: ...
+
+
+@pytest.fixture
+def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("svag.execution.pool.Pool", Nobody)
+    monkeypatch.setattr(measure, "_PATIENCE", 0.0)
+
+
+@pytest.fixture
+def base(npz: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "base.yaml"
+    path.write_text(small(npz).to_yaml())
+    return path
+
+
+def question(base: Path) -> Ngd:
+    return Ngd.of(svag.RunSpec.load(base), 2, margin=0.01, metric="test_loss", name="mine", title="my question")
+
+
+@pytest.mark.usefixtures("nobody")
+def test_data_is_loaded_and_a_network_is_built_once(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    called: list[str] = []
+
+    def counted(name: str) -> None:
+        original = getattr(measure, name)
+
+        def call(*given: Any) -> Any:
+            called.append(name)
+            return original(*given)
+
+        monkeypatch.setattr(measure, name, call)
+
+    counted("load_inputs")
+    counted("prepare")
+    done = conduct(question(base), tmp_path / "out", HERE)
+    assert sorted(called) == ["load_inputs", "prepare"]
+    assert "my question\n" in (said := capsys.readouterr().err)
+    assert "6 runs, 0 already done, 6 to do" in said
+    assert (len(done.plan), done.left, done.failures) == (6, 6, [])
+    called.clear()
+    quiet = Execution(workers=1, device="cpu", progress=False)
+    conduct(question(base), tmp_path / "out", quiet)
+    assert called == ["load_inputs"]  # to check the specs; nobody asks how long it takes
+    assert capsys.readouterr().err == ""
+
+
+def test_a_preview_says_the_same_and_leaves_nothing(base: Path, tmp_path: Path) -> None:
+    seen = preview(question(base), tmp_path / "out", HERE)
+    assert (seen.kind, seen.title, seen.runs) == ("ngd", "my question", 6)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("nobody")
+def test_python_asks_what_the_command_line_asks(base: Path, tmp_path: Path) -> None:
+    quiet = Execution(workers=1, device="cpu", progress=False)
+    mapping = yaml.safe_load(base.read_text())
+    found: dict[str, Any] = {
+        "ladder": svag.ladder(base, [4, 8], seeds=2, c2=3.0, out=tmp_path / "ladder", execution=quiet),
+        "compare": svag.compare(base, [1, 4], glsr=[2], margin=0.1, out=tmp_path / "compare", execution=quiet),
+        "ngd": svag.ngd(str(base), metric="test_loss", out=tmp_path / "ngd", execution=quiet),
+    }
+    flags = {
+        "ladder": "--batch-sizes 4 8 --seeds 2 --c2 3",
+        "compare": "--ell 1 4 --glsr 2 --margin 0.1",
+        "ngd": "--metric test_loss",
+    }
+    for kind, finding in found.items():
+        there = tmp_path / f"{kind}-there"
+        command = [kind, str(base), *flags[kind].split(), "--out", str(there)]
+        assert CliRunner().invoke(app, command).exit_code == 0
+        asked = load_experiment(tmp_path / kind)
+        assert asked is not None
+        assert asked == load_experiment(there)
+        assert finding.to_dict()["kind"] == kind
+        assert finding.missing  # nobody has computed anything
+    svag.ngd(mapping, out=tmp_path / "mapping", execution=quiet)
+    svag.ngd(svag.RunSpec.from_dict(mapping), seeds=[0, 1, 2], out=tmp_path / "spec", execution=quiet)
+    assert load_experiment(tmp_path / "mapping") == load_experiment(tmp_path / "spec")
