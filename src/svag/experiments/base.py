@@ -148,8 +148,8 @@ class Experiment(_Frozen, ABC):
         panels: the settings in question.
     """
 
-    question: ClassVar[str]
-    needs: ClassVar[str]
+    question: ClassVar[str]  # what a page of this family asks
+    needs: ClassVar[str]  # the runs without which there is nothing to ask
 
     title: str
     label: str | None = None
