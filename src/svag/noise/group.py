@@ -7,6 +7,7 @@ on when a run was started or continued. DistributedDataParallel regroups its buc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from weakref import ReferenceType, ref
 
 import torch
 import torch.distributed as dist
@@ -41,14 +42,13 @@ class Group:
     1
 
     Attributes:
-        process_group: torch's own; None for one rank.
         rank: which of the ranks this one is.
         size: how many there are.
     """
 
     def __init__(self, process_group: ProcessGroup | None, model: nn.Module | None = None) -> None:
         """Take part in `process_group`; a `model` that averages its gradients by itself is refused."""
-        self.process_group = process_group
+        self._reference: ReferenceType[ProcessGroup] | None = None
         self.rank, self.size = 0, 1
         if process_group is None:
             return
@@ -62,7 +62,18 @@ class Group:
                 "DistributedDataParallel averages the gradients by itself: leave out process_group, or give the model "
                 "without its wrapper"
             )
+        # torch itself keeps a group until it is destroyed; whoever keeps it longer keeps its threads, which now and
+        # then abort the interpreter at its end
+        self._reference = ref(process_group)
         self.rank, self.size = dist.get_rank(process_group), dist.get_world_size(process_group)
+
+    @property
+    def process_group(self) -> ProcessGroup | None:
+        """Torch's own group; None for one rank."""
+        found = None if self._reference is None else self._reference()
+        if found is None and self.size > 1:
+            raise RuntimeError("the process group was destroyed: take all steps before destroy_process_group()")
+        return found
 
     def total(self, number: Tensor) -> Tensor:
         """Sum of a tensor over the ranks."""
