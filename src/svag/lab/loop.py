@@ -1,4 +1,4 @@
-"""The loop of a run: evaluate, measure, step, save; each at moments that the spec alone decides, saving apart.
+"""The loop of a run: evaluate, measure, step, save; the spec alone decides when, except for saving.
 
 An evaluation leaves a row with loss and accuracy over a whole set, and a summary of the readings since the last one.
 """
@@ -207,7 +207,7 @@ class Loop:
 
     def _refuse_lost(self, step: int) -> None:
         if not math.isfinite(self._run.progress.loss_sum.item()):
-            self._write_in_run_readings()  # a checkpoint, whose moment the clock decides, would have written them too
+            self._write_in_run_readings()  # a checkpoint, whose time the clock decides, would have written them too
             raise Diverged(f"the training loss is not finite by effective step {step}")
 
     def _save(self) -> None:

@@ -116,7 +116,7 @@ def _run(training: Training, folder: Path, name: str, told: Watcher, note: str, 
     with ExitStack() as until_the_end:
 
         def open_folder() -> RunRecord | None:
-            """Lock the folder and go to where the run was left, unless another process has just ended it."""
+            """Lock the folder and go to where the run was left, unless another program has just ended it."""
             nonlocal written
             make_folder(folder)
             until_the_end.enter_context(RunLock(folder))

@@ -165,7 +165,7 @@ def _refuse_parts(parts: int, ranks: Ranks, model: nn.Module) -> None:
             "probe.parts",
             f"{ranks.size} processes cannot share {parts} parts: start at most {parts}, or measure more parts",
         )
-    # its processes meet in every forward pass: one with a part more would wait for the others for ever
+    # its ranks meet in every forward pass: one with a part more would wait for the others for ever
     if parts % ranks.size and any(isinstance(module, nn.SyncBatchNorm) for module in model.modules()):
         raise SpecError(
             "probe.parts",

@@ -116,7 +116,7 @@ def precise(device: torch.device) -> torch.dtype:
 
 
 def refuse_sharded(model: nn.Module) -> None:
-    """Refuse models whose parameters are spread over processes: no rank ever holds its own whole gradient."""
+    """Refuse models whose parameters are spread over ranks: no rank ever holds its own whole gradient."""
     if not dist.is_available():
         return
     from torch.distributed.fsdp import FullyShardedDataParallel
