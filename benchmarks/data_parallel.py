@@ -17,9 +17,9 @@ from statistics import median
 import torch
 import torch.distributed as dist
 
-from svag.lab.choose import stepper_for
 from svag.lab.data.load import load_data
 from svag.lab.ranks import ALONE, Ranks, joined, launched
+from svag.lab.steppers import stepper_for
 from svag.lab.training import Training, prepare
 from svag.records.spec import RunSpec
 
@@ -63,7 +63,7 @@ def message(training: Training, ranks: Ranks) -> float:
     times = []
     for _ in range(50):
         start = time.perf_counter()
-        ranks.average_gradients(parameters)
+        ranks.group.average_gradients(parameters, torch.zeros(()), 1)
         times.append(time.perf_counter() - start)
     return median(times)
 

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from svag.lab.choose import stepper_for
 from svag.lab.data.load import DataSet, load_data
 from svag.lab.folder import RunFolder
 from svag.lab.loop import Loop, evaluate
 from svag.lab.state import Progress, Run, save_checkpoint
+from svag.lab.steppers import stepper_for
 from svag.lab.streams import BatchStream
 from svag.lab.training import Training, prepare
 from svag.lab.watching import Lines

@@ -1,23 +1,20 @@
 """One of two data-parallel ranks; run by test_data_parallel.py, which compares what it saves with one process."""
 
+import json
 import sys
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from tests.two_ranks import one_of_two
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import svag
 
 
-def main(rank: int, folder: Path) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2, timeout=timedelta(seconds=60)
-    )
+def results_of(rank: int) -> dict[str, Any]:
     talks = {"quiet": 0, "tracked": 0, "sgd": 0}
     results: dict[str, Any] = {"talks": talks}
     data = torch.randn(2, 6, 4, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)[rank]
@@ -42,7 +39,7 @@ def main(rank: int, folder: Path) -> None:
 
         with svag.SVAG(model, optimizer, ell=ell, track_noise=tracked, check_finite=True) as sim:
             sim.step(loss_fn, iter([(data[2 * k], data[2 * k + 1]) for k in range(ell)]))
-            results[kind] = model.module.weight.detach().clone()
+            results[kind] = model.module.weight.tolist()
             if tracked:
                 results["readings"] = [reading.to_dict() for reading in sim.noise]
             if kind == "quiet":  # what one rank must refuse, both refuse
@@ -52,10 +49,14 @@ def main(rank: int, folder: Path) -> None:
                     sim.substep(loss_fn, spoilt, data[1])
                 except FloatingPointError as error:
                     results["refused"] = str(error).split(" in ")[0]
-                assert torch.equal(results[kind], model.module.weight)
+                assert results[kind] == model.module.weight.tolist()
                 talks.update(hooked)
-    torch.save(results, folder / f"{rank}.pt")
-    dist.destroy_process_group()
+    return results
+
+
+def main(rank: int, folder: Path) -> None:
+    with one_of_two(rank, folder):
+        (folder / f"{rank}.json").write_text(json.dumps(results_of(rank)))
 
 
 if __name__ == "__main__":

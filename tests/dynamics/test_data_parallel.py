@@ -1,32 +1,16 @@
 """Two ranks under DistributedDataParallel are one process with the batches of both, and talk once a sub-step."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import torch
+from tests.two_ranks import two_ranks
 from torch import nn
 
 import svag
 
-RANK = Path(__file__).with_name("data_parallel_rank.py")
-
 
 def test_two_ranks_equal_one_process(tmp_path: Path) -> None:
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(RANK), str(rank), str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        for rank in (0, 1)
-    ]
-    try:
-        for rank in ranks:
-            _, errors = rank.communicate(timeout=120)
-            assert rank.returncode == 0, errors.decode()
-    finally:
-        for rank in ranks:
-            rank.kill()
-    found = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
+    found = two_ranks("tests.dynamics.data_parallel_rank", tmp_path)
 
     torch.manual_seed(0)
     model = nn.Linear(3, 1).double()
@@ -38,7 +22,9 @@ def test_two_ranks_equal_one_process(tmp_path: Path) -> None:
 
     for one in found:
         for kind in ("quiet", "tracked"):
-            torch.testing.assert_close(one[kind], model.weight.detach(), rtol=1e-12, atol=1e-15)
+            torch.testing.assert_close(
+                torch.tensor(one[kind], dtype=torch.float64), model.weight.detach(), rtol=1e-12, atol=1e-15
+            )
         assert one["talks"] == {"quiet": 3, "tracked": 6, "sgd": 1}
         assert one["refused"] == "the loss is not finite"
         assert one["readings"] == found[0]["readings"]

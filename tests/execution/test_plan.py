@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.lab.small import small, write_npz
 
 from svag.execution.plan import DataShape, PlannedRun, cost, own_runs, plan_runs
-from svag.lab.choose import stepper_for
+from svag.lab.steppers import stepper_for
 from svag.lab.training import load_inputs, pick_device, prepare
 from svag.records.spec import RunSpec, examples_per_step
 

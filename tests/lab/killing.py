@@ -21,8 +21,7 @@ from tests.lab.small import same_bits
 from svag.lab import loop, measuring, state
 from svag.lab.run import run
 from svag.lab.training import Training
-from svag.noise.frozen import measure_noise
-from svag.noise.ghost import compare_parts
+from svag.noise.frozen import compare_parts, measure_noise
 from svag.noise.probe import NoiseProbe
 from svag.records.files import Journal, replace_file
 from svag.records.spec import RunSpec
@@ -49,7 +48,7 @@ def arm(event: str, count: int) -> None:
     """Die at the `count`-th event of this kind."""
     match event:
         case "training":
-            Training.whole_loss = dying(Training.whole_loss, count)  # type: ignore[method-assign]
+            Training.loss = dying(Training.loss, count)  # type: ignore[method-assign]
             Training.losses = dying(Training.losses, count)  # type: ignore[method-assign]
         case "evaluation":
             loop.loss_and_accuracy = dying(loop.loss_and_accuracy, count)

@@ -2,12 +2,12 @@
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import torch
 import torch.distributed as dist
 from tests.noise.nets import Pair, batches, data, loss_of, net
+from tests.two_ranks import one_of_two, refusal
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -15,6 +15,7 @@ from torch.optim import SGD
 
 from svag import NoiseProbe, Reading, measure_noise
 from svag.noise.batches import split
+from svag.noise.group import Group
 
 STEPS, BATCH = 3, 16
 
@@ -51,35 +52,28 @@ def accumulate(model: nn.Module, batch: Pair, parts: int) -> None:
 
 def refusals(rank: int) -> dict[str, str]:
     said = {}
-
-    def sentence(name: str, call: Callable[[], object]) -> None:
-        try:
-            call()
-        except (RuntimeError, TypeError, ValueError) as error:
-            said[name] = str(error)
-
     hooked = DistributedDataParallel(net())
     hooked.register_comm_hook(None, fp16_compress_hook)
-    sentence("hook", lambda: NoiseProbe(hooked, SGD(hooked.parameters()), batch_size=BATCH))
+    said["hook"] = refusal(lambda: NoiseProbe(hooked, SGD(hooked.parameters()), batch_size=BATCH))
     model = DistributedDataParallel(net())
     probe = NoiseProbe(model, SGD(model.parameters(), lr=0.1), batch_size=BATCH)
     mine = split(data(BATCH), 2)[rank]
-    sentence("size", lambda: probe.backward(loss_of(model), data(BATCH)))
+    said["size"] = refusal(lambda: probe.backward(loss_of(model), data(BATCH)))
     with model.no_sync():
         loss_of(model)(mine).backward()
-    sentence("never", probe.close_step)
+    said["never"] = refusal(probe.close_step)
     model.zero_grad()
     for _ in range(2):
         loss_of(model)(mine).backward()
-    sentence("twice", probe.close_step)
+    said["twice"] = refusal(probe.close_step)
     for _ in range(3):  # steps that nobody closes do no harm
         model.zero_grad()
         loss_of(model)(mine).backward()
     probe.close_step()
     measure_noise(model, loss_of(model), batches(2, 4))  # a frozen reading on each rank, without synchronisation
-    sentence("second", lambda: NoiseProbe(model, SGD(model.parameters()), batch_size=BATCH))
+    said["second"] = refusal(lambda: NoiseProbe(model, SGD(model.parameters()), batch_size=BATCH))
     probe.close()
-    sentence("closed", probe.close_step)
+    said["closed"] = refusal(probe.close_step)
     model.zero_grad()
     loss_of(model)(mine).backward()
     said["readings"] = "\n".join(json.dumps(reading.to_dict()) for reading in probe.readings)
@@ -96,25 +90,109 @@ def after_a_frozen_reading(rank: int) -> list[float]:
     return means
 
 
-def worker(rank: int, port: int, out: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+# Rank 0 has one part of four examples, rank 1 three of them.
+PARTS, SHARES = (1, 3), (slice(0, 4), slice(4, 16))
+
+
+def shared(rank: int, style: str, norm: Any = "none") -> dict[str, Any]:
+    """Train on unequal shares by `process_group=`: readings, losses and the last weights."""
+    model = net(norm)
+    optimizer = SGD(model.parameters(), lr=0.1, momentum=0.5)
+    chosen = [p for p in model.parameters() if p.ndim > 1] if style == "parameters" else None
+    probe = NoiseProbe(
+        model, optimizer, batch_size=BATCH, population=1000, parameters=chosen, process_group=dist.group.WORLD
+    )
+    losses = []
+    for x, y in batches(STEPS, BATCH):
+        optimizer.zero_grad()
+        mine = x[SHARES[rank]], y[SHARES[rank]]
+        if style == "accumulate":
+            for part in split(mine, PARTS[rank]):
+                (8.0 * loss_of(model)(part) / PARTS[rank]).backward()
+                probe.micro_batch(scale=8.0)
+            probe.close_step()
+            for parameter in model.parameters():
+                assert parameter.grad is not None
+                parameter.grad /= 8.0
+        else:
+            losses.append(probe.backward(loss_of(model), mine, PARTS[rank]).item())
+        optimizer.step()
+    weights = [number for p in model.parameters() for number in p.detach().reshape(-1).tolist()]
+    return {"readings": [r.to_dict() for r in probe.readings], "losses": losses, "weights": weights}
+
+
+def mute(rank: int) -> dict[str, Any]:
+    """The negative control: what the ranks measured is not added up."""
+    total = Group.total
+    Group.total = lambda self, number: number  # type: ignore[method-assign]
     try:
-        buffers = after_a_frozen_reading(rank)
-        plain = net()
-        results = {
-            style: [r.to_dict() for r in train(rank, DistributedDataParallel(net()), parts, style.split()[0])]
-            for style, parts in [("backward", 1), ("accumulate", 4), ("backward parts", 2)]
-        }
-        wrapped = DistributedDataParallel(plain, gradient_as_bucket_view=True, bucket_cap_mb=1e-4)
-        results["parameters"] = [r.to_dict() for r in train(rank, wrapped, 1, "backward", parameters_of=plain)]
-        normed = [train(rank, DistributedDataParallel(net("batch")), parts, "backward")[0] for parts in (1, 2)]
-        results["batch norm"] = [r.to_dict() for r in normed]
-        found = {"results": results, "refusals": refusals(rank), "buffers": buffers}
-        Path(out, f"{rank}.json").write_text(json.dumps(found))
+        return shared(rank, "backward")
     finally:
-        dist.destroy_process_group()
+        Group.total = total  # type: ignore[method-assign]
+
+
+def shared_refusals(rank: int) -> dict[str, str]:
+    world, model, wrapped = dist.group.WORLD, net(), DistributedDataParallel(net())
+    optimizer = SGD(model.parameters(), lr=0.1)
+
+    def probed(batch: Pair, parts: int) -> NoiseProbe:
+        model.zero_grad()
+        probe = NoiseProbe(model, optimizer, batch_size=BATCH, process_group=world)
+        probe.backward(loss_of(model), batch, parts)
+        return probe
+
+    x, y = data(BATCH)
+    mine = x[SHARES[rank]], y[SHARES[rank]]
+    uneven = probed(mine, (2, 3)[rank])  # of two examples here and four there
+    gradient = [p.grad.reshape(-1).tolist() for p in model.parameters() if p.grad is not None]
+    said = {
+        "gradient": json.dumps(gradient),
+        "whole": refusal(lambda: probed((x, y), 4)),
+        "sizes": refusal(lambda: uneven.readings),
+        "asked again": str(len(uneven.readings)),
+        "odd": refusal(lambda: probed((x[:6], y[:6]), 2)) if rank == 0 else "",
+        "check": refusal(lambda: NoiseProbe(model, optimizer, batch_size=BATCH, check=[(x, y)], process_group=world)),
+        "wrapped": refusal(
+            lambda: NoiseProbe(wrapped, SGD(wrapped.parameters()), batch_size=BATCH, process_group=world)
+        ),
+    }
+    probe = NoiseProbe(model, optimizer, batch_size=BATCH, process_group=world)
+    model.zero_grad()
+    for part in split(mine, PARTS[rank]):
+        (loss_of(model)(part) / PARTS[rank]).backward()
+        probe.micro_batch()
+    probe.skip_step()
+    said["skipped"] = json.dumps([p.grad.reshape(-1).tolist() for p in model.parameters() if p.grad is not None])
+    assert probe.readings == []
+    return said
+
+
+def worker(rank: int) -> dict[str, Any]:
+    buffers = after_a_frozen_reading(rank)
+    plain = net()
+    results = {
+        style: [r.to_dict() for r in train(rank, DistributedDataParallel(net()), parts, style.split()[0])]
+        for style, parts in [("backward", 1), ("accumulate", 4), ("backward parts", 2)]
+    }
+    wrapped = DistributedDataParallel(plain, gradient_as_bucket_view=True, bucket_cap_mb=1e-4)
+    results["parameters"] = [r.to_dict() for r in train(rank, wrapped, 1, "backward", parameters_of=plain)]
+    normed = [train(rank, DistributedDataParallel(net("batch")), parts, "backward")[0] for parts in (1, 2)]
+    results["batch norm"] = [r.to_dict() for r in normed]
+    return {
+        "results": results,
+        "refusals": refusals(rank),
+        "buffers": buffers,
+        "shared": {style: shared(rank, style) for style in ("backward", "accumulate", "parameters")},
+        "shared batch norm": shared(rank, "backward", "batch"),
+        "mute": mute(rank),
+        "shared refusals": shared_refusals(rank),
+    }
+
+
+def main(rank: int, folder: Path) -> None:
+    with one_of_two(rank, folder):
+        (folder / f"{rank}.json").write_text(json.dumps(worker(rank)))
 
 
 if __name__ == "__main__":
-    worker(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main(int(sys.argv[1]), Path(sys.argv[2]))

@@ -1,14 +1,13 @@
-"""Two gloo processes against one process with the same examples."""
+"""Two gloo ranks against one rank with the same examples."""
 
 import json
-import socket
-import subprocess
-import sys
-from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.noise.nets import batches, data, loss_of, net
+import torch
+from tests.noise.nets import batches, data, gradient, loss_of, net
 from tests.noise.ranks_worker import BATCH, STEPS
+from tests.two_ranks import two_ranks
 from torch.optim import SGD
 
 from svag import NoiseProbe, Reading
@@ -26,34 +25,9 @@ def one_process(parameters: bool = False) -> list[Reading]:
     return probe.readings
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, object]]]:
-    out = tmp_path_factory.mktemp("ranks")
-    port = str(free_port())
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.noise.ranks_worker", str(rank), port, str(out)],
-            cwd=Path(__file__).parents[2],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        for process in processes:
-            _, errors = process.communicate(timeout=120)
-            assert process.returncode == 0, errors
-    finally:
-        for process in processes:
-            process.kill()
-    return [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)]
+    return two_ranks("tests.noise.ranks_worker", tmp_path_factory.mktemp("ranks"))
 
 
 def numbers(reading: Reading) -> dict[str, float]:
@@ -104,3 +78,65 @@ def test_a_model_takes_one_probe_and_a_closed_probe_refuses(ranks: list[dict[str
     said = ranks[0]["refusals"]
     assert "keep using the first probe" in str(said["second"])
     assert "this probe is closed" in str(said["closed"])
+
+
+def alone(style: str) -> tuple[list[Reading], list[float], list[float]]:
+    """One rank that cuts every batch into the four parts that two ranks have together."""
+    model = net()
+    optimizer = SGD(model.parameters(), lr=0.1, momentum=0.5)
+    chosen = [p for p in model.parameters() if p.ndim > 1] if style == "parameters" else None
+    probe = NoiseProbe(model, optimizer, batch_size=BATCH, population=1000, parameters=chosen)
+    losses = []
+    for batch in batches(STEPS, BATCH):
+        optimizer.zero_grad()
+        losses.append(probe.backward(loss_of(model), batch, parts=4).item())
+        optimizer.step()
+    weights = [number for p in model.parameters() for number in p.detach().reshape(-1).tolist()]
+    return probe.readings, losses, weights
+
+
+@pytest.mark.parametrize("style", ["backward", "accumulate", "parameters"])
+def test_ranks_that_share_a_batch_read_what_one_does(ranks: list[dict[str, Any]], style: str) -> None:
+    readings, losses, weights = alone(style)
+    for rank in ranks:
+        found = rank["shared"][style]
+        for mine, theirs in zip(found["readings"], readings, strict=True):
+            assert numbers(Reading(**mine)) == pytest.approx(numbers(theirs), rel=1e-9)
+            assert mine["n"] == 4
+        assert found["weights"] == pytest.approx(weights, rel=1e-11)
+        assert found["losses"] == ([] if style == "accumulate" else pytest.approx(losses, rel=1e-12))
+    assert ranks[0]["shared"][style]["weights"] == ranks[1]["shared"][style]["weights"]
+
+
+def test_the_comparison_notices_norms_that_are_not_added_up(ranks: list[dict[str, Any]]) -> None:
+    """The negative control: a rank that keeps Σ|g|² to itself trains as before and reads something else."""
+    readings, _, weights = alone("backward")
+    for rank in ranks:
+        assert rank["mute"]["weights"] == pytest.approx(weights, rel=1e-11)
+        assert rank["mute"]["readings"][0]["noise_trace"] != pytest.approx(readings[0].noise_trace, rel=1e-2)
+
+
+def test_parts_of_a_share_show_batch_norm_something_else(ranks: list[dict[str, Any]]) -> None:
+    for rank in ranks:
+        assert all(reading["approximate"] for reading in rank["shared batch norm"]["readings"])
+        assert not any(reading["approximate"] for reading in rank["shared"]["backward"]["readings"])
+
+
+def test_what_cannot_be_shared_is_refused(ranks: list[dict[str, Any]]) -> None:
+    for rank in ranks:
+        said = rank["shared refusals"]
+        assert "give every rank its own share of the batch" in said["whole"]
+        assert "the ranks had 5 parts in step 0, but batch_size=16 is" in said["sizes"]
+        assert said["asked again"] == "0", "reported once"
+        assert "check= compares the parts of one process" in said["check"]
+        assert "leave out process_group" in said["wrapped"]
+    assert "do not divide batch_size=16 into parts of one size" in ranks[0]["shared refusals"]["odd"]
+
+
+def test_the_gradient_is_that_of_the_batch_even_without_a_reading(ranks: list[dict[str, Any]]) -> None:
+    """With parts of different sizes, and in a step that is skipped."""
+    expected = gradient(net(), data(BATCH))
+    for rank in ranks:
+        for name in ("gradient", "skipped"):
+            found = torch.tensor([number for row in json.loads(rank["shared refusals"][name]) for number in row])
+            torch.testing.assert_close(found, expected.float(), rtol=1e-6, atol=1e-8)

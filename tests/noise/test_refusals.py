@@ -8,7 +8,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.optim import SGD
 
 from svag import NoiseProbe
-from svag.noise.measured import batch_norms
+from svag.noise.parameters import batch_norms
 
 
 def test_only_batch_norms_that_use_the_batch_count() -> None:

@@ -37,9 +37,9 @@ def run(
         folder = out or Path("runs") / identity(chosen)[:12]
         if chosen.process.kind == "svag" and chosen.sampling == "shuffle" and not quiet:
             typer.echo("Note: shuffled batches are not independent: a comparison over ell mixes sampling in.", err=True)
-        from svag.lab.ranks import ALONE
         from svag.lab.run import run as run_spec
 
-        record = run_spec(chosen, folder, device=device, data_dir=data_dir, threads=threads, ranks=ranks or ALONE)
+        group = None if ranks is None else ranks.group.process_group
+        record = run_spec(chosen, folder, device=device, data_dir=data_dir, threads=threads, process_group=group)
     if not quiet:
         typer.echo(json.dumps(record.to_dict(), ensure_ascii=False, indent=2) if as_json else str(record))

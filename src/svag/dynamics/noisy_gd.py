@@ -1,16 +1,16 @@
 """Noisy gradient descent with exactly SGD's covariance, from one weighted pass over the data (eq:noisy_gd, eq:em).
 
-Whether an example has a loss of its own: what a weighted pass over the data takes for granted.
-
-Noisy gradient descent with exactly SGD's covariance, from one weighted pass over the data (eq:noisy_gd, eq:em).
+A weighted pass takes for granted that every example has a loss of its own; what is not like that is refused.
 """
 
+import hashlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
+from torch.distributed import ProcessGroup
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
@@ -19,9 +19,213 @@ from torch.utils.data import DataLoader, IterableDataset
 from svag.dynamics.gradient_pass import Batch, LossFn, unchanged_on_error
 from svag.dynamics.refined_step import Clock, RefinedStep
 from svag.noise.batches import batch_size_of, split, tensors_of
-from svag.noise.measured import batch_norms
+from svag.noise.group import Group
+from svag.noise.optimizer import trained_parameters
+from svag.noise.parameters import batch_norms
 from svag.theory import domain
 from svag.theory.weights import IndependentSampling, noise_amplitude
+
+
+class NoisyGD:
+    r"""Gradient descent with Gaussian noise of the covariance that SGD has at `batch_size`.
+
+    $$x \leftarrow x - \frac{\eta}{s}\sum_i c_i\nabla L_i(x), \qquad
+      c_i = \frac1n + \sqrt{\frac{s}{nB}}\,(z_i - \bar z)\,\Bigl[\sqrt{\tfrac{n-B}{n-1}}\Bigr], \quad z \sim N(0, I_n)$$
+
+    where n is the argument `dataset_size`, B is `batch_size`, s is `refine` and η is the optimizer's own `lr`. The
+    bracket belongs to batches drawn without replacement. One backward pass over the data with these weights has the
+    mean ∇L and exactly s times the covariance of a batch gradient; no per-example gradient is ever formed.
+
+    >>> x = nn.Parameter(torch.tensor([1.0]))
+    >>> optimizer = torch.optim.SGD([x], lr=0.5)
+    >>> noise = Generator().manual_seed(0)  # not used here: an infinite batch has no noise
+    >>> gd = NoisyGD(nn.ParameterList([x]), optimizer, batch_size=math.inf, dataset_size=2, generator=noise)
+    >>> gd.step(lambda batch: batch * x, [torch.tensor([1.0, 3.0])]).item(), x.item()
+    (2.0, 0.0)
+
+    Args:
+        model: the model; BatchNorm and active Dropout are refused, because an example then has no loss of its own.
+        optimizer: a `torch.optim.SGD`; momentum only with `refine=1`.
+        batch_size: B of the SGD run; `math.inf` is gradient descent, bit for bit.
+        dataset_size: n.
+        generator: where the noise comes from; ranks that share a pass need generators in the same state.
+        sampling: how the SGD run draws its batches.
+        refine: s; 1 is NGD, s > 1 is Euler–Maruyama of the Itô SDE with step η/s: s calls of `step` are then one
+            effective step, over which η is held.
+        process_group: the ranks that share each pass, such as `torch.distributed.group.WORLD`. Each holds the same
+            weights and passes the chunks of its own share of the data, of any size; the examples count in the order of
+            the ranks. All draw the noise of all n, gradients are added up in one message a step, and the loss is that
+            of the whole data set.
+
+    Reference: Li, Malladi, Arora (2021), eq:noisy_gd and eq:em; the weighting of one pass is ours.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        *,
+        batch_size: float,
+        dataset_size: int,
+        generator: Generator,
+        sampling: IndependentSampling = "without_replacement",
+        refine: int = 1,
+        process_group: ProcessGroup | None = None,
+    ) -> None:
+        self._amplitude = noise_amplitude(batch_size, dataset_size, sampling=sampling, refine=refine)
+        self._n = domain.whole("dataset_size", dataset_size)
+        if not isinstance(generator, Generator):
+            raise TypeError(f"generator must be a torch.Generator, got {generator}: give Generator().manual_seed(0)")
+        if isinstance(model, DistributedDataParallel):
+            raise ValueError(
+                "noisy gradient descent weighs examples across the whole pass, which DistributedDataParallel would "
+                "average: give the model without its wrapper, and process_group"
+            )
+        if refine > 1 and any(group["momentum"] for group in optimizer.param_groups):
+            raise ValueError(f"refine={refine} is the SDE of SGD without momentum: set momentum to 0, or refine to 1")
+        refuse_layers(model)
+        self.refine = domain.whole("refine", refine)
+        self._model = model
+        self._generator = generator
+        self._group = Group(process_group)
+        self._share: range | None = range(self._n) if self._group.size == 1 else None
+        # with refine=1 nothing is refined, and every SGD setting is its own limit
+        self._refined = RefinedStep(optimizer, self.refine, "overdamped" if refine == 1 else None)
+        self.optimizer = optimizer
+        self._clock = Clock(self.refine)
+        self._guarded = False
+
+    @property
+    def effective_step(self) -> int:
+        """Effective steps that have ended: calls of `step` over `refine`."""
+        return self._clock.effective_step
+
+    @property
+    def time(self) -> float:
+        """Σ η/s over all calls of `step`, η of the first parameter group."""
+        return self._clock.time
+
+    @property
+    def boundary(self) -> bool:
+        """Whether an effective step has just ended."""
+        return self._clock.boundary
+
+    def step(self, losses_fn: LossFn, chunks: Iterable[Batch]) -> Tensor:
+        """Take one step from one pass over the data.
+
+        Args:
+            losses_fn: the losses of a chunk, one for every example.
+            chunks: batches of any size that together hold every example once, in the same order every time; with
+                `process_group`, every example of this rank.
+
+        Returns:
+            The mean loss over the data, detached. If anything goes wrong on the way, model and optimizer are as they
+            were.
+        """
+        before = self._generator.get_state()
+        try:
+            return self._step(losses_fn, chunks, self._draw())
+        except BaseException:
+            self._generator.set_state(before)
+            raise
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the run is, its generator included."""
+        return {"clock": self._clock.state_dict(), "generator": self._generator.get_state()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was called."""
+        self._clock.load_state_dict(state["clock"])
+        self._generator.set_state(state["generator"])
+
+    def __repr__(self) -> str:
+        return f"NoisyGD(refine={self.refine}, effective_step={self.effective_step}, time={self.time:g})"
+
+    def _draw(self) -> Tensor | None:
+        """z ~ N(0, I_n), once a step, whatever the chunks; None when there is no noise."""
+        if self._amplitude == 0:
+            return None
+        dtype = self.optimizer.param_groups[0]["params"][0].dtype
+        precise = dtype if dtype == torch.float64 else torch.float32
+        return torch.randn(self._n, generator=self._generator, device=self._generator.device, dtype=precise)
+
+    def _step(self, losses_fn: LossFn, chunks: Iterable[Batch], z: Tensor | None) -> Tensor:
+        refuse_layers(self._model)
+        if not self._guarded:
+            refuse_random_dataset(chunks)
+        share = self._own_share(chunks)
+        self._refined.begin(self._clock)
+        with self._refined, unchanged_on_error(self._model, self.optimizer, weights=False):
+            self.optimizer.zero_grad()
+            total = self._weighted_pass(losses_fn, chunks, z, share)  # .grad = Σ c_i ∇L_i
+            if self._group.size > 1:
+                total = self._group.add_gradients(trained_parameters(self.optimizer), total)
+            self._refined.step(self._clock)  # x ← x − (η/s) .grad
+        self._clock.tick()
+        return total / self._n
+
+    def _own_share(self, chunks: Iterable[Batch]) -> range:
+        """Which of the n examples the chunks of this rank are; several ranks find out before their first step."""
+        if self._share is None:
+            if iter(chunks) is chunks:
+                raise ValueError(
+                    f"several ranks count their examples before the first step, and a {type(chunks).__name__} can be "
+                    "gone through only once: give a list or a DataLoader"
+                )
+            device = self.optimizer.param_groups[0]["params"][0].device
+            mine = sum(batch_size_of(chunk) for chunk in chunks)
+            noise = _fingerprint(self._generator) if self._amplitude else 0
+            ranks = self._group.gathered([mine, noise], device)
+            held = [count for count, _ in ranks]
+            if sum(held) != self._n:
+                raise ValueError(
+                    f"the ranks hold {' + '.join(map(str, held))} examples, not dataset_size={self._n}: give every "
+                    "example to one rank"
+                )
+            if len({drawn for _, drawn in ranks}) > 1:
+                raise ValueError(
+                    "the generators of the ranks differ, but all ranks must draw the same noise: seed them alike"
+                )
+            start = sum(held[: self._group.rank])
+            self._share = range(start, start + mine)
+        return self._share
+
+    def _weighted_pass(self, losses_fn: LossFn, chunks: Iterable[Batch], z: Tensor | None, share: range) -> Tensor:
+        """Back-propagate Σ c_i L_i chunk by chunk and return Σ L_i, over the examples of this rank."""
+        weights = torch.full((self._n,), 1 / self._n, dtype=torch.float64)
+        if z is not None:
+            weights = 1 / self._n + self._amplitude * (z - z.mean())
+        weights, count = weights[share.start : share.stop], len(share)
+        whole = f"dataset_size={count}" if self._group.size == 1 else f"{count} of this rank's"
+        seen, total = 0, torch.zeros(())
+        for chunk in chunks:
+            if not self._guarded:
+                self._guard(losses_fn, chunk)
+            losses = per_example_losses(losses_fn, chunk)
+            if not losses.requires_grad:
+                raise ValueError(
+                    "the losses do not depend on any trainable parameter: are they computed under no_grad or detached?"
+                )
+            if seen == 0:
+                weights, total = weights.to(losses), torch.zeros_like(losses[:1]).sum()
+            if seen + len(losses) > count:
+                raise ValueError(f"chunks hold more than {whole} examples: give every example once")
+            torch.autograd.backward(losses, weights[seen : seen + len(losses)])
+            total += losses.detach().sum()
+            seen += len(losses)
+        if seen != count:
+            raise ValueError(f"chunks held {seen} of the {whole} examples: give every example once")
+        return total
+
+    def _guard(self, losses_fn: LossFn, chunk: Batch) -> None:
+        """Once in a run, before the first gradient: is this a function of the data?"""
+        refuse_random(losses_fn, chunk)
+        self._guarded = True
+
+
+def _fingerprint(generator: Generator) -> int:
+    """A number that tells the states of two generators apart."""
+    return int.from_bytes(hashlib.sha256(generator.get_state().numpy().tobytes()).digest()[:7], "big")
 
 
 def refuse_layers(model: nn.Module) -> None:
@@ -83,169 +287,3 @@ def refuse_random_dataset(chunks: object) -> None:
 def _alike(one: Tensor, other: Tensor) -> bool:
     tolerance = math.sqrt(torch.finfo(one.dtype).eps)
     return torch.allclose(one, other, rtol=tolerance, atol=tolerance, equal_nan=True)
-
-
-class NoisyGD:
-    r"""Gradient descent with Gaussian noise of the covariance that SGD has at `batch_size`.
-
-    $$x \leftarrow x - \frac{\eta}{s}\sum_i c_i\nabla L_i(x), \qquad
-      c_i = \frac1n + \sqrt{\frac{s}{nB}}\,(z_i - \bar z)\,\Bigl[\sqrt{\tfrac{n-B}{n-1}}\Bigr], \quad z \sim N(0, I_n)$$
-
-    where n is the argument `dataset_size`, B is `batch_size`, s is `refine` and η is the optimizer's own `lr`. The
-    bracket belongs to batches drawn without replacement. One backward pass over the data with these weights has the
-    mean ∇L and exactly s times the covariance of a batch gradient; no per-example gradient is ever formed.
-
-    >>> x = nn.Parameter(torch.tensor([1.0]))
-    >>> optimizer = torch.optim.SGD([x], lr=0.5)
-    >>> gd = NoisyGD(nn.ParameterList([x]), optimizer, batch_size=float("inf"), dataset_size=2)
-    >>> gd.step(lambda batch: batch * x, [torch.tensor([1.0, 3.0])]).item(), x.item()
-    (2.0, 0.0)
-
-    Args:
-        model: the model; BatchNorm and active Dropout are refused, because an example then has no loss of its own.
-        optimizer: a `torch.optim.SGD`; momentum only with `refine=1`.
-        batch_size: B of the SGD run; `math.inf` is gradient descent, bit for bit.
-        dataset_size: n.
-        sampling: how the SGD run draws its batches.
-        refine: s; 1 is NGD, s > 1 is Euler–Maruyama of the Itô SDE with step η/s: s calls of `step` are then one
-            effective step, over which η is held.
-        generator: where the noise comes from; not needed when there is none.
-        share: which examples the chunks hold, if processes share the pass; each draws the noise of all n.
-        average: averages `.grad` over these processes; the losses of each are then times their number.
-
-    Reference: Li, Malladi, Arora (2021), eq:noisy_gd and eq:em; the weighting of one pass is ours.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        optimizer: Optimizer,
-        *,
-        batch_size: float,
-        dataset_size: int,
-        sampling: IndependentSampling = "without_replacement",
-        refine: int = 1,
-        generator: Generator | None = None,
-        share: slice | None = None,
-        average: Callable[[], None] | None = None,
-    ) -> None:
-        self._amplitude = noise_amplitude(batch_size, dataset_size, sampling=sampling, refine=refine)
-        self._n = domain.whole("dataset_size", dataset_size)
-        if self._amplitude > 0 and generator is None:
-            raise ValueError("generator is missing: noise needs one, e.g. torch.Generator().manual_seed(0)")
-        if isinstance(model, DistributedDataParallel):
-            raise ValueError("noisy gradient descent weighs examples across the whole pass: run it in one process")
-        if refine > 1 and any(group["momentum"] for group in optimizer.param_groups):
-            raise ValueError(f"refine={refine} is the SDE of SGD without momentum: set momentum to 0, or refine to 1")
-        refuse_layers(model)
-        self.refine = domain.whole("refine", refine)
-        self._model = model
-        self._generator = generator
-        self._share = range(self._n)[share or slice(None)]
-        self._average = average
-        # with refine=1 nothing is refined, and every SGD setting is its own limit
-        self._refined = RefinedStep(optimizer, self.refine, "overdamped" if refine == 1 else None)
-        self.optimizer = self._refined.optimizer
-        self._clock = Clock(self.refine)
-        self._guarded = False
-
-    @property
-    def effective_step(self) -> int:
-        """Effective steps that have ended: calls of `step` over `refine`."""
-        return self._clock.effective_step
-
-    @property
-    def time(self) -> float:
-        """Σ η/s over all calls of `step`, η of the first parameter group."""
-        return self._clock.time
-
-    @property
-    def boundary(self) -> bool:
-        """Whether an effective step has just ended."""
-        return self._clock.boundary
-
-    def step(self, losses_fn: LossFn, chunks: Iterable[Batch]) -> Tensor:
-        """Take one step from one pass over the data.
-
-        Args:
-            losses_fn: the losses of a chunk, one for every example.
-            chunks: batches of any size that together hold every example once, in the same order every time.
-
-        Returns:
-            The mean loss over the data, detached. If anything goes wrong on the way, model and optimizer are as they
-            were.
-        """
-        before = None if self._generator is None else self._generator.get_state()
-        try:
-            return self._step(losses_fn, chunks, self._draw())
-        except BaseException:
-            if self._generator is not None and before is not None:
-                self._generator.set_state(before)
-            raise
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where the run is, its generator included."""
-        noise = None if self._generator is None else self._generator.get_state()
-        return {"clock": self._clock.state_dict(), "generator": noise}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where `state_dict` was called."""
-        self._clock.load_state_dict(state["clock"])
-        if self._generator is not None and state["generator"] is not None:
-            self._generator.set_state(state["generator"])
-
-    def __repr__(self) -> str:
-        return f"NoisyGD(refine={self.refine}, effective_step={self.effective_step}, time={self.time:g})"
-
-    def _draw(self) -> Tensor | None:
-        """z ~ N(0, I_n), once a step, whatever the chunks; None when there is no noise."""
-        if self._generator is None or self._amplitude == 0:
-            return None
-        dtype = self.optimizer.param_groups[0]["params"][0].dtype
-        precise = dtype if dtype == torch.float64 else torch.float32
-        return torch.randn(self._n, generator=self._generator, device=self._generator.device, dtype=precise)
-
-    def _step(self, losses_fn: LossFn, chunks: Iterable[Batch], z: Tensor | None) -> Tensor:
-        refuse_layers(self._model)
-        if not self._guarded:
-            refuse_random_dataset(chunks)
-        self._refined.begin(self._clock)
-        with self._refined, unchanged_on_error(self._model, self.optimizer, weights=False):
-            self.optimizer.zero_grad()
-            total = self._weighted_pass(losses_fn, chunks, z)  # .grad = Σ c_i ∇L_i
-            if self._average is not None:
-                self._average()
-            self._refined.step(self._clock)  # x ← x − (η/s) .grad
-        self._clock.tick()
-        return total / self._n
-
-    def _weighted_pass(self, losses_fn: LossFn, chunks: Iterable[Batch], z: Tensor | None) -> Tensor:
-        """Back-propagate Σ c_i L_i chunk by chunk and return Σ L_i."""
-        weights = torch.full((self._n,), 1 / self._n, dtype=torch.float64)
-        if z is not None:
-            weights = 1 / self._n + self._amplitude * (z - z.mean())
-        weights, count = weights[self._share.start : self._share.stop], len(self._share)
-        seen, total = 0, torch.zeros(())
-        for chunk in chunks:
-            if not self._guarded:
-                self._guard(losses_fn, chunk)
-            losses = per_example_losses(losses_fn, chunk)
-            if not losses.requires_grad:
-                raise ValueError(
-                    "the losses do not depend on any trainable parameter: are they computed under no_grad or detached?"
-                )
-            if seen == 0:
-                weights, total = weights.to(losses), torch.zeros_like(losses[:1]).sum()
-            if seen + len(losses) > count:
-                raise ValueError(f"chunks hold more than dataset_size={count} examples: give every example once")
-            torch.autograd.backward(losses, weights[seen : seen + len(losses)])
-            total += losses.detach().sum()
-            seen += len(losses)
-        if seen != count:
-            raise ValueError(f"chunks held {seen} of the dataset_size={count} examples: give every example once")
-        return total
-
-    def _guard(self, losses_fn: LossFn, chunk: Batch) -> None:
-        """Once in a run, before the first gradient: is this a function of the data?"""
-        refuse_random(losses_fn, chunk)
-        self._guarded = True

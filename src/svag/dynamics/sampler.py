@@ -1,9 +1,4 @@
-"""Endless batches of indices from an explicit generator, and pairs of independent batches.
-
-Endless batches of indices, from an explicit generator whose position can be saved.
-
-Pairs of independent batches, which every SVAG step needs (eq:svag_iter).
-"""
+"""Endless batches of indices from a generator whose position can be saved, and independent pairs (eq:svag_iter)."""
 
 import warnings
 from collections.abc import Iterable, Iterator

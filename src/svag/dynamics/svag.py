@@ -1,6 +1,6 @@
 """SVAG as a drop-in for one step of SGD in any training loop (eq:svag_iter, thm:sde_svag)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
@@ -8,14 +8,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
 from svag.dynamics.gradient_pass import Batch, GradientPass, LossFn, check_pair, unchanged_on_error
 from svag.dynamics.pair_noise import PairNoise
 from svag.dynamics.refined_step import Clock, RefinedStep, RunningStatistics
 from svag.noise.batches import batch_size_of
-from svag.noise.measured import batch_norms, refuse_sharded, refuse_sparse
-from svag.noise.optimizer import settings_of, velocities
+from svag.noise.group import Group
+from svag.noise.optimizer import settings_of, trained_parameters, velocities
+from svag.noise.parameters import batch_norms, refuse_sharded, refuse_sparse
 from svag.records.reading import Reading
 from svag.theory import domain
 from svag.theory.optimizers import MomentumLimit
@@ -52,7 +54,9 @@ class SVAG:
         chunks: cut every batch into this many equal parts that are back-propagated one after the other, to save
             memory; the loss must then be a mean over examples.
         population: number of examples, if every batch is drawn without replacement; makes `split` exact there.
-        average: averages `.grad` over processes of your own that share each batch; once a sub-step, as often as DDP.
+        process_group: the ranks that share every batch, such as `torch.distributed.group.WORLD`. Each holds the same
+            weights and passes its own share of both batches, of any size; the gradients are averaged over all examples
+            in one message a sub-step (two with `track_noise`), and losses and readings are those of the whole batches.
 
     Reference: Li, Malladi, Arora (2021), eq:svag_iter; `split` and `momentum_limit` are ours.
     """
@@ -69,7 +73,7 @@ class SVAG:
         *,
         chunks: int = 1,
         population: int | None = None,
-        average: Callable[[], None] | None = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         self.ell = domain.whole("ell", ell)
         self.split = domain.whole("split", split)
@@ -89,20 +93,21 @@ class SVAG:
                 "svag.NoiseProbe measures an SGD run"
             )
         self._model = model
+        self._group = Group(process_group, model)
         self._refined = RefinedStep(optimizer, self.ell, momentum_limit)
-        self.optimizer = self._refined.optimizer
+        self.optimizer = optimizer
         if momentum_limit is not None and not any(group["momentum"] for group in optimizer.param_groups):
             raise ValueError(f"momentum_limit={momentum_limit!r} was named, but the optimizer has no momentum")
-        if not {id(p) for p in self._trained()} & {id(p) for p in model.parameters()}:
+        if not {id(p) for p in trained_parameters(self.optimizer)} & {id(p) for p in model.parameters()}:
             raise ValueError("the optimizer trains no parameter of the model: build it from model.parameters()")
         self._cut = split > 1 or domain.whole("chunks", chunks) > 1
         self._refuse_cut_batch_norm()
         if track_noise:
             refuse_sharded(model)
-            refuse_sparse(model, self._trained())
+            refuse_sparse(model, trained_parameters(self.optimizer))
         self._noise = PairNoise(self.ell, population) if track_noise else None
         self._statistics = RunningStatistics(model, updates=self.ell * (2 if two_batches else 1))
-        self._add_gradient = GradientPass(model, chunks, average)
+        self._add_gradient = GradientPass(model, chunks)
         self._clock = Clock(self.ell)
         self._open = False
 
@@ -207,18 +212,20 @@ class SVAG:
                     f"population={self._population}: choose another ell or split"
                 )
             self.optimizer.zero_grad()
-            loss = self._add_gradient(a, loss_fn, first, synchronise=True)
+            loss, _ = self._over_ranks(self._add_gradient(a, loss_fn, first, synchronise=True), first)
         else:
             check_pair(first, second)
             self.optimizer.zero_grad()
             # .grad = a ∇L_γ1 + b ∇L_γ2
             first_loss = self._add_gradient(a, loss_fn, first, synchronise=self._noise is not None)
             if self._noise:
-                self._noise.keep_first(self._trained())
+                self._over_ranks(first_loss, first)
+                self._noise.keep_first(trained_parameters(self.optimizer))
             second_loss = self._add_gradient(b, loss_fn, second, synchronise=True)
-            loss = (first_loss + second_loss) / 2
+            loss, examples = self._over_ranks((first_loss + second_loss) / 2, first)
             if self._noise:
-                self._measure(self._noise, (a, b), first)
+                size = self._run_batch_size(first) if examples is None else examples * self.split
+                self._measure(self._noise, (a, b), size)
         if self._check_finite and not self._add_gradient.all_finite(loss):
             raise FloatingPointError(
                 f"the loss is not finite in effective step {self.effective_step}: the step was not taken, lower the "
@@ -237,21 +244,32 @@ class SVAG:
 
     def _run_batch_size(self, batch: Batch) -> int:
         """B of the SGD run: every batch here is one of `split` parts of it, and every rank has its share."""
-        return batch_size_of(batch) * self.split * self._add_gradient.ranks
+        examples = batch_size_of(batch) * self.split * self._add_gradient.ranks
+        if self._group.size == 1:
+            return examples
+        device = trained_parameters(self.optimizer)[0].device
+        return sum(row[0] for row in self._group.gathered([examples], device))
 
-    def _measure(self, noise: PairNoise, weights: tuple[float, float], batch: Batch) -> None:
-        settings = replace(settings_of(self.optimizer, self._trained()), lr=self._clock.lr)
+    def _over_ranks(self, loss: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """Average `.grad` and the loss over the shares of all ranks; with several, also count their examples.
+
+        The batches of a pair have one size on a rank, so that one message serves their weighted sum.
+        """
+        if self._group.size == 1:
+            return loss, None
+        found = self._group.average_gradients(trained_parameters(self.optimizer), loss, batch_size_of(batch))
+        return found.loss, found.weight
+
+    def _measure(self, noise: PairNoise, weights: tuple[float, float], batch_size: int | Tensor) -> None:
+        trained = trained_parameters(self.optimizer)
         noise.measure(
-            self._trained(),
+            trained,
             weights,
-            batch_size=self._run_batch_size(batch),
+            batch_size=batch_size,
             step=self.effective_step,
-            settings=settings,
-            velocity=velocities(self.optimizer, self._trained()),
+            settings=replace(settings_of(self.optimizer, trained), lr=self._clock.lr),
+            velocity=velocities(self.optimizer, trained),
         )
-
-    def _trained(self) -> list[nn.Parameter]:
-        return [p for group in self.optimizer.param_groups for p in group["params"] if p.requires_grad]
 
     @contextmanager
     def _transaction(self, *, weights: bool) -> Iterator[None]:

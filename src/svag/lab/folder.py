@@ -23,9 +23,8 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from svag.lab.sharing import refuse_other_number
-from svag.lab.state import CheckpointError, Run, load_checkpoint, save_checkpoint
-from svag.noise.ghost import PartsComparison
+from svag.lab.state import CheckpointError, Run, load_checkpoint, refuse_other_number, save_checkpoint
+from svag.noise.frozen import PartsComparison
 from svag.records.files import Journal, RunLock, disk_error, parse_lines, replace_file
 from svag.records.identity import NUMERICS_VERSION
 from svag.records.reading import KIND, Reading, reading_of, row_of

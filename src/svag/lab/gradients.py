@@ -1,8 +1,6 @@
-"""Batch gradients of a network as a table of numbers, for questions about their law (sec:app_heayvtailed).
+"""Batch gradients of a network as a table of numbers, for questions about their law rather than about G and N.
 
-Batch gradients as a table of numbers, for questions about their law rather than about G and N.
-
-The batch gradients of a network that a run has trained, as a table (sec:app_heayvtailed).
+`gradient_table` takes any model, `run_gradients` the network that a run has trained (sec:app_heayvtailed).
 """
 
 from collections.abc import Callable, Iterable
@@ -19,7 +17,7 @@ from svag.lab.state import CheckpointError, load_checkpoint
 from svag.lab.streams import BatchStream
 from svag.lab.training import pick_device, prepare
 from svag.noise.batches import gradients_of, mean_loss
-from svag.noise.measured import measured_parameters
+from svag.noise.parameters import measured_parameters
 from svag.noise.undisturbed import undisturbed
 from svag.records.record import CHECKPOINT, read_record
 from svag.theory import domain

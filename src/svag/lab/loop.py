@@ -1,8 +1,6 @@
-"""The loop of a run: evaluate, measure, step, save; each at moments that the spec alone decides, saving apart.
+"""The loop of a run: evaluate, measure, step, save; the spec alone decides when, except for saving.
 
-Loss and accuracy over a whole set, and the row that an evaluation leaves.
-
-The loop of a run: evaluate, measure, step, save; each at moments that the spec alone decides, saving apart.
+An evaluation leaves a row with loss and accuracy over a whole set, and a summary of the readings since the last one.
 """
 
 import math
@@ -20,13 +18,17 @@ from svag.lab.measuring import Diverged, check_parts, needs_check
 from svag.lab.ranks import ALONE, Ranks
 from svag.lab.state import Run
 from svag.lab.steppers import CHUNK
+from svag.lab.streams import own_randomness
 from svag.lab.training import Training
 from svag.lab.watching import Watcher
-from svag.noise.measured import square_norm
+from svag.noise.parameters import square_norm
 from svag.records.parts import FrozenProbe, GdSpec, GlsrSpec, InRunProbe, substeps
 from svag.records.reading import Reading
 from svag.records.spec import RunSpec
 from svag.theory.equilibrium import momentum_balance, svag_balance
+
+# The loss is looked at so often; in between, nothing waits for the device.
+CHECK_EVERY = 20
 
 
 def loss_and_accuracy(model: nn.Module, images: Tensor, labels: Tensor, ranks: Ranks = ALONE) -> tuple[float, float]:
@@ -103,10 +105,6 @@ def _balance(
     return svag_balance(param_sq, grad_sq, noise, lr=lr, weight_decay=spec.weight_decay, ell=ell).ratio
 
 
-# The loss is looked at so often; in between, nothing waits for the device.
-CHECK_EVERY = 20
-
-
 class Loop:
     """Takes a run from where it is to its end.
 
@@ -152,6 +150,7 @@ class Loop:
             self._folder.write_readings(run, [run.frozen.read(step)])
         if step == self._compare_at:
             self._compare(step)
+        own_randomness(run.training.ranks.rank, self._spec.seed, f"step {step}")
         loss = run.stepper.step(step, measure=step in self._in_run)
         run.progress.add(loss, lr)
         if run.progress.step == self._in_run.stop:
@@ -208,7 +207,7 @@ class Loop:
 
     def _refuse_lost(self, step: int) -> None:
         if not math.isfinite(self._run.progress.loss_sum.item()):
-            self._write_in_run_readings()  # a checkpoint, whose moment the clock decides, would have written them too
+            self._write_in_run_readings()  # a checkpoint, whose time the clock decides, would have written them too
             raise Diverged(f"the training loss is not finite by effective step {step}")
 
     def _save(self) -> None:

@@ -1,12 +1,7 @@
 """Readings at frozen weights in the middle of a run, and how far parts of a batch are from whole batches.
 
-An outcome, not an error.
-
-Readings at frozen weights in the middle of a run, from batches that the run itself never sees.
-
-Batches whole and in parts, on several processes: both as the run and its probe see them there.
-
-BatchNorm under an in-run probe: how far N and G of the parts are from those of whole batches, once in a run.
+Both use batches that the run itself never sees. On several ranks every gradient is averaged before it is looked at, so
+that all see the same numbers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,20 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from svag.lab.choose import own_randomness
-from svag.lab.streams import Batch, BatchStream
+from svag.lab.streams import Batch, BatchStream, own_randomness
 from svag.lab.training import Training
 from svag.noise.batches import gradients_of, split
-from svag.noise.frozen import measure_noise
-from svag.noise.ghost import MOST_BATCHES, PartsComparison, compare_parts
-from svag.noise.measured import batch_norms, square_norm
+from svag.noise.frozen import MOST_BATCHES, PartsComparison, compare_parts, measure_noise
+from svag.noise.parameters import batch_norms, square_norm
 from svag.records.parts import FrozenProbe, GlsrSpec, InRunProbe, substeps
 from svag.records.reading import Reading
 from svag.records.spec import cuts_batches, smallest_batch
 
 
 class Diverged(Exception):  # noqa: N818
-    """Loss, gradients or weights are no longer finite; the message says when."""
+    """Loss, gradients or weights are no longer finite: an outcome, not an error. The message says when."""
 
 
 class FrozenReadings:
@@ -50,11 +43,11 @@ class FrozenReadings:
         """One reading before effective step `step`; the learning rate of that step must be set."""
         training = self._training
         trained = [parameter for parameter in training.model.parameters() if parameter.requires_grad]
-        own_randomness(training.ranks, training.spec.seed, f"reading {step}")
+        own_randomness(training.ranks.rank, training.spec.seed, f"reading {step}")
         with training.ranks.averaging(trained):
             try:
                 reading = measure_noise(
-                    training.model, training.loss, self._draws(), optimizer=training.optimizer, step=step
+                    training.model, training.shared_loss, self._draws(), optimizer=training.optimizer, step=step
                 )
             except ValueError as error:
                 if self._overflows():
@@ -74,7 +67,7 @@ class FrozenReadings:
     def _overflows(self) -> bool:
         """Whether some batch has gradients that are not finite."""
         trained = [parameter for parameter in self._training.model.parameters() if parameter.requires_grad]
-        squares = (square_norm(gradients_of(self._training.loss(batch), trained)) for batch in self._draws())
+        squares = (square_norm(gradients_of(self._training.shared_loss(batch), trained)) for batch in self._draws())
         return not all(bool(torch.isfinite(square)) for square in squares)
 
     def _draws(self) -> Iterator[Batch]:
@@ -93,11 +86,11 @@ def compare_shared_parts(training: Training, batches: Sequence[Batch], parts: in
 
     def in_parts(batch: Batch) -> Tensor:
         mine = split(batch, parts)[ranks.share(parts)]
-        return torch.stack([training.whole_loss(part) for part in mine]).sum() * (ranks.size / parts)
+        return torch.stack([training.loss(part) for part in mine]).sum() * (ranks.size / parts)
 
-    own_randomness(ranks, training.spec.seed, "parts")
+    own_randomness(ranks.rank, training.spec.seed, "parts")
     with ranks.averaging(trained):
-        whole = measure_noise(training.model, training.loss, batches)
+        whole = measure_noise(training.model, training.shared_loss, batches)
         cut = measure_noise(training.model, in_parts, batches)
     return PartsComparison(whole, replace(cut, approximate=True))
 

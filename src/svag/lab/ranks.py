@@ -1,18 +1,12 @@
-"""The processes of a run: how they find each other, whose examples are whose, and what ends one.
-
-What ends a process of a data-parallel run without a fault of its own.
-
-The processes of a run: whose examples are whose, and the few messages that they exchange.
-
-How the processes that torchrun started find each other, and how they part.
-"""
+"""The ranks of a run: how they find each other, whose examples are whose, what they tell each other, what ends one."""
 
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -23,18 +17,26 @@ import torch.distributed as dist
 # threads then outlive destroy_process_group, and now and then abort the interpreter at its end.
 import torch.distributed.nn.functional
 from torch import Tensor, nn
-from torch.distributed import Store  # type: ignore[attr-defined]  # it is there
+from torch.distributed import ProcessGroup, Store  # type: ignore[attr-defined]  # Store is there
 from torch.distributed.rendezvous import rendezvous
 
+from svag.noise.group import Group, LostMessage, delivered
+
+T = TypeVar("T")
+
 CONTINUES = "the same command continues from the last checkpoint, with any number of processes unless BatchNorm is used"
+# Dead ranks are noticed at once; this is for those that live and do not answer.
+PATIENCE = timedelta(minutes=10)
+# Who is not the first to speak waits so long for the first to have spoken.
+_COURTESY = timedelta(seconds=30)
 
 
-class RankLost(Exception):  # noqa: N818  # it is not an error of this process
-    """Another process of the run died, or does not answer; the message is one sentence."""
+class RankLost(Exception):  # noqa: N818  # it is not an error of this rank
+    """Another rank of the run died, or does not answer; the message is one sentence."""
 
 
 class Elsewhere(Exception):  # noqa: N818
-    """The first process of the run failed, and it is the one that says why.
+    """The first rank of the run failed, and it is the one that says why.
 
     Attributes:
         kind: what it failed with.
@@ -45,29 +47,32 @@ class Elsewhere(Exception):  # noqa: N818
         self.kind = kind
 
 
-def lost(error: RuntimeError, seconds: float) -> RankLost:
-    """What a message that did not get through means."""
+def lost(error: RuntimeError) -> RankLost:
+    """What a message that did not get through means for the run."""
     if "timed out" in str(error).lower():
-        return RankLost(f"a process of this run has not answered for {seconds:.0f} s: {CONTINUES}")
+        waited = re.search(r"(\d+)\s*ms", str(error))
+        how_long = f"for {int(waited[1]) / 1000:.0f} s" if waited else "in time"
+        return RankLost(f"a process of this run has not answered {how_long}: {CONTINUES}")
     return RankLost(f"a process of this run was lost: {CONTINUES}")
 
 
+@contextmanager
+def ranks_answer() -> Iterator[None]:
+    """Inside, a message that does not get through ends in the sentence of `lost`."""
+    try:
+        yield
+    except LostMessage as error:
+        raise lost(error) from error
+
+
 def kind_of(error: Exception) -> type[BaseException]:
-    """The most precise class of an error that every process knows: ours or Python's own."""
+    """The most precise class of an error that every rank knows: ours or Python's own."""
     return next(kind for kind in type(error).__mro__ if kind.__module__.split(".")[0] in {"svag", "builtins"})
-
-
-T = TypeVar("T")
-
-# Dead processes are noticed at once; this is for those that live and do not answer.
-PATIENCE = timedelta(minutes=10)
-# Who is not the first to speak waits so long for the first to have spoken.
-_COURTESY = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """The processes that share a run; alone, every message is the identity.
+    """The ranks that share a run; alone, every message is the identity.
 
     >>> Ranks(rank=1, size=2).share(9), Ranks(rank=1, size=2).weight(9)
     (slice(4, 9, None), 1.1111111111111112)
@@ -75,12 +80,20 @@ class Ranks:
     Attributes:
         rank: which of them this one is; 0 is the one that writes.
         size: how many there are.
+        group: what carries their messages.
         store: where they meet; it outlives each of them.
     """
 
     rank: int = 0
     size: int = 1
+    group: Group = field(default_factory=lambda: Group(None))
     store: Store | None = None
+
+    @classmethod
+    def of(cls, process_group: ProcessGroup | None) -> "Ranks":
+        """The ranks of a process group; this one alone for None."""
+        group = Group(process_group)
+        return cls(group.rank, group.size, group)
 
     def share(self, count: int) -> slice:
         """Which of `count` examples, or parts, are this rank's: consecutive ones, as many as others' or one more."""
@@ -97,37 +110,11 @@ class Ranks:
 
     def total(self, number: Tensor) -> Tensor:
         """Sum of a tensor over the ranks."""
-        if self.size == 1:
-            return number
-        number = number.clone()
-        with _delivered():
-            dist.all_reduce(number)
-        return number
+        return self.group.total(number)
 
     def mean(self, number: Tensor) -> Tensor:
         """Mean of a tensor over the ranks."""
         return number if self.size == 1 else self.total(number) / self.size
-
-    def average_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Put into `.grad` its mean over the ranks, in one message.
-
-        One vector, always of the same layout: the order of summation, hence every bit, does not depend on when the run
-        was started. A parameter that only some ranks used gets its gradient on all of them.
-        """
-        if self.size == 1:
-            return
-        present = [parameter.grad is not None for parameter in parameters]
-        pieces = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-        flat = torch.cat([*(piece.reshape(-1) for piece in pieces), pieces[0].new_tensor(present)])
-        with _delivered():
-            dist.all_reduce(flat)
-        flat /= self.size
-        *parts, used = flat.split([*(piece.numel() for piece in pieces), len(present)])
-        if not all(present):
-            present = (used > 0).tolist()
-        for parameter, piece, part, wanted in zip(parameters, pieces, parts, present, strict=True):
-            if wanted:
-                parameter.grad = piece.copy_(part.view_as(piece))
 
     @contextmanager
     def averaging(self, parameters: Sequence[nn.Parameter]) -> Iterator[None]:
@@ -141,9 +128,9 @@ class Ranks:
     def same_buffers(self, model: nn.Module) -> None:
         """Give every rank the buffers of rank 0: the running statistics of BatchNorm, which only evaluations use."""
         if self.size > 1:
-            with _delivered():
+            with delivered():
                 for buffer in model.buffers():
-                    dist.broadcast(buffer, src=0)
+                    dist.broadcast(buffer, group=self.group.process_group, group_src=0)
 
     def first(self, work: Callable[[], T]) -> T:
         """Let rank 0 work; all get what it returns, or end together if it fails."""
@@ -156,8 +143,8 @@ class Ranks:
                 told = [(work(), None)]
             except Exception as error:
                 failure, told = error, [(None, kind_of(error))]
-        with _delivered():
-            dist.broadcast_object_list(told, src=0)
+        with delivered():
+            dist.broadcast_object_list(told, group=self.group.process_group, group_src=0)
         if failure is not None:
             raise failure
         result, kind = told[0]
@@ -167,7 +154,7 @@ class Ranks:
         return found
 
     def say(self, sentence: str | None, aloud: Callable[[str], None]) -> None:
-        """Say how this process ends, unless another one said so first; None leaves the word to another."""
+        """Say how this rank ends, unless another one said so first; None leaves the word to another."""
         if self.store is None:
             if sentence is not None:
                 aloud(sentence)
@@ -184,22 +171,13 @@ class Ranks:
 
 
 ALONE = Ranks()
-"""An ordinary run in one process."""
-
-
-@contextmanager
-def _delivered() -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError as error:
-        raise lost(error, PATIENCE.total_seconds()) from error
-
+"""An ordinary run on one rank."""
 
 _TORCHRUN_SETS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
 def launched(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether torchrun started this process together with others.
+    """Whether torchrun started this program together with others.
 
     >>> launched({"RANK": "0", "WORLD_SIZE": "2"})
     False
@@ -209,7 +187,7 @@ def launched(environment: Mapping[str, str] = os.environ) -> bool:
 
 @contextmanager
 def joined(device: str = "auto") -> Iterator[Ranks]:
-    """The processes of this run while the context is open: those of torchrun, or this one alone.
+    """The ranks of this run while the context is open: those of torchrun, or this one alone.
 
     They talk by gloo, and about tensors on GPUs by nccl; each takes the GPU of its number on its machine.
     """
@@ -237,12 +215,12 @@ def joined(device: str = "auto") -> Iterator[Ranks]:
     with ExitStack() as at_the_end:
         at_the_end.callback(dist.destroy_process_group)
         at_the_end.enter_context(_told_to_stop())
-        yield Ranks(rank, size, store)
+        yield Ranks(rank, size, Group(dist.group.WORLD), store)
 
 
 @contextmanager
 def _told_to_stop() -> Iterator[None]:
-    """Turn the SIGTERM that torchrun sends when a process has died into a sentence."""
+    """Turn the SIGTERM that torchrun sends when a rank has died into a sentence."""
     if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
         yield
         return

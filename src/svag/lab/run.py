@@ -8,17 +8,26 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
+from torch.distributed import ProcessGroup
 
-from svag.lab.choose import stepper_for
 from svag.lab.folder import NoFolder, RunFolder, make_folder, run_header
 from svag.lab.loop import Loop
 from svag.lab.measuring import Diverged, FrozenReadings
-from svag.lab.ranks import ALONE, RankLost, Ranks
-from svag.lab.sharing import note_on_batch_norm, refuse_small_shares, start_together
-from svag.lab.state import Progress, Run
+from svag.lab.ranks import RankLost, Ranks, ranks_answer
+from svag.lab.state import Progress, Run, start_together
+from svag.lab.steppers import stepper_for
 from svag.lab.streams import stream_seed
-from svag.lab.training import Training, check_inputs, load_inputs, pick_device, prepare
+from svag.lab.training import (
+    Training,
+    check_inputs,
+    load_inputs,
+    note_on_batch_norm,
+    pick_device,
+    prepare,
+    refuse_small_shares,
+)
 from svag.lab.watching import Watcher, watcher
+from svag.noise.group import LostMessage
 from svag.records.files import DiskError, RunLock
 from svag.records.identity import identity
 from svag.records.parts import FrozenProbe
@@ -40,7 +49,7 @@ def run(
     threads: int = 1,
     progress: bool = True,
     save_seconds: float = 60.0,
-    ranks: Ranks = ALONE,
+    process_group: ProcessGroup | None = None,
     watching: Watcher | None = None,
 ) -> RunRecord:
     """Run a spec in a folder of its own, or continue there, and return what it left.
@@ -71,26 +80,29 @@ def run(
             gives the same bits whatever the number of cores. A checkpoint goes on with the number it was made with.
         progress: show a bar to a person, lines to a file.
         save_seconds: seconds between two checkpoints.
-        ranks: the processes that share the run, all of which call this (`svag.lab.ranks.joined`); this one
-            alone by default. Only the first of them looks at `out`, shows progress, and writes.
+        process_group: the ranks that share every batch of the run, all of which call this; this one alone by default.
+            Only the first of them looks at `out`, shows progress, and writes.
         watching: who is told where the run is, instead of the bar or the lines.
     """
-    folder, place = Path(out), pick_device(device)
+    folder, place, ranks = Path(out), pick_device(device), Ranks.of(process_group)
     name = identity(spec)
-    before, first_name = ranks.first(lambda: (_look(folder, name), name))
-    if name != first_name:
-        raise ValueError("the processes of this run see different data or code: give them the same files and versions")
-    if before.ended:
-        return before
-    data = load_inputs(spec.data, data_dir, place)
-    check_inputs(spec, data)
-    with _reproducible(spec.seed, place, threads):
-        training = prepare(spec, data, ranks)
-        refuse_small_shares(training)
-        first = ranks.rank == 0
-        told = watching if first and watching else watcher(spec.steps(training.examples), progress=progress and first)
-        note = note_on_batch_norm(training) if first and progress else ""
-        return _run(training, folder, name, told, note, save_seconds)
+    with ranks_answer():
+        before, first_name = ranks.first(lambda: (_look(folder, name), name))
+        if name != first_name:
+            raise ValueError(
+                "the processes of this run see different data or code: give them the same files and versions"
+            )
+        if before.ended:
+            return before
+        data = load_inputs(spec.data, data_dir, place)
+        check_inputs(spec, data)
+        with _reproducible(spec.seed, place, threads):
+            training = prepare(spec, data, ranks)
+            refuse_small_shares(training)
+            first, steps = ranks.rank == 0, spec.steps(training.examples)
+            told = watching if first and watching else watcher(steps, progress=progress and first)
+            note = note_on_batch_norm(training) if first and progress else ""
+            return _run(training, folder, name, told, note, save_seconds)
 
 
 def _run(training: Training, folder: Path, name: str, told: Watcher, note: str, save_seconds: float) -> RunRecord:
@@ -104,7 +116,7 @@ def _run(training: Training, folder: Path, name: str, told: Watcher, note: str, 
     with ExitStack() as until_the_end:
 
         def open_folder() -> RunRecord | None:
-            """Lock the folder and go to where the run was left, unless another process has just ended it."""
+            """Lock the folder and go to where the run was left, unless another program has just ended it."""
             nonlocal written
             make_folder(folder)
             until_the_end.enter_context(RunLock(folder))
@@ -126,7 +138,7 @@ def _run(training: Training, folder: Path, name: str, told: Watcher, note: str, 
             written.end(moving, "finished")
         except Diverged as lost:
             written.end(moving, "diverged", str(lost))
-        except (DiskError, RankLost):
+        except (DiskError, RankLost, LostMessage):
             raise
         except Exception as error:
             sentence = f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -1,8 +1,6 @@
-"""Where a run is, and how that goes into a checkpoint and out.
+"""Where a run is, and how that goes into a checkpoint and out, or from rank 0 to all ranks.
 
-Checkpoints: everything a run needs to go on as if it had never stopped, in one file that is never half-written.
-
-Where a run is: the numbers that the loop carries from step to step, and how they go into a checkpoint and out.
+A checkpoint is everything that a run needs to go on as if it had never stopped, in one file that is never half-written.
 """
 
 import io
@@ -12,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from svag.lab.measuring import FrozenReadings
+from svag.lab.ranks import Ranks
 from svag.lab.steppers import Stepper
-from svag.lab.training import Training
+from svag.lab.training import Training, local_batch_norms
 from svag.records.files import replace_file
 from svag.records.reading import Reading
 
@@ -53,6 +52,19 @@ def load_checkpoint(path: Path, identity: str, device: torch.device) -> dict[str
     return state
 
 
+def refuse_other_number(path: Path, before: int, ranks: Ranks, model: nn.Module) -> None:
+    """Refuse to go on with another number of ranks where that changes what is computed."""
+    if before != ranks.size and local_batch_norms(model):
+        raise CheckpointError(
+            f"{path} was made by {_processes(before)}, and BatchNorm normalises by the share of each: continue with "
+            f"{before}, or remove it to start the run anew with {ranks.size}"
+        )
+
+
+def _processes(count: int) -> str:
+    return "one process" if count == 1 else f"{count} processes"
+
+
 @dataclass
 class Progress:
     """What the loop counts.
@@ -64,7 +76,7 @@ class Progress:
         loss_count: how many that are.
         seconds: seconds spent, over all sessions, up to the last checkpoint.
         since: readings since the last evaluation.
-        processes: how many processes took part, in the order of its sessions; the last number is the present one.
+        processes: how many ranks took part, in the order of its sessions; the last number is the present one.
         parts_ratio: N/G of BatchNorm's parts over that of whole batches, once it is known.
     """
 
@@ -134,3 +146,17 @@ class Run:
         if device.type == "cuda":
             torch.cuda.set_rng_state(state["random_cuda"], device)
         torch.set_num_threads(state["threads"])
+
+
+def start_together(run: Run, ranks: Ranks) -> None:
+    """Hand the state of rank 0 to all ranks; like a checkpoint, it is loaded as tensors and nothing else."""
+    if ranks.size == 1:
+        return
+    content = b""
+    if ranks.rank == 0:
+        buffer = io.BytesIO()
+        torch.save(run.state_dict(), buffer)
+        content = buffer.getvalue()
+    content = ranks.first(lambda: content)
+    if ranks.rank:
+        run.load_state_dict(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))

@@ -1,12 +1,8 @@
-"""One effective step of each process, on batches that the run draws itself.
+"""One effective step of each process of a spec, on batches that the run draws itself.
 
-What the loop asks of a process.
-
-SGD, and the ladder coupled to it: the same draws, cut into smaller batches at smaller rates (def:glsr).
-
-SVAG on two independent streams of batches (eq:svag_iter).
-
-Processes that look at all data in every update: GD, NGD, and the SDE by Euler–Maruyama (eq:noisy_gd, eq:em).
+`SgdStepper` follows SGD and the coupled ladder (def:glsr), `SvagStepper` SVAG (eq:svag_iter), `FullPassStepper` the
+processes that look at all data in every update: GD, NGD, and the SDE by Euler–Maruyama (eq:noisy_gd, eq:em). Several
+ranks each look at their share of every batch; losses and readings are those of the whole batch.
 """
 
 import math
@@ -22,16 +18,18 @@ from torch import Tensor
 from svag.dynamics.noisy_gd import NoisyGD, refuse_random
 from svag.dynamics.refined_step import RunningStatistics
 from svag.dynamics.svag import SVAG
-from svag.lab.shared_probe import SharedProbe
 from svag.lab.streams import Batch, BatchStream, stream
 from svag.lab.training import Training
 from svag.noise.batches import split
 from svag.noise.probe import NoiseProbe
 from svag.noise.undisturbed import undisturbed
 from svag.records.fields import SpecError
-from svag.records.parts import GdSpec, NgdSpec, SdeSpec, SvagSpec
+from svag.records.parts import GdSpec, GlsrSpec, InRunProbe, NgdSpec, SdeSpec, SgdSpec, SvagSpec
 from svag.records.reading import Reading
 from svag.records.spec import examples_per_step
+
+# Examples in one forward pass. It moves the last bits of the sums, hence is not a setting.
+CHUNK = 1000
 
 
 class Stepper(Protocol):
@@ -67,55 +65,36 @@ class Stepper(Protocol):
         ...
 
 
-def one_per_step(readings: Sequence[Reading]) -> list[Reading]:
-    """Average the readings of the sub-steps of each effective step: G, N and R first, no ratio before."""
-    by_step: dict[int | None, list[Reading]] = {}
-    for reading in readings:
-        by_step.setdefault(reading.step, []).append(reading)
-    return [_average(group) if len(group) > 1 else group[0] for group in by_step.values()]
+def stepper_for(training: Training) -> Stepper:
+    """The stepper of a spec's process. SVAG with ell = split = 1 is SGD, bit for bit, and is run as such."""
+    process, probe = training.spec.process, training.spec.probe
+    probe_parts = probe.parts if isinstance(probe, InRunProbe) else 0
+    match process:
+        case SgdSpec():
+            return SgdStepper(training, probe_parts)
+        case GlsrSpec():
+            return SgdStepper(training, probe_parts, smaller=process.parts)
+        case SvagSpec():
+            return SgdStepper(training, probe_parts) if process.is_sgd else SvagStepper(training, process)
+    return FullPassStepper(training, process)
 
 
-def _average(group: list[Reading]) -> Reading:
-    velocities = [reading.velocity_sq for reading in group if reading.velocity_sq is not None]
-    products = [reading.param_dot_grad for reading in group if reading.param_dot_grad is not None]
-    return replace(
-        group[0],
-        grad_sq=fsum(reading.grad_sq for reading in group) / len(group),
-        noise_trace=fsum(reading.noise_trace for reading in group) / len(group),
-        param_sq=fsum(reading.param_sq for reading in group) / len(group),
-        velocity_sq=fsum(velocities) / len(group) if len(velocities) == len(group) else None,
-        param_dot_grad=fsum(products) / len(group) if len(products) == len(group) else None,
-        n=sum(reading.n for reading in group),
-    )
-
-
-def without_broken(collect: Callable[[], list[Reading]]) -> list[Reading]:
-    """Readings of the steps whose gradients were finite: a probe reports the others once, as an error.
-
-    A run that goes on to diverge is noticed by its loss; its last readings are not a failure of the program.
-    """
-    try:
-        return collect()
-    except ValueError:
-        return collect()
-
-
-class Ladder:
-    """Batches of B/parts at η/parts, `parts` of them in an effective step; one part is SGD itself.
+class SgdStepper:
+    """SGD, or the coupled ladder: SGD at a batch and a rate that are `smaller` times smaller, on the same draws.
 
     Args:
         training: what is trained.
-        parts: into how many batches each draw is cut.
-        probe_parts: into how many parts a measured step cuts each of its batches; 0 when nothing is measured.
+        probe_parts: into how many parts a measured update cuts its batch; 0 when nothing is measured.
+        smaller: into how many batches each draw is cut, one update for each; 1 is SGD itself.
     """
 
-    def __init__(self, training: Training, parts: int, probe_parts: int) -> None:
+    def __init__(self, training: Training, probe_parts: int, smaller: int = 1) -> None:
         self._training = training
-        self._parts, self._probe_parts = parts, probe_parts
+        self._smaller, self._probe_parts = smaller, probe_parts
         self._batches = BatchStream(training.data, training.spec, "batches", training.spec.batch_size)
         self._statistics = {
-            False: RunningStatistics(training.model, updates=parts),
-            True: RunningStatistics(training.model, updates=parts * max(training.ranks.count(probe_parts), 1)),
+            False: RunningStatistics(training.model, updates=smaller),
+            True: RunningStatistics(training.model, updates=smaller * max(training.ranks.count(probe_parts), 1)),
         }
         self._probe = self._fresh_probe() if probe_parts else None
 
@@ -125,16 +104,16 @@ class Ladder:
         return examples_per_step(self._training.spec, self._training.examples)
 
     def set_rate(self, lr: float) -> None:
-        """Set η of the next effective step: the optimizer runs at η/parts."""
-        self._training.set_rate(lr / self._parts)
+        """Set η of the next effective step: the optimizer runs at η/smaller."""
+        self._training.set_rate(lr / self._smaller)
 
     def step(self, number: int, *, measure: bool) -> Tensor:
         """Take one effective step."""
         batch = self._batches.draw()
-        if self._parts == 1 and not measure:
+        if self._smaller == 1 and not measure:
             return self._update(number, batch, measure=False)
         with self._slowed_statistics(measure):
-            losses = [self._update(number, piece, measure=measure) for piece in split(batch, self._parts)]
+            losses = [self._update(number, piece, measure=measure) for piece in split(batch, self._smaller)]
         return torch.stack(losses).mean()
 
     def collect(self) -> list[Reading]:
@@ -159,16 +138,17 @@ class Ladder:
             self._probe.close()
 
     def _update(self, number: int, batch: Batch, *, measure: bool) -> Tensor:
-        optimizer = self._training.optimizer
-        optimizer.zero_grad()
+        training = self._training
+        training.optimizer.zero_grad()
         if measure and self._probe is not None:
-            loss = self._probe.backward(self._training.whole_loss, batch, self._probe_parts, step=number)
+            mine, parts = training.share(batch, self._probe_parts), training.ranks.count(self._probe_parts)
+            loss = self._probe.backward(training.loss, mine, parts, step=number)
         else:
-            loss = self._training.loss(batch)
+            mine = training.share(batch)
+            loss = training.loss(mine)
             loss.backward()
-            self._training.average_gradients()
-            loss = loss.detach()
-        optimizer.step()  # x ← x − (η/parts) ∇L_γ
+            loss = training.average_gradients(loss.detach(), len(mine[1]))
+        training.optimizer.step()  # x ← x − (η/smaller) ∇L_γ
         return loss
 
     @contextmanager
@@ -180,15 +160,18 @@ class Ladder:
         finally:
             self._statistics[measure].restore()
 
-    def _fresh_probe(self) -> NoiseProbe | SharedProbe:
+    def _fresh_probe(self) -> NoiseProbe:
         training = self._training
-        size = training.spec.batch_size // self._parts
-        if training.ranks.size > 1:
-            return SharedProbe(training, size, self._probe_parts)
-        return NoiseProbe(training.model, training.optimizer, batch_size=size, population=training.population)
+        return NoiseProbe(
+            training.model,
+            training.optimizer,
+            batch_size=training.spec.batch_size // self._smaller,
+            population=training.population,
+            process_group=training.ranks.group.process_group,
+        )
 
 
-class Amplified:
+class SvagStepper:
     """SVAG(ell, split): in an effective step, `ell` pairs of batches of B/split examples, at η/ell."""
 
     def __init__(self, training: Training, process: SvagSpec) -> None:
@@ -243,7 +226,7 @@ class Amplified:
 
     def _endless_pairs(self) -> Iterator[tuple[Batch, Batch]]:
         while True:
-            yield self._first.draw(), self._second.draw()
+            yield self._training.share(self._first.draw()), self._training.share(self._second.draw())
 
     def _measure(self, wanted: bool) -> None:
         """Begin to keep noise, or stop and put what was found aside."""
@@ -264,18 +247,14 @@ class Amplified:
             momentum_limit=self._process.momentum_limit,
             track_noise=self._measures,
             population=self._training.population,
-            average=self._training.average_gradients,
+            process_group=self._training.ranks.group.process_group,
         )
         if state is not None:
             sim.load_state_dict(state)
         return sim.__enter__()
 
 
-# Examples in one forward pass. It moves the last bits of the sums, hence is not a setting.
-CHUNK = 1000
-
-
-class FullPass:
+class FullPassStepper:
     """Weighted passes over the data, `refine` of them in an effective step, at η/refine."""
 
     def __init__(self, training: Training, process: NgdSpec | GdSpec | SdeSpec) -> None:
@@ -285,7 +264,7 @@ class FullPass:
         images, labels = data.train_x[share], data.train_y[share]
         self._chunks: list[Batch] = list(zip(images.split(CHUNK), labels.split(CHUNK), strict=True))
         try:
-            self._ngd = self._process(math.inf if isinstance(process, GdSpec) else batch_size)
+            self._ngd = self._noisy_gd(math.inf if isinstance(process, GdSpec) else batch_size)
             # the first step would ask too, but by then there is a folder with a failed run in it
             with undisturbed(training.model):
                 refuse_random(training.losses, self._chunks[0])
@@ -306,20 +285,6 @@ class FullPass:
         losses = [self._ngd.step(self._training.losses, self._chunks) for _ in range(self._refine)]
         return torch.stack(losses).mean()
 
-    def _process(self, batch_size: float) -> NoisyGD:
-        spec = self._training.spec
-        return NoisyGD(
-            self._training.model,
-            self._training.optimizer,
-            batch_size=batch_size,
-            dataset_size=self._training.examples,
-            sampling="with_replacement" if spec.sampling == "with_replacement" else "without_replacement",
-            refine=self._refine,
-            generator=stream(spec.seed, "noise"),
-            share=self._training.ranks.share(self._training.examples),
-            average=self._training.average_gradients,
-        )
-
     def collect(self) -> list[Reading]:
         """Nothing: the frozen probe measures these processes."""
         return []
@@ -334,3 +299,49 @@ class FullPass:
 
     def close(self) -> None:
         """Nothing was changed."""
+
+    def _noisy_gd(self, batch_size: float) -> NoisyGD:
+        spec = self._training.spec
+        return NoisyGD(
+            self._training.model,
+            self._training.optimizer,
+            batch_size=batch_size,
+            dataset_size=self._training.examples,
+            generator=stream(spec.seed, "noise"),
+            sampling="with_replacement" if spec.sampling == "with_replacement" else "without_replacement",
+            refine=self._refine,
+            process_group=self._training.ranks.group.process_group,
+        )
+
+
+def one_per_step(readings: Sequence[Reading]) -> list[Reading]:
+    """Average the readings of the sub-steps of each effective step: G, N and R first, no ratio before."""
+    by_step: dict[int | None, list[Reading]] = {}
+    for reading in readings:
+        by_step.setdefault(reading.step, []).append(reading)
+    return [_average(group) if len(group) > 1 else group[0] for group in by_step.values()]
+
+
+def _average(group: list[Reading]) -> Reading:
+    velocities = [reading.velocity_sq for reading in group if reading.velocity_sq is not None]
+    products = [reading.param_dot_grad for reading in group if reading.param_dot_grad is not None]
+    return replace(
+        group[0],
+        grad_sq=fsum(reading.grad_sq for reading in group) / len(group),
+        noise_trace=fsum(reading.noise_trace for reading in group) / len(group),
+        param_sq=fsum(reading.param_sq for reading in group) / len(group),
+        velocity_sq=fsum(velocities) / len(group) if len(velocities) == len(group) else None,
+        param_dot_grad=fsum(products) / len(group) if len(products) == len(group) else None,
+        n=sum(reading.n for reading in group),
+    )
+
+
+def without_broken(collect: Callable[[], list[Reading]]) -> list[Reading]:
+    """Readings of the steps whose gradients were finite: a probe reports the others once, as an error.
+
+    A run that goes on to diverge is noticed by its loss; its last readings are not a failure of the program.
+    """
+    try:
+        return collect()
+    except ValueError:
+        return collect()

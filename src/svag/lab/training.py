@@ -1,8 +1,6 @@
-"""What is trained and on what: a network, its optimizer, the data, and the two forms of the loss.
+"""What is trained and on what: the data of a spec, its network, its optimizer, its loss, and the ranks that share them.
 
-The data of a spec, and what a spec alone cannot know about it.
-
-What is trained and on what: a network, its optimizer, the data, and the two forms of the loss.
+Here is also what a spec alone cannot know: whether it fits its data, and whether so many ranks can share its batches.
 """
 
 from dataclasses import dataclass
@@ -17,9 +15,14 @@ from svag.lab.models.build import build_model
 from svag.lab.models.own import check_network
 from svag.lab.ranks import ALONE, Ranks
 from svag.lab.streams import Batch, stream
+from svag.noise.optimizer import trained_parameters
+from svag.noise.parameters import batch_norms
 from svag.records.fields import SpecError
-from svag.records.parts import DataSpec
-from svag.records.spec import RunSpec, check_spec
+from svag.records.parts import FULL_PASS, DataSpec, InRunProbe
+from svag.records.spec import RunSpec, check_spec, cuts_batches, smallest_batch
+
+# A few images are enough to see that a network takes them; two at least, for BatchNorm.
+_TRIAL = 4
 
 
 def load_inputs(data: DataSpec, data_dir: str | Path | None, device: torch.device) -> DataSet:
@@ -37,10 +40,6 @@ def check_inputs(spec: RunSpec, data: DataSet) -> None:
         raise SpecError("data.augment", "shifts and flips images, and this data set has vectors: set it to false")
     if spec.data.augment.pad >= side:
         raise SpecError("data.augment.pad", f"must be smaller than the {side} pixels of an image")
-
-
-# A few images are enough to see that a network takes them; two at least, for BatchNorm.
-_TRIAL = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,27 +64,36 @@ class Training:
         return self.examples if distinct else None
 
     def loss(self, batch: Batch) -> Tensor:
-        """The mean loss of a batch; with several ranks, the mean over them is: each looks at its share."""
-        images, labels = batch
-        share, weight = self.ranks.share(len(labels)), self.ranks.weight(len(labels))
-        loss = self.whole_loss((images[share], labels[share]))
-        return loss if weight == 1 else weight * loss
-
-    def whole_loss(self, batch: Batch) -> Tensor:
         """The mean loss of a batch that this rank has for itself."""
         images, labels = batch
         return nn.functional.cross_entropy(self.model(images), labels)
 
     def losses(self, batch: Batch) -> Tensor:
-        """The loss of every example of a batch; with several ranks, times their number, for they are averaged."""
+        """The loss of every example of a batch."""
         images, labels = batch
-        losses = nn.functional.cross_entropy(self.model(images), labels, reduction="none")
-        return losses if self.ranks.size == 1 else self.ranks.size * losses
+        return nn.functional.cross_entropy(self.model(images), labels, reduction="none")
 
-    def average_gradients(self) -> None:
-        """Put into `.grad` the gradient of the whole batch, from the shares of all ranks."""
-        if self.ranks.size > 1:
-            self.ranks.average_gradients([p for group in self.optimizer.param_groups for p in group["params"]])
+    def share(self, batch: Batch, parts: int | None = None) -> Batch:
+        """The examples of a batch that are this rank's; those of whole parts, if the batch comes in equal parts."""
+        if self.ranks.size == 1:
+            return batch
+        images, labels = batch
+        size = 1 if parts is None else len(labels) // parts
+        mine = self.ranks.share(len(labels) // size)
+        rows = slice(mine.start * size, mine.stop * size)
+        return images[rows], labels[rows]
+
+    def shared_loss(self, batch: Batch) -> Tensor:
+        """A loss whose mean over the ranks is the mean loss of the batch: each rank looks at its share."""
+        weight = self.ranks.weight(len(batch[1]))
+        loss = self.loss(self.share(batch))
+        return loss if weight == 1 else weight * loss
+
+    def average_gradients(self, loss: Tensor, examples: int) -> Tensor:
+        """Put into `.grad` the gradient of the whole batch, from the shares of all ranks, and return its loss."""
+        if self.ranks.size == 1:
+            return loss
+        return self.ranks.group.average_gradients(trained_parameters(self.optimizer), loss, examples).loss
 
     def set_rate(self, rate: float) -> None:
         """Set the learning rate of the optimizer."""
@@ -131,3 +139,52 @@ def pick_device(name: str) -> torch.device:
     if name == "cuda" and not available:
         raise ValueError("device is cuda, but this torch sees no CUDA device: use cpu or auto")
     return torch.device("cuda" if available and name != "cpu" else "cpu")
+
+
+def refuse_small_shares(training: Training) -> None:
+    """Refuse more ranks than there are examples, or parts of a measured batch, to share."""
+    spec, ranks = training.spec, training.ranks
+    size = training.examples if isinstance(spec.process, FULL_PASS) else smallest_batch(spec)
+    if size < ranks.size:
+        raise SpecError(
+            "batch_size", f"{ranks.size} processes cannot share a batch of {size} examples: start at most {size}"
+        )
+    if local_batch_norms(training.model) and size < 2 * ranks.size:
+        raise SpecError(
+            "model.norm",
+            f"batch norm needs two examples in each of {ranks.size} processes, and a batch has {size}: start at most "
+            f"{size // 2}, or use group",
+        )
+    if isinstance(spec.probe, InRunProbe) and cuts_batches(spec):
+        _refuse_parts(spec.probe.parts, ranks, training.model)
+
+
+def _refuse_parts(parts: int, ranks: Ranks, model: nn.Module) -> None:
+    if parts < ranks.size:
+        raise SpecError(
+            "probe.parts",
+            f"{ranks.size} processes cannot share {parts} parts: start at most {parts}, or measure more parts",
+        )
+    # its ranks meet in every forward pass: one with a part more would wait for the others for ever
+    if parts % ranks.size and any(isinstance(module, nn.SyncBatchNorm) for module in model.modules()):
+        raise SpecError(
+            "probe.parts",
+            f"SyncBatchNorm needs equally many parts in each of {ranks.size} processes, got {parts} in all: use a "
+            f"multiple of {ranks.size}",
+        )
+
+
+def note_on_batch_norm(training: Training) -> str:
+    """What to tell a user whose network has BatchNorm; empty for others."""
+    ranks = training.ranks
+    if ranks.size == 1 or not local_batch_norms(training.model):
+        return ""
+    return (
+        f"Note: BatchNorm normalises by the examples of each of the {ranks.size} processes, not by the whole batch, so "
+        "this is not the run of one process: see docs/data_parallel.md for synchronised statistics."
+    )
+
+
+def local_batch_norms(model: nn.Module) -> list[nn.Module]:
+    """BatchNorm modules whose statistics are those of one rank."""
+    return [module for module in batch_norms(model) if not isinstance(module, nn.SyncBatchNorm)]

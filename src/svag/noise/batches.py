@@ -1,10 +1,6 @@
-"""What a batch is, its mean loss, and what a DataLoader tells about its batches.
+"""What a batch is, its mean loss and gradient, and what a DataLoader tells about its batches.
 
-What a batch is: nested tuples, lists and mappings of tensors whose leading dimension counts the examples.
-
-The mean loss of a batch, as a user's function returns it.
-
-What a DataLoader tells about its batches: where it is in its data, and whether one epoch shares it out.
+A batch is a tensor, or nested tuples, lists and mappings of tensors, whose leading dimension counts the examples.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized

@@ -1,30 +1,39 @@
-"""The frozen probe: G and N at the weights as they are, from independent batches of the training size.
+"""Measuring at frozen weights: G and N from independent batches of the training size, whole or cut into parts.
 
-A stream of gradients at one point: G, N and their interval from a handful of sums, never from stored gradients.
-
-The frozen probe: G and N at the weights as they are, from independent batches of the training size.
+G, N and their interval come from a handful of sums over a stream of gradients, never from stored gradients. Measuring
+the same batches whole and in parts tells what cutting does to BatchNorm, which normalises each part by its own
+statistics.
 """
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from svag.noise.batches import batch_size_of, epoch_size, gradients_of, kept_position, mean_loss
-from svag.noise.measured import inner_product, measured_parameters, precise, square_norm
+from svag.noise.batches import batch_size_of, epoch_size, gradients_of, kept_position, mean_loss, split
 from svag.noise.optimizer import settings_of, velocities
+from svag.noise.parameters import inner_product, measured_parameters, precise, square_norm
 from svag.noise.undisturbed import undisturbed
 from svag.records.reading import Reading
 from svag.stats.ratios import ratio_interval
 from svag.theory import domain
 from svag.theory.estimators import NoiseEstimate, disjoint_parts, u_statistic
 
+Batch = TypeVar("Batch")
+
 # A delete-one-group jackknife: more groups give a steadier interval and take more memory.
 GROUPS = 8
+# Of the interval that `relative_error` is about.
+_CONFIDENCE = 0.95
+# An endless loader and an unreachable relative_error must still end.
+_DEFAULT_CAP = 1000
+# Whole and cut batches share their noise, so that few of them tell the ratio; an endless loader must still end.
+MOST_BATCHES = 20
 
 
 class GradientStream:
@@ -108,13 +117,6 @@ class GradientStream:
         return disjoint_parts(
             sum_sq, sq_sum, n, part_size=self.batch_size, batch_size=self.batch_size, population=self.population
         )
-
-
-Batch = TypeVar("Batch")
-
-_CONFIDENCE = 0.95
-# An endless loader and an unreachable relative_error must still end.
-_DEFAULT_CAP = 1000
 
 
 def measure_noise(
@@ -236,3 +238,67 @@ def interval_reach(stream: GradientStream) -> float | None:
     if found.kind != "bounded" or found.value <= 0:
         return None
     return max(found.high - found.value, found.value - found.low) / found.value
+
+
+@dataclass(frozen=True)
+class PartsComparison:
+    """The same batches at the same weights, measured whole and in parts.
+
+    Attributes:
+        whole: the frozen reading: what the run sees when it is not probed.
+        parts: a frozen reading of the micro-batched step: what the in-run probe's readings are an estimate of.
+    """
+
+    whole: Reading
+    parts: Reading
+
+    @property
+    def ratio(self) -> float | None:
+        """N/G in parts over N/G whole: 1 without BatchNorm, up to rounding; None when either G is not resolved."""
+        if min(self.whole.grad_sq, self.parts.grad_sq, self.whole.noise_trace) <= 0:
+            return None
+        whole = self.whole.noise_trace / self.whole.grad_sq
+        return self.parts.noise_trace / self.parts.grad_sq / whole
+
+    def to_dict(self) -> dict[str, Any]:
+        """Both readings and the ratio, as JSON values."""
+        return {"whole": self.whole.to_dict(), "parts": self.parts.to_dict(), "ratio": self.ratio}
+
+    def __str__(self) -> str:
+        ratio = "not resolved: give more batches" if self.ratio is None else f"{self.ratio:.3g}"
+        return f"whole: {self.whole}\nparts: {self.parts}\nN/G in parts over N/G whole: {ratio}"
+
+
+def compare_parts(
+    model: nn.Module,
+    loss_fn: Callable[[Batch], Tensor],
+    batches: Iterable[Batch],
+    parts: int = 4,
+    *,
+    max_batches: int | None = None,
+    parameters: Iterable[Tensor] | None = None,
+) -> PartsComparison:
+    """Measure independent batches whole and cut into `parts`, at frozen weights and without a trace.
+
+    On ordinary networks with BatchNorm parts of 16 examples are off by some 10%, on an over-fitted one by a factor.
+
+    Args:
+        model: the model, in the mode in which it trains.
+        loss_fn: takes a batch, whole or a part, returns its mean loss.
+        batches: independent batches of the training size; all are kept in memory.
+        parts: in how many parts each is cut.
+        max_batches: use no more of them than this.
+        parameters: measure only these.
+    """
+    if parts < 2:
+        raise ValueError(f"parts must be at least 2, got {parts}: a whole batch is what the parts are compared with")
+    measured = None if parameters is None else list(parameters)
+    with undisturbed(model), kept_position(batches):
+        kept = list(islice(batches, max_batches))
+
+    def in_parts(batch: Batch) -> Tensor:
+        return torch.stack([mean_loss(loss_fn, part) for part in split(batch, parts)]).mean()
+
+    whole = measure_noise(model, loss_fn, kept, parameters=measured)
+    cut = measure_noise(model, in_parts, kept, parameters=measured)
+    return PartsComparison(whole, replace(cut, approximate=True))

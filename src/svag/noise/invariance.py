@@ -1,11 +1,8 @@
-"""Is the loss scale invariant? The tests of lem:sc on a network, and the paper's statements measured on one.
+"""Is the loss scale invariant? The tests of lem:sc for any model, and the paper's statements measured on one network.
 
-Is the loss scale invariant? The two tests of lem:sc on a network: ⟨x, ∇L⟩ = 0 and L(cx) = L(x).
-
-The paper's statements about scale-invariant networks, measured on one (lem:sc, cor:sc, lem:2nd_sde_hessian).
-
-The network is small, smooth and in double precision: two linear layers, each followed by a normalisation without eps,
-and a frozen last layer. All its trainable weights together can be scaled without changing the loss.
+`scale_invariance_error` asks whether ⟨x, ∇L⟩ = 0 and L(cx) = L(x). `network_checks` measures lem:sc, cor:sc and
+lem:2nd_sde_hessian on a small, smooth network in double precision: two linear layers, each followed by a normalisation
+without eps, and a frozen last layer. All its trainable weights together can be scaled without changing the loss.
 """
 
 import math
@@ -17,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from svag.noise.batches import batch_size_of, gradients_of, mean_loss
-from svag.noise.measured import inner_product, measured_parameters, square_norm
+from svag.noise.parameters import inner_product, measured_parameters, square_norm
 from svag.noise.undisturbed import undisturbed
 
 Batch = TypeVar("Batch")
@@ -79,7 +76,7 @@ def _finite(what: str, value: float) -> float:
 
 
 @dataclass(frozen=True)
-class Measured:
+class NetworkCheck:
     """One statement of the paper, measured.
 
     Attributes:
@@ -121,7 +118,7 @@ class ScaleInvariantNet(nn.Module):
         return logits
 
 
-def network_checks(seed: int = 0, shift: bool = False) -> list[Measured]:
+def network_checks(seed: int = 0, shift: bool = False) -> list[NetworkCheck]:
     """Measure all statements on one random network and random data; `shift` is the negative control.
 
     >>> sorted({check.label for check in network_checks()})
@@ -142,16 +139,16 @@ def network_checks(seed: int = 0, shift: bool = False) -> list[Measured]:
     ]
 
 
-def orthogonal_gradient(net: nn.Module, weights: Sequence[nn.Parameter], x: Tensor, y: Tensor) -> Measured:
+def orthogonal_gradient(net: nn.Module, weights: Sequence[nn.Parameter], x: Tensor, y: Tensor) -> NetworkCheck:
     """⟨x, ∇L⟩ = 0 (lem:sc, 1)."""
     gradients = gradients_of(_loss(net, x, y), weights)
     measured = abs(float(inner_product(weights, gradients))) / _lengths(weights, gradients)
-    return Measured("lem:sc", "⟨x, ∇L(x)⟩ = 0, relative to |x||∇L|", measured, 1e-12)
+    return NetworkCheck("lem:sc", "⟨x, ∇L(x)⟩ = 0, relative to |x||∇L|", measured, 1e-12)
 
 
 def homogeneous_gradient(
     net: nn.Module, weights: Sequence[nn.Parameter], x: Tensor, y: Tensor, c: float = 3.0
-) -> Measured:
+) -> NetworkCheck:
     """c∇L(cx) = ∇L(x) (lem:sc, 2)."""
     here = gradients_of(_loss(net, x, y), weights)
     kept = [weight.detach().clone() for weight in weights]
@@ -166,26 +163,26 @@ def homogeneous_gradient(
                 weight.copy_(content)
     gap = square_norm([c * far - near for far, near in zip(there, here, strict=True)])
     measured = math.sqrt(float(gap) / float(square_norm(here)))
-    return Measured("lem:sc", f"c∇L(cx) = ∇L(x) at c = {c:g}, relative to |∇L|", measured, 1e-12)
+    return NetworkCheck("lem:sc", f"c∇L(cx) = ∇L(x) at c = {c:g}, relative to |∇L|", measured, 1e-12)
 
 
-def orthogonal_noise(net: nn.Module, weights: Sequence[nn.Parameter], x: Tensor, y: Tensor) -> Measured:
+def orthogonal_noise(net: nn.Module, weights: Sequence[nn.Parameter], x: Tensor, y: Tensor) -> NetworkCheck:
     """Check xᵀΣx = 0 with Σ the covariance of one example's gradient: no noise in the direction of x (cor:sc)."""
     each = [gradients_of(_loss(net, x[i : i + 1], y[i : i + 1]), weights) for i in range(len(x))]
     along = torch.stack([inner_product(weights, gradient) for gradient in each])
     variance = float(along.var(correction=0))
     size = float(square_norm(weights)) * sum(float(square_norm(gradient)) for gradient in each) / len(each)
-    return Measured("cor:sc", "xᵀΣ(x)x = 0, relative to |x|²·E|∇L_γ|²", variance / size, 1e-24)
+    return NetworkCheck("cor:sc", "xᵀΣ(x)x = 0, relative to |x|²·E|∇L_γ|²", variance / size, 1e-24)
 
 
-def radial_hessian(net: nn.Module, weights: Sequence[nn.Parameter], x: Tensor, y: Tensor) -> Measured:
+def radial_hessian(net: nn.Module, weights: Sequence[nn.Parameter], x: Tensor, y: Tensor) -> NetworkCheck:
     """xᵀ∇²L∇L = ½xᵀ∇|∇L|² = −|∇L|² (lem:2nd_sde_hessian)."""
     gradients = torch.autograd.grad(_loss(net, x, y), list(weights), create_graph=True)
     square = torch.stack([gradient.square().sum() for gradient in gradients]).sum()
     slope = torch.autograd.grad(square, list(weights))
     half = 0.5 * float(inner_product(weights, slope))
     measured = abs(half + square.item()) / square.item()
-    return Measured("lem:2nd_sde_hessian", "xᵀ∇²L∇L = −|∇L|², relative to |∇L|²", measured, 1e-11)
+    return NetworkCheck("lem:2nd_sde_hessian", "xᵀ∇²L∇L = −|∇L|², relative to |∇L|²", measured, 1e-11)
 
 
 def _loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:

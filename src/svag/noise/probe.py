@@ -3,36 +3,29 @@
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
+from torch.distributed import ProcessGroup
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from svag.noise.batches import batch_size_of, mean_loss, split
-from svag.noise.ghost import MOST_BATCHES, PartsComparison, compare_parts
-from svag.noise.measured import batch_norms, measured_parameters, refuse_sharded, refuse_sparse, square_norm
-from svag.noise.optimizer import settings_of, velocities
-from svag.noise.pending import PendingReadings
-from svag.noise.recorders import MicroBatches, Ranks, StepSums
+from svag.noise.frozen import MOST_BATCHES, PartsComparison, compare_parts
+from svag.noise.group import Group
+from svag.noise.optimizer import settings_of, trained_parameters, velocities
+from svag.noise.parameters import batch_norms, measured_parameters, refuse_sharded, refuse_sparse, square_norm
+from svag.noise.pending import PendingReadings, StepReading
+from svag.noise.recorders import DataParallelRanks, MicroBatches, Recorder, SharedParts, StepSums
 from svag.noise.undisturbed import buffers_kept_on_error
 from svag.records.reading import Reading
 from svag.theory import domain
 
 Batch = TypeVar("Batch")
-
-
-class Recorder(Protocol):
-    """Who writes down the norms of the parts: `MicroBatches` of one process, or the `Ranks` of several."""
-
-    def micro_batch(self, scale: float) -> None: ...  # noqa: D102
-    def close(self) -> StepSums: ...  # noqa: D102
-    def forget(self) -> None: ...  # noqa: D102
-    def remove(self) -> None: ...  # noqa: D102
 
 
 class NoiseProbe:
@@ -46,10 +39,14 @@ class NoiseProbe:
     - DistributedDataParallel (give the wrapped model): `probe.close_step()` before `optimizer.step()`; the ranks are
       the parts.
 
-    `.grad` is read and never changed: the optimizer sees exactly the gradients of the micro-batched step. Clip, and
-    unscale a GradScaler, after `close_step()`. The memory of two gradients is taken, and nothing is attached to the
-    model except the communication hook under data parallelism. The device is waited for when `readings` is asked for
-    and once in 1024 steps, in `backward` also for a GradScaler's factor and for gradients zeroed without `set_to_none`.
+    Ranks without that wrapper share the batch with `process_group`: each calls `backward`, or `micro_batch` and
+    `close_step`, for the parts that it has, and finds the gradient of the whole batch in `.grad`.
+
+    Otherwise `.grad` is read and never changed: the optimizer sees exactly the gradients of the micro-batched step.
+    Clip, and unscale a GradScaler, after `close_step()`. The memory of two gradients is taken, and nothing is attached
+    to the model except the communication hook of DistributedDataParallel. The device is waited for when `readings` is
+    asked for and once in 1024 steps, in `backward` also for a GradScaler's factor and for gradients zeroed without
+    `set_to_none`.
     In `backward`, BatchNorm normalises each part by itself: such readings are labelled `approximate`, and given some
     batches (`check`) the probe compares once with a frozen reading of whole ones and says by how much in `parts_ratio`.
 
@@ -69,10 +66,12 @@ class NoiseProbe:
             shuffled epoch.
         parameters: measure only these, for example the weights that decay.
         run: name of the run, for the readings.
-        recorder: who writes down the norms, when the parts are spread over processes in a way of your own.
         check: independent batches of the training size, a loader for example. If the model has BatchNorm, the first
             `backward` compares up to 20 of them whole and in parts, at the weights it finds and without a trace; the
             result is `comparison`, and its ratio goes into the readings.
+        process_group: the ranks that share each batch, such as `torch.distributed.group.WORLD`; all of them hold the
+            same weights and call the same methods. They may have different numbers of parts, but all parts have one
+            size. Closing a step averages `.grad` over the ranks, and so does `skip_step`.
     """
 
     def __init__(
@@ -84,8 +83,8 @@ class NoiseProbe:
         population: int | None = None,
         parameters: Iterable[Tensor] | None = None,
         run: str = "",
-        recorder: Recorder | None = None,
         check: Iterable[Any] | None = None,
+        process_group: ProcessGroup | None = None,
     ) -> None:
         if domain.whole("batch_size", batch_size, at_least=0) < 2:
             raise ValueError(f"batch_size must be at least 2 to be cut into parts, got {batch_size}")
@@ -97,23 +96,24 @@ class NoiseProbe:
         refuse_sparse(model, self._parameters)
         settings_of(optimizer, self._parameters)
         self._model, self._optimizer, self._batch_size = model, optimizer, batch_size
+        self._population, self._run = population, run
         # looked through at every step, where the whole model would take longer than a small gradient
         self._norms = nn.ModuleList(module for module in model.modules() if isinstance(module, _BatchNorm))
-        self._pending = PendingReadings(batch_size, population, run)
+        self._pending = PendingReadings("step", "steps")
         self._closed, self._tried, self._open = 0, False, True
         self._accumulated: int | None = None
-        self._ranks = 1
         self._check = check
         self._comparison: PartsComparison | None = None
-        self._recorder: Recorder
-        if isinstance(model, DistributedDataParallel):
-            self._ranks = dist.get_world_size(model.process_group)
-        if check is not None and (self._ranks > 1 or recorder is not None):
+        self._group = Group(process_group, model)
+        wrapped = model if isinstance(model, DistributedDataParallel) else None
+        self._ranks = dist.get_world_size(wrapped.process_group) if wrapped else self._group.size
+        if check is not None and self._ranks > 1:
             raise ValueError("check= compares the parts of one process, and here the ranks are the parts: leave it out")
-        if recorder is not None:
-            self._recorder = recorder
-        elif isinstance(model, DistributedDataParallel) and self._ranks > 1:
-            self._recorder = Ranks(model, named)
+        self._recorder: Recorder
+        if self._group.size > 1:
+            self._recorder = SharedParts(named, self._averaged(), self._group)
+        elif wrapped and self._ranks > 1:
+            self._recorder = DataParallelRanks(wrapped, named)
         else:
             self._recorder = MicroBatches(named)
 
@@ -162,6 +162,8 @@ class NoiseProbe:
     ) -> Tensor:
         """Back-propagate `batch` in equal parts and close the step; return its mean loss, detached.
 
+        With `process_group` it is the mean loss of the whole batch, under DistributedDataParallel that of this rank.
+
         Call it with zeroed gradients, which they are again after an error. Running statistics (BatchNorm) are then as
         they were if this was the first step; later they keep what the parts before the error did to them.
 
@@ -169,16 +171,18 @@ class NoiseProbe:
             loss_fn: takes a batch (here: a part of one), returns its mean loss.
             batch: the examples of this step, on this rank.
             parts: in how many parts the batch is cut; it must divide the batch. Ranks count as parts by themselves.
+                With `process_group`, parts of the share of this rank.
             scaler: scales the losses, when the run uses one.
             step: effective step of the run; by default, how many steps were closed before.
         """
         self._refuse_closed()
-        pieces = self._pieces(batch, parts)
+        size, pieces = batch_size_of(batch), self._pieces(batch, parts)
         self._refuse_stale_gradients()
         self._recorder.forget()
         before = [(parameter, parameter.grad) for parameter in self._model.parameters()]
-        # a rank's batch that is not cut is what BatchNorm sees in the run itself
-        approximate = bool(batch_norms(self._norms, synchronised_only=len(pieces) == 1))
+        # under DistributedDataParallel a rank's batch that is not cut is what BatchNorm sees in the run itself
+        uncut = len(pieces) == 1 and self._group.size == 1
+        approximate = bool(batch_norms(self._norms, synchronised_only=uncut))
         if approximate and self._check is not None:
             self.compare(loss_fn, self._check, parts)
         try:
@@ -191,14 +195,18 @@ class NoiseProbe:
                         (loss if scaler is None else scaler.scale(loss)).backward()
                     self._recorder.micro_batch(1.0 if scaler is None else scaler.get_scale())
                     losses.append(loss.detach())
-                self._keep(self._recorder.close(), step, approximate)
+                sums = self._recorder.close(torch.stack(losses).sum(), size)
+                # with several ranks, what all of them together must have counted
+                expected = self._batch_size * len(pieces) // size if self._group.size > 1 else None
+                self._keep(sums, step, approximate, expected)
         except BaseException:
             self._recorder.forget()
             for parameter, gradient in before:
                 parameter.grad = None if gradient is None else gradient.zero_()
             raise
         self._tried = True
-        return torch.stack(losses).sum()
+        assert sums.loss is not None
+        return sums.loss
 
     def micro_batch(self, scale: float = 1.0) -> None:
         """Close one micro-batch, after its `backward()`; its loss is already divided by their number.
@@ -218,19 +226,19 @@ class NoiseProbe:
         """
         self._refuse_closed()
         sums = self._recorder.close()
-        if self._accumulated not in (None, sums.parts):
+        if self._accumulated not in (None, sums.own_parts):
             raise ValueError(
-                f"got {sums.parts} micro-batches where earlier steps had {self._accumulated}: close every step that "
-                "you begin, and leave out a short or abandoned one with skip_step()"
+                f"got {sums.own_parts} micro-batches where earlier steps had {self._accumulated}: close every step "
+                "that you begin, and leave out a short or abandoned one with skip_step()"
             )
-        self._accumulated = sums.parts
+        self._accumulated = sums.own_parts
         if approximate is None:
             approximate = bool(batch_norms(self._norms, synchronised_only=True))
-        self._keep(sums, step, approximate)
+        self._keep(sums, step, approximate, None)
 
     def skip_step(self) -> None:
         """Forget the micro-batches since the last closed step: this one was short, or is given up."""
-        self._recorder.forget()
+        self._recorder.skip()
 
     def close(self) -> None:
         """Take the probe off the model; the readings stay, and no more are taken."""
@@ -245,24 +253,40 @@ class NoiseProbe:
     ) -> None:
         self.close()
 
-    def _keep(self, sums: StepSums, step: int | None, approximate: bool) -> None:
+    def _keep(self, sums: StepSums, step: int | None, approximate: bool, expected: int | None) -> None:
         numbers = [sums.sum_sq, sums.sq_sum, sums.param_sq, sums.param_dot_grad]
         if buffers := velocities(self._optimizer, self._parameters):
             numbers.append(square_norm(buffers))
         self._pending.add(
-            torch.stack([number.to(sums.sum_sq.device) for number in numbers]),
-            parts=sums.parts,
-            step=self._closed if step is None else step,
-            settings=settings_of(self._optimizer, self._parameters),
-            approximate=approximate,
-            parts_ratio=self._comparison.ratio if approximate and self._comparison is not None else None,
-            may_overflow=sums.scaled,
+            [
+                StepReading(
+                    numbers=torch.stack([number.to(sums.sum_sq.device) for number in numbers]),
+                    step=self._closed if step is None else step,
+                    batch_size=self._batch_size,
+                    population=self._population,
+                    parts=sums.parts,
+                    expected=expected,
+                    settings=settings_of(self._optimizer, self._parameters),
+                    approximate=approximate,
+                    parts_ratio=self._comparison.ratio if approximate and self._comparison is not None else None,
+                    run=self._run,
+                    may_overflow=sums.scaled,
+                )
+            ]
         )
         self._closed += 1
 
+    def _averaged(self) -> list[nn.Parameter]:
+        """All parameters that the loss may reach, those of the optimizer first: their gradients are averaged."""
+        trained = trained_parameters(self._optimizer)
+        ids = {id(parameter) for parameter in trained}
+        return [*trained, *(p for p in self._model.parameters() if p.requires_grad and id(p) not in ids)]
+
     def _pieces(self, batch: Batch, parts: int) -> list[Batch]:
         size = batch_size_of(batch)
-        if size * self._ranks != self._batch_size:
+        if self._group.size > 1:
+            self._refuse_share(size, parts)
+        elif size * self._ranks != self._batch_size:
             where = f" on each of {self._ranks} ranks" if self._ranks > 1 else ""
             raise ValueError(
                 f"the batch has {size} examples{where}, but the probe was made for batch_size={self._batch_size}: use "
@@ -271,6 +295,18 @@ class NoiseProbe:
         if domain.whole("parts", parts, at_least=0) < 2 and self._ranks == 1:
             raise ValueError(f"parts must be at least 2, got {parts}: one gradient cannot tell signal from noise")
         return split(batch, int(parts))
+
+    def _refuse_share(self, size: int, parts: int) -> None:
+        if size >= self._batch_size:
+            raise ValueError(
+                f"one of {self._group.size} ranks has {size} examples, and batch_size={self._batch_size} is that of "
+                "all ranks together: give every rank its own share of the batch"
+            )
+        if self._batch_size * domain.whole("parts", parts) % size:
+            raise ValueError(
+                f"{parts} parts of {size} examples on this rank do not divide batch_size={self._batch_size} into parts "
+                "of one size: give ranks whole parts"
+            )
 
     def _unsynchronised(self, wait: bool) -> AbstractContextManager[None]:
         """Under data parallelism, only the last part of a step is reduced."""

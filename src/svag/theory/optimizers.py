@@ -1,15 +1,121 @@
-"""How an optimizer's settings change: with the batch size, and when one step becomes l steps of SVAG.
+"""One class per optimizer: how its settings change with the batch size, and when one step becomes l steps of SVAG.
 
-How hyperparameters change with the batch: the linear rule (def:lsr) and the square-root rule.
-
-How the settings of SGD change when one of its steps becomes l steps of SVAG (eq:svag_iter; momentum is ours).
+A class here holds the settings of one parameter group as plain numbers, without torch; `svag.noise.optimizer` reads
+them from a torch optimizer and writes them back. `scaled` is the scaling rule of the optimizer (def:lsr for SGD),
+`refined` gives the settings of one of the l sub-steps of SVAG (eq:svag_iter; the limits of momentum are ours), and
+`without_limit` names the setting that has no such refinement.
 """
 
 import math
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from svag.theory import domain
+
+Rule = Literal["linear", "square_root"]
+MomentumLimit = Literal["underdamped", "overdamped"]
+
+WHAT_WORKS = (
+    "what works is torch.optim.SGD itself, with any schedule of a float lr, weight_decay, maximize, foreach, fused, "
+    "several parameter groups, and momentum once its limit is named"
+)
+
+
+@dataclass(frozen=True)
+class SGDSettings:
+    r"""Settings of stochastic gradient descent, with torch's conventions.
+
+    $$v \leftarrow \beta v + (1 - \tau)(\nabla L_\gamma + \lambda x), \qquad x \leftarrow x - \eta v$$
+
+    where η is `lr`, λ is `weight_decay`, β is `momentum` and τ is `dampening`.
+
+    >>> SGDSettings(lr=0.125, weight_decay=5e-4).scaled(4).lr
+    0.5
+    """
+
+    rule: ClassVar[Rule] = "linear"
+
+    lr: float
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+    dampening: float = 0.0
+    nesterov: bool = False
+
+    @property
+    def without_limit(self) -> str:
+        """The setting for which no refinement is known, or an empty string.
+
+        >>> SGDSettings(lr=0.1, momentum=0.9, nesterov=True).without_limit
+        'nesterov=True'
+        """
+        if self.nesterov:
+            return f"nesterov={self.nesterov}"
+        return f"dampening={self.dampening}" if self.dampening else ""
+
+    def scaled(self, kappa: float) -> "SGDSettings":
+        """Return the settings at κ times the batch: κ times the learning rate, everything else the same (def:lsr).
+
+        κ below 1 scales down. Beyond κηλ = 2 the weights diverge from weight decay alone, which is refused.
+        """
+        kappa = domain.positive("kappa", kappa)
+        lr = domain.positive("lr", self.lr)
+        weight_decay = domain.non_negative("weight_decay", self.weight_decay)
+        if kappa * lr * weight_decay >= 2:
+            raise ValueError(
+                f"kappa × lr × weight_decay must stay below 2, got {kappa * lr * weight_decay}: weight decay would "
+                "diverge"
+            )
+        return replace(self, lr=kappa * lr, weight_decay=weight_decay)
+
+    def refined(self, ell: int, momentum_limit: MomentumLimit | None = None) -> "SGDSettings":
+        r"""Return the settings of one of the l sub-steps of SVAG.
+
+        $$\text{overdamped: } \eta \to \eta/l, \qquad
+          \text{underdamped: } \eta \to \eta/l,\; 1-\beta \to (1-\beta)/l,\; \tau \to 1 - 1/l$$
+
+        where l is the argument `ell`. The limits are the SDE with η/(1 − β), and dV = (−(1 − β)V + ∇L)ds + Σ^½dW,
+        dX = −ηV ds. With τ the buffer v stays in the units it has in SGD; without it, it would be l times as large and
+        the rate η/l². Dividing η and 1 − β by l and leaving τ = 0 diverges: it cannot be asked for.
+
+        >>> SGDSettings(lr=0.5).refined(4).lr
+        0.125
+        >>> fine = SGDSettings(lr=0.5, momentum=0.5).refined(4, "overdamped")
+        >>> fine.lr, fine.momentum, fine.dampening
+        (0.125, 0.5, 0.0)
+        >>> fine = SGDSettings(lr=0.5, momentum=0.5).refined(4, "underdamped")
+        >>> fine.lr, fine.momentum, fine.dampening
+        (0.125, 0.875, 0.75)
+        """
+        ell, eta, beta = domain.whole("ell", ell), domain.non_negative("lr", self.lr), domain.momentum(self.momentum)
+        if self.without_limit:
+            raise ValueError(f"{self.without_limit} has no limit: {WHAT_WORKS}")
+        if momentum_limit is None and beta != 0:
+            raise ValueError(
+                f"momentum={self.momentum} has two limits: say momentum_limit='underdamped' (the velocity keeps its "
+                "own time scale) or 'overdamped' (the SDE with learning rate lr/(1 − momentum))"
+            )
+        if momentum_limit is None or momentum_limit == "overdamped":
+            return replace(self, lr=eta / ell, momentum=beta)
+        if momentum_limit != "underdamped":
+            raise ValueError(
+                f"momentum_limit must be one of {', '.join(get_args(MomentumLimit))}, got {momentum_limit!r}"
+            )
+        # β + (1 − β)(1 − 1/l) is 1 − (1 − β)/l, and exactly β at l = 1
+        return replace(self, lr=eta / ell, momentum=beta + (1 - beta) * (1 - 1 / ell), dampening=1 - 1 / ell)
+
+
+OptimizerSettings: TypeAlias = SGDSettings
+"""Every optimizer that has a class here."""
+
+
+def settings_from(fields: Mapping[str, Any]) -> OptimizerSettings:
+    """Rebuild settings from the fields that `dataclasses.asdict` wrote.
+
+    >>> settings_from({"lr": 0.5, "momentum": 0.9})
+    SGDSettings(lr=0.5, weight_decay=0.0, momentum=0.9, dampening=0.0, nesterov=False)
+    """
+    return SGDSettings(**fields)
 
 
 @dataclass(frozen=True)
@@ -22,17 +128,6 @@ class LinearScaling:
     weight_decay: float
 
 
-@dataclass(frozen=True)
-class SquareRootScaling:
-    """Hyperparameters of Adam at `kappa` times the batch."""
-
-    kappa: float
-    lr: float
-    betas: tuple[float, float]
-    eps: float
-    weight_decay: float
-
-
 def linear_scaling(kappa: float, *, lr: float, batch_size: int, weight_decay: float = 0.0) -> LinearScaling:
     """Linear scaling rule for SGD: κ times the batch, κ times the learning rate, the same weight decay (def:lsr).
 
@@ -42,15 +137,22 @@ def linear_scaling(kappa: float, *, lr: float, batch_size: int, weight_decay: fl
     κ below 1 scales down. Beyond κηλ = 2 the weights diverge from weight decay alone, which is refused.
     """
     kappa = domain.positive("kappa", kappa)
-    lr, weight_decay = domain.positive("lr", lr), domain.non_negative("weight_decay", weight_decay)
     batch = kappa * domain.whole("batch_size", batch_size)
     if round(batch) < 1 or not math.isclose(batch, round(batch), rel_tol=1e-9):
         raise ValueError(f"kappa × batch_size must be a whole number, got {kappa} × {batch_size} = {batch}")
-    if kappa * lr * weight_decay >= 2:
-        raise ValueError(
-            f"kappa × lr × weight_decay must stay below 2, got {kappa * lr * weight_decay}: weight decay would diverge"
-        )
-    return LinearScaling(kappa, kappa * lr, round(batch), weight_decay)
+    scaled = SGDSettings(lr=lr, weight_decay=weight_decay).scaled(kappa)
+    return LinearScaling(kappa, scaled.lr, round(batch), scaled.weight_decay)
+
+
+@dataclass(frozen=True)
+class SquareRootScaling:
+    """Hyperparameters of Adam at `kappa` times the batch."""
+
+    kappa: float
+    lr: float
+    betas: tuple[float, float]
+    eps: float
+    weight_decay: float
 
 
 def square_root_scaling(
@@ -82,52 +184,6 @@ def _scaled_beta(name: str, beta: float, kappa: float) -> float:
     if forget > 1 - 1e-12:  # 10 × (1 − 0.9) is just below 1 in floating point
         raise ValueError(f"kappa × (1 − {name}) must stay below 1, got {kappa} × {1 - beta:.4g}: scale by less")
     return 1 - forget
-
-
-MomentumLimit = Literal["underdamped", "overdamped"]
-
-
-@dataclass(frozen=True)
-class RefinedSGD:
-    """Settings of torch.optim.SGD for one of the l steps."""
-
-    lr: float
-    momentum: float
-    dampening: float
-
-
-def refined_sgd(
-    ell: int, *, lr: float, momentum: float = 0.0, momentum_limit: MomentumLimit | None = None
-) -> RefinedSGD:
-    r"""Settings of one of l steps of SVAG, for SGD with v ← βv + (1 − τ)g, x ← x − ηv.
-
-    $$\text{overdamped: } \eta \to \eta/l, \qquad
-      \text{underdamped: } \eta \to \eta/l,\; 1-\beta \to (1-\beta)/l,\; \tau \to 1 - 1/l$$
-
-    where l is the argument `ell`, η is `lr`, β is `momentum` and τ is torch's dampening. The limits are the SDE with
-    η/(1 − β), and dV = (−(1 − β)V + ∇L)ds + Σ^½dW, dX = −ηV ds. With τ the buffer v stays in the units it has in SGD;
-    without it, it would be l times as large and the rate η/l². Dividing η and 1 − β by l and leaving τ = 0 diverges:
-    it cannot be asked for.
-
-    >>> refined_sgd(4, lr=0.5)
-    RefinedSGD(lr=0.125, momentum=0.0, dampening=0.0)
-    >>> refined_sgd(4, lr=0.5, momentum=0.5, momentum_limit="overdamped")
-    RefinedSGD(lr=0.125, momentum=0.5, dampening=0.0)
-    >>> refined_sgd(4, lr=0.5, momentum=0.5, momentum_limit="underdamped")
-    RefinedSGD(lr=0.125, momentum=0.875, dampening=0.75)
-    """
-    ell, eta, beta = domain.whole("ell", ell), domain.non_negative("lr", lr), domain.momentum(momentum)
-    if momentum_limit is None and beta != 0:
-        raise ValueError(
-            f"momentum={momentum} has two limits: say momentum_limit='underdamped' (the velocity keeps its own time "
-            "scale) or 'overdamped' (the SDE with learning rate lr/(1 − momentum))"
-        )
-    if momentum_limit is None or momentum_limit == "overdamped":
-        return RefinedSGD(lr=eta / ell, momentum=beta, dampening=0.0)
-    if momentum_limit != "underdamped":
-        raise ValueError(f"momentum_limit must be one of {', '.join(get_args(MomentumLimit))}, got {momentum_limit!r}")
-    # β + (1 − β)(1 − 1/l) is 1 − (1 − β)/l, and exactly β at l = 1
-    return RefinedSGD(lr=eta / ell, momentum=beta + (1 - beta) * (1 - 1 / ell), dampening=1 - 1 / ell)
 
 
 def refined_average(rate: float, updates: int) -> float:

@@ -12,7 +12,7 @@ from svag.lab.training import Training
 if __name__ == "__main__":
     count = int(sys.argv.pop(1))
     if os.environ["RANK"] == "1":
-        Training.whole_loss = dying(Training.whole_loss, count)  # type: ignore[method-assign]
+        Training.loss = dying(Training.loss, count)  # type: ignore[method-assign]
     assert run.__kwdefaults__ is not None
     run.__kwdefaults__["save_seconds"] = 0
     main()

@@ -51,7 +51,7 @@ def main() -> None:
                     device="cpu",
                     progress=False,
                     save_seconds=60 if one["interrupt"] is None else 0,
-                    ranks=ranks,
+                    process_group=ranks.group.process_group,
                 )
             except KeyboardInterrupt:
                 assert one["interrupt"] is not None

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from svag.noise.measured import inner_product, measured_parameters, square_norm
+from svag.noise.parameters import inner_product, measured_parameters, square_norm
 
 
 def test_a_tied_parameter_counts_once_and_a_frozen_one_not_at_all() -> None:

@@ -1,9 +1,4 @@
-"""Which parameters are measured, what cannot be, and squared norms in double precision.
-
-Which parameters are measured, and their squared norms in double precision.
-
-What the in-run probe cannot measure, refused before the run starts, and what it measures only approximately.
-"""
+"""Which parameters are measured, which models cannot be, and squared norms and products in double precision."""
 
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
@@ -121,7 +116,7 @@ def precise(device: torch.device) -> torch.dtype:
 
 
 def refuse_sharded(model: nn.Module) -> None:
-    """Refuse models whose parameters are spread over processes: no rank ever holds its own whole gradient."""
+    """Refuse models whose parameters are spread over ranks: no rank ever holds its own whole gradient."""
     if not dist.is_available():
         return
     from torch.distributed.fsdp import FullyShardedDataParallel

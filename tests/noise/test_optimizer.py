@@ -1,4 +1,4 @@
-"""What the readings of a probe know of the optimizer."""
+"""What readings know of an optimizer, and how its settings are refined for one step."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,8 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from svag import NoiseProbe, predict_critical_batch
 from svag.noise.batches import split
-from svag.noise.optimizer import velocities
+from svag.noise.optimizer import refinable_settings, trained_parameters, velocities, write_settings
+from svag.theory.optimizers import SGDSettings
 
 
 def test_velocity_and_momentum_are_recorded() -> None:
@@ -76,3 +77,28 @@ def test_a_velocity_counts_only_when_every_measured_parameter_has_one() -> None:
     optimizer.step()
     assert velocities(optimizer, [first]) == [optimizer.state[first]["momentum_buffer"]]
     assert velocities(optimizer, [first, *others]) == []
+
+
+def test_settings_are_read_for_every_group_and_written_back_as_they_were() -> None:
+    weight, bias = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+    groups: list[dict[str, Any]] = [{"params": [weight]}, {"params": [bias], "lr": 1, "weight_decay": 0.1}]
+    optimizer = SGD(groups, lr=0.5, momentum=0.9)
+    found = refinable_settings(optimizer)
+    assert found == [SGDSettings(0.5, 0.0, 0.9), SGDSettings(1.0, 0.1, 0.9)]
+    weight.grad = torch.ones_like(weight)
+    before = write_settings(optimizer, [one.refined(4, "underdamped") for one in found])
+    assert [(group["lr"], group["dampening"]) for group in optimizer.param_groups] == [(0.125, 0.75), (0.25, 0.75)]
+    assert torch.equal(optimizer.state[weight]["momentum_buffer"], torch.zeros(2)), "a damped velocity starts from rest"
+    assert bias not in optimizer.state, "there is no gradient for it yet"
+    for group, own in zip(optimizer.param_groups, before, strict=True):
+        group.update(own)
+    assert [type(group["lr"]) for group in optimizer.param_groups] == [float, int]
+    assert refinable_settings(optimizer) == found
+
+
+def test_frozen_parameters_are_not_trained() -> None:
+    model = net()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    first, *others = model.parameters()
+    first.requires_grad_(False)
+    assert [id(p) for p in trained_parameters(optimizer)] == [id(p) for p in others]

@@ -1,19 +1,46 @@
+"""Batch gradients as a table, of any model and of a run."""
+
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from tests.lab.small import small, write_npz
 from torch import nn
 
-from svag.lab.gradients import gradient_table
+from svag.findings.heavy_tails import heavy_tails
+from svag.lab.gradients import gradient_table, run_gradients
+from svag.lab.run import run
+from svag.lab.state import CheckpointError
 
 
-def small() -> tuple[nn.Sequential, list[torch.Tensor]]:
+def test_the_gradients_of_a_trained_network(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    folder = tmp_path / "run"
+    run(small(write_npz(tmp_path / "data.npz")), folder, progress=False)
+    table = run_gradients(folder, 96, coordinates=30, device="cpu")
+    assert table.shape == (96, 30)
+    np.testing.assert_array_equal(table, run_gradients(folder, 96, coordinates=30, device="cpu"))
+    assert len({row.tobytes() for row in table}) > 90, "the batches are drawn anew"
+    assert heavy_tails(table).draws == 96
+    (folder / "checkpoint.pt").unlink()
+    with pytest.raises(CheckpointError, match="no checkpoint"):
+        run_gradients(folder, device="cpu")
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="not a run that can be read"):
+        run_gradients(tmp_path)
+
+
+def tiny() -> tuple[nn.Sequential, list[torch.Tensor]]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
     return model, [torch.randn(6, 4) for _ in range(5)]
 
 
 def test_rows_are_the_gradients_and_nothing_is_left_behind() -> None:
-    model, batches = small()
+    model, batches = tiny()
     before = {name: value.clone() for name, value in model.state_dict().items()}
 
     def loss(batch: torch.Tensor) -> torch.Tensor:
@@ -34,6 +61,6 @@ def test_rows_are_the_gradients_and_nothing_is_left_behind() -> None:
 
 
 def test_no_batches_are_refused() -> None:
-    model, _ = small()
+    model, _ = tiny()
     with pytest.raises(ValueError, match="no batches"):
         gradient_table(model, lambda batch: model(batch).mean(), [])

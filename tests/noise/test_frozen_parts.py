@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from svag import Reading, predict_critical_batch
-from svag.noise.ghost import MOST_BATCHES, PartsComparison, compare_parts
+from svag.noise.frozen import MOST_BATCHES, PartsComparison, compare_parts
 from svag.noise.probe import NoiseProbe
 from svag.theory.estimators import u_statistic
 

@@ -1,3 +1,5 @@
+"""The classes of optimizers: how their settings scale with the batch, and how they are refined for SVAG."""
+
 import dataclasses
 import math
 
@@ -5,7 +7,13 @@ import pytest
 
 from svag.theory.bounds import adascale_gain, b_simple
 from svag.theory.equilibrium import effective_lr, effective_noise_to_signal, momentum_excess
-from svag.theory.optimizers import linear_scaling, square_root_scaling
+from svag.theory.optimizers import (
+    SGDSettings,
+    linear_scaling,
+    refined_average,
+    settings_from,
+    square_root_scaling,
+)
 
 
 def test_linear_scaling() -> None:
@@ -91,3 +99,67 @@ def test_momentum_has_a_domain(beta: float) -> None:
 def test_no_bound_without_signal() -> None:
     with pytest.raises(ValueError, match="must exceed 1"):
         effective_noise_to_signal(1.0)
+
+
+@pytest.mark.parametrize("momentum", [0.1, 0.3, 0.9, 0.999])
+@pytest.mark.parametrize("limit", ["underdamped", "overdamped"])
+def test_one_step_refines_nothing_bit_for_bit(momentum: float, limit: str) -> None:
+    one = SGDSettings(lr=0.1, momentum=momentum).refined(1, limit)  # type: ignore[arg-type]
+    assert one == SGDSettings(lr=0.1, momentum=momentum)
+
+
+@pytest.mark.parametrize("ell", [2, 3, 10])
+def test_underdamped_is_the_textbook_rescaling_of_the_buffer(ell: int) -> None:
+    """v = V l: v ← (1 − (1 − β)/l)v + g, x ← x − (η/l²)v."""
+    refined = SGDSettings(lr=0.4, momentum=0.7).refined(ell, "underdamped")
+    assert refined.momentum == pytest.approx(1 - 0.3 / ell, rel=1e-14)
+    assert refined.lr * (1 - refined.dampening) == pytest.approx(0.4 / ell**2, rel=1e-14)
+
+
+def test_momentum_without_a_limit_and_unknown_limits_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"momentum=0\.9 has two limits"):
+        SGDSettings(lr=0.1, momentum=0.9).refined(2)
+    with pytest.raises(ValueError, match="must be one of underdamped, overdamped, got 'naive'"):
+        SGDSettings(lr=0.1, momentum=0.9).refined(2, "naive")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"momentum must lie in \[0, 1\)"):
+        SGDSettings(lr=0.1, momentum=1.0).refined(2)
+
+
+@pytest.mark.parametrize("rate", [0.0, 1e-12, 0.1, 0.999, 1.0])
+@pytest.mark.parametrize("updates", [1, 2, 7, 100])
+def test_an_average_forgets_as_much_in_the_same_time(rate: float, updates: int) -> None:
+    assert (1 - refined_average(rate, updates)) ** updates == pytest.approx(1 - rate, rel=1e-12)
+    if 0 < rate < 1e-6:  # where the obvious formula loses all digits
+        assert refined_average(rate, updates) == pytest.approx(rate / updates, rel=1e-9)
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.1, math.nan])
+def test_an_average_without_meaning_is_refused(rate: float) -> None:
+    with pytest.raises(ValueError, match="rate must"):
+        refined_average(rate, 2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (SGDSettings(lr=0.1, momentum=0.9, nesterov=True), "nesterov=True"),
+        (SGDSettings(lr=0.1, momentum=0.9, dampening=0.5), "dampening=0.5"),
+    ],
+)
+def test_settings_without_a_limit_say_so_and_name_the_way_out(settings: SGDSettings, problem: str) -> None:
+    assert settings.without_limit == problem
+    with pytest.raises(ValueError, match=f"{problem} has no limit: what works is torch.optim.SGD itself"):
+        settings.refined(2, "overdamped")
+    assert SGDSettings(lr=0.1, momentum=0.9).without_limit == ""
+
+
+def test_settings_survive_being_written_down() -> None:
+    settings = SGDSettings(lr=0.1, weight_decay=1e-3, momentum=0.9)
+    assert settings_from(dataclasses.asdict(settings)) == settings
+
+
+def test_scaling_and_refining_by_the_same_number_undo_each_other() -> None:
+    """The linear rule is SVAG's refinement read backwards: κ = l gives η back."""
+    settings = SGDSettings(lr=0.5, weight_decay=1e-3)
+    assert settings.refined(8).scaled(8) == settings
+    assert SGDSettings.rule == "linear"
