@@ -48,7 +48,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(
     monkeypatch.setattr(RunFolder, "save", save_on_a_disk_that_fills)
     with pytest.raises(DiskError, match=r"checkpoint\.pt cannot be written, the disk is full: make room and start"):
         run(spec, folder, progress=False, save_seconds=0)
-    state = torch.load(folder / "state.pt", weights_only=True)
+    state = torch.load(folder / "checkpoint.pt", weights_only=True)
     assert state["step"] == 3, "the checkpoint before survives"
     assert not list(folder.glob("*.part"))
     assert svag.load_records(folder)[0].state == "interrupted"
@@ -104,9 +104,9 @@ def test_a_run_that_another_process_has_just_ended_is_only_read(
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04half a zip"], ids=["empty", "text", "cut"])
 def test_a_checkpoint_that_cannot_be_read_names_the_way_out(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "state.pt").write_bytes(content)
+    (tmp_path / "checkpoint.pt").write_bytes(content)
     with pytest.raises(CheckpointError, match=r"checkpoint\.pt cannot be read: remove it to start the run anew"):
-        load_checkpoint(tmp_path / "state.pt", "me", torch.device("cpu"))
+        load_checkpoint(tmp_path / "checkpoint.pt", "me", torch.device("cpu"))
 
 
 def test_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
@@ -116,14 +116,14 @@ def test_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
         def __reduce__(self) -> tuple[Any, ...]:
             return Path.write_text, (tmp_path / "owned", "")
 
-    torch.save({"format": 1, "identity": Evil()}, tmp_path / "state.pt")
+    torch.save({"format": 1, "identity": Evil()}, tmp_path / "checkpoint.pt")
     with pytest.raises(CheckpointError, match="cannot be read"):
-        load_checkpoint(tmp_path / "state.pt", "me", torch.device("cpu"))
+        load_checkpoint(tmp_path / "checkpoint.pt", "me", torch.device("cpu"))
     assert not (tmp_path / "owned").exists()
 
 
 def test_a_checkpoint_of_another_run_or_device_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "state.pt"
+    path = tmp_path / "checkpoint.pt"
     assert load_checkpoint(path, "me", torch.device("cpu")) is None
     save_checkpoint(path, {"identity": "you", "device": "cpu"})
     with pytest.raises(CheckpointError, match="belongs to another run or version"):

@@ -60,10 +60,10 @@ def test_a_damaged_file_is_one_sentence_with_the_file_and_the_fix(
 ) -> None:
     folder = tmp_path / tiny.source.name
     folder.mkdir()
-    files = tiny.files if packed else tiny.members
-    for name, content in files.items():
+    written = tiny.files if packed else tiny.members
+    for name, content in written.items():
         (folder / name).write_bytes(content)
-    victim = folder / list(files)[-1]
+    victim = folder / list(written)[-1]
     content = victim.read_bytes()
     middle = len(content) // 2
     victim.write_bytes(
