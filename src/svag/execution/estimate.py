@@ -14,7 +14,7 @@ from svag.records.record import load_records
 from svag.records.spec import RunSpec, examples_per_step
 
 # What the time of an effective step does not depend on.
-_NOT_SHAPE = ("seed", "lr", "weight_decay", "momentum", "schedule", "budget", "sampling")
+_NOT_SHAPE = ("seed", "lr", "weight_decay", "optimizer", "schedule", "budget", "sampling")
 
 
 @dataclass(frozen=True)
