@@ -1,4 +1,4 @@
-"""Damage to what a run left is noticed: single bits of the metrics and of the checkpoint, and what was lost or added."""
+"""Damage to what a run left is noticed: single bits of the metrics and of the checkpoint, and what was lost."""
 
 import json
 import lzma

@@ -120,3 +120,4 @@ def test_the_table_of_sources_is_complete() -> None:
             assert len(bytes.fromhex(download.md5)) == 16
             assert all(member.md5 is None or len(bytes.fromhex(member.md5)) == 16 for member in download.members)
     assert (SOURCES["cifar10"].mean, SOURCES["cifar10"].std) == ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
+    assert (SOURCES["svhn"].mean, SOURCES["svhn"].std) == ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
