@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import svag
-from svag.lab.models.build import build_model, memory_layout
+from svag.lab.models.build import build_model, lay_out, memory_layout
 from svag.lab.models.norms import NORMS, Norm, ScaleFreeGroupNorm
 from svag.lab.models.own import Flags
 from svag.records.parts import ModelSpec
@@ -85,7 +85,7 @@ def test_scale_invariance_to_rounding(arch: str, norm: Norm, channels_and_size: 
     """In the memory layout in which a run has them."""
     network = small(arch, norm, *channels_and_size, scale_invariant=True)
     layout = memory_layout(network, torch.device("cpu"))
-    network = network.to(memory_format=layout)
+    network = lay_out(network, layout)
     x, y = images(*channels_and_size)
     x = x.to(memory_format=layout)
     weights = trainable(network)
@@ -186,7 +186,7 @@ def test_the_layout_changes_a_loss_by_rounding_only(arch: str, norm: Norm) -> No
     network = small(arch, norm, 3, 16, scale_invariant=norm != "none")
     x, y = images(3, 16)
     loss, gradient = loss_and_gradient(network, x, y)
-    network = network.to(memory_format=torch.channels_last)
+    network = lay_out(network, torch.channels_last)
     again, moved = loss_and_gradient(network, x.to(memory_format=torch.channels_last), y)
     torch.testing.assert_close(again, loss, rtol=1e-12, atol=0)
     for one, other in zip(gradient, moved, strict=True):

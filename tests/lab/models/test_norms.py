@@ -1,5 +1,7 @@
 """The scale-free norms against torch's own, their guard, and the running statistics of BatchNorm."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -98,9 +100,9 @@ def test_without_the_guard_a_constant_group_would_blow_up() -> None:
     assert not torch.autograd.grad((guarded * torch.linspace(-1, 1, 7)).sum(), x)[0].any()
 
 
-def guarded(norm: nn.Module, x: Tensor) -> Tensor:
+def guarded(norm: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """The sum of the norm's output, weighted, whose gradient the guard changes too."""
-    y: Tensor = norm(x)
+    y = norm(x)
     return (y * torch.linspace(-1, 1, y.shape[-1], dtype=y.dtype)).sum()
 
 

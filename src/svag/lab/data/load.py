@@ -201,7 +201,8 @@ def load_data(
         subset: how many training examples to keep; all when None.
         subset_seed: which ones; independent of the seed of a run, so that the arms of a comparison share their data.
         pool: side of the squares of pixels that are averaged.
-        normalise: whether to normalise each channel: by the paper's numbers for CIFAR, else by the training images.
+        normalise: whether to normalise each channel: by the authors' numbers for CIFAR and SVHN, else by the
+            training images.
         device: where the tensors shall be.
     """
     if name not in DATA_NAMES:

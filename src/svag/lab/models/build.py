@@ -38,26 +38,6 @@ def freeze(layer: nn.Linear) -> None:
         parameter.requires_grad_(False)
 
 
-def memory_layout(network: nn.Module, device: torch.device) -> torch.memory_format:
-    """Return the order of an image's values in memory in which a network is fastest on a device.
-
-    Convolutions are faster in `channels_last`. The perceptron has none, and torch's GroupNorm takes that back: on a CPU
-    its kernel for it is ten times slower when a group has few channels, elsewhere it has none (LayerNorm over channels
-    and positions is a GroupNorm to torch too). A user's network may rely on contiguous images, so it gets them.
-
-    >>> memory_layout(build_model("preresnet8", "batch"), torch.device("cpu"))
-    torch.channels_last
-    >>> memory_layout(build_model("preresnet8", "group"), torch.device("cpu"))
-    torch.contiguous_format
-    """
-    if not isinstance(network, PreResNet | ResNet | networks.VGG):
-        return torch.contiguous_format
-    groups = [layer.groups for layer in network.modules() if isinstance(layer, ScaleFreeGroupNorm)]
-    groups += [layer.num_groups for layer in network.modules() if isinstance(layer, nn.GroupNorm)]
-    slow = any(number > 1 for number in groups) if device.type == "cpu" else bool(groups)
-    return torch.contiguous_format if slow else torch.channels_last
-
-
 HIDDEN = 256
 """Hidden units of the perceptron at width 1."""
 
@@ -118,6 +98,32 @@ def build_model(
         freeze(network.linear)
     if norm == "none" and isinstance(network, PreResNet | ResNet):
         silence(network.branch_ends())
+    return network
+
+
+def memory_layout(network: nn.Module, device: torch.device) -> torch.memory_format:
+    """Return the order of an image's values in memory in which a network is fastest on a device.
+
+    Convolutions are faster in `channels_last`. The perceptron has none, and torch's GroupNorm takes that back: on a CPU
+    its kernel for it is ten times slower when a group has few channels, elsewhere it has none (LayerNorm over channels
+    and positions is a GroupNorm to torch too). A user's network may rely on contiguous images, so it gets them.
+
+    >>> memory_layout(build_model("preresnet8", "batch"), torch.device("cpu"))
+    torch.channels_last
+    >>> memory_layout(build_model("preresnet8", "group"), torch.device("cpu"))
+    torch.contiguous_format
+    """
+    if not isinstance(network, PreResNet | ResNet | networks.VGG):
+        return torch.contiguous_format
+    groups = [layer.groups for layer in network.modules() if isinstance(layer, ScaleFreeGroupNorm)]
+    groups += [layer.num_groups for layer in network.modules() if isinstance(layer, nn.GroupNorm)]
+    slow = any(number > 1 for number in groups) if device.type == "cpu" else bool(groups)
+    return torch.contiguous_format if slow else torch.channels_last
+
+
+def lay_out(network: nn.Module, layout: torch.memory_format) -> nn.Module:
+    """Lay the convolutions of a network out in memory as its images are; returns the network itself."""
+    network.to(memory_format=layout)  # type: ignore[call-overload]  # torch's stubs have forgotten it
     return network
 
 
