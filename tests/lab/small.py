@@ -4,11 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
 import svag
+from svag.lab import loop
 from svag.lab.data.load import load_data
+from svag.lab.loop import Loop
 from svag.lab.run import run
 from svag.lab.training import prepare
 from svag.records.spec import RunSpec
@@ -47,6 +50,21 @@ def small(npz: Path, edits: dict[str, Any] | None = None) -> RunSpec:
 
 def go(spec: RunSpec, folder: Path) -> svag.RunRecord:
     return run(spec, folder, device="cpu", progress=False)
+
+
+def interrupted(spec: RunSpec, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop a run in its sixth step, right after the checkpoint of the fifth."""
+    take = Loop._take_step
+
+    def stop(self: Loop) -> None:
+        if self._run.progress.step == 5:
+            raise KeyboardInterrupt
+        take(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.Loop, "_take_step", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(spec, folder, device="cpu", progress=False, save_seconds=0)
 
 
 def final(spec: RunSpec, folder: Path) -> list[torch.Tensor]:

@@ -99,7 +99,7 @@ def any_spec(junk: bool = True) -> Values:
             "schedule": kinds(SCHEDULES),
             "probe": kinds(PROBES),
             "weight_decay": st.sampled_from([0.0, 1e-3]),
-            "momentum": st.sampled_from([0.0, 0.0, 0.9]),
+            "optimizer": kinds({"sgd": {"momentum": st.sampled_from([0.0, 0.0, 0.9])}}),
             "sampling": st.sampled_from(SAMPLING),
             "evaluate": mapping({"every": MOMENT}, {"train": st.booleans()}),
             "seed": st.integers(0, 5),

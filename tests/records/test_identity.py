@@ -9,6 +9,7 @@ from tests.records.specs import base
 from svag.records import identity as module
 from svag.records.fields import SpecError
 from svag.records.identity import identity, own_source
+from svag.records.parts import SgdOptimizer
 from svag.records.spec import RunSpec
 
 
@@ -21,6 +22,7 @@ def test_every_field_counts_and_writing_does_not() -> None:
         base({"budget": 21}),
         base({"evaluate.every": 3}),
         base({"sampling": "shuffle"}),
+        base({"optimizer.momentum": 0.9}),
         base({"process": {"kind": "svag", "ell": 2}}),
         base({"schedule": {"kind": "steps", "at": [10]}}),
         base({"schedule": {"kind": "steps", "at": [0.5]}}),
@@ -32,6 +34,19 @@ def test_the_numerics_version_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     before = identity(base())
     monkeypatch.setattr(module, "NUMERICS_VERSION", module.NUMERICS_VERSION + 1)
     assert identity(base()) != before
+
+
+def test_a_new_setting_of_an_optimizer_leaves_old_identities_alone() -> None:
+    class Nesterov(SgdOptimizer):
+        nesterov: bool = False
+
+    old, spec = base({"optimizer.momentum": 0.9}), base()
+    with_setting = [
+        one.model_copy(update={"optimizer": Nesterov(momentum=beta)}) for one, beta in ((old, 0.9), (spec, 0))
+    ]
+    assert [identity(one) for one in with_setting] == [identity(old), identity(spec)]
+    other = old.model_copy(update={"optimizer": Nesterov(momentum=0.9, nesterov=True)})
+    assert identity(other) != identity(old)
 
 
 def test_the_contents_of_an_npz_count_and_its_place_does_not(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Run directories in every state are read without failing."""
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -18,11 +19,17 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-def write(folder: Path, outcome: dict[str, Any] | None = None, torn: bytes = b"") -> Path:
+METRICS = b"".join(json.dumps(row).encode() + b"\n" for row in ROWS)
+
+
+def write(
+    folder: Path, outcome: dict[str, Any] | None = None, torn: bytes = b"", steps: int = 10, **header: Any
+) -> Path:
     folder.mkdir(parents=True)
-    header = {"spec": base().to_dict(), "identity": "abc", "steps": 20}
-    (folder / "spec.json").write_text(json.dumps(header))
-    (folder / "metrics.jsonl").write_bytes(b"".join(json.dumps(row).encode() + b"\n" for row in ROWS) + torn)
+    (folder / "spec.json").write_text(
+        json.dumps({"spec": base().to_dict(), "identity": "abc", "steps": steps} | header)
+    )
+    (folder / "metrics.jsonl").write_bytes(METRICS + torn)
     if outcome is not None:
         (folder / "outcome.json").write_text(json.dumps(outcome))
     return folder
@@ -50,13 +57,54 @@ def test_all_states_side_by_side(tmp_path: Path) -> None:
 
 
 def test_what_a_record_says(tmp_path: Path) -> None:
-    record = read_record(write(tmp_path / "run", {"state": "finished"}, torn=b'{"a'))
+    record = read_record(write(tmp_path / "run", {"state": "diverged"}, steps=20))
     assert record.spec == base()
     assert record.curve("test_accuracy") == [(0, 0.1), (10, 0.5)]
     assert record.curve("train_loss") == [(10, 1.5)]
     assert record.final["step"] == record.step == 10
     assert [reading.noise_trace for reading in record.readings] == [2.0]
-    assert str(record).endswith("run: finished at effective step 10 of 20, test accuracy 0.5000, train loss 1.5")
+    assert str(record).endswith("run: diverged at effective step 10 of 20, test accuracy 0.5000, train loss 1.5")
+
+
+def test_records_of_the_first_version_are_read_with_a_note(tmp_path: Path) -> None:
+    record = read_record(write(tmp_path / "old", {"state": "finished"}, numerics=1))
+    assert (record.state, record.numerics) == ("finished", 1)
+    assert "no digest" in record.note
+    assert record.to_dict()["note"] == record.note
+    outcome = {"state": "finished", "metrics_sha256": hashlib.sha256(METRICS).hexdigest()}
+    record = read_record(write(tmp_path / "new", outcome, numerics=2))
+    assert (record.state, record.numerics, record.note) == ("finished", 2, "")
+    record = read_record(write(tmp_path / "running", numerics=2))
+    assert (record.state, record.note) == ("interrupted", "")
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"steps": 20}, "metrics.jsonl ends at effective step 10, and the run finished at 20"),
+        ({"torn": b'{"kind": "evalu'}, "line 4 of metrics.jsonl is damaged"),
+        ({"torn": b'{"kind": "evalu\n{"kind": "other"}\n'}, "line 4 of metrics.jsonl is damaged"),
+        ({"numerics": 2}, "outcome.json has lost the digest of metrics.jsonl"),
+        ({"outcome": {"state": "diverged", "metrics_sha256": "0"}}, "metrics.jsonl is damaged"),
+    ],
+)
+def test_a_run_that_has_ended_vouches_for_its_metrics(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
+    record = read_record(write(tmp_path / "run", **{"outcome": {"state": "finished"}} | change))
+    assert record.state == "broken"
+    assert record.problem.startswith(problem)
+    assert record.problem.endswith("restore it from a copy, or remove the folder to run it again")
+    assert not record.rows, "nobody takes its numbers for good"
+    if "outcome" not in change and "numerics" not in change:  # while a run is under way, all of that may be
+        (tmp_path / "run" / "outcome.json").unlink()
+        assert read_record(tmp_path / "run").state == "interrupted"
+
+
+def test_the_records_of_the_repository_are_read() -> None:
+    records = load_records(Path(__file__).parents[2] / "results")
+    first = [record for record in records if record.numerics == 1]
+    assert {record.state for record in records} == {"finished"}
+    assert all(record.spec is not None and record.spec.optimizer.kind == "sgd" for record in records)
+    assert all("no digest" in record.note for record in first)
 
 
 def test_a_run_directory_itself_can_be_loaded(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ process: {kind: svag, ell: 4, split: 2}
 batch_size: 64
 lr: 0.2
 weight_decay: 1.0e-3
-momentum: 0.0
+optimizer: {kind: sgd, momentum: 0.0}
 schedule: {kind: steps, at: [0.8], factor: 0.1}
 budget: 5000
 sampling: without_replacement
@@ -84,7 +84,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"budget": {"epoch": 1}}, "budget.epochs: is missing"),
     ({"budget": {"epochs": 1e308}}, "budget.epochs: must be less than or equal to"),
     ({"schedule": {"kind": "steps", "at": [1, 2], "factor": 1e200}}, "schedule.factor: must be less than or equal to"),
-    ({"momentum": 1}, "momentum: must lie in [0, 1)"),
+    ({"optimizer.momentum": 1}, "optimizer.momentum: must lie in [0, 1)"),
+    ({"optimizer.kind": "adam"}, "optimizer.kind: must be one of sgd, got 'adam'"),
+    ({"optimizer.momentun": 0.9}, "optimizer.momentun: there is no such field; did you mean momentum?"),
+    ({"optimizer": "sgd"}, "optimizer: must be a mapping of fields, got 'sgd'"),
     ({"weight_decay": 20}, "weight_decay: lr × weight_decay must stay below 2"),
     ({"weight_decay": 15, "schedule": {"kind": "triangle", "peaks": [1, 2]}}, "weight_decay: lr × weight_decay must"),
     ({"weight_decay": 15, "schedule": {"kind": "steps", "at": [5], "factor": 2}}, "weight_decay: lr × weight_decay"),
@@ -103,7 +106,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"process": {"kind": "svag", "ell": 4, "split": 2}, "model.norm": "batch"}, "process.split: batch norm sees"),
     ({"process": {"kind": "svag", "ell": 4}, "batch_size": 400}, "batch_size: a batch of all examples has no noise"),
     ({"process": {"kind": "svag", "ell": 2, "split": 4}}, "process.split: no real weights have this covariance"),
-    ({"process": {"kind": "svag", "ell": 4}, "momentum": 0.9}, "process.momentum_limit: momentum has two limits"),
+    (
+        {"process": {"kind": "svag", "ell": 4}, "optimizer.momentum": 0.9},
+        "process.momentum_limit: momentum has two limits",
+    ),
     ({"process": {"kind": "svag", "ell": 4, "momentum_limit": "overdamped"}}, "process.momentum_limit: is named, but"),
     ({"process.ell": 4}, "process.ell: kind sgd has no such field: name another process.kind with it"),
     ({"process.el": 4}, "process.el: there is no such field; did you mean ell?"),
@@ -111,13 +117,19 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"batch_size": 401, "probe.kind": "in_run"}, "batch_size: must not exceed the 400 examples of the data, got 401"),
     ({"process": {"kind": "glsr", "parts": 16}, "probe.kind": "in_run"}, "probe.kind: batches of one example cannot"),
     ({"process": {"kind": "glsr", "parts": 3}}, "process.parts: must divide batch_size=16, got 3"),
-    ({"process": {"kind": "glsr", "parts": 4}, "momentum": 0.9}, "momentum: glsr is defined without momentum"),
+    (
+        {"process": {"kind": "glsr", "parts": 4}, "optimizer.momentum": 0.9},
+        "optimizer.momentum: glsr is defined without momentum",
+    ),
     ({"process": {"kind": "glsr", "parts": 16}, "model.norm": "batch"}, "model.norm: batch norm cannot normalise"),
     ({"process.kind": "ngd", "model.norm": "batch"}, "model.norm: ngd needs a loss for every example"),
     ({"process.kind": "ngd", "data.augment": {"flip": True}}, "data.augment: ngd needs the same data"),
     ({"process.kind": "ngd", "sampling": "shuffle"}, "sampling: ngd has the noise of independent batches"),
     ({"process.kind": "gd", "probe.kind": "in_run"}, "probe.kind: gd computes no batch gradients"),
-    ({"process": {"kind": "sde", "refine": 4}, "momentum": 0.5}, "momentum: sde is defined without momentum"),
+    (
+        {"process": {"kind": "sde", "refine": 4}, "optimizer.momentum": 0.5},
+        "optimizer.momentum: sde is defined without momentum",
+    ),
     ({"probe": {"kind": "in_run", "parts": 3}}, "probe.parts: must divide the batch of 16 examples, got 3"),
     ({"probe": {"kind": "in_run", "parts": 16}, "model.norm": "batch"}, "probe.parts: batch norm cannot normalise"),
     ({"probe": {"kind": "in_run"}, "batch_size": 400}, "probe.kind: a batch of all examples has no noise"),
@@ -138,6 +150,23 @@ def test_nonsense_is_refused_in_one_sentence(edits: dict[str, Any], reason: str)
         base(edits)
     assert str(refused.value).startswith(reason)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_the_momentum_of_an_old_spec_is_that_of_its_optimizer(tmp_path: Path, momentum: float) -> None:
+    new = RunSpec.from_yaml(DESIGN.replace("process: {kind: svag, ell: 4, split: 2}\n", ""))
+    new = new.edited({"optimizer": {"kind": "sgd", "momentum": momentum}})
+    fields = new.to_dict()
+    old = {name: value for name, value in fields.items() if name != "optimizer"} | {"momentum": momentum}
+    assert RunSpec.from_dict(old) == new
+    assert RunSpec.model_validate({**old, "seed": 3}) == new.edited({"seed": 3})
+    assert new.edited({"momentum": 0.5}) == new.edited({"optimizer.momentum": 0.5})
+    (tmp_path / "old.yaml").write_text(DESIGN.replace("optimizer: {kind: sgd, momentum: 0.0}", "momentum: 0.5"))
+    limit = {"process.momentum_limit": "overdamped"}
+    assert RunSpec.load(tmp_path / "old.yaml", limit).optimizer.momentum == 0.5
+    assert RunSpec.load(tmp_path / "old.yaml", limit | {"optimizer.momentum": 0.25}).optimizer.momentum == 0.25
+    with pytest.raises(SpecError, match=r"^momentum: is a field of optimizer, which is given too"):
+        RunSpec.from_dict(fields | {"momentum": momentum})
 
 
 def test_a_missing_field_and_a_second_problem_are_named() -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from svag.execution.measure import LoadedData
 
 # What the time of an effective step does not depend on.
-_NOT_SHAPE = ("seed", "lr", "weight_decay", "momentum", "schedule", "budget", "sampling")
+_NOT_SHAPE = ("seed", "lr", "weight_decay", "optimizer", "schedule", "budget", "sampling")
 
 
 @dataclass(frozen=True)

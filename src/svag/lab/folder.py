@@ -1,12 +1,7 @@
 """The run directory while a run works in it: header, journal, checkpoint, outcome.
 
-Where a run ran: what belongs into its outcome and nowhere else.
-
-The run directory while a run works in it.
-
-A run that did not live to say so itself: written down as failed by whoever watched it.
-
-What the ranks that do not write have in place of a run directory.
+Of several processes that share a run only the first has a `RunFolder`; the others have a `NoFolder` in its place. A run
+that did not live to say so itself is written down as failed by whoever watched it (`record_failure`).
 """
 
 import json
@@ -25,7 +20,7 @@ import torch
 
 from svag.lab.state import CheckpointError, Run, load_checkpoint, refuse_other_number, save_checkpoint
 from svag.noise.frozen import PartsComparison
-from svag.records.files import Journal, RunLock, disk_error, parse_lines, replace_file
+from svag.records.files import Journal, RunLock, digest, disk_error, parse_lines, replace_file
 from svag.records.identity import NUMERICS_VERSION
 from svag.records.reading import KIND, Reading, reading_of, row_of
 from svag.records.record import CHECKPOINT, METRICS, OUTCOME, SPEC, TIMINGS, RunRecord, read_record
@@ -105,8 +100,23 @@ def write_outcome(
     examples: int,
     processes: Sequence[int],
     device: torch.device,
+    metrics: str,
+    layout: torch.memory_format | None = None,
 ) -> None:
-    """Write `outcome.json`: how a run ended, and on what; `processes` is how many took part, the last number last."""
+    """Write `outcome.json`: how a run ended, and on what.
+
+    Args:
+        path: the run directory.
+        state: finished, diverged or failed.
+        reason: why it diverged or failed.
+        step: effective steps that are done.
+        seconds: how long they took.
+        examples: how many examples they looked at.
+        processes: how many processes took part, the last number last.
+        device: where.
+        metrics: digest of `metrics.jsonl`.
+        layout: memory layout of the images, where a network was built.
+    """
     outcome: dict[str, Any] = {
         "state": state,
         "reason": reason,
@@ -114,12 +124,30 @@ def write_outcome(
         "seconds": round(seconds, 3),
         "examples": examples,
         "processes": processes[-1],
+        "metrics_sha256": metrics,
         "versions": versions(),
         "hardware": hardware(device),
     }
+    if layout is not None:
+        outcome["memory_layout"] = str(layout).removeprefix("torch.")
     if before := list(processes[:-1]):
         outcome["processes_before"] = before
     replace_file(path / OUTCOME, json.dumps(outcome, indent=2, ensure_ascii=False).encode() + b"\n")
+
+
+def read_checkpoint(path: Path, identity: str, run: Run) -> dict[str, Any] | None:
+    """The state that a run directory's checkpoint holds, None without one: all is checked and nothing is touched."""
+    place, training = path / CHECKPOINT, run.training
+    state = load_checkpoint(place, identity, training.data.device)
+    if state is None:
+        return None
+    refuse_other_number(place, state["processes"][-1], training.ranks, training.model)
+    if digest(_bytes(path / METRICS)[: state["metrics_length"]]) != state["metrics_sha256"]:
+        raise CheckpointError(
+            f"{path / METRICS} is damaged, it is not what it was when {CHECKPOINT} was made: remove both to start the "
+            "run anew"
+        )
+    return state
 
 
 class RunFolder:
@@ -153,15 +181,11 @@ class RunFolder:
         """Seconds of this run so far, over all sessions; what a killed one did after its checkpoint is not counted."""
         return self._before + time.monotonic() - self._began
 
-    def resume(self, run: Run) -> None:
-        """Go to the last checkpoint, or to the start; what was written later is cut off and will be written again."""
-        device = run.training.data.device
-        state = load_checkpoint(self._path / CHECKPOINT, self._identity, device)
+    def resume(self, run: Run, state: dict[str, Any] | None) -> None:
+        """Go to a checkpoint from `read_checkpoint`, or to the start; what was written later is written again."""
         self._metrics.cut(0 if state is None else state["metrics_length"])
         if state is None:
             return
-        processes = state.get("processes", [1])[-1]
-        refuse_other_number(self._path / CHECKPOINT, processes, run.training.ranks, run.training.model)
         try:
             run.load_state_dict(state)
         except (KeyError, ValueError, RuntimeError, TypeError) as error:
@@ -191,8 +215,8 @@ class RunFolder:
         """Make a checkpoint."""
         run.progress.seconds = self.seconds
         self._metrics.to_disk()
-        state = {"identity": self._identity, "metrics_length": self._metrics.length, **run.state_dict()}
-        save_checkpoint(self._path / CHECKPOINT, state)
+        metrics = {"metrics_length": self._metrics.length, "metrics_sha256": self._metrics.digest}
+        save_checkpoint(self._path / CHECKPOINT, {"identity": self._identity, **metrics, **run.state_dict()})
 
     def end(self, run: Run, state: str, reason: str = "") -> None:
         """Write how it ended."""
@@ -206,6 +230,8 @@ class RunFolder:
             examples=run.progress.step * run.stepper.examples,
             processes=run.progress.processes,
             device=run.training.data.device,
+            metrics=self._metrics.digest,
+            layout=run.training.data.layout,
         )
 
 
@@ -241,17 +267,22 @@ def record_failure(
             examples=now.step * examples_per_step(spec, examples),
             processes=[1],
             device=device,
+            metrics=digest(_bytes(folder / METRICS)),
         )
     return read_record(folder)
 
 
 def _seconds(folder: Path) -> float:
     """Seconds up to the last evaluation."""
-    try:
-        rows = parse_lines((folder / TIMINGS).read_bytes())
-    except OSError:
-        return 0.0
+    rows = parse_lines(_bytes(folder / TIMINGS))
     return float(rows[-1].get("seconds", 0.0)) if rows else 0.0
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 class NoFolder:

@@ -93,13 +93,13 @@ def _balance(
         return None
     # the ladder's readings are already those of its own smaller batches and rates
     ell = 1 if isinstance(spec.process, GlsrSpec) else substeps(spec.process)
-    if spec.momentum:
+    if spec.optimizer.momentum:
         velocities = [reading.velocity_sq for reading in readings if reading.velocity_sq is not None]
         if ell > 1 or len(velocities) < len(readings):
             return None
         velocity_sq = fsum(velocities) / len(velocities)
         return momentum_balance(
-            param_sq, velocity_sq, lr=lr, weight_decay=spec.weight_decay, momentum=spec.momentum
+            param_sq, velocity_sq, lr=lr, weight_decay=spec.weight_decay, momentum=spec.optimizer.momentum
         ).ratio
     noise = 0.0 if isinstance(spec.process, GdSpec) else noise_trace
     return svag_balance(param_sq, grad_sq, noise, lr=lr, weight_decay=spec.weight_decay, ell=ell).ratio

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch.distributed import ProcessGroup
 
-from svag.lab.folder import NoFolder, RunFolder, make_folder, run_header
+from svag.lab.folder import NoFolder, RunFolder, make_folder, read_checkpoint, run_header
 from svag.lab.loop import Loop
 from svag.lab.measuring import Diverged, FrozenReadings
 from svag.lab.ranks import RankLost, Ranks, ranks_answer
@@ -123,8 +123,9 @@ def _run(training: Training, folder: Path, name: str, told: Watcher, note: str, 
             now = _look(folder, name)
             if now.ended:
                 return now
+            saved = read_checkpoint(folder, name, moving)
             written = until_the_end.enter_context(RunFolder(folder, name, header))
-            written.resume(moving)
+            written.resume(moving, saved)
             return None
 
         if (ended := ranks.first(open_folder)) is not None:

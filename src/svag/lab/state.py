@@ -1,8 +1,11 @@
 """Where a run is, and how that goes into a checkpoint and out, or from rank 0 to all ranks.
 
 A checkpoint is everything that a run needs to go on as if it had never stopped, in one file that is never half-written.
+The file is what `torch.save` makes of it, which `torch.load` reads, and after that its SHA-256: torch itself does not
+notice a damaged number.
 """
 
+import hashlib
 import io
 import pickle
 from dataclasses import dataclass, field
@@ -19,7 +22,8 @@ from svag.lab.training import Training, local_batch_norms
 from svag.records.files import replace_file
 from svag.records.reading import Reading
 
-FORMAT = 1
+FORMAT = 2
+_SHA256 = hashlib.sha256().digest_size
 
 
 class CheckpointError(Exception):
@@ -30,7 +34,8 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """Replace the checkpoint by `state`, all or nothing."""
     buffer = io.BytesIO()
     torch.save({"format": FORMAT, **state}, buffer)
-    replace_file(path, buffer.getvalue())
+    content = buffer.getvalue()
+    replace_file(path, content + hashlib.sha256(content).digest())
 
 
 def load_checkpoint(path: Path, identity: str, device: torch.device) -> dict[str, Any] | None:
@@ -38,9 +43,16 @@ def load_checkpoint(path: Path, identity: str, device: torch.device) -> dict[str
     if not path.exists():
         return None
     try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        file = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: remove it to start the run anew") from error
+    content, sha256 = file[:-_SHA256], file[-_SHA256:]
+    if hashlib.sha256(content).digest() != sha256:
+        raise CheckpointError(f"{path} is damaged, or of an earlier version: remove it to start the run anew")
+    try:
+        state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         mine, made_on = state["format"] == FORMAT and state["identity"] == identity, state["device"]
-    except (OSError, RuntimeError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
+    except (RuntimeError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
         raise CheckpointError(f"{path} cannot be read: remove it to start the run anew") from error
     if not mine:
         raise CheckpointError(f"{path} belongs to another run or version: remove it to start the run anew")
@@ -134,9 +146,9 @@ class Run:
         progress.loss_sum.copy_(state["loss_sum"])
         progress.loss_count, progress.seconds = state["loss_count"], state["seconds"]
         now = self.training.ranks.size
-        before = state.get("processes", [1])  # the first checkpoints did not say
+        before = state["processes"]
         progress.processes = before if before[-1] == now else [*before, now]
-        progress.parts_ratio = state.get("parts_ratio")  # older checkpoints have none
+        progress.parts_ratio = state["parts_ratio"]
         self.training.model.load_state_dict(state["model"])
         self.training.optimizer.load_state_dict(state["optimizer"])
         self.stepper.load_state_dict(state["stepper"])

@@ -56,9 +56,9 @@ class BatchStream:
 
     def draw(self) -> Batch:
         """The next batch."""
-        # by way of numpy and index_select: several times cheaper than torch.tensor(list) and [rows]
+        # by way of numpy: several times cheaper than torch.tensor(list)
         rows = torch.from_numpy(np.array(self._sampler.draw(), dtype=np.int64)).to(self._data.device)
-        images, labels = self._data.train_x.index_select(0, rows), self._data.train_y.index_select(0, rows)
+        images, labels = self._data.batch(rows)
         if self._augment is not None:
             images = augment(
                 images,
@@ -66,7 +66,7 @@ class BatchStream:
                 flip=self._augment.flip,
                 black=self._data.black,
                 generator=self._changes,
-            )
+            ).to(memory_format=self._data.layout)
         return images, labels
 
     def state_dict(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from svag.lab.data.load import DataSet, load_data
-from svag.lab.models.build import build_model
+from svag.lab.models.build import build_model, lay_out, memory_layout
 from svag.lab.models.own import check_network
 from svag.lab.ranks import ALONE, Ranks
 from svag.lab.streams import Batch, stream
@@ -107,8 +107,10 @@ def prepare(spec: RunSpec, data: DataSet, ranks: Ranks = ALONE) -> Training:
         model = _network(spec, data)
     except ValueError as error:
         raise SpecError("model.arch", " ".join(str(error).split())) from error
+    layout = memory_layout(model, data.device)
+    model, data = lay_out(model, layout), data.laid_out(layout)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = SGD(trained, lr=spec.lr, momentum=spec.momentum, weight_decay=spec.weight_decay)
+    optimizer = SGD(trained, lr=spec.lr, momentum=spec.optimizer.momentum, weight_decay=spec.weight_decay)
     return Training(spec, data, model.train(), optimizer, ranks)
 
 

@@ -1,9 +1,4 @@
-"""The kinds of numbers that a spec holds, and how a field is refused: its path and the reason, in one sentence.
-
-How a spec is refused: the path of the field and the reason, in one sentence.
-
-The kinds of numbers that a spec holds, each refusing what only looks like one.
-"""
+"""The kinds of numbers that a spec holds, and how a field is refused: its path and the reason, in one sentence."""
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,11 +1,10 @@
-"""Writing files so that a kill, a full disk or a second process never leaves half of one.
+"""Files that a kill, a full disk or a second process never leaves in halves, and that notice when they are damaged.
 
-Writing files so that a kill, a full disk or a second process never leaves half of one.
-
-One process at a time in a run directory: a lock that the operating system drops when the process dies.
+A run directory belongs to one process at a time, by a lock that the operating system drops when the process dies.
 """
 
 import errno
+import hashlib
 import json
 import os
 import time
@@ -63,6 +62,15 @@ def parse_lines(content: bytes) -> list[dict[str, Any]]:
     return rows
 
 
+def digest(content: bytes) -> str:
+    """SHA-256 of a file's content, in hexadecimal.
+
+    >>> digest(b"")[:8]
+    'e3b0c442'
+    """
+    return hashlib.sha256(content).hexdigest()
+
+
 class Journal:
     """A file of JSON lines that one process appends to, and that can be cut back to where a checkpoint was made."""
 
@@ -77,8 +85,19 @@ class Journal:
     def _forget_torn_line(self) -> None:
         """A kill may have cut the last line: what is appended next must not continue it."""
         self._file.seek(0)
-        self._file.truncate(self._file.read().rfind(b"\n") + 1)
+        content = self._file.read()
+        self._keep(content[: content.rfind(b"\n") + 1])
+
+    def _keep(self, content: bytes) -> None:
+        self._file.truncate(len(content))
         self._file.seek(0, os.SEEK_END)
+        # kept up to date in memory: what happens to the file on the disk must not get into its own digest
+        self._sha256 = hashlib.sha256(content)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what has been written, whatever the disk made of it."""
+        return self._sha256.hexdigest()
 
     @property
     def length(self) -> int:
@@ -87,11 +106,13 @@ class Journal:
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append rows, whole, and hand them to the operating system."""
+        content = "".join(map(to_line, rows)).encode()
         try:
-            self._file.write("".join(map(to_line, rows)).encode())
+            self._file.write(content)
             self._file.flush()
         except OSError as error:
             raise disk_error(self._path, error) from error
+        self._sha256.update(content)
 
     def to_disk(self) -> None:
         """Wait until everything is on the disk."""
@@ -106,8 +127,8 @@ class Journal:
             raise DiskError(
                 f"{self._path} is shorter than when checkpoint.pt was made: remove both to start the run anew"
             )
-        self._file.truncate(length)
-        self._file.seek(length)
+        self._file.seek(0)
+        self._keep(self._file.read(length))
 
     def close(self) -> None:
         """Close the file; what could not be written before is given up."""

@@ -1,13 +1,4 @@
-"""The parts of a spec: data, model, process, probe and evaluation.
-
-Which data a run trains on.
-
-Which network a run trains.
-
-Which process a run follows: SGD, SVAG, the coupled ladder, noisy gradient descent, gradient descent, the SDE.
-
-When and how a run measures G and N, and when it is evaluated.
-"""
+"""The parts of a spec: data, network, process and optimizer, and when a run measures and is evaluated."""
 
 import re
 from dataclasses import dataclass
@@ -15,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from svag.records.fields import Count, Factor, Moment, Several, SpecError, Whole, shown, step_of
+from svag.records.fields import Count, Factor, Moment, NonNegative, Several, SpecError, Whole, shown, step_of
 from svag.theory.optimizers import MomentumLimit
 
 DataName = Literal["fashion-small", "fashion-mnist", "cifar10", "cifar100", "svhn", "npz"]
@@ -234,6 +225,30 @@ def substeps(process: Process) -> int:
         case SdeSpec():
             return process.refine
     return 1
+
+
+class SgdOptimizer(BaseModel):
+    """torch.optim.SGD; the learning rate and the weight decay are fields of the spec itself.
+
+    >>> SgdOptimizer(momentum=0.9)
+    SgdOptimizer(kind='sgd', momentum=0.9)
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["sgd"] = "sgd"
+    momentum: NonNegative = 0.0
+
+    @field_validator("momentum")
+    @classmethod
+    def _decays(cls, momentum: float) -> float:
+        if momentum >= 1:
+            raise ValueError(f"must lie in [0, 1), got {momentum}")
+        return momentum
+
+
+# The one kind so far; with a second it becomes a union by `kind`, as the processes are.
+Optimizer: TypeAlias = SgdOptimizer
 
 
 def _check_window(window: tuple[float, float], steps: int) -> tuple[int, int]:

@@ -1,10 +1,7 @@
-"""One reading of the gradient noise: G, N and R at one moment of a run, and the files that hold readings.
+"""One reading of the gradient noise, G, N and R at one moment of a run, and the files that hold readings.
 
-One reading of the gradient noise: G, N and R at one moment of a run, and what the optimizer was doing then.
-
-A reading as a row of metrics.jsonl: what it holds, without what it leaves at its default.
-
-A file of readings: one JSON object a line, appended to by one run or by several at once.
+In `metrics.jsonl` a reading is a row without what it leaves at its default. A file of readings has one JSON object a
+line, and may be appended to by several runs at once.
 """
 
 import json

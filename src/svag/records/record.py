@@ -1,6 +1,12 @@
-"""What a run left, read back: finished, running, interrupted or broken."""
+"""What a run left, read back: finished, running, interrupted or broken.
+
+A run that has ended vouches for its metrics: `outcome.json` holds their digest, every line is whole, and a finished
+run has its last evaluation at the end of its budget. Where that fails, the record is broken and says so, and it gives
+out no numbers. The first runs (numerics version 1) left no digest; they are read with a note.
+"""
 
 import json
+import lzma
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +16,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from svag.records.fields import SpecError
-from svag.records.files import in_use, parse_lines
+from svag.records.files import digest, in_use, parse_lines
 from svag.records.identity import NUMERICS_VERSION
 from svag.records.reading import KIND, Reading, reading_of
 from svag.records.spec import RunSpec
@@ -22,6 +28,9 @@ SPEC, METRICS, TIMINGS, CHECKPOINT, OUTCOME = (
     "checkpoint.pt",
     "outcome.json",
 )
+
+# What committed evidence has in place of metrics.jsonl: the same bytes, compressed.
+COMPRESSED_METRICS = METRICS + ".xz"
 
 ENDED: tuple[Literal["finished"], Literal["diverged"]] = ("finished", "diverged")
 State = Literal["finished", "diverged", "failed", "running", "interrupted", "broken"]
@@ -47,7 +56,8 @@ class RunRecord:
         rows: the lines of metrics.jsonl.
         outcome: versions, hardware, seconds, examples and what else outcome.json holds; empty until the run has ended.
         problem: why a run failed, diverged or is broken.
-        numerics: version of the numerics that computed it; only runs of one version are comparable.
+        numerics: version of our numerics that computed it; those of two versions do not belong into one answer.
+        note: what a reader should know of a record that is fine.
     """
 
     path: Path
@@ -59,6 +69,7 @@ class RunRecord:
     outcome: dict[str, Any]
     problem: str = ""
     numerics: int = NUMERICS_VERSION
+    note: str = ""
 
     @property
     def ended(self) -> bool:
@@ -101,6 +112,8 @@ class RunRecord:
             "readings": len(self._of_kind(KIND)),
             "outcome": self.outcome,
             "problem": self.problem,
+            "numerics": self.numerics,
+            "note": self.note,
             "spec": None if self.spec is None else self.spec.to_dict(),
         }
 
@@ -133,22 +146,57 @@ def load_records(path: str | Path) -> list[RunRecord]:
 
 def read_record(folder: Path) -> RunRecord:
     """Read one run directory, whatever state it is in."""
-    rows = tuple(parse_lines(_bytes(folder / METRICS)))
     outcome = _json(folder / OUTCOME) or {}
     header = _json(folder / SPEC)
+    try:
+        content = _metrics(folder)
+    except (lzma.LZMAError, EOFError):
+        return _broken(folder, (), outcome, f"{COMPRESSED_METRICS} is damaged: {_REMEDY}")
+    rows = tuple(parse_lines(content))
     if header is None:
         return _broken(folder, rows, outcome, f"{SPEC} is missing or cannot be read")
     try:
         spec = RunSpec.from_dict(header["spec"])
-        identity, steps = str(header["identity"]), int(header["steps"])
-        state, numerics = _state(folder, outcome), int(header.get("numerics", 1))
-        record = RunRecord(folder, state, spec, identity, steps, rows, outcome, _problem(outcome), numerics)
+        identity, steps, numerics = str(header["identity"]), int(header["steps"]), int(header.get("numerics", 1))
+        state, problem = _state(folder, outcome), _problem(outcome)
+        note = _NO_DIGEST if state in ENDED and "metrics_sha256" not in outcome else ""
+        record = RunRecord(folder, state, spec, identity, steps, rows, outcome, problem, numerics, note)
         _ = record.readings
         for row in record.evaluations:
             _check_evaluation(row)
     except (SpecError, ValidationError, KeyError, TypeError, ValueError) as error:
         return _broken(folder, (), outcome, f"{SPEC} or {METRICS} is not ours: {' '.join(str(error).split())[:120]}")
+    if damage := _damage(record, content):
+        return _broken(folder, (), outcome, f"{damage}: {_REMEDY}")
     return record
+
+
+_REMEDY = "restore it from a copy, or remove the folder to run it again"
+_NO_DIGEST = "it has no digest of its metrics, so that damage to them would not be noticed"
+
+
+def _metrics(folder: Path) -> bytes:
+    """The content of metrics.jsonl, which counts when both are there, or of metrics.jsonl.xz."""
+    plain, compressed = folder / METRICS, folder / COMPRESSED_METRICS
+    if plain.exists() or not compressed.exists():
+        return _bytes(plain)
+    return lzma.decompress(_bytes(compressed))
+
+
+def _damage(record: RunRecord, content: bytes) -> str:
+    """What is wrong with the metrics of a run that has ended; empty when nothing is, or when it has not."""
+    if not record.ended:
+        return ""
+    expected = record.outcome.get("metrics_sha256")
+    if expected is None and record.numerics > 1:
+        return f"{OUTCOME} has lost the digest of {METRICS}"
+    if expected is not None and expected != digest(content):
+        return f"{METRICS} is damaged, it is not what it was when the run ended"
+    if len(record.rows) < content.count(b"\n") + (not content.endswith(b"\n") and content != b""):
+        return f"line {len(record.rows) + 1} of {METRICS} is damaged"
+    if record.state == "finished" and record.step != record.steps:
+        return f"{METRICS} ends at effective step {record.step}, and the run finished at {record.steps}"
+    return ""
 
 
 def _check_evaluation(row: dict[str, Any]) -> None:
@@ -177,9 +225,10 @@ def _broken(folder: Path, rows: tuple[dict[str, Any], ...], outcome: dict[str, A
 
 
 def _spec_files(root: Path) -> Iterable[Path]:
-    if (root / SPEC).exists() or (root / METRICS).exists():
+    names = (SPEC, METRICS, COMPRESSED_METRICS)
+    if any((root / name).exists() for name in names):
         return [root / SPEC]
-    return {file.parent / SPEC for name in (SPEC, METRICS) for file in root.rglob(name)}
+    return {file.parent / SPEC for name in names for file in root.rglob(name)}
 
 
 def _bytes(path: Path) -> bytes:

@@ -1,11 +1,4 @@
-"""The description of one run: everything that determines its numbers, and what its fields must agree on.
-
-What the fields of a spec must agree on: each refusal names the field, the reason and the way out.
-
-The description of one run: everything that determines its numbers, and nothing else.
-
-How many examples a run looks at: what its time is made of.
-"""
+"""The description of one run: everything that determines its numbers, and what its fields must agree on."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,9 +29,11 @@ from svag.records.parts import (
     InRunProbe,
     ModelSpec,
     NoProbe,
+    Optimizer,
     Probe,
     Process,
     SdeSpec,
+    SgdOptimizer,
     SgdSpec,
     SvagSpec,
     named_probe,
@@ -96,14 +91,12 @@ def _check_rate(spec: "RunSpec") -> None:
     process, decay = spec.process, spec.lr * spec.schedule.top * spec.weight_decay
     if decay >= 2:
         raise SpecError("weight_decay", f"lr × weight_decay must stay below 2, got {decay:g}: it diverges alone")
-    if spec.momentum >= 1:
-        raise SpecError("momentum", f"must lie in [0, 1), got {spec.momentum}")
     limit = process.momentum_limit if isinstance(process, SvagSpec) else None
-    if spec.momentum:
+    if spec.optimizer.momentum:
         if isinstance(process, SvagSpec) and limit is None:
             raise SpecError("process.momentum_limit", "momentum has two limits: say underdamped or overdamped")
         if isinstance(process, GlsrSpec | SdeSpec):
-            raise SpecError("momentum", f"{process.kind} is defined without momentum: set it to 0")
+            raise SpecError("optimizer.momentum", f"{process.kind} is defined without momentum: set it to 0")
     elif limit is not None:
         raise SpecError("process.momentum_limit", "is named, but momentum is 0: leave it out")
 
@@ -207,7 +200,7 @@ class RunSpec(BaseModel):
         batch_size: B of the SGD run in question.
         lr: η of the SGD run in question; a process that refines it does so itself.
         weight_decay: λ, coupled L2.
-        momentum: β of torch.optim.SGD.
+        optimizer: {"kind": "sgd", "momentum": 0.9}; an old spec's `momentum: 0.9` means the same.
         schedule: how the learning rate changes with the effective step.
         budget: effective steps, or {"epochs": 60}.
         sampling: how batches are drawn.
@@ -224,7 +217,7 @@ class RunSpec(BaseModel):
     batch_size: Count
     lr: Positive
     weight_decay: NonNegative = 0.0
-    momentum: NonNegative = 0.0
+    optimizer: Optimizer = Field(default_factory=SgdOptimizer)
     schedule: Schedule = Field(default_factory=Constant)
     budget: Budget
     sampling: Sampling = "without_replacement"
@@ -243,7 +236,7 @@ class RunSpec(BaseModel):
         if isinstance(value, Mapping) and (strange := [key for key in value if not isinstance(key, str)]):
             raise SpecError("", f"the name of a field must be text, got {strange[0]!r}")
         try:
-            spec = handler(value)
+            spec = handler(_with_optimizer(value) if isinstance(value, Mapping) else value)
         except ValidationError as error:
             raise spec_error(error, FIELDS) from None
         check_spec(spec, spec.data.examples)
@@ -262,14 +255,14 @@ class RunSpec(BaseModel):
     @classmethod
     def load(cls, path: str | Path, edits: Mapping[str, Any] | None = None) -> Self:
         """Read a spec from a YAML file, with some fields replaced: {"model.norm": "batch"}."""
-        return cls.from_dict(documents.edited(documents.read(Path(path)), edits or {}))
+        return cls.from_dict(documents.edited(_with_optimizer(documents.read(Path(path))), _renamed(edits or {})))
 
     def edited(self, edits: Mapping[str, Any]) -> Self:
         """The same spec with some fields replaced, by their dotted paths; checked again.
 
         A new `kind` of process, schedule or probe starts from its own defaults.
         """
-        return type(self).from_dict(documents.edited(self.to_dict(), edits))
+        return type(self).from_dict(documents.edited(self.to_dict(), _renamed(edits)))
 
     def to_dict(self) -> dict[str, Any]:
         """All fields, defaults included, as JSON values."""
@@ -293,13 +286,29 @@ class RunSpec(BaseModel):
         return self.lr * self.schedule.multiplier(step, self.steps(examples))
 
 
+def _with_optimizer(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Move the `momentum` of an old spec to where it belongs."""
+    if "momentum" not in fields:
+        return dict(fields)
+    if "optimizer" in fields:
+        raise SpecError("momentum", "is a field of optimizer, which is given too: write optimizer.momentum only")
+    rest = {name: value for name, value in fields.items() if name != "momentum"}
+    return {**rest, "optimizer": {"kind": "sgd", "momentum": fields["momentum"]}}
+
+
+def _renamed(edits: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for dotted paths: --momentum is --optimizer.momentum."""
+    return {"optimizer.momentum" if path == "momentum" else path: value for path, value in edits.items()}
+
+
 FIELDS = {
-    "": tuple(RunSpec.model_fields),
+    "": (*RunSpec.model_fields, "momentum"),  # the last is an old name
     "data": tuple(DataSpec.model_fields),
     "data.augment": tuple(AugmentSpec.model_fields),
     "model": tuple(ModelSpec.model_fields),
     "evaluate": tuple(EvaluateSpec.model_fields),
     "budget": tuple(Epochs.model_fields),
+    "optimizer": tuple(SgdOptimizer.model_fields),
     "process": ("kind", "ell", "split", "momentum_limit", "parts", "refine"),
     "schedule": ("kind", "at", "factor", "floor", "peaks", "warmup"),
     "probe": ("kind", "parts", "window", "every", "readings", "batches"),

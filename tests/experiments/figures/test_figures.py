@@ -64,7 +64,7 @@ def test_the_sizes_have_the_same_method(label: str) -> None:
     assert [panel.name for panel in small.panels] == [panel.name for panel in smoke.panels]
     assert type(small) is type(smoke) is type(paper)
     for one in (small, smoke, paper):
-        assert {(panel.base.momentum, panel.base.process.kind) for panel in one.panels} == {(0.0, "sgd")}
+        assert {(panel.base.optimizer.momentum, panel.base.process.kind) for panel in one.panels} == {(0.0, "sgd")}
     if label != "fig:lsr_acc_gnr":  # one network for three, at several times the budget
         assert len(small.panels) == len(paper.panels)
 

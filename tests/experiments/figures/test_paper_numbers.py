@@ -52,7 +52,7 @@ def test_networks_batches_and_rates(label: str) -> None:
     found = [((b.model.arch, b.model.width), b.model.norm, b.batch_size, b.lr) for b in bases(label)]
     assert found == PANELS[label]
     for base in bases(label):
-        assert (base.weight_decay, base.momentum, base.process.kind) == (5e-4, 0.0, "sgd")
+        assert (base.weight_decay, base.optimizer.momentum, base.process.kind) == (5e-4, 0.0, "sgd")
         assert base.model.scale_invariant == (base.model.arch != "resnet32" and base.model.norm != "none")
 
 

@@ -60,10 +60,10 @@ def test_a_damaged_file_is_one_sentence_with_the_file_and_the_fix(
 ) -> None:
     folder = tmp_path / tiny.source.name
     folder.mkdir()
-    files = tiny.files if packed else tiny.members
-    for name, content in files.items():
+    written = tiny.files if packed else tiny.members
+    for name, content in written.items():
         (folder / name).write_bytes(content)
-    victim = folder / list(files)[-1]
+    victim = folder / list(written)[-1]
     content = victim.read_bytes()
     middle = len(content) // 2
     victim.write_bytes(
@@ -120,3 +120,4 @@ def test_the_table_of_sources_is_complete() -> None:
             assert len(bytes.fromhex(download.md5)) == 16
             assert all(member.md5 is None or len(bytes.fromhex(member.md5)) == 16 for member in download.members)
     assert (SOURCES["cifar10"].mean, SOURCES["cifar10"].std) == ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
+    assert (SOURCES["svhn"].mean, SOURCES["svhn"].std) == ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))

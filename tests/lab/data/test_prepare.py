@@ -85,3 +85,23 @@ def test_a_subset_that_does_not_exist_is_refused(subset: int) -> None:
 def test_a_pool_that_does_not_divide_is_refused(pool: int) -> None:
     with pytest.raises(SpecError, match=f"^data.pool: must divide the image size 6×8, got {pool}"):
         prepare(BYTES, "mine", pool=pool)
+
+
+@pytest.mark.parametrize(
+    "arrays", [BYTES, Arrays(BYTES.train_x[:, :1], BYTES.train_y, BYTES.test_x[:, :1], BYTES.test_y, 5)]
+)
+def test_another_layout_holds_the_same_images(arrays: Arrays) -> None:
+    data = prepare(arrays, "mine")
+    last = data.laid_out(torch.channels_last)
+    assert data.laid_out(torch.contiguous_format) is data
+    rows = torch.tensor([3, 1, 3, 40])
+    for one, other in ((data, last), (last, last.laid_out(torch.contiguous_format))):
+        assert torch.equal(one.train_x, other.train_x)
+        assert torch.equal(one.test_x, other.test_x)
+        images, labels = other.batch(rows)
+        assert torch.equal(images, data.train_x[rows])
+        assert torch.equal(labels, data.train_y[rows])
+        assert images.stride() == other.train_x.stride()
+    channels = last.in_channels
+    assert last.train_x.stride() == (48 * channels, 1, 8 * channels, channels)
+    assert last.to("cpu").layout is torch.channels_last

@@ -1,5 +1,6 @@
 """The networks: parameter counts, scale invariance to rounding, and what is refused."""
 
+import inspect
 import math
 from typing import get_args
 
@@ -7,8 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from svag.lab.models.build import build_model
-from svag.lab.models.norms import NORMS, Norm
+import svag
+from svag.lab.models.build import build_model, lay_out, memory_layout
+from svag.lab.models.norms import NORMS, Norm, ScaleFreeGroupNorm
+from svag.lab.models.own import Flags
+from svag.records.parts import ModelSpec
 
 ARCHS = ("preresnet8", "resnet8", "vgg11", "mlp")
 SIZES = ((1, 14), (3, 16), (3, 32))
@@ -59,7 +63,7 @@ def test_parameter_counts(arch: str, width: float, scale_invariant: bool, expect
 
 @pytest.mark.parametrize(("depth", "convolutions"), [(11, 8), (13, 10), (16, 13), (19, 16)])
 def test_vgg_has_the_convolutions_of_its_name(depth: int, convolutions: int) -> None:
-    network = build_model(f"vgg{depth}", width=0.125)
+    network = build_model(f"vgg{depth}", width=0.125, scale_invariant=True)
     convs = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d)]
     assert len(convs) == convolutions == depth - 3
     assert [conv.out_channels for conv in convs][-1] == 64
@@ -78,8 +82,12 @@ def test_a_residual_network_has_as_many_layers_as_its_name_says(family: str, dep
 @pytest.mark.parametrize("norm", ["batch", "group", "layer"])
 @pytest.mark.parametrize("arch", ARCHS)
 def test_scale_invariance_to_rounding(arch: str, norm: Norm, channels_and_size: tuple[int, int]) -> None:
+    """In the memory layout in which a run has them."""
     network = small(arch, norm, *channels_and_size, scale_invariant=True)
+    layout = memory_layout(network, torch.device("cpu"))
+    network = lay_out(network, layout)
     x, y = images(*channels_and_size)
+    x = x.to(memory_format=layout)
     weights = trainable(network)
     loss, gradient = loss_and_gradient(network, x, y)
     lengths = math.sqrt(dot(weights, weights) * dot(gradient, gradient))
@@ -96,6 +104,93 @@ def test_scale_invariance_to_rounding(arch: str, norm: Norm, channels_and_size: 
         with torch.no_grad():
             for weight in weights:
                 weight.div_(c)
+
+
+@pytest.mark.parametrize("norm", ["batch", "group", "layer"])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_the_public_measure_of_scale_invariance(arch: str, norm: Norm) -> None:
+    x, y = images(1, 14)
+    for scale_invariant in (True, False):
+        network = small(arch, norm, 1, 14, scale_invariant=scale_invariant)
+        if not scale_invariant:
+            with torch.no_grad():  # zero biases could hide it
+                for weight in trainable(network):
+                    weight.add_(0.1)
+        error = svag.scale_invariance_error(network, lambda _: nn.functional.cross_entropy(network(x), y), (x, y))  # noqa: B023
+        assert (error < 1e-9) == scale_invariant
+
+
+@pytest.mark.parametrize("depth", [11, 16])
+def test_the_vgg_without_norms_is_that_of_the_authors(depth: int) -> None:
+    """No biases, average pooling and a frozen last layer: the logits are homogeneous in the weights of the others."""
+    network = build_model(f"vgg{depth}", "none", 0.125, generator=torch.Generator().manual_seed(0)).double()
+    frozen = {name for name, p in network.named_parameters() if not p.requires_grad}
+    assert frozen == {"linear.weight", "linear.bias"}
+    layers = list(network.modules())
+    assert all(layer.bias is None for layer in layers if isinstance(layer, nn.Conv2d))
+    assert sum(isinstance(layer, nn.AvgPool2d) for layer in layers) == 5
+    assert not any(isinstance(layer, nn.MaxPool2d) for layer in layers)
+    x, _ = images(3, 32)
+    logits = network(x)
+    with torch.no_grad():
+        for weight in trainable(network):
+            weight.mul_(0.5)
+    torch.testing.assert_close(network(x), logits / 2 ** (depth - 3), rtol=1e-12, atol=0)
+
+
+def test_other_networks_without_norms_are_trained_whole_with_biases() -> None:
+    for arch in ("preresnet8", "resnet8", "mlp"):
+        network = build_model(arch, "none", 0.25)
+        assert all(p.requires_grad for p in network.parameters())
+        layers = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
+        assert all(layer.bias is not None for layer in layers)
+
+
+@pytest.mark.parametrize(("width", "groups"), [(0.25, {2, 4, 8}), (0.5, {4, 8}), (1, {8}), (4, {8})])
+def test_groups_of_group_norm(width: float, groups: set[int]) -> None:
+    network = build_model("preresnet8", "group", width, scale_invariant=True)
+    assert {norm.groups for norm in network.modules() if isinstance(norm, ScaleFreeGroupNorm)} == groups
+    ordinary = build_model("resnet8", "group", width)
+    assert {norm.num_groups for norm in ordinary.modules() if isinstance(norm, nn.GroupNorm)} == groups
+
+
+def test_networks_are_not_scale_invariant_unless_that_is_asked_for() -> None:
+    default = inspect.signature(build_model).parameters["scale_invariant"].default
+    assert default is ModelSpec(arch="mlp").scale_invariant is Flags().scale_invariant is False
+
+
+LAST, FIRST = torch.channels_last, torch.contiguous_format
+
+
+@pytest.mark.parametrize(
+    ("arch", "norm", "cpu", "cuda"),
+    [
+        *[(arch, "batch", LAST, LAST) for arch in ("preresnet8", "resnet8", "vgg11")],
+        *[(arch, "none", LAST, LAST) for arch in ("preresnet8", "resnet8", "vgg11")],
+        *[(arch, "group", FIRST, FIRST) for arch in ("preresnet8", "resnet8", "vgg11")],
+        *[(arch, "layer", LAST, FIRST) for arch in ("preresnet8", "resnet8", "vgg11")],
+        *[("mlp", norm, FIRST, FIRST) for norm in NORMS],
+    ],
+)
+def test_the_layout_of_each_network(arch: str, norm: Norm, cpu: torch.memory_format, cuda: torch.memory_format) -> None:
+    for scale_invariant in {False, norm != "none"}:
+        network = small(arch, norm, 1, 14, scale_invariant=scale_invariant)
+        assert memory_layout(network, torch.device("cpu")) is cpu
+        assert memory_layout(network, torch.device("cuda")) is cuda
+    assert memory_layout(nn.Conv2d(1, 1, 1), torch.device("cpu")) is FIRST, "a user's own network"
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("arch", ARCHS)
+def test_the_layout_changes_a_loss_by_rounding_only(arch: str, norm: Norm) -> None:
+    network = small(arch, norm, 3, 16, scale_invariant=norm != "none")
+    x, y = images(3, 16)
+    loss, gradient = loss_and_gradient(network, x, y)
+    network = lay_out(network, torch.channels_last)
+    again, moved = loss_and_gradient(network, x.to(memory_format=torch.channels_last), y)
+    torch.testing.assert_close(again, loss, rtol=1e-12, atol=0)
+    for one, other in zip(gradient, moved, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-9, atol=1e-12 * float(one.abs().max()))
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -145,7 +240,9 @@ def test_every_combination_gives_finite_logits_or_an_error(
 
 
 def test_only_the_last_layer_is_frozen_and_it_is_fan_in_normal() -> None:
-    network = build_model("preresnet8", width=4, num_classes=100, generator=torch.Generator().manual_seed(0))
+    network = build_model(
+        "preresnet8", width=4, num_classes=100, scale_invariant=True, generator=torch.Generator().manual_seed(0)
+    )
     frozen = {name: p for name, p in network.named_parameters() if not p.requires_grad}
     assert set(frozen) == {"linear.weight", "linear.bias"}
     assert not frozen["linear.bias"].any()

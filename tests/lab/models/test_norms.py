@@ -1,5 +1,7 @@
 """The scale-free norms against torch's own, their guard, and the running statistics of BatchNorm."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -96,3 +98,43 @@ def test_without_the_guard_a_constant_group_would_blow_up() -> None:
     assert gradient.abs().max() > 1e5
     guarded = ScaleFreeGroupNorm(1)(x)
     assert not torch.autograd.grad((guarded * torch.linspace(-1, 1, 7)).sum(), x)[0].any()
+
+
+def guarded(norm: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """The sum of the norm's output, weighted, whose gradient the guard changes too."""
+    y = norm(x)
+    return (y * torch.linspace(-1, 1, y.shape[-1], dtype=y.dtype)).sum()
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("norm", [ScaleFreeGroupNorm(2), ScaleFreeBatchNorm(8).double()], ids=["group", "batch"])
+def test_a_compiled_graph_is_whole_and_gives_the_same_bits(norm: nn.Module, constant: bool) -> None:
+    """`fullgraph` refuses a branch on data; with all groups varying, the guard multiplies by 1."""
+    x = activations(3, 8, 7, 7)
+    if constant:
+        x[:, :4] = 0.3
+    x.requires_grad_()
+    compiled = torch.compile(norm, backend="eager", fullgraph=True)
+    eager, (gradient,) = norm(x), torch.autograd.grad(guarded(norm, x), x)
+    assert torch.equal(compiled(x), eager)
+    assert torch.equal(torch.autograd.grad(guarded(compiled, x), x)[0], gradient)
+    assert bool(eager[:, 1].any()) is not constant
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_gradients_of_single_examples_by_vmap(constant: bool) -> None:
+    norm, x = ScaleFreeGroupNorm(2), activations(3, 8, 7, 7)
+    if constant:
+        x[1, :4] = 0.3
+    per_example = torch.func.vmap(torch.func.grad(lambda one: guarded(norm, one.unsqueeze(0))))(x)
+    for number, example in enumerate(x):
+        example = example.clone().unsqueeze(0).requires_grad_()
+        (expected,) = torch.autograd.grad(guarded(norm, example), example)
+        torch.testing.assert_close(per_example[number], expected[0], rtol=1e-10, atol=1e-12)
+    assert bool(per_example[1, 0].any()) is not constant
+
+
+def test_batch_norm_in_evaluation_mode_by_vmap() -> None:
+    norm, x = ScaleFreeBatchNorm(8).double().eval(), activations(3, 8, 7, 7)
+    found = torch.func.vmap(lambda one: norm(one.unsqueeze(0)).squeeze(0))(x)
+    torch.testing.assert_close(found, norm(x), rtol=1e-12, atol=1e-12)

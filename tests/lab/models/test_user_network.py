@@ -167,7 +167,7 @@ def test_wrong_shapes_are_named(nets: str) -> None:
 
 @pytest.mark.parametrize("norm", ["batch", "group", "layer"])
 def test_our_networks_pass_and_are_left_as_they_were(norm: str) -> None:
-    network = build_model("preresnet8", norm, 0.5, 1)  # type: ignore[arg-type]
+    network = build_model("preresnet8", norm, 0.5, 1, scale_invariant=True)  # type: ignore[arg-type]
     before = {name: value.clone() for name, value in network.state_dict().items()}
     state = torch.get_rng_state()
     check_network(network, torch.randn(8, 1, 14, 14, generator=torch.Generator()), 10, scale_invariant=True)

@@ -1,11 +1,7 @@
 """Fetching an official file: verified, atomic, by one process at a time, over connections that may break.
 
-Fetching one file over a connection that may break: what has arrived is kept, and the rest is asked for.
-
-Fetching an official file: verified, atomic, and by one process at a time.
-
-Everything unfinished lives in the folder `.svag` next to the file, under a lock. A file appears under its own name only
-when it is complete and its checksum is right.
+Everything unfinished lives in the folder `.svag` next to the file, under a lock; what has arrived is kept and the rest
+asked for. A file appears under its own name only when it is complete and its checksum is right.
 """
 
 import logging

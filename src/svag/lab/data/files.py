@@ -1,11 +1,8 @@
 """The unpacked files of a data set, from wherever they are: loose, compressed, in their archive, or not here yet.
 
-Where data is kept: the folder given, $SVAG_DATA, or the user's cache.
-
-The unpacked files of a data set, from wherever they are: loose, compressed, in their archive, or not here yet.
-
-Looked for in `name/`, `folder/` and `name/folder/` of the data folder, where name is ours (`cifar10`) and folder the
-official one (`cifar-10-batches-bin`). Archives are read in place: nothing is unpacked on disk.
+The data folder is the one given, $SVAG_DATA, or the user's cache. In it, files are looked for in `name/`, `folder/`
+and `name/folder/`, where name is ours (`cifar10`) and folder the official one (`cifar-10-batches-bin`). Archives are
+read in place: nothing is unpacked on disk.
 """
 
 import gzip

@@ -1,16 +1,6 @@
 """The formats that data sets come in, read without pickle: IDX, CIFAR's binary records, SVHN's MATLAB files, npz.
 
-What goes wrong with files, as opposed to arguments.
-
-What every reader returns: images and labels as they are in the file, checked.
-
-The IDX format of MNIST and Fashion-MNIST: a magic number, the sizes, the bytes.
-
-The binary distribution of CIFAR-10 and CIFAR-100: records of label bytes and 3×32×32 pixels. No pickle.
-
-The cropped digits of SVHN: MATLAB files with X (32, 32, 3, n) and y (n, 1), where 10 stands for the digit 0.
-
-A user's own data: the arrays train_x, train_y, test_x, test_y of an npz file, loaded without pickle.
+Every reader returns images and labels as they are in the file, checked; `DataError` says what is wrong with a file.
 """
 
 import io

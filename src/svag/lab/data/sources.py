@@ -1,12 +1,9 @@
-"""The data sets: their official files with checksums, and the one that is embedded.
+"""The data sets: their official files with checksums, and `fashion-small`, which is embedded.
 
-The official files of each data set: where they are, what is in them, and their checksums.
-
-Where the checksums come from: those of Fashion-MNIST, CIFAR-10 and CIFAR-100 are published by their authors, those of
-SVHN by torchvision. Those of unpacked files were measured on copies of Fashion-MNIST and CIFAR-10; we know of none for
-CIFAR-100, so that its unpacked files are checked by their size and labels only.
-
-`fashion-small`, embedded: 10,000 + 10,000 images of Fashion-MNIST at 14×14, so that everything runs at once.
+The checksums of Fashion-MNIST, CIFAR-10 and CIFAR-100 are published by their authors, those of SVHN by torchvision.
+Those of unpacked files were measured on copies of Fashion-MNIST and CIFAR-10; we know of none for CIFAR-100, so that
+its unpacked files are checked by their size and labels only. `fashion-small` are 10,000 + 10,000 images of Fashion-
+MNIST at 14×14, so that everything runs at once.
 """
 
 import lzma
@@ -87,8 +84,9 @@ _IDX = ("images-idx3-ubyte", "labels-idx1-ubyte")
 _FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
 _CIFAR = "https://www.cs.toronto.edu/~kriz"
 _SVHN = "http://ufldl.stanford.edu/housenumbers"
-# The numbers with which the paper normalises CIFAR; other data sets are normalised by their own training images.
+# The numbers with which the authors normalise; Fashion-MNIST is normalised by its own training images.
 _CIFAR_MEAN, _CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
+_HALF = (0.5, 0.5, 0.5)
 
 
 def _fashion(name: str, gz_md5: str, megabytes: float, md5: str) -> Download:
@@ -169,6 +167,8 @@ SVHN = Source(
         _svhn("test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3", 64.3),
     ),
     _read_svhn,
+    _HALF,
+    _HALF,
 )
 SOURCES: dict[str, Source] = {source.name: source for source in (FASHION_MNIST, CIFAR10, CIFAR100, SVHN)}
 

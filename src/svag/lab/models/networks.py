@@ -1,12 +1,8 @@
 """The networks of the paper: PreResNet, ResNet, VGG, and a perceptron for small problems.
 
-PreResNet-d: residual blocks with the normalisation before each convolution (He et al. 2016; fig:svag_accs).
-
-ResNet-d: residual blocks with the normalisation after each convolution (He et al. 2015; fig:app_lsr_c10).
-
-VGG-11/13/16/19 for small images (Simonyan, Zisserman 2015; fig:app_svag_otherarch).
-
-A perceptron with two hidden layers, for vectors and very small images.
+Each has a scale-invariant form (`scale_free`), whose docstring says why it is one; `docs/networks.md` says what is the
+authors' and what is ours. Sources: PreResNet is He et al. 2016 (fig:svag_accs), ResNet He et al. 2015
+(fig:app_lsr_c10), VGG Simonyan and Zisserman 2015 (fig:app_svag_otherarch).
 """
 
 import torch
@@ -16,7 +12,9 @@ from svag.lab.models.norms import Norm, norm_layer
 
 
 class PreResNet(nn.Module):
-    """Three stages of (d−2)/6 blocks with 16, 32, 64 channels times the width, then mean pooling and a linear layer.
+    """Residual network with the norm before each convolution.
+
+    Three stages of (d−2)/6 blocks with 16, 32, 64 channels times the width, then mean pooling and a linear layer.
 
     Scale invariant: the stream between the blocks is of degree 1 in the weights everywhere, because the first block of
     every stage replaces it by norm → 1×1 convolution, and the last norm removes that degree. There is no final ReLU.
@@ -69,12 +67,10 @@ class _PreNormBlock(nn.Module):
         return total
 
 
-def _conv(inside: int, out: int, kernel: int, stride: int, norm: Norm) -> nn.Conv2d:
-    return nn.Conv2d(inside, out, kernel, stride, padding=kernel // 2, bias=norm == "none")
-
-
 class ResNet(nn.Module):
-    """Three stages of (d−2)/6 blocks with 16, 32, 64 channels times the width, then mean pooling and a linear layer.
+    """Residual network with the norm after each convolution.
+
+    Three stages of (d−2)/6 blocks with 16, 32, 64 channels times the width, then mean pooling and a linear layer.
 
     Scale invariant: every convolution, also that of a shortcut, is followed by a norm, so that every stream is of
     degree 0 in the weights. The paper uses this network unmodified only.
@@ -120,8 +116,12 @@ class _PostNormBlock(nn.Module):
 
 
 def _conv_norm(inside: int, out: int, kernel: int, stride: int, norm: Norm, scale_free: bool) -> nn.Sequential:
-    conv = nn.Conv2d(inside, out, kernel, stride, padding=kernel // 2, bias=norm == "none")
+    conv = _conv(inside, out, kernel, stride, norm)
     return nn.Sequential(conv, norm_layer(norm, out, scale_free=scale_free))
+
+
+def _conv(inside: int, out: int, kernel: int, stride: int, norm: Norm) -> nn.Conv2d:
+    return nn.Conv2d(inside, out, kernel, stride, padding=kernel // 2, bias=norm == "none")
 
 
 # Convolutions in each of the five stages. The name counts three linear layers more, of which small images need one.
@@ -138,7 +138,8 @@ class VGG(nn.Module):
     """Five stages of 3×3 convolutions, each ending in a pooling, then a linear layer.
 
     Pooling rounds sizes up, so that 14×14 ends at 1×1 as 32×32 does; whatever is left is averaged. Scale invariant:
-    every convolution is followed by a norm; the pooling is then the average instead of the maximum, as in the paper.
+    every convolution is followed by a norm. The networks of the paper, scale invariant ones and the one without norms,
+    pool by the average, and have no biases. An ordinary network with norms pools by the maximum.
     """
 
     def __init__(
@@ -147,15 +148,16 @@ class VGG(nn.Module):
         super().__init__()
         layers: list[nn.Module] = []
         channels = in_channels
+        pooling = nn.AvgPool2d if scale_free or norm == "none" else nn.MaxPool2d
         for convolutions, out in zip(STAGES[depth], widths, strict=True):
             for _ in range(convolutions):
                 layers += [
-                    nn.Conv2d(channels, out, 3, padding=1, bias=norm == "none"),
+                    nn.Conv2d(channels, out, 3, padding=1, bias=False),
                     norm_layer(norm, out, scale_free=scale_free),
                     nn.ReLU(inplace=True),
                 ]
                 channels = out
-            layers.append(nn.AvgPool2d(2, ceil_mode=True) if scale_free else nn.MaxPool2d(2, ceil_mode=True))
+            layers.append(pooling(2, ceil_mode=True))
         self.features = nn.Sequential(*layers)
         self.linear = nn.Linear(channels, num_classes)
 

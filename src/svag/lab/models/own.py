@@ -1,9 +1,4 @@
-"""A user's own network, and what every network must fulfil: logits of the right shape, something to train.
-
-A user's own network by import path, `package.module:callable`: found and built.
-
-Does a network, ours or a user's, give logits of the right shape, have something to train, and keep its promise?
-"""
+"""A user's own network by import path, and what every network must fulfil before it is trained."""
 
 import copy
 import importlib
@@ -27,7 +22,7 @@ class Flags:
     width: float = 1
     in_channels: int = 3
     num_classes: int = 10
-    scale_invariant: bool = True
+    scale_invariant: bool = False
     image_size: tuple[int, int] = (32, 32)
 
 
