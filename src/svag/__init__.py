@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from svag.dynamics.sampler import BatchSampler, independent_pairs
     from svag.dynamics.svag import SVAG
     from svag.findings.critical_batch import predict_critical_batch
+    from svag.findings.prices import Estimate, Price
     from svag.findings.scaling_verdict import scaling_verdict
     from svag.findings.sde_verdict import sde_verdict
     from svag.lab.models.build import build_model
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from svag.records.reading import Reading, append_readings, load_readings
     from svag.records.record import RunRecord, load_records
     from svag.records.spec import RunSpec
-    from svag.theory.bounds import critical_batch_size, max_kappa
+    from svag.theory.bounds import critical_batch_size, large_run_refutes, max_kappa, sgd_refutes_sde
+    from svag.theory.distortion import distortion
     from svag.theory.optimizers import linear_scaling, square_root_scaling
     from svag.theory.weights import svag_weights
 
@@ -30,8 +32,10 @@ __version__ = "0.1.0.dev0"
 
 _HOME = {
     "BatchSampler": "svag.dynamics.sampler",
+    "Estimate": "svag.findings.prices",
     "NoiseProbe": "svag.noise.probe",
     "NoisyGD": "svag.dynamics.noisy_gd",
+    "Price": "svag.findings.prices",
     "Reading": "svag.records.reading",
     "RunRecord": "svag.records.record",
     "RunSpec": "svag.records.spec",
@@ -39,7 +43,9 @@ _HOME = {
     "append_readings": "svag.records.reading",
     "build_model": "svag.lab.models.build",
     "critical_batch_size": "svag.theory.bounds",
+    "distortion": "svag.theory.distortion",
     "independent_pairs": "svag.dynamics.sampler",
+    "large_run_refutes": "svag.theory.bounds",
     "linear_scaling": "svag.theory.optimizers",
     "load_readings": "svag.records.reading",
     "load_records": "svag.records.record",
@@ -50,6 +56,7 @@ _HOME = {
     "scale_invariance_error": "svag.noise.invariance",
     "scaling_verdict": "svag.findings.scaling_verdict",
     "sde_verdict": "svag.findings.sde_verdict",
+    "sgd_refutes_sde": "svag.theory.bounds",
     "square_root_scaling": "svag.theory.optimizers",
     "svag_weights": "svag.theory.weights",
 }
@@ -57,15 +64,19 @@ _HOME = {
 __all__ = [
     "SVAG",
     "BatchSampler",
+    "Estimate",
     "NoiseProbe",
     "NoisyGD",
+    "Price",
     "Reading",
     "RunRecord",
     "RunSpec",
     "append_readings",
     "build_model",
     "critical_batch_size",
+    "distortion",
     "independent_pairs",
+    "large_run_refutes",
     "linear_scaling",
     "load_readings",
     "load_records",
@@ -76,6 +87,7 @@ __all__ = [
     "scale_invariance_error",
     "scaling_verdict",
     "sde_verdict",
+    "sgd_refutes_sde",
     "square_root_scaling",
     "svag_weights",
 ]

@@ -38,7 +38,7 @@ from svag.records.schedules import Steps
 from svag.records.spec import RunSpec
 from svag.stats.means import contrast
 from svag.stats.ratios import Interval, quotient
-from svag.theory.bounds import Form, large_run_refutes, large_run_threshold, sde_threshold, sgd_refutes_sde
+from svag.theory.bounds import Form, large_run_refutes, large_run_threshold, sde_threshold
 from svag.theory.optimizers import linear_scaling
 
 
@@ -196,7 +196,7 @@ def _large_run(run: CriticalBatch, batch_sizes: Sequence[int]) -> Iterator[Certi
 
 
 def _sde(run: CriticalBatch) -> Iterator[Certificate]:
-    if math.isfinite(run.noise_to_signal_high) and sgd_refutes_sde(run.noise_to_signal_high, run.c2):
+    if run.sde_refuted:
         yield Certificate("sde", run.batch_size, None, run.noise_to_signal_high, sde_threshold(run.c2))
 
 

@@ -8,7 +8,7 @@ The quotient of two estimates that each come with an interval of their own.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -178,6 +178,7 @@ def ratio_interval(
     confidence: float = 0.95,
     method: Method = "auto",
     independent: bool = False,
+    plan: BlockPlan | None = None,
 ) -> RatioInterval:
     """Ratio of the average of `numerator` to that of `denominator`, both positive quantities, with its interval.
 
@@ -196,16 +197,20 @@ def ratio_interval(
         confidence: level of the two-sided interval.
         method: "log_delta"; "fieller"; "auto", log-delta when both averages are well away from 0, Fieller otherwise.
         independent: readings are known to be independent: each is its own block.
+        plan: how to cut the series, when the caller knows better.
+
+    The ratio is that of the averages over all readings; only its spread is that of the blocks.
     """
     probability("confidence", confidence)
     num, den = finite_row("numerator", numerator), finite_row("denominator", denominator)
     if num.size != den.size:
         raise ValueError(f"numerator and denominator must be read together, got {num.size} and {den.size} readings")
-    plan = independent_blocks(num.size) if independent else _plan(num, den)
+    plan = plan or (independent_blocks(num.size) if independent else _plan(num, den))
     if plan.blocks < 2:
         value = _positive_ratio(float(num.mean()), float(den.mean()))
         return _result(value, 0.0, math.inf, "none", confidence, plan, "the spread is unknown")
-    pairs = pair_moments(plan.means(num), plan.means(den))
+    blocks = pair_moments(plan.means(num), plan.means(den))
+    pairs = replace(blocks, num=float(num.mean()), den=float(den.mean()))
     used = _choose(method, pairs, confidence)
     limits = log_delta(pairs, confidence) if used == "log_delta" else fieller(pairs, confidence)
     if limits is None:
