@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # the same names for those who read types; a test compares th
     from svag.experiments.ngd_finding import NgdFinding as NgdFinding
     from svag.findings.critical_batch import CriticalBatch as CriticalBatch
     from svag.findings.critical_batch import predict_critical_batch as predict_critical_batch
+    from svag.findings.prices import Estimate as Estimate
+    from svag.findings.prices import Price as Price
     from svag.findings.scaling_verdict import ScalingVerdict as ScalingVerdict
     from svag.findings.scaling_verdict import scaling_verdict as scaling_verdict
     from svag.findings.sde_verdict import SDEVerdict as SDEVerdict
@@ -39,7 +41,10 @@ if TYPE_CHECKING:  # the same names for those who read types; a test compares th
     from svag.records.spec import RunSpec as RunSpec
     from svag.report.write import write_report as write_report
     from svag.theory.bounds import critical_batch_size as critical_batch_size
+    from svag.theory.bounds import large_run_refutes as large_run_refutes
     from svag.theory.bounds import max_kappa as max_kappa
+    from svag.theory.bounds import sgd_refutes_sde as sgd_refutes_sde
+    from svag.theory.distortion import distortion as distortion
     from svag.theory.optimizers import linear_scaling as linear_scaling
     from svag.theory.optimizers import square_root_scaling as square_root_scaling
     from svag.theory.weights import svag_weights as svag_weights
@@ -56,6 +61,7 @@ _NAMES = {
     "svag.experiments.ladder_finding": "LadderFinding",
     "svag.experiments.ngd_finding": "NgdFinding",
     "svag.findings.critical_batch": "CriticalBatch predict_critical_batch",
+    "svag.findings.prices": "Estimate Price",
     "svag.findings.scaling_verdict": "ScalingVerdict scaling_verdict",
     "svag.findings.sde_verdict": "SDEVerdict sde_verdict",
     "svag.lab.models.build": "build_model",
@@ -68,7 +74,8 @@ _NAMES = {
     "svag.records.record": "RunRecord load_records",
     "svag.records.spec": "RunSpec",
     "svag.report.write": "write_report",
-    "svag.theory.bounds": "critical_batch_size max_kappa",
+    "svag.theory.bounds": "critical_batch_size large_run_refutes max_kappa sgd_refutes_sde",
+    "svag.theory.distortion": "distortion",
     "svag.theory.optimizers": "linear_scaling square_root_scaling",
     "svag.theory.weights": "svag_weights",
 }

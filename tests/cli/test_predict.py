@@ -24,7 +24,7 @@ def test_one_run_predicts(tmp_path: Path) -> None:
     folder = baseline(tmp_path)
     result = invoke(app, ["predict", str(folder)])
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("Linear scaling from 32 cannot hold beyond B* = 384")
+    assert result.stdout.startswith("Scaling from batch size 32: beyond B* = 384")
     found = json.loads(invoke(app, ["predict", str(folder), "--json", "--c2", "3"]).stdout)
     assert found["critical_batch"] == pytest.approx(critical_batch_size(32, 10.0, c2=3.0, lr_wd=1e-4), rel=1e-9)
     assert found["ok"] is True

@@ -168,10 +168,10 @@ def test_batches_of_another_size_are_refused_and_the_model_is_as_it_was() -> Non
 )
 def test_the_prediction_says_by_how_much(ratio: float | None, ok: bool, words: str) -> None:
     readings = [
-        Reading(g, n, 1.0, batch_size=128, n=4, approximate=True, parts_ratio=ratio)
+        Reading(g, n, 5.5 / 1.95e-1, batch_size=128, n=4, lr=0.5, weight_decay=0.1, approximate=True, parts_ratio=ratio)
         for g, n in [(0.9, 9.0), (0.9, 11.0), (1.1, 9.0), (1.1, 11.0)] * 100
     ]
     found = predict_critical_batch(readings)
     assert found.ok is ok
-    assert words in found.status
+    assert any(words in sentence for sentence in (found.status, *found.notes))
     assert found.parts_ratio == ratio

@@ -64,7 +64,7 @@ def test_groups_that_disagree_have_no_one_weight_decay() -> None:
     decayed.close_step()
     assert probe.readings[0].weight_decay is None
     assert decayed.readings[0].weight_decay == 0.1
-    mixed, one = (predict_critical_batch(p.readings).status for p in (probe, decayed))
+    mixed, one = (" ".join(predict_critical_batch(p.readings).notes) for p in (probe, decayed))
     assert "different weight decays: pass parameters=" in mixed
     assert "different" not in one
 

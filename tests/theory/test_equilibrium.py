@@ -5,8 +5,15 @@ import math
 import numpy as np
 import pytest
 
+from svag.arrays import FloatArray
+from svag.exact.rayleigh import RayleighProblem
 from svag.theory.equilibrium import (
+    Balance,
+    estimated_momentum_signal,
     momentum_balance,
+    momentum_signal,
+    pull,
+    pull_share,
     sde_balance,
     sde_param_sq_rate,
     second_order_sde_balance,
@@ -15,6 +22,7 @@ from svag.theory.equilibrium import (
     sgd_next_param_sq,
     steps_to_equilibrium,
     svag_balance,
+    window_balance,
 )
 from svag.theory.weights import svag_weights
 
@@ -105,3 +113,73 @@ def test_each_process_has_its_own_bound_on_weight_decay() -> None:
 def test_weight_decay_that_diverges_is_refused() -> None:
     with pytest.raises(ValueError, match="diverges"):
         sgd_balance(1.0, 1.0, 1.0, lr=2.0, weight_decay=1.0)
+
+
+def path(scale_invariant: bool, lr: FloatArray, weight_decay: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """R_k (one more than steps), ⟨x_k, ĝ_k⟩ and |ĝ_k|² along one path of SGD on a bed."""
+    rng = np.random.default_rng(2)
+    problem = RayleighProblem(rng.standard_normal((6, 4)))
+    x = rng.standard_normal((1, 4))
+    radii, products, squares = [float((x**2).sum())], [], []
+    for eta in lr:
+        draw = np.eye(6)[rng.integers(6)][None]
+        gradient = problem.weighted_gradient(x, draw) if scale_invariant else x + rng.standard_normal((1, 4))
+        products.append(float((x * gradient).sum()))
+        squares.append(float((gradient**2).sum()))
+        x = x - eta * (gradient + weight_decay * x)
+        radii.append(float((x**2).sum()))
+    return np.array(radii), np.array(products), np.array(squares)
+
+
+@pytest.mark.parametrize("scale_invariant", [True, False])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.3])
+def test_the_balance_of_a_window_is_exact_step_by_step(scale_invariant: bool, weight_decay: float) -> None:
+    """With a changing learning rate and drift, on a scale-invariant loss and on a quadratic."""
+    lr = 0.2 * (1 + np.cos(np.arange(300) / 100))
+    radii, products, squares = path(scale_invariant, lr, weight_decay)
+    for start, stop in ((0, 300), (17, 18), (100, 250)):
+        window = slice(start, stop)
+        found = window_balance(
+            radii[window], products[window], squares[window], lr=lr[window], weight_decay=weight_decay
+        )
+        assert found.residual == pytest.approx(radii[stop] - radii[start], abs=1e-12 * radii.max())
+    if scale_invariant:
+        np.testing.assert_allclose(products, 0, atol=1e-13)
+
+
+def test_the_weights_of_a_window_are_those_of_the_schedule() -> None:
+    """Negative control: with G + N averaged without the weights η² the balance of a decayed run is off."""
+    lr = np.repeat([0.4, 0.04], 2000)
+    radii, products, squares = path(False, lr, 0.1)
+    right = window_balance(radii[:-1], products, squares, lr=lr, weight_decay=0.1)
+    assert right.ratio == pytest.approx(1, abs=0.01)
+    unweighted = Balance(decay=right.decay, growth=float((lr**2).sum() * squares.mean()))
+    assert abs(unweighted.ratio - 1) > 0.05
+
+
+def test_the_pull_is_where_the_norm_of_a_quadratic_stands_still() -> None:
+    """|x|²/2 with additive noise of trace N: E|x|² = ηN/(2 − η) at λ = 0, and G = ⟨x, ∇L⟩ = R."""
+    lr, noise = 0.3, 5.0
+    radius = lr * noise / (2 - lr)
+    assert pull(radius, radius, lr=lr, weight_decay=0.0) == pytest.approx(lr * (radius + noise), rel=1e-14)
+    decay = 0.2
+    radius = lr * noise / (2 * (1 + decay) - lr * (1 + decay) ** 2)
+    assert pull(radius, radius, lr=lr, weight_decay=decay) == pytest.approx(lr * (radius + noise), rel=1e-14)
+    share = pull_share(radius, radius, lr=lr, weight_decay=decay)
+    balance = sgd_balance(radius, radius, noise, lr=lr, weight_decay=decay)
+    assert balance.ratio == pytest.approx(1 + share, rel=1e-14)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("curvature", [0.3, 1.0])
+def test_with_momentum_the_estimate_of_x_is_exact_on_a_stationary_quadratic(beta: float, curvature: float) -> None:
+    """E of xx, xv, vv of v ← βv + ax + ξ, x ← x − ηv from its linear recursion; X = (1 − β²)E|v|² − N."""
+    lr, noise = 0.4, 3.0
+    step = np.array([[1 - lr * curvature, -lr * beta], [curvature, beta]])
+    kick = np.array([-lr, 1.0])
+    covariance = np.linalg.solve(np.eye(4) - np.kron(step, step), noise * np.outer(kick, kick).ravel()).reshape(2, 2)
+    grad_sq = curvature**2 * covariance[0, 0]
+    signal = momentum_signal(covariance[1, 1], noise, beta)
+    assert signal == pytest.approx(estimated_momentum_signal(grad_sq, beta), rel=1e-10)
+    if beta == 0:
+        assert signal == pytest.approx(grad_sq, rel=1e-12)

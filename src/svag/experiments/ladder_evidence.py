@@ -16,7 +16,7 @@ from svag.findings.critical_batch import CriticalBatch, predict_critical_batch
 from svag.findings.scaling_verdict import ScalingVerdict
 from svag.stats.means import contrast
 from svag.stats.ratios import Interval, quotient
-from svag.theory.bounds import Form, large_run_refutes, large_run_threshold, sde_threshold, sgd_refutes_sde
+from svag.theory.bounds import Form, large_run_refutes, large_run_threshold, sde_threshold
 
 
 @dataclass(frozen=True)
@@ -307,7 +307,7 @@ def _large_run(run: CriticalBatch, batch_sizes: Sequence[int]) -> Iterator[Certi
 
 
 def _sde(run: CriticalBatch) -> Iterator[Certificate]:
-    if math.isfinite(run.noise_to_signal_high) and sgd_refutes_sde(run.noise_to_signal_high, run.c2):
+    if run.sde_refuted:
         yield Certificate("sde", run.batch_size, None, run.noise_to_signal_high, sde_threshold(run.c2))
 
 

@@ -16,8 +16,9 @@ from svag.experiments import wording
 from svag.experiments.base import Metric
 from svag.experiments.evidence import fitted_limit
 from svag.experiments.runs import json_fields
-from svag.findings.averages import Averages, choose_readings
-from svag.findings.doubts import BALANCED
+from svag.findings.averages import Averages
+from svag.findings.basis import BALANCED
+from svag.findings.windows import choose_window
 from svag.records.reading import Reading
 from svag.records.record import RunRecord
 from svag.stats.curves import compare_curves, gap_band
@@ -175,8 +176,10 @@ def closeness(sgd: Sequence[Reading], svag: Sequence[Reading], ell: int) -> Clos
     if not sgd or not svag or sgd[0].batch_size != svag[0].batch_size:
         return None
     try:
-        one, other = (Averages.over(choose_readings(readings)) for readings in (sgd, svag))
-    except ValueError:  # readings of several settings, or of no single learning rate
+        one, other = (Averages.over(choose_window(readings).readings) for readings in (sgd, svag))
+    except ValueError:  # readings of several settings
+        return None
+    if one.rate_varies or other.rate_varies:
         return None
     rows = (("R", one.param_sq, other.param_sq), ("G", one.grad_sq, other.grad_sq), ("N", one.noise, other.noise))
     ratios = tuple(_ratio(name, ours, theirs) for name, ours, theirs in rows)

@@ -1,8 +1,7 @@
-"""Which readings of a run are averaged, and their averages: G, N, R and what the theory makes of them.
+"""Readings of one run setting, averaged: G, N, R, and what the theory makes of them.
 
-Which readings are averaged: one learning rate, and late enough in its phase.
-
-Readings of one run setting, averaged: G, N, R and what the theory makes of them.
+Averages come first and ratios last. Where the learning rate changes, G and N take weights η² and R takes η: these are
+the weights with which a step moves the weight norm (`svag.theory.equilibrium.window_balance`).
 """
 
 import math
@@ -15,108 +14,38 @@ import numpy as np
 
 from svag.arrays import FloatArray
 from svag.records.reading import Reading
-from svag.theory.equilibrium import effective_lr, momentum_balance, momentum_excess, pull_share, svag_balance
+from svag.stats.ratios import RatioInterval, ratio_interval
+from svag.stats.series import BlockPlan, integrated_autocorrelation_time, plan_blocks
+from svag.theory.equilibrium import (
+    Balance,
+    effective_lr,
+    estimated_momentum_signal,
+    momentum_balance,
+    momentum_excess,
+    momentum_signal,
+    pull_share,
+    window_balance,
+)
 
-# A phase with fewer readings is a step of a ramp, not a plateau.
-_PLATEAU = 20
-
-Window = tuple[int, int] | tuple[float, float]
-
-
-def choose_readings(readings: Sequence[Reading], window: Window | None = None) -> list[Reading]:
-    """Return the readings to average, run after run, each run in the order of its steps.
-
-    Without a `window`: all readings when the learning rate is constant; otherwise the last third of the last but one
-    phase of the schedule, as in the paper. With one: whole numbers are effective steps, the second excluded; fractions
-    are of the last step.
-    """
-    chosen = [reading for run in _runs(readings) for reading in _in_run(run, window)]
-    if not chosen:
-        raise ValueError(f"no reading lies in the window {window}: the readings end at step {_last_step(readings)}")
-    if len(rates := {reading.lr for reading in chosen}) > 1:
-        raise ValueError(
-            f"the window holds readings at {len(rates)} learning rates, and only one can be averaged: choose a window "
-            "inside one phase of the schedule"
-        )
-    return chosen
-
-
-def ramp(readings: Sequence[Reading]) -> int | None:
-    """Length of the longest phase when there are several and none is long enough to average over; None otherwise."""
-    phases = [[len(phase) for phase in _phases(run)] for run in _runs(readings)]
-    longest = max(length for run in phases for length in run)
-    return longest if longest < _PLATEAU and any(len(run) > 1 for run in phases) else None
-
-
-def steps_into_phase(readings: Sequence[Reading], first: Reading) -> int | None:
-    """Steps that the run of `first` had spent at its learning rate when `first` was taken; None without steps."""
-    steps = [reading.step for reading in readings if reading.run == first.run and reading.step is not None]
-    if first.step is None or not steps:
-        return None
-    run = next(run for run in _runs(readings) if run[0].run == first.run)
-    for phase in _phases(run):
-        if first in phase:
-            start = phase[0].step or 0
-            return first.step - (0 if phase[0] is run[0] else start)
-    return None
-
-
-def _in_run(run: list[Reading], window: Window | None) -> list[Reading]:
-    if window is not None:
-        return _between(run, window)
-    phases = _phases(run)
-    plateaus = [phase for phase in phases if len(phase) >= _PLATEAU] or phases
-    if len(plateaus) == 1:
-        return plateaus[0]
-    late = plateaus[-2]
-    return late[len(late) - max(len(late) // 3, 1) :]
-
-
-def _between(run: list[Reading], window: Window) -> list[Reading]:
-    limits: object = window
-    if not isinstance(limits, tuple | list) or [isinstance(limit, int | float) for limit in limits] != [True, True]:
-        raise ValueError(f"window must be two increasing fractions between 0 and 1, or two steps, got {window!r}")
-    start, stop = window
-    if isinstance(start, int) and isinstance(stop, int):
-        if any(reading.step is None for reading in run):
-            raise ValueError(f"the window {window} counts steps, but some readings have none: give fractions")
-        if not 0 <= start < stop:
-            raise ValueError(f"window must be two increasing effective steps, got {window}")
-        return [reading for reading in run if reading.step is not None and start <= reading.step < stop]
-    if not 0 <= start < stop <= 1:
-        raise ValueError(f"window must be two increasing fractions between 0 and 1, or two steps, got {window}")
-    positions = [index if reading.step is None else reading.step for index, reading in enumerate(run)]
-    end = positions[-1] + 1
-    return [reading for reading, at in zip(run, positions, strict=True) if start * end <= at < stop * end]
-
-
-def _runs(readings: Sequence[Reading]) -> list[list[Reading]]:
-    names = list(dict.fromkeys(reading.run for reading in readings))
-    runs = [[reading for reading in readings if reading.run == name] for name in names]
-    return [sorted(run, key=_step) if all(r.step is not None for r in run) else run for run in runs]
-
-
-def _phases(run: list[Reading]) -> list[list[Reading]]:
-    return [list(phase) for _, phase in groupby(run, key=lambda reading: reading.lr)]
-
-
-def _step(reading: Reading) -> int:
-    return reading.step or 0
-
-
-def _last_step(readings: Sequence[Reading]) -> int:
-    return max(_step(reading) for reading in readings)
+# A run is cut into this many stretches, and a straight line is taken off each, before its readings are asked how
+# correlated they are: what N/G does over a training is no correlation.
+_STRETCHES = 4
+_STRETCH = 16
+# Scatter below this share of the averages makes nothing uncertain.
+_SCATTER = 1e-3
+# Relative growth of |x|² that would have to be seen.
+_FELT = 0.2
 
 
 @dataclass(frozen=True)
 class Averages:
-    """Averages over readings that share batch size, learning rate, weight decay, momentum and optimizer."""
+    """Averages over readings that share batch size, weight decay, momentum and optimizer."""
 
     readings: tuple[Reading, ...]
 
     @classmethod
     def over(cls, readings: Sequence[Reading]) -> "Averages":
-        """Average `readings`, or refuse to mix what differs in more than its moment."""
+        """Average `readings`, or refuse to mix what differs in more than its moment and its learning rate."""
         for field in ("batch_size", "weight_decay", "momentum", "optimizer", "ell", "population"):
             values = list(dict.fromkeys(getattr(reading, field) for reading in readings))
             if len(values) > 1:
@@ -138,12 +67,53 @@ class Averages:
         """β, 0 when unknown."""
         return self.setting.momentum or 0.0
 
+    @cached_property
+    def rates(self) -> FloatArray | None:
+        """η of each reading, or None when one is unknown."""
+        known = [reading.lr for reading in self.readings if reading.lr is not None]
+        return np.array(known) if len(known) == len(self.readings) else None
+
+    @property
+    def rate_varies(self) -> bool:
+        """Whether the learning rate is not the same throughout, as far as is known."""
+        return len({reading.lr for reading in self.readings}) > 1
+
+    @property
+    def lr(self) -> float | None:
+        """The one learning rate of all readings, or None."""
+        return None if self.rate_varies else self.setting.lr
+
+    @property
+    def mean_lr(self) -> float | None:
+        """Mean learning rate, weighted as R is; None when unknown or 0."""
+        if self.rates is None or not self.rates.sum() > 0:
+            return None
+        return float((self.rates**2).sum() / self.rates.sum())
+
     @property
     def lr_wd(self) -> float | None:
         """ηλ, or None when either is unknown."""
-        if self.setting.lr is None or self.setting.weight_decay is None:
+        if self.mean_lr is None or self.setting.weight_decay is None:
             return None
-        return self.setting.lr * self.setting.weight_decay
+        return self.mean_lr * self.setting.weight_decay
+
+    @cached_property
+    def weights(self) -> FloatArray:
+        """η² of each reading, of mean 1; all 1 when the rate is constant or unknown."""
+        if not self.rate_varies or self.rates is None or not self.rates.any():
+            return np.ones(len(self.readings))
+        weights: FloatArray = self.rates**2 / np.mean(self.rates**2)
+        return weights
+
+    def weighted(self, series: FloatArray) -> float:
+        """Average of G, N, X or |v|² with the weights η²."""
+        return float((self.weights * series).mean())
+
+    def mean_of_r(self, series: FloatArray) -> float:
+        """Average of R or ⟨x, ĝ⟩ with the weights η."""
+        if not self.rate_varies or self.rates is None or not self.rates.any():
+            return float(series.mean())
+        return float((self.rates * series).sum() / self.rates.sum())
 
     @cached_property
     def noise(self) -> FloatArray:
@@ -167,37 +137,118 @@ class Averages:
         return np.array(values) if len(values) == len(self.readings) else None
 
     @cached_property
-    def signal(self) -> FloatArray | None:
-        """What N is compared with: G, or with momentum X = (1 − β²)|v|² − N; None when that cannot be known."""
-        if not self.momentum:
-            return self.grad_sq
+    def param_dot_grad(self) -> FloatArray | None:
+        """⟨x, ĝ⟩ of each reading, or None."""
+        values = [reading.param_dot_grad for reading in self.readings if reading.param_dot_grad is not None]
+        return np.array(values) if len(values) == len(self.readings) else None
+
+    @cached_property
+    def moving_signal(self) -> FloatArray | None:
+        """X of each reading with momentum, from the velocity or else from the weight norm; None when unknown."""
+        beta = self.momentum
         if self.velocity_sq is not None:
-            return (1 - self.momentum**2) * self.velocity_sq - self.noise
-        if self.setting.lr and self.setting.weight_decay:
+            pairs = zip(self.velocity_sq, self.noise, strict=True)
+            return np.array([momentum_signal(float(v), float(n), beta) for v, n in pairs])
+        if self.lr and self.setting.weight_decay:
             # at equilibrium (1 − β²)E|v|² = 2λR/η_eff
-            scale = 2 * self.setting.weight_decay / effective_lr(self.setting.lr, self.momentum)
-            return scale * self.param_sq - self.noise
+            return 2 * self.setting.weight_decay / effective_lr(self.lr, beta) * self.param_sq - self.noise
         return None
 
     @property
+    def estimated_signal(self) -> FloatArray:
+        """X̂ = G(1 − β)/(1 + β) of each reading."""
+        return self.grad_sq * estimated_momentum_signal(1.0, self.momentum)
+
+    def ratio(self, signal: FloatArray, confidence: float) -> RatioInterval:
+        """N over `signal` as a ratio of weighted averages, with its interval from blocks."""
+        num, den = self.weights * self.noise, self.weights * signal
+        return ratio_interval(num, den, confidence=confidence, plan=self._plan(num, den))
+
+    def _plan(self, num: FloatArray, den: FloatArray) -> BlockPlan:
+        """Blocks of ten autocorrelation times, those of num − ratio·den included, as that is what is uncertain."""
+        if num.size < 2:
+            return plan_blocks(num.size, 1.0)
+        scale = float(den.mean())
+        residual = num - float(num.mean()) / scale * den if scale > 0 else num
+        rows = [self._level(row) for row in (num, den, residual)]
+        # the curve of a schedule on numbers that hardly scatter is smooth, and says nothing about correlation
+        felt = [row for row in rows if row.std() > _SCATTER * np.abs((num, den)).mean()]
+        return plan_blocks(num.size, max((integrated_autocorrelation_time(row) for row in felt), default=1.0))
+
+    def _level(self, row: FloatArray) -> FloatArray:
+        """A series without what it does along each run; how runs differ stays, which is no less uncertain."""
+        level, start = row.copy(), 0
+        for _, run in groupby(self.readings, key=lambda reading: reading.run):
+            stop = start + len(list(run))
+            if stop - start >= _STRETCHES * _STRETCH:
+                pieces = np.array_split(row[start:stop], _STRETCHES)
+                level[start:stop] = row[start:stop].mean() + np.concatenate([_without_line(one) for one in pieces])
+            start = stop
+        return level
+
+    @property
     def excess(self) -> float | None:
-        """D = 2λR/(η_eff N), or None when λ or η are unknown or 0."""
-        noise, param = float(self.noise.mean()), float(self.param_sq.mean())
-        if not (self.setting.lr and self.setting.weight_decay and noise > 0 and param > 0):
+        """E = 2λR/(η_eff N), or None when λ or η are unknown or 0."""
+        noise, param = self.weighted(self.noise), self.mean_of_r(self.param_sq)
+        if not (self.mean_lr and self.setting.weight_decay and noise > 0 and param > 0):
             return None
         return momentum_excess(
-            param, noise, lr=self.setting.lr, weight_decay=self.setting.weight_decay, momentum=self.momentum
+            param, noise, lr=self.mean_lr, weight_decay=self.setting.weight_decay, momentum=self.momentum
         )
 
     @property
     def share(self) -> float | None:
         """Pull of the loss itself on the weights, relative to weight decay (lem:sc: 0); None when unknown."""
-        products = [reading.param_dot_grad for reading in self.readings if reading.param_dot_grad is not None]
-        lr, decay = self.setting.lr, self.setting.weight_decay
-        if len(products) < len(self.readings) or not (lr and decay and self.param_sq.mean() > 0):
+        lr, decay, param = self.mean_lr, self.setting.weight_decay, self.mean_of_r(self.param_sq)
+        if self.param_dot_grad is None or not (lr and decay and param > 0):
             return None
-        param = float(self.param_sq.mean())
-        return pull_share(param, float(np.mean(products)), lr=lr, weight_decay=decay, ell=self.setting.ell)
+        return pull_share(param, self.mean_of_r(self.param_dot_grad), lr=lr, weight_decay=decay, ell=self.setting.ell)
+
+    @property
+    def balance(self) -> float | None:
+        """Growth of the weights over their decay, 1 where |x|² is stationary, the loss's own pull included if known.
+
+        None when the learning rate or the weight decay is unknown, or nothing shrinks the weights.
+        """
+        lr, decay = self.mean_lr, self.setting.weight_decay
+        if self.momentum:
+            return None if lr is None or decay is None else self._momentum_balance(lr, decay)
+        found = self._window_balance()
+        return found.ratio if found is not None and found.decay > 0 else None
+
+    @property
+    def missing_growth(self) -> tuple[float, float] | None:
+        """Relative growth of |x|² over the window by the gradients, and what it was, where less than half came true.
+
+        None when growth is as it should be, too little to tell, or unknown: of SGD without momentum, one run, with
+        steps.
+        """
+        first, last = self.readings[0], self.readings[-1]
+        if self.momentum or self.param_dot_grad is None or first.run != last.run or first.step is None:
+            return None
+        found, steps = self._window_balance(), (last.step or 0) - first.step
+        if found is None or steps < 1 or not self.param_sq.mean() > 0:
+            return None
+        # readings may be rarer than steps, and each step has ell sub-steps
+        gain = found.residual * self.setting.ell * steps / len(self.readings) / float(self.param_sq.mean())
+        grown = float(self.param_sq[-1] - self.param_sq[0]) / float(self.param_sq.mean())
+        return (gain, grown) if gain > _FELT and grown < gain / 2 else None
+
+    def _window_balance(self) -> Balance | None:
+        decay, ell = self.setting.weight_decay, self.setting.ell
+        if decay is None or self.rates is None or not self.rates.any() or not self.param_sq.mean() > 0:
+            return None
+        products = np.zeros_like(self.param_sq) if self.param_dot_grad is None else self.param_dot_grad
+        step_sq = self.grad_sq + ell * self.noise
+        return window_balance(self.param_sq, products, step_sq, lr=self.rates / ell, weight_decay=decay)
+
+    def _momentum_balance(self, lr: float, decay: float) -> float | None:
+        share = self.share or 0.0
+        if self.velocity_sq is None or not decay or share <= -1:
+            return None
+        velocity, param = self.weighted(self.velocity_sq), self.mean_of_r(self.param_sq)
+        ratio = momentum_balance(param, velocity, lr=lr, weight_decay=decay, momentum=self.momentum).ratio
+        return ratio / (1 + share)
 
     @property
     def parts_ratio(self) -> float | None:
@@ -205,18 +256,8 @@ class Averages:
         ratios = [reading.parts_ratio for reading in self.readings if reading.parts_ratio is not None]
         return max(ratios, key=lambda ratio: abs(math.log(ratio)), default=None)
 
-    @property
-    def balance(self) -> float | None:
-        """Growth of the weights over their decay, 1 at equilibrium, the loss's own pull included where it is known."""
-        lr, decay, param = self.setting.lr, self.setting.weight_decay, float(self.param_sq.mean())
-        if not (lr and decay and param > 0):
-            return None
-        if self.momentum and self.velocity_sq is not None:
-            velocity = float(self.velocity_sq.mean())
-            ratio = momentum_balance(param, velocity, lr=lr, weight_decay=decay, momentum=self.momentum).ratio
-        elif self.momentum:
-            return None
-        else:
-            grad_sq, noise = float(self.grad_sq.mean()), float(self.noise.mean())
-            ratio = svag_balance(param, grad_sq, noise, lr=lr, weight_decay=decay, ell=self.setting.ell).ratio
-        return ratio / (1 + (self.share or 0.0)) if (self.share or 0.0) > -1 else None
+
+def _without_line(row: FloatArray) -> FloatArray:
+    time = np.arange(row.size) - (row.size - 1) / 2
+    centred: FloatArray = row - row.mean()
+    return centred - time * (time @ centred) / (time @ time)

@@ -1,32 +1,37 @@
-"""From readings of one ordinary run to the batch size beyond which linear scaling cannot hold (thm:lsr_kappa_bound)."""
+"""From readings of one ordinary run to a price list of larger batches, and B* (thm:lsr_kappa_bound)."""
 
 import html
 import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 
-from svag.findings.averages import Averages, Window, choose_readings, ramp, steps_into_phase
-from svag.findings.doubts import (
+from svag.findings import wording
+from svag.findings.averages import Averages
+from svag.findings.basis import (
+    Basis,
+    Ground,
     amount_doubts,
-    equilibrium_doubts,
-    invariance_doubts,
-    optimizer_doubts,
-    other_optimizer_doubts,
+    find_ground,
     parts_doubts,
     remarks,
-    schedule_doubts,
+    resolved,
     verdict,
 )
+from svag.findings.history import Stretch, history_of, limits_of
+from svag.findings.prices import Estimate, Price, Rule, price_table, relative_time, settings_at
+from svag.findings.windows import Chosen, Window, choose_window, steps_into_phase
 from svag.records.reading import Reading
-from svag.stats.ratios import RatioInterval, ratio_interval
 from svag.stats.samples import json_number, probability
 from svag.theory import domain
-from svag.theory.bounds import Form, adascale_gain, b_simple, critical_batch_size
+from svag.theory.bounds import adascale_gain, b_simple, critical_batch_size, sgd_refutes_sde
+from svag.theory.distortion import distortion
+
+_DOUBLINGS = 6
 
 
 @dataclass(frozen=True)
 class CriticalBatch:
-    """The batch size beyond which the linear scaling rule cannot hold, with its interval and what to think of it.
+    """What larger batches cost, from one run: the price list, B* with its interval, and what to think of them.
 
     >>> found = predict_critical_batch(
     ...     Reading(grad_sq=g, noise_trace=10.0, param_sq=1.0, batch_size=128, n=4) for g in (0.9, 1.1) * 200
@@ -35,16 +40,22 @@ class CriticalBatch:
     (1536, 12)
 
     Attributes:
-        critical_batch: B*, by the sharp bound with ηλ where known; the largest that ηλ allows, or
-            `math.inf`, when the average G is not positive.
+        critical_batch: B*, where the distortion reaches C²; by the sharp bound, with ηλ on the basis "weight_norm"; the
+            largest that ηλ allows, or `math.inf`, when the average G is not positive.
         low: lower end of its interval.
         high: upper end; when G is not resolved, infinite, or the bound that ηλ alone sets.
-        ok: whether the theorem applies and the interval means what it says.
-        status: sentences: whether it is fine, and otherwise why not and what to do.
+        ok: resolved, and the basis is a theorem; without it nothing is refuted.
+        resolved: whether the interval is bounded on both sides and means what it says.
+        basis: theorems: "weight_norm" (scale-invariant network at equilibrium), "pull" (any network, stationary |x|²);
+            estimates: "gradient", "momentum", "second_moment".
+        rule: "linear", "square_root", or None when no rule is known for the optimizer.
+        status: the most important sentence: whether it is reliable, and otherwise why not and what to do.
+        notes: the other sentences.
         kappa: B* over the batch size of the run.
-        noise_to_signal: N/G as a ratio of averages; with momentum N/X, which takes its place.
+        noise_to_signal: N/G as a ratio of averages; with momentum N/X or N/X̂, which takes its place.
         noise_to_signal_low: lower end of its interval.
         noise_to_signal_high: upper end of its interval.
+        signal: what N was divided by: "G", "X" or "X̂".
         b_simple: the gradient noise scale B·N/G of McCandlish et al., with the with-replacement N.
         gain_limit: AdaScale's largest gain, 1 + N/G.
         printed: B* by the bound as the paper prints it.
@@ -55,25 +66,38 @@ class CriticalBatch:
         plotted_high: upper end of its interval.
         form: which bound `critical_batch` is.
         batch_size: B of the run.
-        c2: C², how close two runs must be to count as alike.
+        c2: C², the factor by which statistics of training may change.
         confidence: level of the intervals.
         readings: how many readings were averaged.
+        window: their first effective step, and the last plus 1.
+        history: the answer along the whole run, part by part; empty when there are too few readings for that.
+        sde_refuted: whether N/G shows that the run is not C-close to its SDE (thm:eq_sde_sgd); needs "weight_norm".
         balance: growth over decay of the weights, 1 at equilibrium; None when unknown.
         pull_share: pull of the loss on the weights over that of weight decay, 0 if scale invariant; None when unknown.
-        excess: D = 2λR/(η_eff N), above C² when the run is not C-close to its SDE; None when unknown.
+        excess: E = 2λR/(η_eff N), above C² when the run is not C-close to its SDE; None when unknown.
         approximate: some readings saw BatchNorm in parts.
         parts_ratio: N/G of such parts over that of whole batches, where it was compared; None otherwise.
+        lr_wd: ηλ where the distortion depends on it, 0 elsewhere.
+        lr: η, or None when it varied or is unknown.
+        weight_decay: λ, or None when unknown.
+        optimizer: its kind, or None when unknown.
+        population: number of examples that batches are drawn from without replacement, or None.
     """
 
     critical_batch: float
     low: float
     high: float
     ok: bool
+    resolved: bool
+    basis: Basis
+    rule: Rule | None
     status: str
+    notes: tuple[str, ...]
     kappa: float
     noise_to_signal: float
     noise_to_signal_low: float
     noise_to_signal_high: float
+    signal: str
     b_simple: float
     gain_limit: float
     printed: float
@@ -87,69 +111,159 @@ class CriticalBatch:
     c2: float
     confidence: float
     readings: int
+    window: tuple[int, int]
+    history: tuple[Stretch, ...]
+    sde_refuted: bool
     balance: float | None
     pull_share: float | None
     excess: float | None
     approximate: bool
     parts_ratio: float | None
+    lr_wd: float
+    lr: float | None
+    weight_decay: float | None
+    optimizer: str | None
+    population: int | None
+    # N/X while X is not resolved, lower and upper limit
+    measured: tuple[float, float] | None = field(default=None, repr=False)
 
     def refutes(self, batch_size: float) -> bool:
-        """Whether linear scaling to `batch_size` is refuted: it lies above the whole interval, and all is well.
+        """Whether scaling to `batch_size` is refuted: it lies above the whole interval, and a theorem applies.
 
         False promises nothing.
         """
         return self.ok and domain.positive("batch_size", batch_size) > self.high
 
-    def to_dict(self) -> dict[str, float | int | str | bool | None]:
+    def distortion(self, batch_size: float) -> Estimate:
+        """D at `batch_size`, which must not be below the batch of the run."""
+        kappa = domain.positive("batch_size", batch_size) / self.batch_size
+        # the distortion falls as N/G rises, so that the limits change places
+        ratios = (self.noise_to_signal, self.noise_to_signal_high, self.noise_to_signal_low)
+        return Estimate(*(distortion(kappa, ratio, self.lr_wd) for ratio in ratios))
+
+    def prices(
+        self, batch_sizes: Iterable[int] | None = None, throughput: Mapping[int, float] | None = None
+    ) -> tuple[Price, ...]:
+        """The price list, one row a batch size.
+
+        Args:
+            batch_sizes: by default 2, 4, … 64 times that of the run, up to the population; with a `throughput`, the
+                sizes in it from that of the run on.
+            throughput: examples per second of a training step at each batch size, that of the run among them. Gives
+                the wall-clock time to the same training loss, relative to the batch of the run.
+        """
+        speeds = dict(throughput or {})
+        if speeds and self.batch_size not in speeds:
+            raise ValueError(f"throughput must also hold the batch size of the run, {self.batch_size}, to compare with")
+        for size, speed in speeds.items():
+            domain.positive(f"throughput[{size}]", speed)
+        if batch_sizes is not None:
+            sizes = list(batch_sizes)
+        elif speeds:
+            sizes = sorted(size for size in speeds if size >= self.batch_size)
+        else:
+            sizes = [self.batch_size * 2**k for k in range(1, _DOUBLINGS + 1)]
+            sizes = [size for size in sizes if self.population is None or size <= self.population]
+        return tuple(self._price(size, self.distortion(size), speeds) for size in sizes)
+
+    @property
+    def price_bound(self) -> tuple[Price, ...] | None:
+        """With momentum, while X is not resolved: the price list at the upper limits of D that X allows; else None."""
+        if self.measured is None:
+            return None
+        low, high = self.measured
+        rows = []
+        for price in self.prices():
+            most, least = (distortion(price.kappa, ratio, self.lr_wd) for ratio in (low, high))
+            rows.append(self._price(price.batch_size, Estimate(most, least, most), {}))
+        return tuple(rows)
+
+    def price_list(
+        self, batch_sizes: Iterable[int] | None = None, throughput: Mapping[int, float] | None = None
+    ) -> str:
+        """The price list as a table; arguments as in `prices`."""
+        return price_table(self.prices(batch_sizes, throughput), one_sided=not self.resolved)
+
+    def _price(self, size: int, found: Estimate, speeds: dict[int, float]) -> Price:
+        kappa = domain.whole("batch_size", size) / self.batch_size
+        settings = settings_at(
+            kappa,
+            self.rule,
+            batch_size=self.batch_size,
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            optimizer=self.optimizer,
+        )
+        time = relative_time(found.value, size, self.batch_size, speeds) if speeds else None
+        return Price(size, kappa, settings, found.value, found.low, found.high, self.refutes(size), time)
+
+    def to_dict(self) -> dict[str, object]:
         """Return the fields as JSON values; infinity is null."""
-        return {name: json_number(value) if isinstance(value, float) else value for name, value in asdict(self).items()}
+        flat = {name: json_number(v) if isinstance(v, float) else v for name, v in asdict(self).items()}
+        del flat["measured"]
+        bound = self.price_bound
+        return {
+            **flat,
+            "notes": list(self.notes),
+            "window": list(self.window),
+            "history": [row.to_dict() for row in self.history],
+            "prices": [price.to_dict() for price in self.prices()],
+            "price_bound": None if bound is None else [price.to_dict() for price in bound],
+        }
 
     def __str__(self) -> str:
-        interval = f"{_whole(self.critical_batch)} [{_whole(self.low)}, {_whole(self.high)}] ({self.confidence:.0%})"
-        if self.ok:
-            head = f"Linear scaling from {self.batch_size} cannot hold beyond B* = {interval}, C² = {self.c2:g}."
-        else:
-            head = f"No certificate from batch size {self.batch_size}; B* would be {interval}, C² = {self.c2:g}."
-        ratio = f"{self.noise_to_signal:.3g} [{self.noise_to_signal_low:.3g}, {self.noise_to_signal_high:.3g}]"
-        return (
-            f"{head}\nN/G = {ratio} from {self.readings} readings; B_simple = {_whole(self.b_simple)}, gain limit "
-            f"{self.gain_limit:.3g}; B* as printed {_whole(self.printed)}, as plotted {_whole(self.plotted)}.\n"
-            f"{self.status}"
-        )
+        return wording.answer(self)
 
     def _repr_html_(self) -> str:
-        head, numbers, status = (html.escape(line) for line in str(self).split("\n"))
-        mark = "&#10003;" if self.ok else "&#9888;"
-        return f"<p><b>{head}</b><br>{numbers}<br>{mark} {status}</p>"
+        head, _, rest = (html.escape(part) for part in str(self).partition("\n"))
+        return f"<p><b>{head}</b></p><pre>{rest}</pre>"
 
 
 def predict_critical_batch(
     readings: Iterable[Reading], c2: float = 2.0, confidence: float = 0.95, window: Window | None = None
 ) -> CriticalBatch:
-    """Predict from readings of one run setting beyond which batch size the linear scaling rule cannot hold.
+    """Say from readings of one run what larger batches cost: the price list, and B*, where the price reaches C².
 
-    N/G is a ratio of averages over one learning rate; its interval comes from block means that respect
-    autocorrelation. B* is then the sharp form of `svag.max_kappa` times the batch size, with ηλ where the readings know
-    it.
+    N/G is a ratio of averages, with weights η² where the learning rate changes; its interval comes from block means
+    that respect autocorrelation. The price of a batch is its distortion D, `svag.distortion`. Where a theorem applies
+    (`ok`), it is the least factor by which statistics of training must change, and batches beyond B* are refuted.
+    Elsewhere it is an estimate of the factor in examples that the larger batch costs.
 
     >>> readings = [
-    ...     Reading(grad_sq=g, noise_trace=n, param_sq=1.0, batch_size=128, n=4)
+    ...     Reading(g, n, param_sq=2752.0, batch_size=128, n=4, lr=0.5, weight_decay=1e-3)
     ...     for g, n in [(0.9, 9.0), (0.9, 11.0), (1.1, 9.0), (1.1, 11.0)] * 100
     ... ]
     >>> found = predict_critical_batch(readings)
-    >>> round(found.critical_batch), found.refutes(4096), found.refutes(1024)
-    (1536, True, False)
+    >>> found.basis, round(found.critical_batch), found.refutes(4096), found.refutes(1024)
+    ('weight_norm', 1528, True, False)
+    >>> print(found.price_list([256, 512, 2048]))
+    batch size  settings  distortion
+           256  lr 1      1.09 [1.09, 1.09]
+           512  lr 2      1.27 [1.27, 1.27]
+          2048  lr 8      2.37 [2.37, 2.37]  ruled out
 
     Args:
         readings: from a `NoiseProbe`, from `measure_noise`, or made of bare numbers; several runs are told apart by
             `run`.
-        c2: C², the square of the factor within which two runs count as alike; the paper uses 2.
-        confidence: level of the interval.
-        window: two effective steps or two fractions of the run. By default the last third of the last but one phase of
-            the schedule, or everything at a constant learning rate.
+        c2: C², the factor by which statistics of training may change; the paper uses 2.
+        confidence: level of the intervals.
+        window: two effective steps or two fractions of the run. By default what is left after the transient, or with a
+            step schedule the last third of the last but one phase; the notes say which it was.
 
-    Reference: Li, Malladi, Arora (2021), thm:lsr_kappa_bound.
+    Reference: Li, Malladi, Arora (2021), thm:lsr_kappa_bound; the curve and the other bases are ours.
     """
+    given = _checked(readings)
+    domain.closeness(c2)
+    probability("confidence", confidence)
+    if len(sizes := sorted({reading.batch_size for reading in given})) > 1:
+        raise ValueError(f"readings of different batch sizes ({sizes[0]}, {sizes[1]}, …): predict from one at a time")
+    chosen = choose_window(given, window)
+    found = Averages.over(chosen.readings)
+    ground = find_ground(found, steps_into_phase(given, chosen.readings[0]), confidence)
+    return _conclude(found, ground, chosen, history_of(given, ground, c2, confidence), c2)
+
+
+def _checked(readings: Iterable[Reading]) -> list[Reading]:
     if not isinstance(readings, Iterable):
         raise TypeError(
             f"readings must be several svag.Reading objects, got one {type(readings).__name__}: make a list"
@@ -160,72 +274,68 @@ def predict_critical_batch(
         raise TypeError(f"readings must be svag.Reading objects, got {type(strangers[0]).__name__}")
     if not given:
         raise ValueError("there are no readings: take them from a NoiseProbe, measure_noise or load_readings")
-    domain.closeness(c2)
-    probability("confidence", confidence)
-    if len(sizes := sorted({reading.batch_size for reading in given})) > 1:
-        raise ValueError(f"readings of different batch sizes ({sizes[0]}, {sizes[1]}, …): predict from one at a time")
-    chosen = choose_readings(given, window)
-    found = Averages.over(chosen)
-    interval = ratio_interval(
-        found.noise, found.grad_sq if found.signal is None else found.signal, confidence=confidence
-    )
-    longest = ramp(given) if window is None else None
-    return _conclude(found, interval, c2, steps_into_phase(given, chosen[0]), longest)
+    return given
 
 
 def _conclude(
-    found: Averages, interval: RatioInterval, c2: float, steps: int | None, longest: int | None
+    found: Averages, ground: Ground, chosen: Chosen, history: tuple[Stretch, ...], c2: float
 ) -> CriticalBatch:
-    batch = found.setting.batch_size
-    empty = interval.kind == "empty"
-    rho, low, high = (math.inf, 0.0, math.inf) if empty else (interval.value, interval.low, interval.high)
-    # with momentum the balance has no term in (ηλ)²
-    lr_wd = 0.0 if found.momentum or found.lr_wd is None else found.lr_wd
-
-    def batch_at(ratio: float, form: Form = "sharp") -> float:
-        return critical_batch_size(batch, ratio, c2, form, lr_wd)
-
-    mean_grad_sq = float(found.grad_sq.mean())
-    plain = float(found.noise.mean()) / mean_grad_sq if mean_grad_sq > 0 else math.inf
-    scale = b_simple(batch, plain, found.setting.population)
-    stranger = list(other_optimizer_doubts(found))
-    doubts = stranger or [
-        *optimizer_doubts(found, scale),
-        *(schedule_doubts(longest) if longest else amount_doubts(found, interval, batch_at(low), batch_at(high))),
-        *equilibrium_doubts(found, steps),
-        *invariance_doubts(found),
-        *parts_doubts(found),
-    ]
+    batch, setting = found.setting.batch_size, found.setting
+    rho, low, high = limits_of(ground.interval)
+    sharp, printed, plotted = (
+        [critical_batch_size(batch, ratio, c2, form, ground.lr_wd) for ratio in (rho, low, high)]
+        for form in ("sharp", "printed", "plotted")
+    )
+    mean_grad_sq = found.weighted(found.grad_sq)
+    plain = found.weighted(found.noise) / mean_grad_sq if mean_grad_sq > 0 else math.inf
+    doubts = [*parts_doubts(found), *amount_doubts(found, ground, sharp[1], sharp[2])]
+    is_resolved = resolved(ground.interval) and not doubts
+    sde_refuted = ground.basis == "weight_norm" and is_resolved and sgd_refutes_sde(high, c2)
+    sentences = [*doubts, *ground.reasons] or [verdict(ground, found)]
+    if sde_refuted:
+        sentences.append(wording.sde_sentence(ground.signal, high, c2))
+    notes = (*sentences[1:], chosen.why, *remarks(found, ground))
+    measured = None if ground.measured is None else limits_of(ground.measured)[1:]
     return CriticalBatch(
-        critical_batch=batch_at(rho),
-        low=batch_at(low),
-        high=batch_at(high),
-        ok=not doubts,
-        status=" ".join([*(doubts or [verdict(found)]), *([] if stranger else remarks(found, interval, c2))]),
-        kappa=batch_at(rho) / batch,
+        critical_batch=sharp[0],
+        low=sharp[1],
+        high=sharp[2],
+        ok=is_resolved and ground.theorem,
+        resolved=is_resolved,
+        basis=ground.basis,
+        rule=ground.rule,
+        status=sentences[0],
+        notes=notes,
+        kappa=sharp[0] / batch,
         noise_to_signal=rho,
         noise_to_signal_low=low,
         noise_to_signal_high=high,
-        b_simple=scale,
+        signal=ground.signal,
+        b_simple=b_simple(batch, plain, setting.population),
         gain_limit=adascale_gain(plain),
-        printed=batch_at(rho, "printed"),
-        printed_low=batch_at(low, "printed"),
-        printed_high=batch_at(high, "printed"),
-        plotted=batch_at(rho, "plotted"),
-        plotted_low=batch_at(low, "plotted"),
-        plotted_high=batch_at(high, "plotted"),
+        printed=printed[0],
+        printed_low=printed[1],
+        printed_high=printed[2],
+        plotted=plotted[0],
+        plotted_low=plotted[1],
+        plotted_high=plotted[2],
         form="sharp",
         batch_size=batch,
         c2=c2,
-        confidence=interval.confidence,
+        confidence=ground.interval.confidence,
         readings=len(found.readings),
+        window=(chosen.start, chosen.stop),
+        history=history,
+        sde_refuted=sde_refuted,
         balance=found.balance,
         pull_share=found.share,
         excess=found.excess,
         approximate=any(reading.approximate for reading in found.readings),
         parts_ratio=found.parts_ratio,
+        lr_wd=ground.lr_wd,
+        lr=found.lr,
+        weight_decay=setting.weight_decay,
+        optimizer=setting.optimizer,
+        population=setting.population,
+        measured=measured,
     )
-
-
-def _whole(value: float) -> str:
-    return f"{value:.0f}" if math.isfinite(value) else "∞"

@@ -49,7 +49,7 @@ def answers(records: Sequence[RunRecord]) -> tuple[Answer, ...]:
     predicted = predictions(records)
     for name, one in list(predicted.items())[:_MOST]:
         limits = wording.batch_interval(one.low, one.high)
-        doubt = "" if one.ok else f" (no certificate: {one.status})"
+        doubt = "" if one.ok else f" ({'an estimate' if one.resolved else 'not resolved'}: {one.status})"
         numbers.append((name, f"B* = {wording.batch(one.critical_batch)} {limits}{doubt}"))
     if len(predicted) > _MOST:
         numbers.append(("more predictions", f"{len(predicted) - _MOST} more runs have readings: svag predict RUN_DIR"))

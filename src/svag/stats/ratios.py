@@ -6,7 +6,7 @@ are far from 0 and Fieller's otherwise. `quotient` is for two independent number
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -140,7 +140,12 @@ class RatioInterval:
 
 
 def ratio_interval(
-    numerator: ArrayLike, denominator: ArrayLike, *, confidence: float = 0.95, independent: bool = False
+    numerator: ArrayLike,
+    denominator: ArrayLike,
+    *,
+    confidence: float = 0.95,
+    independent: bool = False,
+    plan: BlockPlan | None = None,
 ) -> RatioInterval:
     """Ratio of the average of `numerator` to that of `denominator`, both positive quantities, with its interval.
 
@@ -159,19 +164,23 @@ def ratio_interval(
         denominator: the readings at the same times.
         confidence: level of the two-sided interval.
         independent: readings are known to be independent: each is its own block.
+        plan: how to cut the series, when the caller knows better.
+
+    The ratio is that of the averages over all readings; only its spread is that of the blocks.
     """
     probability("confidence", confidence)
     num, den = finite_row("numerator", numerator), finite_row("denominator", denominator)
     if num.size != den.size:
         raise ValueError(f"numerator and denominator must be read together, got {num.size} and {den.size} readings")
-    plan = independent_blocks(num.size) if independent else _plan(num, den)
+    plan = plan or (independent_blocks(num.size) if independent else _plan(num, den))
     limits: tuple[float, float] | None
     method: Literal["log_delta", "fieller", "none"]
     if plan.blocks < 2:
         value = _positive_ratio(float(num.mean()), float(den.mean()))
         method, limits = "none", (0.0, math.inf)
     else:
-        pairs = pair_moments(plan.means(num), plan.means(den))
+        blocks = pair_moments(plan.means(num), plan.means(den))
+        pairs = replace(blocks, num=float(num.mean()), den=float(den.mean()))
         value = _positive_ratio(pairs.num, pairs.den)
         if max(pairs.relative_halfwidths(confidence)) < _WELL_RESOLVED:
             method, limits = "log_delta", log_delta(pairs, confidence)

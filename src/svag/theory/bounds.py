@@ -1,12 +1,10 @@
 """What the ratio N/G rules out: closeness of two equilibria, the bounds on κ, and when an SDE must fail.
 
-C-closeness of two equilibria and (C,κ)-linear-scaling invariance (def:c_close, def:app_lsi, def:lsi).
-
-How far the batch can grow before the linear scaling rule must fail (thm:lsr_kappa_bound, thm:lsr_condition).
-
-When SGD and its SDEs cannot be C-close at equilibrium (thm:eq_sde_sgd, thm:app_1st_2nd_sde).
-
-From N/G to the quantities other people report: the gradient noise scale and AdaScale's gain.
+- C-closeness of two equilibria, and (C,κ)-linear-scaling invariance (def:c_close, def:app_lsi, def:lsi).
+- How far the batch can grow before the linear scaling rule must fail (thm:lsr_kappa_bound, thm:lsr_condition); the
+  curve that this bound is one point of is in `svag.theory.distortion`.
+- When SGD and its SDEs cannot be C-close at equilibrium (thm:eq_sde_sgd, thm:app_1st_2nd_sde).
+- The quantities that other people report: the gradient noise scale and AdaScale's gain.
 """
 
 import math
@@ -86,8 +84,8 @@ def max_kappa(noise_to_signal: float, c2: float = 2.0, form: Form = "sharp", lr_
       \;\xrightarrow{\eta\lambda\to0}\; C^2 + (C^2-1)\rho$$
 
     where ρ = N/G is the argument `noise_to_signal`, C² is `c2` and ηλ is `lr_wd`, all of the baseline run at its own
-    batch size. The paper prints C²(1+ρ) and draws C²ρ in its figures; neither depends on ηλ. A larger κ is refuted; a
-    smaller one is not thereby certified.
+    batch size. It is where `svag.distortion` reaches C². The paper prints C²(1+ρ) and draws C²ρ in its figures; neither
+    depends on ηλ. A larger κ is refuted; a smaller one is not thereby certified.
 
     >>> max_kappa(10.0)
     12.0
@@ -139,6 +137,8 @@ def large_run_threshold(kappa: float, c2: float = 2.0) -> float:
 def large_run_refutes(noise_to_signal: float, kappa: float, c2: float = 2.0) -> bool:
     """Whether N/G of the run at κ times the batch, alone, refutes (C,κ)-linear-scaling invariance (thm:lsr_condition).
 
+    It needs no baseline run. Valid at the equilibrium of a scale-invariant network with weight decay.
+
     >>> large_run_refutes(0.5, kappa=16.0), large_run_refutes(1.0, kappa=16.0)
     (True, False)
     """
@@ -156,6 +156,8 @@ def sde_threshold(c2: float = 2.0) -> float:
 
 def sgd_refutes_sde(noise_to_signal: float, c2: float = 2.0) -> bool:
     """Whether N/G of the SGD run is below 1/(C² − 1), so that its SDE cannot be C-close (thm:eq_sde_sgd, ii).
+
+    It needs no run of the SDE. Valid at the equilibrium of a scale-invariant network with weight decay.
 
     >>> sgd_refutes_sde(0.9), sgd_refutes_sde(1.0)
     (True, False)

@@ -1,17 +1,15 @@
-"""What holds the weight norm in balance, with and without momentum, and what a loss that is not scale invariant adds.
-
-What holds the weight norm in balance: scale-invariant loss, coupled weight decay (eq:RGN_sgd, eq:RGN_sde).
+"""What holds the weight norm in balance (eq:RGN_sgd, eq:RGN_sde), with momentum, and for any loss (ours).
 
 Scale invariance makes every gradient orthogonal to the weights, so weight decay alone shrinks R = E|x|² and the
 gradients alone make it grow. Each process has one function for the balance at equilibrium and one for the transient.
-
-What a loss that is not scale invariant adds to the balance of the weight norm (beside eq:RGN_sgd; ours).
-
-The certificates for SGD with momentum, where G alone no longer decides (ours; see thm:eq_sde_sgd for β = 0).
+A loss that is not scale invariant adds its own pull on the weights, and over any window of a run the balance holds step
+by step with what R has gained: `window_balance`. With momentum the velocity takes the place of the gradient, and X that
+of G in the certificates (see thm:eq_sde_sgd for β = 0).
 """
 
 from dataclasses import dataclass
 
+from svag.arrays import FloatArray
 from svag.theory import domain
 
 
@@ -159,23 +157,61 @@ def _check(param_sq: float, weight_decay: float, **squares: float) -> None:
         (domain.finite if name == "grad_sq" else domain.non_negative)(name, value)
 
 
+def pull(param_sq: float, param_dot_grad: float, *, lr: float, weight_decay: float, ell: float = 1.0) -> float:
+    r"""Return T, what shrinks |x|² per unit of learning rate: weight decay and the loss's own pull on the weights.
+
+    $$T = (2 - h\lambda)\lambda R + 2(1 - h\lambda)\langle x,\nabla L\rangle, \qquad h = \eta/l$$
+
+    where R is the argument `param_sq`, ⟨x, ∇L⟩ is `param_dot_grad`, η is `lr` and λ is `weight_decay`, which may be 0.
+    Where |x|² is stationary, T = hG + ηN for SVAG(l), and so T = η(G + N) for SGD, whatever the loss.
+
+    >>> pull(4.0, 0.5, lr=1.0, weight_decay=0.5)
+    3.5
+    >>> pull(4.0, 0.5, lr=1.0, weight_decay=0.0)  # no weight decay: 2⟨x, ∇L⟩
+    1.0
+    """
+    h = domain.positive("lr", lr) / domain.positive("ell", ell)
+    decay = domain.decay_per_step(h * domain.non_negative("weight_decay", weight_decay))
+    own = 2 * (1 - decay) * domain.finite("param_dot_grad", param_dot_grad)
+    return (2 - decay) * weight_decay * domain.positive("param_sq", param_sq) + own
+
+
 def pull_share(param_sq: float, param_dot_grad: float, *, lr: float, weight_decay: float, ell: float = 1.0) -> float:
-    r"""How much the loss itself pulls on the weights, relative to weight decay: 0 for a scale-invariant loss.
+    """How much the loss itself pulls on the weights, relative to weight decay: 0 for a scale-invariant loss.
 
-    $$(2 - h\lambda)\lambda R + 2(1 - h\lambda)\langle x,\nabla L\rangle = hG + \eta N, \qquad h = \eta/l$$
-
-    is the balance of SVAG(l), and of SGD for l = 1, for any loss; the share is the second term over the first. ⟨x, ∇L⟩
-    is the argument `param_dot_grad` and R is `param_sq`. Growth over decay at equilibrium is 1 + share instead of 1.
+    It is the second term of `pull` over the first. Growth over decay at equilibrium is 1 + share instead of 1.
 
     >>> pull_share(4.0, 0.5, lr=1.0, weight_decay=0.5)
-    0.16666666666666666
+    0.16666666666666674
     >>> pull_share(4.0, 0.0, lr=1.0, weight_decay=0.5)
     0.0
     """
-    h = domain.positive("lr", lr) / domain.positive("ell", ell)
-    decay = domain.decay_per_step(h * domain.positive("weight_decay", weight_decay))
-    pull = 2 * (1 - decay) * domain.finite("param_dot_grad", param_dot_grad)
-    return pull / ((2 - decay) * weight_decay * domain.positive("param_sq", param_sq))
+    domain.positive("weight_decay", weight_decay)
+    both = pull(param_sq, param_dot_grad, lr=lr, weight_decay=weight_decay, ell=ell)
+    return both / pull(param_sq, 0.0, lr=lr, weight_decay=weight_decay, ell=ell) - 1
+
+
+def window_balance(
+    param_sq: FloatArray, param_dot_grad: FloatArray, step_sq: FloatArray, *, lr: FloatArray, weight_decay: float
+) -> Balance:
+    r"""Growth and decay of |x|² over a window of SGD steps, for any loss and any schedule: an identity, step by step.
+
+    $$\sum_k\eta_k^2|\hat g_k|^2 - \sum_k\bigl[\eta_k\lambda(2-\eta_k\lambda)R_k
+      + 2\eta_k(1-\eta_k\lambda)\langle x_k,\hat g_k\rangle\bigr] = R_{\text{end}} - R_{\text{start}}$$
+
+    where R_k is the argument `param_sq`, ⟨x_k, ĝ_k⟩ is `param_dot_grad`, |ĝ_k|² (or its estimate G + N) is `step_sq`
+    and η_k is `lr`, one number each a step. `residual` of the result is the gain of |x|² over the window, exactly;
+    `ratio` is 1 where |x|² is stationary. So with a changing rate G and N are averaged with weights η_k², R with η_k.
+
+    >>> import numpy as np
+    >>> x, g, lr = 2.0, 3.0, 0.5  # one step of size ½ from x = 2, in one dimension, without weight decay
+    >>> one = window_balance(*(np.array([v]) for v in (x**2, x * g, g**2)), lr=np.array([lr]), weight_decay=0.0)
+    >>> one.residual, (x - lr * g) ** 2 - x**2
+    (-3.75, -3.75)
+    """
+    decay = lr * domain.non_negative("weight_decay", weight_decay)
+    shrink = decay * (2 - decay) * param_sq + 2 * lr * (1 - decay) * param_dot_grad
+    return Balance(decay=float(shrink.sum()), growth=float((lr**2 * step_sq).sum()))
 
 
 def effective_lr(lr: float, momentum: float) -> float:
@@ -190,9 +226,9 @@ def effective_lr(lr: float, momentum: float) -> float:
 def momentum_excess(
     param_sq: float, noise_trace: float, *, lr: float, weight_decay: float, momentum: float = 0.0
 ) -> float:
-    """Return D = 2λR / (η_eff N): how far the weights outgrow what the SDE's equilibrium allows.
+    """Return E = 2λR / (η_eff N): how far the weights outgrow what the SDE's equilibrium allows.
 
-    The SDE has D = 1. D > C² means that SGD and the SDE are not C-close; no G is needed.
+    The SDE has E = 1. E > C² means that SGD and the SDE are not C-close; no G is needed.
 
     >>> round(momentum_excess(8.0, 1.0, lr=0.1, weight_decay=0.125, momentum=0.5), 12)
     10.0
@@ -202,15 +238,40 @@ def momentum_excess(
 
 
 def effective_noise_to_signal(excess: float) -> float:
-    """ρ_eff = 1/(D − 1), which takes the place of N/G in `max_kappa` for a run with momentum.
+    """ρ_eff = 1/(E − 1), which takes the place of N/G in `max_kappa` for a run with momentum.
 
-    It is N/X with X = (1 − β²)E|v|² − N, v the velocity buffer; for β = 0, X is G up to a term in ηλ.
+    It is N/X with the X of `momentum_signal`.
 
     >>> effective_noise_to_signal(1.25)
     4.0
     """
     if domain.finite("excess", excess) <= 1:
         raise ValueError(
-            f"D = 2λR/(η_eff N) must exceed 1 to bound the scaling, got {excess}: no signal beside the noise"
+            f"E = 2λR/(η_eff N) must exceed 1 to bound the scaling, got {excess}: no signal beside the noise"
         )
     return 1 / (excess - 1)
+
+
+def momentum_signal(velocity_sq: float, noise_trace: float, momentum: float) -> float:
+    """Return X = (1 − β²)E|v|² − N, which takes the place of G with momentum; v is the buffer of torch.optim.SGD.
+
+    X = G + 2βE⟨v, ∇L⟩ up to a term in λ, and G itself without momentum. As a difference it is hard to resolve, and an
+    average of few readings may be negative.
+
+    >>> momentum_signal(8.0, 5.0, momentum=0.5)
+    1.0
+    """
+    beta = domain.momentum(momentum)
+    return (1 - beta**2) * domain.non_negative("velocity_sq", velocity_sq) - domain.non_negative(
+        "noise_trace", noise_trace
+    )
+
+
+def estimated_momentum_signal(grad_sq: float, momentum: float) -> float:
+    """Estimate X from G as X̂ = G(1 − β)/(1 + β): exact at a stationary quadratic with noise that does not depend on x.
+
+    >>> round(1 / estimated_momentum_signal(1.0, momentum=0.9), 9)  # G/19
+    19.0
+    """
+    beta = domain.momentum(momentum)
+    return domain.finite("grad_sq", grad_sq) * (1 - beta) / (1 + beta)

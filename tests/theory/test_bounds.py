@@ -1,10 +1,54 @@
+"""Closeness, the bounds on κ and the conditions on the SDE, each against the inequalities that define it.
+
+A threshold is right where a linear programme says so: feasible just on one side of it, infeasible just on the other.
+"""
+
 import math
 
 import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from svag.theory.bounds import critical_batch_size, large_run_refutes, large_run_threshold, max_kappa
+from svag.theory.bounds import (
+    Equilibrium,
+    critical_batch_size,
+    is_lsi,
+    large_run_refutes,
+    large_run_threshold,
+    max_kappa,
+    max_lr_of_sde,
+    max_lr_of_second_order_sde,
+    sde_threshold,
+    sgd_refutes_sde,
+    smallest_c2,
+    smallest_lsi_c2,
+)
+
+
+def test_the_worst_of_three_ratios_decides_in_either_direction() -> None:
+    one = Equilibrium(1.0, 1.0, 1.0)
+    for other in (Equilibrium(3.0, 1.0, 1.0), Equilibrium(1.0, 1 / 3, 1.0), Equilibrium(1.0, 1.0, 3.0)):
+        assert smallest_c2(one, other) == pytest.approx(9.0)
+        assert smallest_c2(other, one) == pytest.approx(9.0)
+
+
+def test_linear_scaling_compares_kappa_times_the_noise() -> None:
+    base, scaled = Equilibrium(1.0, 1.0, 8.0), Equilibrium(1.0, 1.0, 1.0)
+    assert smallest_lsi_c2(base, scaled, kappa=8) == 1.0
+    assert smallest_lsi_c2(base, scaled, kappa=4) == 4.0
+
+
+def test_invariance_needs_c_below_the_root_of_kappa() -> None:
+    one = Equilibrium(1.0, 1.0, 1.0)
+    with pytest.raises(ValueError, match="C² < κ"):
+        is_lsi(one, one, kappa=2.0, c2=2.0)
+    assert not is_lsi(one, Equilibrium(2.0, 1.0, 0.25), kappa=4.0, c2=2.0)
+
+
+@pytest.mark.parametrize("values", [(-1.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, -2.0), (1.0, math.nan, 1.0)])
+def test_an_equilibrium_has_positive_values(values: tuple[float, float, float]) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        Equilibrium(*values)
 
 
 def feasible(kappa: float, rho: float, c2: float, lr_wd: float) -> bool:
@@ -90,8 +134,64 @@ def test_outside_the_domain(arguments: dict[str, float], word: str) -> None:
         max_kappa(**arguments)  # type: ignore[arg-type]
 
 
+def test_an_equilibrium_knows_its_noise_to_signal() -> None:
+    assert Equilibrium(1.0, 2.0, 8.0).noise_to_signal == 4.0
+
+
 def test_batch_and_kappa_have_domains_too() -> None:
     with pytest.raises(ValueError, match="batch_size"):
         critical_batch_size(0, 1.0)
     with pytest.raises(ValueError, match="kappa must be at least 1"):
         large_run_threshold(0.5)
+
+
+def closeness_possible(rho: float, c2: float) -> bool:
+    """Is there an SDE within C of an SGD run with G = 1, N = ρ, 2λR/η = 1 + ρ? Its balance is 2λR̄/η = N̄/η."""
+    c = math.sqrt(c2)
+    return bool(linprog([0, 0], A_eq=[[1 + rho, -rho]], b_eq=[0], bounds=[(1 / c, c)] * 2).success)
+
+
+@pytest.mark.parametrize("c2", [1.5, 2.0, 5.0])
+def test_condition_ii_is_where_no_sde_can_be_close(c2: float) -> None:
+    edge = sde_threshold(c2)
+    assert closeness_possible(edge * 1.0001, c2)
+    assert not sgd_refutes_sde(edge * 1.0001, c2)
+    assert not closeness_possible(edge * 0.9999, c2)
+    assert sgd_refutes_sde(edge * 0.9999, c2)
+
+
+@pytest.mark.parametrize("c2", [1.5, 2.0, 5.0])
+def test_condition_i_is_where_no_sgd_can_be_close(c2: float) -> None:
+    """SDE with Ḡ = 1, N̄ = n and 2λR̄ = n; SGD ratios r, g, s: r·n = ηg + s·n."""
+    n, c = 0.7, math.sqrt(c2)
+
+    def possible(lr: float) -> bool:
+        return bool(linprog([0, 0, 0], A_eq=[[n, -lr, -n]], b_eq=[0], bounds=[(1 / c, c)] * 3).success)
+
+    edge = max_lr_of_sde(n, c2)
+    assert possible(edge * 0.9999)
+    assert not possible(edge * 1.0001)
+
+
+@pytest.mark.parametrize("lr_wd", [0.0, 0.3])
+def test_first_and_second_order(lr_wd: float) -> None:
+    """(2 + ηλ)λR′ = ηG′ + N̄′ with ratios r, g, s to an SDE with Ḡ = 1, N̄ = n: (1 + ηλ/2)r·n = ηg + s·n."""
+    n, c = 0.7, math.sqrt(2)
+
+    def possible(lr: float) -> bool:
+        return bool(
+            linprog([0, 0, 0], A_eq=[[(1 + lr_wd / 2) * n, -lr, -n]], b_eq=[0], bounds=[(1 / c, c)] * 3).success
+        )
+
+    edge = max_lr_of_second_order_sde(n, 2.0, lr_wd)
+    assert possible(edge * 0.9999)
+    assert not possible(edge * 1.0001)
+
+
+def test_domains_of_the_conditions_on_the_sde() -> None:
+    with pytest.raises(ValueError, match="c2"):
+        sgd_refutes_sde(1.0, c2=1.0)
+    with pytest.raises(ValueError, match="noise_to_signal"):
+        max_lr_of_sde(-1.0)
+    with pytest.raises(ValueError, match="weight_decay"):
+        max_lr_of_second_order_sde(1.0, lr_wd=2.5)

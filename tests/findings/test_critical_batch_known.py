@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from tests.findings.critical_batch.streams import Stream, make
+from tests.findings.streams import Stream, make
 
 from svag import Reading, critical_batch_size, predict_critical_batch
 from svag.arrays import FloatArray
@@ -56,25 +56,32 @@ def quadratic(steps: int = 4000, d: int = 20, lr: float = 0.5, seed: int = 0) ->
     rng = np.random.default_rng(seed)
     x = rng.standard_normal(d) * math.sqrt(lr / (2 - lr))
     proper, successive, previous = [], [], None
-    for _ in range(steps):
+    for step in range(steps):
         first, second = x + rng.standard_normal(d), x + rng.standard_normal(d)
-        proper.append(_pair(first, second))
+        known = {"step": step, "lr": lr, "weight_decay": 0.0, "momentum": 0.0, "optimizer": "SGD"}
+        known |= {"param_sq": float(x @ x), "param_dot_grad": float(x @ (first + second)) / 2}
+        proper.append(_pair(first, second, known))
         if previous is not None:
-            successive.append(_pair(previous, first))
+            successive.append(_pair(previous, first, {}))
         previous, x = first, x - lr * first
     return proper, successive
 
 
-def _pair(one: FloatArray, other: FloatArray) -> Reading:
+def _pair(one: FloatArray, other: FloatArray, known: dict[str, object]) -> Reading:
     estimate = u_statistic(float(one @ one + other @ other), float((one + other) @ (one + other)), 2)
-    return make(estimate.grad_sq, estimate.noise_trace)
+    return make(estimate.grad_sq, estimate.noise_trace, **known)
 
 
 def test_successive_steps_are_found_out() -> None:
-    """At stationarity G = d·lr/(2 − lr) and N = d; successive gradients average to −G instead."""
+    """At stationarity G = d·lr/(2 − lr) and N = d; successive gradients average to −G instead.
+
+    A quadratic is not scale invariant and has no weight decay: the theorem that applies is the one about the pull.
+    """
     proper, successive = quadratic()
     right = predict_critical_batch(proper)
-    assert right.ok
+    assert right.ok, right
+    assert right.basis == "pull"
+    assert right.balance == pytest.approx(1.0, abs=0.03)
     assert right.noise_to_signal_low < (2 - 0.5) / 0.5 < right.noise_to_signal_high
     wrong = predict_critical_batch(successive)
     assert not wrong.ok

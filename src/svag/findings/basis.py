@@ -1,0 +1,268 @@
+"""What an answer rests on: a theorem where one applies, otherwise an estimate, and in sentences why and what to do.
+
+Scale invariance and stationarity decide the basis, not whether there is an answer:
+
+- "weight_norm": scale-invariant network at equilibrium; the theorem speaks of R, G and κN (thm:lsr_kappa_bound).
+- "pull": any network whose |x|² is stationary; the theorem speaks of the pull T, G and κN (ours).
+- "gradient": SGD elsewhere, and optimizers that are not known here: the noise-scale estimate.
+- "momentum": SGD with momentum elsewhere: X where it is resolved, otherwise X̂ from G.
+- "second_moment": Adam and its kin, under the square-root rule.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from svag.arrays import FloatArray
+from svag.findings.averages import Averages
+from svag.findings.prices import Rule
+from svag.findings.windows import MATERIAL, drift
+from svag.stats.ratios import RatioInterval, pair_moments
+from svag.stats.series import BlockPlan
+from svag.theory.equilibrium import effective_lr, steps_to_equilibrium
+
+Basis = Literal["weight_norm", "pull", "gradient", "momentum", "second_moment"]
+Signal = Literal["G", "X", "X̂"]
+THEOREMS = frozenset(("weight_norm", "pull"))
+
+# Growth over decay of the weights within this of 1 counts as balanced, and a smaller pull of the loss as none:
+# B* then moves by no more than about as much.
+BALANCED = MATERIAL
+_E_FOLDS = 3.0
+# Fewer blocks than this say little about their own spread (Student's t with 4 degrees of freedom is 2.8).
+_MIN_BLOCKS = 5
+# Those that divide by the root of a moving average of the squared gradient, for which the square-root rule is made.
+_SECOND_MOMENT = frozenset(("Adam", "AdamW", "NAdam", "RAdam", "RMSprop", "SparseAdam"))
+# Parts whose N/G differs from that of whole batches by more than this factor say nothing useful about them.
+_FAR = 2.0
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What an answer rests on.
+
+    Attributes:
+        basis: see above.
+        rule: how settings change with the batch; None when no rule is known for the optimizer.
+        signal: what N is divided by.
+        interval: N over that signal.
+        measured: N/X with momentum while X is not resolved and X̂ stands in for it; None otherwise.
+        lr_wd: ηλ where the distortion depends on it, else 0.
+        reasons: why no theorem applies, one sentence each; empty where one does.
+    """
+
+    basis: Basis
+    rule: Rule | None
+    signal: Signal
+    interval: RatioInterval
+    measured: RatioInterval | None
+    lr_wd: float
+    reasons: tuple[str, ...]
+
+    @property
+    def theorem(self) -> bool:
+        """Whether the basis is a theorem."""
+        return self.basis in THEOREMS
+
+
+def find_ground(found: Averages, steps: int | None, confidence: float) -> Ground:
+    """Decide what the averages allow; `steps` were spent at this learning rate before the window."""
+    optimizer = found.setting.optimizer
+    plain = found.ratio(found.grad_sq, confidence)
+    if optimizer in _SECOND_MOMENT:
+        reason = f"The theorems are about SGD, and this is {optimizer}."
+        return Ground("second_moment", "square_root", "G", plain, None, 0.0, (reason,))
+    if optimizer is not None and not optimizer.startswith("SGD"):
+        reason = (
+            f"Nothing is known here about {optimizer} and how its settings scale: this is the noise-scale estimate for "
+            "plain gradient steps."
+        )
+        return Ground("gradient", None, "G", plain, None, 0.0, (reason,))
+    reasons = (*_setting_reasons(found), *_equilibrium_reasons(found, steps))
+    if found.momentum:
+        return _with_momentum(found, confidence, plain, reasons)
+    pulled = found.share is not None and abs(found.share) > BALANCED
+    if not reasons and found.setting.weight_decay and not pulled:
+        return Ground("weight_norm", "linear", "G", plain, None, found.lr_wd or 0.0, ())
+    if not reasons and found.param_dot_grad is not None:
+        return Ground("pull", "linear", "G", plain, None, 0.0, ())
+    untested = () if reasons else ("Scale invariance was not tested: record ⟨x, ∇L⟩ (NoiseProbe does).",)
+    return Ground("gradient", "linear", "G", plain, None, 0.0, (*reasons, *untested))
+
+
+def _with_momentum(found: Averages, confidence: float, plain: RatioInterval, reasons: tuple[str, ...]) -> Ground:
+    """X where it is resolved, by a theorem or not; otherwise X̂, and what is known of X beside it."""
+    signal = found.moving_signal if found.setting.optimizer in (None, "SGD") else None
+    estimated = found.ratio(found.estimated_signal, confidence)
+    if signal is None:
+        return Ground("momentum", "linear", "X̂", estimated, None, 0.0, reasons or ("X was not measured.",))
+    measured = found.ratio(signal, confidence)
+    if not resolved(measured):
+        unresolved = (
+            "X, which takes the place of G with momentum, is not resolved: the estimate X̂ = G(1−β)/(1+β) stands in.",
+        )
+        return Ground("momentum", "linear", "X̂", estimated, measured, 0.0, (*unresolved, *reasons))
+    if found.share is not None and abs(found.share) > BALANCED:
+        reasons = (*reasons, f"{not_invariant(found.share)} With momentum the theorem needs a scale-invariant network.")
+    if found.rate_varies:
+        reasons = (*reasons, "The learning rate changes, and with momentum the theorem needs it constant.")
+    if found.balance is None and not reasons:
+        reasons = ("The weight norm stands in for the velocity, so that equilibrium could not be tested.",)
+    # with momentum the balance has no term in (ηλ)²
+    return Ground("momentum" if reasons else "weight_norm", "linear", "X", measured, None, 0.0, reasons)
+
+
+def resolved(interval: RatioInterval) -> bool:
+    """Whether an interval is bounded and rests on enough blocks to mean what it says."""
+    return interval.kind == "bounded" and interval.blocks >= _MIN_BLOCKS
+
+
+def _setting_reasons(found: Averages) -> Iterator[str]:
+    """What the theorems do not cover, in the optimizer's settings."""
+    setting = found.setting
+    if setting.optimizer not in (None, "SGD"):
+        yield f"The theorems do not cover {setting.optimizer}: use plain momentum or none to get more than an estimate."
+    if setting.ell > 1:
+        yield f"These are readings of SVAG with ell={setting.ell}, and the theorems are about SGD: measure at ell=1."
+    if setting.optimizer is None and (setting.lr is None or setting.weight_decay is None):
+        yield "Learning rate or weight decay is unknown, so that equilibrium could not be tested: record them."
+    elif setting.lr is None or setting.weight_decay is None:
+        # the optimizer was asked, so what is missing is not one number
+        names = " and ".join(
+            name
+            for value, name in ((setting.weight_decay, "weight decays"), (setting.lr, "learning rates"))
+            if value is None
+        )
+        yield f"The measured parameters have different {names}: pass parameters= with those that share one."
+    elif setting.lr == 0 and not found.rate_varies:
+        yield "The learning rate is 0: nothing moves, so there is no equilibrium; measure while it trains."
+    elif setting.weight_decay == 0 and (found.momentum or found.balance is None):
+        yield "No weight decay: the weights have no equilibrium, so no theorem applies."
+
+
+def _equilibrium_reasons(found: Averages, steps: int | None) -> Iterator[str]:
+    """|x|² is not stationary, by the balance of the weights where η and λ are known, and by a trend early in a run."""
+    lr, decay, balance = found.mean_lr, found.setting.weight_decay, found.balance
+    if balance is None and decay == 0:
+        return
+    relaxation = steps_to_equilibrium(effective_lr(lr, found.momentum), decay) if lr and decay else None
+    passed = None if relaxation is None or steps is None else steps / relaxation
+    waited = ""
+    if relaxation is not None:
+        waited = f" (weights settle in 3 to 5 relaxation times 1/(4ηλ) of {relaxation:.0f} steps"
+        waited += ")" if passed is None else f"; {passed:.2g} had passed)"
+    cure = "train longer at this learning rate, or move the window later."
+    if found.rate_varies:
+        waited, cure = "", "they do not settle while the learning rate changes."
+    if balance is not None and abs(balance - 1) > BALANCED:
+        unknown = "" if found.param_dot_grad is not None else " (or the network is not scale invariant)"
+        yield f"Not at equilibrium{unknown}: the weights grow {balance:.2f} times as fast as they decay{waited}; {cure}"
+    elif balance is None or passed is None or passed < _E_FOLDS:
+        for name, series in (("R", found.param_sq), ("N", found.noise)):
+            change = drift(series)
+            if abs(change) > BALANCED:
+                yield f"Not at equilibrium: {name} changes by {change:+.0%} over the window{waited}; {cure}"
+                break
+
+
+def amount_doubts(found: Averages, ground: Ground, low: float, high: float) -> Iterator[str]:
+    """Too few or dependent readings, or a signal that is not resolved; `low` and `high` are the interval of B*."""
+    interval, count = ground.interval, len(found.readings)
+    if interval.kind == "empty":
+        yield (
+            "The average G is significantly negative: the gradients of a reading were not independent draws at one "
+            "point; give population= for a shuffled epoch, and never use successive steps."
+        )
+    elif interval.blocks < _MIN_BLOCKS and any(reading.relative_error is not None for reading in found.readings):
+        need = 2 * _MIN_BLOCKS * interval.block_length  # short series look more correlated than they are
+        yield (
+            f"Too few readings: {count} frozen ones know N/G at as many moments, and the answer is about its average "
+            f"over the run; take about {need} frozen readings along the run."
+        )
+    elif interval.blocks < _MIN_BLOCKS:
+        need = 20 * interval.block_length
+        yield f"Too few readings: {count} are {interval.blocks} independent blocks; record about {need} of them."
+    elif interval.kind == "unbounded":
+        limit = "unbounded" if math.isinf(high) else f"and at most {high:.4g} whatever G is"
+        yield f"G is not resolved: B* ≥ {low:.4g}, {limit}; measure about {_more(found, interval)} more readings."
+
+
+def parts_doubts(found: Averages) -> Iterator[str]:
+    """BatchNorm in parts is another network, by a comparison with whole batches."""
+    if found.parts_ratio is not None and abs(math.log(found.parts_ratio)) > math.log(_FAR):
+        yield (
+            f"Not the noise of this run: BatchNorm saw parts of the batch, whose N/G is {found.parts_ratio:.3g} times "
+            "that of whole batches; use fewer parts, or frozen readings with svag.measure_noise."
+        )
+
+
+def verdict(ground: Ground, found: Averages) -> str:
+    """What is said of an answer that a theorem carries, and no more than was tested."""
+    state = "weights at equilibrium" if ground.basis == "weight_norm" else "weight norm stationary"
+    untested = ", scale invariance not tested" if found.param_dot_grad is None else ""
+    return f"Reliable: noise resolved, {state}{untested}."
+
+
+def remarks(found: Averages, ground: Ground) -> Iterator[str]:
+    """What a reader should know although it changes nothing."""
+    if ground.basis == "pull" and found.share is not None:
+        yield f"{not_invariant(found.share)} So the theorem speaks of the pull on the weights, not of their norm."
+    elif found.share is not None and 0.01 < abs(found.share) <= BALANCED:
+        yield f"Nearly scale invariant: {_own_pull(found.share)}."
+    if ground.signal == "X":
+        source = "velocity" if found.velocity_sq is not None else "weight norm"
+        yield f"Momentum {found.momentum:g}: N/X takes the place of N/G, with X = (1−β²)|v|² − N from the {source}."
+    elif ground.signal == "X̂":
+        yield (
+            f"Momentum {found.momentum:g}: N/X̂ takes the place of N/G, with X̂ = G(1−β)/(1+β); the truth lies between "
+            "this price and that of the same gradients without momentum."
+        )
+    if ground.measured is not None and ground.measured.kind == "empty":
+        yield (
+            "The average X = (1−β²)|v|² − N is significantly negative: train longer at this learning rate, and do not "
+            "clip gradients between close_step() and the optimizer's step."
+        )
+    if (grown := found.missing_growth) is not None:
+        yield (
+            f"By the gradients |x|² should have grown by {grown[0]:.0%} over the window, and it changed by "
+            f"{grown[1]:+.0%}: the steps were shorter, as when gradients are clipped after they are read."
+        )
+    if any(reading.approximate for reading in found.readings) and found.parts_ratio is None:
+        yield (
+            "Approximate: BatchNorm saw parts of the batch, and by how much N/G is off is not known: give NoiseProbe "
+            "some batches to compare with (check=)."
+        )
+    elif found.parts_ratio is not None and abs(math.log(found.parts_ratio)) <= math.log(_FAR):
+        yield (
+            f"Approximate: BatchNorm saw parts of the batch, whose N/G is {found.parts_ratio:.3g} times that of whole "
+            "batches; B* is off by about as much."
+        )
+    if ground.interval.blocks >= _MIN_BLOCKS and not ground.interval.enough:
+        yield f"Only {ground.interval.blocks} independent blocks: the interval is wider than it need be."
+
+
+def not_invariant(share: float) -> str:
+    """Say how hard the loss itself pulls on the weights."""
+    return f"Not scale invariant: {_own_pull(share)}."
+
+
+def _own_pull(share: float) -> str:
+    does = "shrinks" if share > 0 else "grows"
+    return f"the loss itself {does} the weights, at {abs(share):.0%} of the rate of weight decay"
+
+
+def signal_series(found: Averages, signal: Signal) -> FloatArray | None:
+    """The series that N is divided by."""
+    return {"G": found.grad_sq, "X": found.moving_signal, "X̂": found.estimated_signal}[signal]
+
+
+def _more(found: Averages, interval: RatioInterval) -> str:
+    """Readings to add until the interval of G reaches half-way to 0; its width falls like 1/√readings."""
+    count = len(found.readings)
+    plan = BlockPlan(count, interval.iact, interval.blocks, interval.block_length)
+    num, den = found.weights * found.noise, found.weights * found.grad_sq
+    reach = pair_moments(plan.means(num), plan.means(den)).relative_halfwidths(interval.confidence)[1]
+    # nothing is known about G yet when its average is not even positive
+    factor = 4 * reach**2 if math.isfinite(reach) and reach < 10 else 400.0
+    return f"{max(math.ceil(count * (factor - 1)), 1)}"

@@ -1,0 +1,105 @@
+"""How the answer about the batch is said: one headline, the price list, how it is meant, and what to think of it."""
+
+import math
+from typing import TYPE_CHECKING
+
+from svag.findings.basis import THEOREMS
+from svag.findings.prices import Estimate
+from svag.theory.bounds import sde_threshold
+
+if TYPE_CHECKING:
+    from svag.findings.critical_batch import CriticalBatch
+
+# The answer along the run counts as moving when it moves by more than this factor, and significantly.
+_TWOFOLD = 2.0
+
+_EXAMPLES = "the factor in training examples that the larger batch costs for the same training loss"
+_MEANING = {
+    "weight_norm": "Distortion is the least factor by which the weight norm, the gradient or its noise must change "
+    "relative to this run: a theorem, as the network is scale invariant and its weights are at equilibrium.",
+    "pull": "Distortion is the least factor by which the pull on the weights, the gradient or its noise must change "
+    "relative to this run: a theorem, as the weight norm is stationary.",
+    "gradient": f"Distortion is here an estimate of {_EXAMPLES}, right to about 30% where it was checked. It rules "
+    "nothing out.",
+    "momentum": f"Distortion is here a first estimate of {_EXAMPLES}, for SGD with momentum. It rules nothing out.",
+    "second_moment": "Distortion is how much larger the second moment of the gradient will be than the square-root "
+    "rule presumes, so that steps come out shorter by its square root: an estimate. It rules nothing out.",
+}
+
+
+def answer(found: "CriticalBatch") -> str:
+    """Return the whole answer as text for a terminal."""
+    if not (found.resolved or _one_sided(found)):
+        lines = [f"No price list yet from batch size {found.batch_size}.", _numbers(found), found.status]
+    else:
+        lines = [headline(found), _MEANING[found.basis], "", found.price_list(), "", _numbers(found), found.status]
+    return "\n".join([*lines, *(f"- {note}" for note in found.notes)])
+
+
+def headline(found: "CriticalBatch") -> str:
+    """The answer in a sentence; where B* moves along the run, its range first."""
+    start = f"Scaling from batch size {found.batch_size}"
+    moving = moving_range(found)
+    if moving is not None:
+        start += f" (B* = {_whole(moving.low)} to {_whole(moving.high)} along the run)"
+    if _one_sided(found):
+        return (
+            f"{start}: B* is at least {_whole(found.low)} ({found.confidence:.0%}, C² = {found.c2:g}); the gradient is "
+            "too small beside its noise to say how far beyond."
+        )
+    limits = f"B* = {_whole(found.critical_batch)} [{_whole(found.low)}, {_whole(found.high)}]"
+    limits += f" ({found.confidence:.0%} interval)"
+    if found.basis in THEOREMS:
+        return f"{start}: beyond {limits} training statistics must change by more than a factor of {_c2(found)}."
+    if found.basis == "second_moment":
+        return (
+            f"{start}: beyond {limits} the estimated distortion exceeds {_c2(found)}; no theorem applies to this run."
+        )
+    cost = f"a batch is estimated to cost more than {found.c2:g} times the examples (C² = {found.c2:g})"
+    return f"{start}: beyond {limits} {cost}; no theorem applies to this run."
+
+
+def moving_range(found: "CriticalBatch") -> Estimate | None:
+    """B* over the run, its smallest and largest, where it moves more than twofold within the window; else None."""
+    first, last = found.window
+    rows = [
+        row.critical_batch
+        for row in found.history
+        if row.start < last and row.stop > first and math.isfinite(row.critical_batch.high)
+    ]
+    if len(rows) < 2:
+        return None
+    smallest, largest = min(rows, key=lambda row: row.value), max(rows, key=lambda row: row.value)
+    if largest.value <= _TWOFOLD * smallest.value or largest.low <= smallest.high:
+        return None
+    return Estimate(found.critical_batch, smallest.value, largest.value)
+
+
+def sde_sentence(signal: str, high: float, c2: float) -> str:
+    """Say that the run is not C-close to its SDE (thm:eq_sde_sgd)."""
+    return (
+        f"The SDE does not describe this run: N/{signal} ≤ {high:.3g} is below {sde_threshold(c2):.3g}, so SGD and its "
+        f"SDE differ by more than a factor of {math.sqrt(c2):.3g} in the weight norm, the gradient or the noise."
+    )
+
+
+def _one_sided(found: "CriticalBatch") -> bool:
+    """Whether G is not resolved but something is known: the interval is unbounded and does not start at nothing."""
+    return not found.resolved and "is not resolved" in found.status
+
+
+def _numbers(found: "CriticalBatch") -> str:
+    limits = (found.noise_to_signal, found.noise_to_signal_low, found.noise_to_signal_high)
+    value, low, high = (f"{limit:.3g}" if math.isfinite(limit) else "∞" for limit in limits)
+    return (
+        f"N/{found.signal} = {value} [{low}, {high}] (gradient noise over signal at batch size {found.batch_size}), "
+        f"from {found.readings} readings; gradient noise scale B_simple = {_whole(found.b_simple)}."
+    )
+
+
+def _c2(found: "CriticalBatch") -> str:
+    return f"{found.c2:g} (C² = {found.c2:g})"
+
+
+def _whole(value: float) -> str:
+    return f"{value:.0f}" if math.isfinite(value) else "∞"

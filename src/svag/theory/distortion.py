@@ -1,0 +1,99 @@
+r"""Distortion: the bound on linear scaling as a curve over batch sizes (around thm:lsr_kappa_bound; ours).
+
+Two runs along the linear rule, (B, η) and (κB, κη), are compared by averages over the same window of time. With
+ρ = N/G of the smaller run and the ratios, larger run over smaller,
+
+$$g = \frac{G'}{G},\qquad n = \frac{\kappa N'}{N},\qquad
+  q = \frac{\kappa(G'+N')}{G+N} = \frac{\kappa g+\rho n}{1+\rho},$$
+
+it is plain algebra that the largest of q, g and n is at least D(κ) = (κ + ρ)/(1 + ρ) times the smallest. That becomes
+a statement about training where q is decided by the law of the weights:
+
+- scale-invariant loss, coupled weight decay, equilibrium: q = r(2 − κηλ)/(2 − ηλ) with r = R′/R, so that R, G and κN
+  drift apart by at least D·(2 − ηλ)/(2 − κηλ); the theorem of the paper is where that exceeds C²;
+- any loss, stationary |x|², T > 0: q = T′/T with the pull T of `svag.theory.equilibrium.pull`, so that T, G and κN
+  drift apart by at least D.
+
+Elsewhere, for example on a quadratic far from its minimum, D says nothing about how far the two runs differ. It is then
+the noise-scale estimate of McCandlish et al. and of AdaScale: (κB + B_simple)/(B + B_simple), and κ over the gain.
+"""
+
+import math
+
+from svag.theory import domain
+
+
+def distortion(kappa: float, noise_to_signal: float, lr_wd: float = 0.0) -> float:
+    r"""Least factor by which statistics of training drift apart at κ times the batch and the learning rate.
+
+    $$D(\kappa) = \frac{\kappa+\rho}{1+\rho}\cdot\frac{2-\eta\lambda}{2-\kappa\eta\lambda}$$
+
+    where κ is the argument `kappa`, ρ = N/G of the smaller run is `noise_to_signal` and ηλ is `lr_wd`. Give `lr_wd` for
+    R, G and κN of a scale-invariant network at equilibrium; leave it 0 otherwise. D reaches C² at `svag.max_kappa`. It
+    is infinite from κηλ = 2 on, where weight decay alone makes the weights diverge.
+
+    >>> distortion(4.0, 8.0)  # (4 + 8)/(1 + 8)
+    1.3333333333333333
+    >>> distortion(4.0, 0.0)  # no noise: the whole factor
+    4.0
+    >>> distortion(12.0, 10.0)  # max_kappa(10.0) is 12: D = C² = 2
+    2.0
+
+    Reference: Li, Malladi, Arora (2021), thm:lsr_kappa_bound, read as a curve; McCandlish et al. (2018) and Johnson et
+    al. (2020, AdaScale) have the same number as a heuristic.
+    """
+    return _distortion(kappa, noise_to_signal, lr_wd, population_factor=1.0)
+
+
+def distortion_without_replacement(
+    kappa: float, noise_to_signal: float, *, batch_size: int, population: int, lr_wd: float = 0.0
+) -> float:
+    r"""Distortion of R, G and the noise of one example, when batches are drawn without replacement from n examples.
+
+    $$D = \frac{\kappa+\rho\varphi}{1+\rho}\cdot\frac{2-\eta\lambda}{2-\kappa\eta\lambda},
+      \qquad \varphi = \frac{n-\kappa B}{n-B}$$
+
+    where n is the argument `population`, B is `batch_size` and ρ = N/G with the N of a batch of B drawn that way. The
+    noise of such batches falls faster than 1/κ, and φ takes that part of its fall out of the comparison.
+
+    >>> distortion_without_replacement(32.0, 10.0, batch_size=32, population=10_000)
+    3.727...
+    >>> distortion(32.0, 10.0)
+    3.818...
+    """
+    n, b = domain.population(population, batch_size), domain.whole("batch_size", batch_size)
+    if domain.scale_up(kappa) * b > n:
+        raise ValueError(f"kappa × batch_size = {kappa * b:g} exceeds the population of {n}: there is no such batch")
+    return _distortion(kappa, noise_to_signal, lr_wd, population_factor=(n - kappa * b) / (n - b))
+
+
+def _distortion(kappa: float, noise_to_signal: float, lr_wd: float, population_factor: float) -> float:
+    kappa, rho, x = domain.scale_up(kappa), domain.noise_to_signal(noise_to_signal), domain.decay_per_step(lr_wd)
+    if kappa * x >= 2:
+        return math.inf
+    noise_only = math.isinf(rho)
+    growth = population_factor if noise_only else (kappa + rho * population_factor) / (1 + rho)
+    return growth * (2 - x) / (2 - kappa * x)
+
+
+def step_ratio(kappa: float, noise_to_signal: float, grad_ratio: float, noise_ratio: float) -> float:
+    """Return q = κ(G′ + N′)/(G + N) = (κg + ρn)/(1 + ρ): by how much E|ĝ|² per example seen has changed.
+
+    `grad_ratio` is g = G′/G and `noise_ratio` is n = κN′/N, larger run over smaller; ρ is that of the smaller one.
+
+    >>> step_ratio(4.0, 8.0, grad_ratio=1.0, noise_ratio=1.0) == distortion(4.0, 8.0)
+    True
+    """
+    rho = domain.noise_to_signal(noise_to_signal)
+    g, n = domain.positive("grad_ratio", grad_ratio), domain.positive("noise_ratio", noise_ratio)
+    return (domain.scale_up(kappa) * g + rho * n) / (1 + rho)
+
+
+def spread(*ratios: float) -> float:
+    """Largest over smallest of some positive ratios: how far two runs have drifted apart.
+
+    >>> spread(0.5, 1.0, 2.0)
+    4.0
+    """
+    checked = [domain.positive("ratio", ratio) for ratio in ratios]
+    return max(checked) / min(checked)
