@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # the question of the demo: make demo QUESTION=sde
 QUESTION ?= scaling
 
-.PHONY: help demo install test test-slow format bench docs clean
+.PHONY: help demo install test test-slow mutants format bench docs clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -30,6 +30,9 @@ test: install  ## format, lint, types, tests and doctests (minutes)
 
 test-slow: install  ## the longer campaigns (up to half an hour)
 	$(BIN)/pytest -n $(WORKERS) -m slow
+
+mutants: install  ## multiply every formula of theory/ by 1.1, one at a time, and list those nobody notices
+	$(BIN)/python tools/mutants.py
 
 format: install  ## let ruff rewrite the code
 	$(BIN)/ruff format .
