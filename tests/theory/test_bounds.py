@@ -113,6 +113,8 @@ def test_large_run_threshold_is_where_the_inequalities_stop_having_a_solution(ka
     threshold = large_run_threshold(kappa, c2)
     assert baseline_exists(threshold * (1 + 1e-6))
     assert not baseline_exists(threshold * (1 - 1e-6))
+    assert not large_run_refutes(threshold * (1 + 1e-6), kappa, c2)
+    assert large_run_refutes(threshold * (1 - 1e-6), kappa, c2)
 
 
 def test_large_run_certificate_is_silent_up_to_c2() -> None:
