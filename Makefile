@@ -8,7 +8,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 # the question of the demo: make demo QUESTION=sde
 QUESTION ?= scaling
 
-.PHONY: help demo install test test-slow format bench docs clean
+.PHONY: help demo install test test-slow mutants format bench docs clean
 
 help:  ## say what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -43,6 +43,9 @@ test: $(VENV)/dev-installed  ## format, lint, types, tests and doctests (minutes
 
 test-slow: $(VENV)/dev-installed  ## the longer campaigns (up to half an hour)
 	$(BIN)/pytest -n $(WORKERS) -m slow
+
+mutants: $(VENV)/dev-installed  ## multiply every formula of theory/ by 1.1, one at a time, and list those nobody notices
+	$(BIN)/python tools/mutants.py
 
 format: $(VENV)/dev-installed  ## let ruff rewrite the code
 	$(BIN)/ruff format .

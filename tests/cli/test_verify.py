@@ -5,12 +5,13 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from svag.cli.app import app
 from svag.exact.processes import Ito, SmallerBatches
-from svag.findings.verify import svag_limit
+from svag.findings.verify import svag_limit, thresholds
 from svag.findings.verify.beds import SKEWED
 
 run = CliRunner().invoke
@@ -20,7 +21,7 @@ def test_one_label_prints_a_table_and_succeeds() -> None:
     result = run(app, ["verify", "lem:Dtil"], env={"COLUMNS": "140"})
     assert result.exit_code == 0, result.output
     assert "lem:Dtil" in result.stdout
-    assert "5 of 5 checks pass, 1 of them negative controls; labels: 1." in result.stdout
+    assert "9 of 9 checks pass, 2 of them negative controls; labels: 1." in result.stdout
 
 
 @pytest.mark.parametrize("columns", ["40", "60"])
@@ -50,10 +51,43 @@ def test_scale_invariance_is_also_checked_on_a_network() -> None:
     assert all(check["passed"] for check in checks)
 
 
+def test_the_shipped_optimizers_are_stepped() -> None:
+    """svag.SVAG under lem:D, with the same batch twice as its negative control, and svag.NoisyGD under eq:noisy_gd."""
+    result = run(app, ["verify", "lem:D", "eq:noisy_gd", "--json"])
+    checks = json.loads(result.stdout)
+    claims = [check["claim"] for check in checks]
+    assert sum("svag.SVAG" in claim for claim in claims) == 5
+    assert sum("svag.NoisyGD" in claim for claim in claims) == 1
+    assert sum("same batch twice" in claim for claim in claims) == 2
+    assert all(check["passed"] for check in checks)
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("max_kappa", "thm:lsr_kappa_bound"),
+        ("distortion", "thm:lsr_kappa_bound"),
+        ("large_run_threshold", "thm:lsr_condition"),
+        ("sde_threshold", "thm:eq_sde_sgd"),
+        ("max_lr_of_sde", "thm:eq_sde_sgd"),
+        ("momentum_excess", "thm:eq_sde_sgd"),
+        ("max_lr_of_second_order_sde", "thm:app_1st_2nd_sde"),
+    ],
+)
+@pytest.mark.parametrize("factor", [0.99, 1.01])
+def test_a_threshold_off_by_one_percent_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, name: str, label: str, factor: float
+) -> None:
+    right = getattr(thresholds, name)
+    monkeypatch.setattr(thresholds, name, lambda *values, **named: factor * right(*values, **named))
+    checks = [check for check in thresholds.both_sides(np.random.default_rng(0)) if check.label == label]
+    assert any(not check.passed for check in checks if not check.control)
+
+
 def test_json_holds_every_check() -> None:
     result = run(app, ["verify", "app:lem:ito_taylor", "--json"])
     checks = json.loads(result.stdout)
-    assert [check["control"] for check in checks] == [False, True]
+    assert [check["control"] for check in checks] == [False, False, True, False, True, False]
     assert set(checks[0]) == {"label", "claim", "measured", "low", "high", "control", "passed"}
 
 

@@ -265,6 +265,13 @@ def test_an_answer_that_moves_along_the_run_gives_its_range_first() -> None:
     assert found.low < found.critical_batch < found.high
 
 
+def test_a_part_of_the_run_with_other_settings_is_left_out_of_the_history() -> None:
+    early = [replace(r, step=k, weight_decay=0.1 * (k % 2)) for k, r in enumerate(settled(100))]
+    found = predict_critical_batch([*early, *settled()], window=(2500, 2900))
+    assert found.ok
+    assert [row.start for row in found.history] == [2500]
+
+
 def test_a_slow_start_is_left_out_of_a_constant_rate() -> None:
     """Ten relaxation times of 1/(4ηλ) = 500 steps, R from ten times its equilibrium: all readings would not balance."""
     fixed = settled(1)[0].param_sq

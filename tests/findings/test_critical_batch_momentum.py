@@ -82,6 +82,7 @@ def test_the_bound_is_that_of_x() -> None:
     assert 5 < low < math.inf
     for bound in found.price_bound:
         assert bound.distortion == pytest.approx((bound.kappa + low) / (1 + low), rel=1e-12)
+    assert f"the distortion is at most {found.price_bound[0].distortion:.3g} at 128, " in str(found)
 
 
 def test_a_negative_x_is_not_blamed_on_g() -> None:

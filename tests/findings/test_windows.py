@@ -149,7 +149,7 @@ def test_the_window_says_where_it_is() -> None:
     assert chosen.why == (
         "Averaged: 20 readings from step 400 to 590 (the last third of the last but one phase of the schedule)."
     )
-    assert choose_window([make(1.0, 1.0)]).why == "Averaged: one reading (the whole run)."
+    assert choose_window([make(1.0, 1.0)]).why == "Averaged: one reading (all there are)."
 
 
 def test_parts_are_equal_in_time_and_hold_everything() -> None:

@@ -43,6 +43,9 @@ def test_invariance_needs_c_below_the_root_of_kappa() -> None:
     with pytest.raises(ValueError, match="C² < κ"):
         is_lsi(one, one, kappa=2.0, c2=2.0)
     assert not is_lsi(one, Equilibrium(2.0, 1.0, 0.25), kappa=4.0, c2=2.0)
+    # C² = 2 is a factor √2 in each
+    assert is_lsi(one, Equilibrium(1.414, 1.0, 0.25), kappa=4.0, c2=2.0)
+    assert not is_lsi(one, Equilibrium(1.415, 1.0, 0.25), kappa=4.0, c2=2.0)
 
 
 @pytest.mark.parametrize("values", [(-1.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, -2.0), (1.0, math.nan, 1.0)])
@@ -110,6 +113,8 @@ def test_large_run_threshold_is_where_the_inequalities_stop_having_a_solution(ka
     threshold = large_run_threshold(kappa, c2)
     assert baseline_exists(threshold * (1 + 1e-6))
     assert not baseline_exists(threshold * (1 - 1e-6))
+    assert not large_run_refutes(threshold * (1 + 1e-6), kappa, c2)
+    assert large_run_refutes(threshold * (1 - 1e-6), kappa, c2)
 
 
 def test_large_run_certificate_is_silent_up_to_c2() -> None:

@@ -18,7 +18,7 @@ from svag.theory.optimizers import (
 
 def test_linear_scaling() -> None:
     scaled = linear_scaling(8, lr=0.8, batch_size=128, weight_decay=5e-4)
-    assert (scaled.lr, scaled.batch_size, scaled.weight_decay) == (6.4, 1024, 5e-4)
+    assert (scaled.kappa, scaled.lr, scaled.batch_size, scaled.weight_decay) == (8, 6.4, 1024, 5e-4)
     with pytest.raises(dataclasses.FrozenInstanceError):
         scaled.lr = 1.0  # type: ignore[misc]
 
@@ -47,6 +47,7 @@ def test_linear_scaling_refuses(kappa: float, rest: dict[str, float], word: str)
 
 def test_square_root_scaling_keeps_the_noise_of_adam() -> None:
     scaled = square_root_scaling(9, lr=1e-3, betas=(0.9, 0.999), eps=3e-8, weight_decay=0.1)
+    assert scaled.kappa == 9
     assert scaled.lr == pytest.approx(3e-3)
     assert scaled.betas == pytest.approx((0.1, 0.991))
     assert scaled.eps == pytest.approx(1e-8)

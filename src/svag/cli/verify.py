@@ -12,7 +12,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from svag.findings.verify.check import Check
 
-NETWORK_LABELS = {"lem:sc", "cor:sc", "lem:2nd_sde_hessian"}
+NETWORK_LABELS = {"lem:sc", "cor:sc", "lem:2nd_sde_hessian", "lem:D", "eq:noisy_gd"}
 
 
 def verify(
@@ -59,7 +59,8 @@ def verify(
 
 
 def _on_a_network(labels: list[str], seed: int) -> "list[Check]":
-    """The same identities on a scale-invariant network, and on one that is not: the only checks that need torch."""
+    """The same identities on a network, and the shipped optimizers stepped on one: the only checks that need torch."""
+    from svag.dynamics.theorems import dynamics_checks
     from svag.findings.verify.check import Claim
     from svag.noise.invariance import network_checks
 
@@ -68,6 +69,12 @@ def _on_a_network(labels: list[str], seed: int) -> "list[Check]":
     ] + [
         Claim(one.label, control=True).at_least(f"network with a trainable bias: {one.claim}", one.measured, 1e-6)
         for one in network_checks(seed, shift=True)
+    ]
+    found += [Claim(one.label).at_most(one.claim, one.measured, one.tolerance) for one in dynamics_checks(seed)]
+    found += [
+        Claim(one.label, control=True).at_least(f"the same batch twice: {one.claim}", one.measured, 1e-6)
+        for one in dynamics_checks(seed, repeated=True)
+        if one.label == "lem:D" and "(i)" not in one.claim
     ]
     return [check for check in found if check.label in labels]
 

@@ -48,7 +48,10 @@ def history_of(readings: Sequence[Reading], ground: Ground, c2: float, confidenc
     count = min(_PARTS, len(readings) // _READINGS_A_PART)
     rows = []
     for part in parts_of_runs(readings, count) if count > 1 else []:
-        found = Averages.over(part)
+        try:
+            found = Averages.over(part)
+        except ValueError:  # a setting changed within this part
+            continue
         series = signal_series(found, ground.signal) if found.readings else None
         interval = None if series is None else found.ratio(series, confidence)
         if interval is None or interval.kind == "empty":

@@ -110,7 +110,7 @@ def _default(runs: list[list[Reading]]) -> tuple[list[list[Reading]], str]:
     tenths = [_transient(run) for run in held]
     if all(tenth == 0 for tenth in tenths):
         same = all(len(phase) == len(run) for phase, run in zip(held, runs, strict=True))
-        return held, "the whole run" if same else "all of it at the learning rate that was held"
+        return held, "all there are" if same else "all of it at the learning rate that was held"
     settled = [tenth for tenth in tenths if tenth is not None]
     cut = max(settled) if len(settled) == len(tenths) else 1
     later = [run[len(run) * cut // 10 :] for run in held]

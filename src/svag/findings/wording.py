@@ -32,8 +32,17 @@ def answer(found: "CriticalBatch") -> str:
     if not (found.resolved or _one_sided(found)):
         lines = [f"No price list yet from batch size {found.batch_size}.", _numbers(found), found.status]
     else:
-        lines = [headline(found), _MEANING[found.basis], "", found.price_list(), "", _numbers(found), found.status]
+        table = [found.price_list(), *_bound(found)]
+        lines = [headline(found), _MEANING[found.basis], "", *table, "", _numbers(found), found.status]
     return "\n".join([*lines, *(f"- {note}" for note in found.notes)])
+
+
+def _bound(found: "CriticalBatch") -> list[str]:
+    """What X allows at most, beside the estimate X̂."""
+    if found.price_bound is None:
+        return []
+    limits = ", ".join(f"{price.distortion:.3g} at {price.batch_size}" for price in found.price_bound)
+    return [f"From X, which is not resolved, the distortion is at most {limits}."]
 
 
 def headline(found: "CriticalBatch") -> str:

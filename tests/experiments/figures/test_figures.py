@@ -22,7 +22,8 @@ NGD = "ngd_sgd_accs ngd_sgd_b500 ngd_sgd_b125 ngd_sgd_vgg"
 THEORY = """thm:sde_svag fig:proof_concept lem:D lem:Dtil thm:one_step_to_multi_steps app:lem:ito_taylor
 lem:sgd_moment_estimate lem:sc cor:sc lem:2nd_sde_hessian eq:norm_sgd_wd eq:norm_sde_wd sec:counterexample
 subsec:app_levy_sde thm:eq_sde_sgd thm:lsr_condition thm:lsr_kappa_bound thm:app_1st_2nd_sde thm:2nd_order_sde thm:test
-thm:test_on_gaussian sec:app_heayvtailed fig:app_exotic_lr"""
+thm:test_on_gaussian sec:app_heayvtailed fig:app_exotic_lr lem:u_eta_estimate
+app:lem:delta_prod_estimate eq:noisy_gd"""
 TRAINED = [f"fig:{name}" for name in f"{COMPARE} {LADDER} {NGD}".split()]
 
 

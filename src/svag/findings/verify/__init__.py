@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from svag.findings.verify import equilibrium, noise_laws, proof_steps, scale_invariance, svag_limit
+from svag.findings.verify import equilibrium, noise_laws, proof_steps, scale_invariance, svag_limit, thresholds
 from svag.findings.verify.check import Check
 
 
@@ -24,6 +24,8 @@ TOPICS = (
     Topic(("lem:Dtil",), proof_steps.sde_increment),
     Topic(("thm:one_step_to_multi_steps",), proof_steps.one_step_to_multi_steps),
     Topic(("app:lem:ito_taylor",), proof_steps.ito_taylor),
+    Topic(("lem:u_eta_estimate",), proof_steps.smooth_functions),
+    Topic(("app:lem:delta_prod_estimate",), proof_steps.increment_products),
     Topic(("lem:sgd_moment_estimate",), proof_steps.moment_estimate),
     Topic(("sec:counterexample",), noise_laws.counterexample),
     Topic(("subsec:app_levy_sde",), noise_laws.levy_sde),
@@ -31,11 +33,17 @@ TOPICS = (
     Topic(("cor:sc",), scale_invariance.noise_orthogonality),
     Topic(("lem:2nd_sde_hessian",), scale_invariance.hessian_identity),
     Topic(("eq:norm_sgd_wd",), scale_invariance.sgd_norm),
+    Topic(("eq:norm_sgd_wd",), scale_invariance.relaxation),
     Topic(("eq:norm_sde_wd",), scale_invariance.sde_norm),
+    Topic(("eq:noisy_gd",), noise_laws.gaussian_noise),
     Topic(("thm:eq_sde_sgd",), equilibrium.balances),
     Topic(
         ("thm:eq_sde_sgd", "thm:lsr_condition", "thm:lsr_kappa_bound", "thm:app_1st_2nd_sde"),
         equilibrium.certificates,
+    ),
+    Topic(
+        ("thm:eq_sde_sgd", "thm:lsr_condition", "thm:lsr_kappa_bound", "thm:app_1st_2nd_sde"),
+        thresholds.both_sides,
     ),
     Topic(("thm:2nd_order_sde",), svag_limit.second_order_sde),
     Topic(("thm:test",), noise_laws.stable_values),
@@ -61,7 +69,7 @@ def verify(labels: Iterable[str] = LABELS, seed: int = 0) -> list[Check]:
     """Check these labels of the paper against exact answers.
 
     >>> [check.passed for check in verify(["app:lem:ito_taylor"])]
-    [True, True]
+    [True, True, True, True, True, True]
     """
     labels = tuple(labels)
     return [check for number, topic in topics_for(labels) for check in run_topic(number, topic, labels, seed)]

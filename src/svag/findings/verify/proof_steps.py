@@ -1,16 +1,19 @@
 """The steps of the proof: one-step moments and what they add up to (lem:D, lem:Dtil and the lemmas behind them)."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
+from scipy.special import comb
 
 from svag.arrays import FloatArray
-from svag.exact.processes import Ito, SmallerBatches, Svag
+from svag.exact.processes import Ito, Process, SmallerBatches, Svag
 from svag.exact.weak_order import WeakOrder
 from svag.findings.verify.beds import EFFECTIVE_STEPS, SKEWED
 from svag.findings.verify.check import Check, claims, relative_error
+from svag.findings.verify.closed_forms import AdditiveNoise, ProportionalNoise, moments_of
 from svag.findings.verify.svag_limit import ELLS, ONE_STEP_ELLS, SLOPE, affine_order, furthest, one_step_order
 from svag.theory.weights import outer, sde_step_moments, svag_step_moments, svag_weights, symmetrise
 
@@ -53,22 +56,73 @@ def svag_increment(rng: np.random.Generator) -> Iterator[Check]:
 
 
 def sde_increment(rng: np.random.Generator) -> Iterator[Check]:
-    """lem:Dtil: the moments of the SDE over a time η/l, by its generator, are the leading terms up to 1/l²."""
+    """lem:Dtil: the moments of the SDE over a time η/l, in closed form, are the leading terms up to 1/l²."""
     claim, control = claims("lem:Dtil")
-    origin = SKEWED.recentred()
-    _, kappa_1, kappa_2 = (cumulant(0.0) for cumulant in origin.cumulants(2))
-    exact = np.array([origin.limit_moments(Ito(), 1, 8, ell)[1] for ell in ONE_STEP_ELLS])
-    leading = []
-    for ell in ONE_STEP_ELLS:
-        stated = sde_step_moments(np.array([kappa_1]), np.array([[kappa_2]]), lr=origin.lr, ell=ell)
-        leading.append([moment.item() for moment in (stated.first, stated.second, stated.third)])
-    slopes = WeakOrder(ONE_STEP_ELLS, np.abs(exact[:, 1:4] - np.array(leading))).slopes[-1]
-    for order, slope in zip(("i", "ii", "iii"), slopes, strict=True):
-        yield claim.near(f"({order}) what is left beside the leading term: slope in l", slope, -2, SLOPE)
-    slope = WeakOrder(ONE_STEP_ELLS, np.sqrt(exact[:, 8:])).slopes[-1, 0]
+    for noise, bed, gradient, covariance in _sdes():
+        exact = np.array([[bed.increment_moment(p, bed.lr / ell) for p in (1, 2, 3)] for ell in ONE_STEP_ELLS])
+        leading = []
+        for ell in ONE_STEP_ELLS:
+            stated = sde_step_moments(np.array([gradient]), np.array([[covariance]]), lr=bed.lr, ell=ell)
+            leading.append([moment.item() for moment in (stated.first, stated.second, stated.third)])
+        slopes = WeakOrder(ONE_STEP_ELLS, np.abs(exact - np.array(leading))).slopes[-1]
+        for order, slope in zip(("i", "ii", "iii"), slopes, strict=True):
+            yield claim.near(f"({order}) what is left beside the leading term, {noise}: slope in l", slope, -2, SLOPE)
+        halved = WeakOrder(ONE_STEP_ELLS, np.abs(exact[:, 1:2] - np.array(leading)[:, 1:2] / 2)).slopes[-1, 0]
+        yield control.near(f"(ii) with half the covariance, {noise}: slope in l", halved, -1, SLOPE)
+    additive = AdditiveNoise()
+    eighth = np.array([[additive.increment_moment(8, additive.lr / ell)] for ell in ONE_STEP_ELLS])
+    slope = WeakOrder(ONE_STEP_ELLS, np.sqrt(eighth)).slopes[-1, 0]
     yield claim.near("(iv) √E|Δ̃⊗⁴|²: slope in l", slope, -2, SLOPE)
-    halved = WeakOrder(ONE_STEP_ELLS, np.abs(exact[:, 2:3] - np.array(leading)[:, 1:2] / 2)).slopes[-1, 0]
-    yield control.near("(ii) with half the covariance: slope in l", halved, -1, SLOPE)
+
+
+def increment_products(rng: np.random.Generator) -> Iterator[Check]:
+    """app:lem:delta_prod_estimate: E|Δ̃|^α falls like l^(−α/2), not faster: the noise decides."""
+    claim, control = claims("app:lem:delta_prod_estimate")
+    bed = AdditiveNoise()
+    times = [bed.lr / ell for ell in ONE_STEP_ELLS]
+    lengths = {1: [bed.mean_length(t) for t in times]}
+    lengths |= {order: [bed.increment_moment(order, t) for t in times] for order in (2, 4, 8)}
+    for order, values in lengths.items():
+        slope = WeakOrder(ONE_STEP_ELLS, np.array(values)[:, None]).slopes[-1, 0]
+        yield claim.near(f"E|Δ̃|^{order}: slope in l", slope, -order / 2, SLOPE)
+    still = np.array([[abs(bed.increment(t)[0])] for t in times])
+    yield control.near(
+        "without noise |Δ̃| falls like 1/l: slope", WeakOrder(ONE_STEP_ELLS, still).slopes[-1, 0], -1, SLOPE
+    )
+
+
+def smooth_functions(rng: np.random.Generator) -> Iterator[Check]:
+    """lem:u_eta_estimate: one step of SVAG and the SDE differ by K/l² for every smooth function, here the cosine."""
+    claim, control = claims("lem:u_eta_estimate")
+    bed = AdditiveNoise()
+    batches = ((bed.low, bed.p), (bed.high, 1 - bed.p))
+    means = [bed.mean_cosine(bed.lr / ell) for ell in ONE_STEP_ELLS]
+    svag = [_mean_cosine(bed, ell, svag_weights(ell), batches, batches) for ell in ONE_STEP_ELLS]
+    slope = WeakOrder(ONE_STEP_ELLS, np.abs(np.subtract(svag, means))[:, None]).slopes[-1, 0]
+    yield claim.near("E cos x after one step of SVAG, against the SDE: slope in l", slope, -2, 0.02)
+    # a mistake: ∇L + √l(g − ∇L) from one batch g, the second weight belonging to the mean gradient
+    roots = [(math.sqrt(ell), 1 - math.sqrt(ell)) for ell in ONE_STEP_ELLS]
+    mean = ((bed.mean, 1.0),)
+    one = [_mean_cosine(bed, ell, root, batches, mean) for ell, root in zip(ONE_STEP_ELLS, roots, strict=True)]
+    slope = WeakOrder(ONE_STEP_ELLS, np.abs(np.subtract(one, means))[:, None]).slopes[-1, 0]
+    yield control.at_least("one batch amplified by √l, with the same mean and covariance: slope in l", slope, -1.8)
+
+
+Draws = Sequence[tuple[float, float]]
+
+
+def _mean_cosine(bed: AdditiveNoise, ell: int, weights: tuple[float, float], first: Draws, second: Draws) -> float:
+    """E cos of the weights after one step, over all pairs of draws (value of b, probability)."""
+    (a, b), x, h = weights, bed.start, bed.lr / ell
+    return sum(p * q * math.cos(x - h * (a * (x - g) + b * (x - f))) for (g, p), (f, q) in product(first, second))
+
+
+def _sdes() -> Iterator[tuple[str, AdditiveNoise | ProportionalNoise, float, float]]:
+    """The two SDEs with laws in closed form, with ∇L and Σ at their start, from their definitions."""
+    additive, proportional = AdditiveNoise(), ProportionalNoise()
+    yield "additive noise", additive, additive.start - additive.mean, additive.variance
+    x = proportional.start
+    yield "proportional noise", proportional, proportional.slope * x, (proportional.scatter * x) ** 2
 
 
 def one_step_to_multi_steps(rng: np.random.Generator) -> Iterator[Check]:
@@ -88,33 +142,64 @@ def one_step_to_multi_steps(rng: np.random.Generator) -> Iterator[Check]:
 def ito_taylor(rng: np.random.Generator) -> Iterator[Check]:
     """app:lem:ito_taylor: E ψ(X_t) = ψ + t(bψ′ + ½σ²ψ″) + O(t²); the printed display lacks the ½."""
     claim, control = claims("app:lem:ito_taylor")
-    start, degree = SKEWED.start, 4
-    _, kappa_1, kappa_2 = (cumulant(start) for cumulant in SKEWED.cumulants(2))
-    drift, diffusion = -kappa_1, SKEWED.lr * kappa_2
-    p = np.arange(2, degree + 1)
-    first, second = p * start ** (p - 1), p * (p - 1) * start ** (p - 2)
-    slopes = {}
-    for half in (0.5, 1.0):
-        rest = [
-            SKEWED.limit_moments(Ito(), 1, degree, ell)[1, 2:]
-            - start**p
-            - SKEWED.lr / ell * (drift * first + half * diffusion * second)
-            for ell in ELLS
-        ]
-        slopes[half] = WeakOrder(ELLS, np.abs(rest)).slopes[-1]
-    yield claim.near("with ½: slope in 1/t of the rest, ψ = x², x³, x⁴", furthest(slopes[0.5], -2), -2, 0.05)
-    yield control.near("without ½, as printed: slope in 1/t", furthest(slopes[1.0], -1), -1, 0.05)
+    worst = max(
+        np.abs(bed.bed.limit_moments(Ito(), 1, 4)[1, 1:] / moments_of(bed, 4, bed.lr) - 1).max()
+        for _, bed, _, _ in _sdes()
+    )
+    yield claim.at_most("the generator of the beds, against two laws in closed form (relative)", worst, 1e-12)
+    for noise, bed, gradient, covariance in _sdes():
+        drift, diffusion = -gradient, bed.lr * covariance
+        slopes = {}
+        for half in (0.5, 1.0):
+            rest = [[_taylor_rest(bed, p, bed.lr / ell, drift, half * diffusion) for p in (2, 3, 4)] for ell in ELLS]
+            slopes[half] = WeakOrder(ELLS, np.abs(rest)).slopes[-1]
+        powers = f"ψ = x², x³, x⁴, {noise}"
+        yield claim.near(f"with ½: slope in 1/t of the rest, {powers}", furthest(slopes[0.5], -2), -2, 0.05)
+        yield control.near(f"without ½, as printed: slope in 1/t, {powers}", furthest(slopes[1.0], -1), -1, 0.05)
+    bed = AdditiveNoise()
+    x, drift, diffusion = bed.start, bed.mean - bed.start, bed.lr * bed.variance
+    first_order = -drift * math.sin(x) - diffusion / 2 * math.cos(x)
+    gaps = [abs(bed.mean_cosine(bed.lr / ell) - math.cos(x) - bed.lr / ell * first_order) for ell in ELLS]
+    yield claim.near("ψ = cos x: slope in 1/t", WeakOrder(ELLS, np.array(gaps)[:, None]).slopes[-1, 0], -2, 0.05)
+
+
+def _taylor_rest(
+    bed: AdditiveNoise | ProportionalNoise, power: int, time: float, drift: float, half_diffusion: float
+) -> float:
+    """E X_t^p − x^p − t(b p x^(p−1) + ½σ² p(p−1)x^(p−2))."""
+    x, p = bed.start, power
+    stated = drift * p * x ** (p - 1) + half_diffusion * p * (p - 1) * x ** (p - 2)
+    return float(moments_of(bed, p, time)[-1]) - x**p - time * stated
 
 
 def moment_estimate(rng: np.random.Generator) -> Iterator[Check]:
-    """lem:sgd_moment_estimate: moments are bounded uniformly in l and k."""
+    """lem:sgd_moment_estimate: a_k = E(1 + x_k²)^m obeys a_{k+1} ≤ (1 + C/l)a_k, C not growing in l."""
     claim, control = claims("lem:sgd_moment_estimate")
-    bed, degree = replace(SKEWED, start=0.0), 8
-    bound = bed.limit_moments(Ito(), EFFECTIVE_STEPS, degree, 64).max(axis=0)[2::2]
-    peaks = [bed.moments(Svag(ell), EFFECTIVE_STEPS, degree).max(axis=0)[2::2] for ell in (1, 4, *ELLS)]
-    yield claim.at_most("largest E x^2m over all l, k, over the SDE's (m ≤ 4)", (np.array(peaks) / bound).max(), 4.0)
-    wrong = [bed.moments(OverAmplified(ell), EFFECTIVE_STEPS, 2)[:, 2].max() for ell in (4, 16)]
-    yield control.at_least("noise amplified by l², not l: E x² grows from l=4 to 16 by", wrong[1] / wrong[0], 4.0)
+    ells = (1, 4, *ELLS)
+    for m in (1, 4):
+        rates = {ell: _growth_rate(Svag(ell), m) for ell in ells}
+        yield claim.near(f"C of l = 256 over that of l = 64, m = {m}", rates[256] / rates[64], 1, 0.1)
+        worst = 0.0
+        for ell, rate in rates.items():
+            moments = SKEWED.moments(Svag(ell), EFFECTIVE_STEPS, 2 * m)
+            sizes = moments[:, ::2] @ comb(m, np.arange(m + 1))
+            bound = sizes[0] * (1 + rate / ell) ** np.arange(sizes.size)
+            worst = max(worst, float((sizes / bound).max()))
+        yield claim.at_most(f"largest a_k over (1 + C/l)^k a_0, all l and k, m = {m}", worst, 1 + 1e-12)
+        wrong = [_growth_rate(OverAmplified(ell), m) for ell in (16, 64)]
+        yield control.at_least(
+            f"noise amplified by l²: C grows from l = 16 to 64 by, m = {m}", wrong[1] / wrong[0], 3.5
+        )
+
+
+def _growth_rate(process: Process, m: int) -> float:
+    """C = l·sup_x [E(1 + x′²)^m/(1 + x²)^m − 1], the sup over a grid and at infinity."""
+    step = SKEWED.step_matrix(process, 2 * m)
+    x = np.sinh(np.linspace(-12, 12, 4001))
+    powers = x[:, None] ** np.arange(2 * m + 1)
+    after = sum(comb(m, j) * (powers @ step[2 * j]) for j in range(m + 1))
+    at_infinity = step[2 * m, 2 * m]
+    return float(process.ell * (max((after / (1 + x**2) ** m).max(), at_infinity) - 1))
 
 
 @dataclass(frozen=True)

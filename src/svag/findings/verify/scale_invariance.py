@@ -14,7 +14,9 @@ from svag.theory.equilibrium import (
     second_order_sde_param_sq_rate,
     sgd_next_param_sq,
     sgd_norm_factors,
+    steps_to_equilibrium,
 )
+from svag.theory.weights import svag_weights
 
 LR, WEIGHT_DECAY = 0.1, 0.05
 
@@ -94,30 +96,54 @@ def sgd_norm(rng: np.random.Generator) -> Iterator[Check]:
     yield control.at_least("the same without the factor (1 − ηλ)² (|z|)", gap, 10 * Z_LIMIT)
 
 
+def relaxation(rng: np.random.Generator) -> Iterator[Check]:
+    """eq:norm_sgd_wd: the distance to equilibrium falls by e in 1/(4ηλ) steps, where G + N = const/|x|²."""
+    claim, _ = claims("eq:norm_sgd_wd")
+    lr, decay, constant = 0.1, 0.01, 3.0
+    fixed = np.sqrt(lr**2 * constant / (1 - (1 - lr * decay) ** 2))
+    r = 1.001 * fixed
+    for _ in range(round(steps_to_equilibrium(lr, decay))):
+        r = sgd_next_param_sq(r, constant / r, 0.0, lr=lr, weight_decay=decay)
+    yield claim.near("what is left of a distance after 1/(4ηλ) steps, times e", (r / fixed - 1) / 0.001 * np.e, 1, 0.02)
+
+
 def sde_norm(rng: np.random.Generator) -> Iterator[Check]:
-    """eq:norm_sde_wd: d/dt E|X|² from the generator of the SDE, which uses Tr Σ̄ = Tr(ηΣ), not Tr Σ."""
+    """eq:norm_sde_wd: d/dt E|X|² is the limit of what small steps do to |x|², with Tr Σ̄ = Tr(ηΣ), not Tr Σ."""
     claim, control = claims("eq:norm_sde_wd")
     problem, x = rayleigh(), 2 * sphere(rng, 100)
-    gradient, noise = problem.gradient(x), LR * problem.noise_trace(x, 1)
-    drift = -gradient - WEIGHT_DECAY * x
-    generator = 2 * (x * drift).sum(axis=1) + noise
-    r = param_sq(x)
-    first = [sde_param_sq_rate(*v, weight_decay=WEIGHT_DECAY) for v in zip(r, noise, strict=True)]
-    yield claim.at_most(
-        "Itô SDE: rate against its generator (relative)", relative_error(np.array(first), generator), 1e-12
-    )
+    r, gradient, noise = param_sq(x), problem.gradient(x), LR * problem.noise_trace(x, 1)
+    stated = np.array([sde_param_sq_rate(*v, weight_decay=WEIGHT_DECAY) for v in zip(r, noise, strict=True)])
     printed = -2 * WEIGHT_DECAY * r + problem.noise_trace(x, 1)
-    yield control.at_least("as printed, with Tr Σ (relative)", relative_error(printed, generator), 0.1)
-    decayed = gradient + WEIGHT_DECAY * x
-    curved = problem.hessian_product(x, decayed) + WEIGHT_DECAY * decayed
-    generator = 2 * (x * (drift - LR / 2 * curved)).sum(axis=1) + noise
+    pace = {ell: _svag_pace(problem, x, ell) for ell in (64, 256)}
+    slope = np.log(relative_error(pace[256], stated) / relative_error(pace[64], stated)) / np.log(4)
+    yield claim.near("Itô SDE: rate against SVAG's steps, enumerated: slope in l of the gap", slope, -1, 0.02)
+    yield claim.at_most("and the gap at l = 256 (relative)", relative_error(pace[256], stated), 0.02)
+    yield control.at_least("as printed, with Tr Σ, at l = 256 (relative)", relative_error(printed, pace[256]), 0.1)
+    # drift −∇(L′ + (η/4)|∇L′|²), its second part by central differences of |∇L′|²; Tr Σ by enumerating examples
+    each = _example_gradients(problem, x)
+    trace = ((each - each.mean(axis=0)) ** 2).sum(axis=2).mean(axis=0)
+    step = 1e-5
+    bend = (_decayed_sq(problem, (1 + step) * x) - _decayed_sq(problem, (1 - step) * x)) / (2 * step)  # ⟨x, ∇|∇L′|²⟩
+    enumerated = -2 * (x * (each.mean(axis=0) + WEIGHT_DECAY * x)).sum(axis=1) - LR / 2 * bend + LR * trace
     second = [
         second_order_sde_param_sq_rate(*v, lr=LR, weight_decay=WEIGHT_DECAY)
         for v in zip(r, param_sq(gradient), noise, strict=True)
     ]
-    yield claim.at_most(
-        "2nd-order SDE: rate against its generator (relative)", relative_error(np.array(second), generator), 1e-12
-    )
+    gap = relative_error(np.array(second), enumerated)
+    yield claim.at_most("2nd-order SDE: rate against differences and enumeration (relative)", gap, 1e-7)
+    yield control.at_least("and against the Itô SDE's (relative)", relative_error(stated, enumerated), 1e-3)
+
+
+def _svag_pace(problem: RayleighProblem, x: FloatArray, ell: int) -> FloatArray:
+    """(E|x′|² − |x|²)/(η/l) of one step of SVAG, over all pairs of examples."""
+    (a, b), h, each = svag_weights(ell), LR / ell, _example_gradients(problem, x)
+    after = [param_sq(x - h * (a * one + b * two + WEIGHT_DECAY * x)) for one in each for two in each]
+    return np.asarray((np.mean(after, axis=0) - param_sq(x)) / h, dtype=np.float64)
+
+
+def _decayed_sq(problem: RayleighProblem, x: FloatArray) -> FloatArray:
+    """|∇L′|² with L′ = L + (λ/2)|x|²."""
+    return param_sq(problem.gradient(x) + WEIGHT_DECAY * x)
 
 
 def _example_gradients(problem: RayleighProblem, x: FloatArray) -> FloatArray:

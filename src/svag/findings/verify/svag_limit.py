@@ -1,10 +1,9 @@
 """SVAG tends to the Itô SDE at order 1, plausible mistakes do not, and the second-order SDE has order 2.
 
-Weak orders on the beds: which slopes a family of processes shows in l.
-
-SVAG tends to the Itô SDE at order 1, and plausible mistakes do not (thm:sde_svag, fig:proof_concept).
-
-The second-order SDE: better at a finite time, worse at a noise-dominated equilibrium (thm:2nd_order_sde).
+- Weak orders on the beds: which slopes a family of processes shows in l.
+- SVAG against plausible mistakes (thm:sde_svag, fig:proof_concept). Two moments are not enough to tell them apart, so
+  every bed is followed to the third at least.
+- The second-order SDE: better at a finite time, worse at a noise-dominated equilibrium (thm:2nd_order_sde).
 """
 
 import math
@@ -39,6 +38,7 @@ from svag.findings.verify.beds import (
     regression,
 )
 from svag.findings.verify.check import Check, Claim, claims
+from svag.findings.verify.third_moments import root_draws, svag_draws, third_moment_order
 
 ELLS = (16, 64, 256)
 ONE_STEP_ELLS = (256, 1024, 4096)  # a single step is cheap, and its error has a longer way to its asymptote
@@ -121,7 +121,7 @@ def sde_svag(rng: np.random.Generator) -> Iterator[Check]:
     yield claim.near("split SVAG (m=2) → Itô: slope in l, degrees 1–4", furthest(slopes, -1), -1, SLOPE)
     slopes = circle_order(Svag, Ito()).slopes[-1]
     yield claim.near("SVAG → Itô: slope in l, nonlinear gradients", furthest(slopes, -1), -1, SLOPE)
-    yield from _regression(claim)
+    yield from _regression(claim, control)
     slopes = affine_richardson_order(SKEWED, Svag).slopes[-1]
     yield claim.near("Richardson: slope in l, degrees 1–4", furthest(slopes, -2), -2, RICHARDSON_SLOPE)
     slopes = circle_richardson_order(Svag).slopes[-1]
@@ -148,8 +148,8 @@ def sde_svag(rng: np.random.Generator) -> Iterator[Check]:
     yield control.at_least("reusing the previous batch ↛ Itô: slope of x²", reused.slopes[-1].min(), -0.1)
 
 
-def _regression(claim: Claim) -> Iterator[Check]:
-    """Linear regression in three dimensions: moments, loss, and the learning rate at which it becomes unstable."""
+def _regression(claim: Claim, control: Claim) -> Iterator[Check]:
+    """Linear regression in three dimensions: three moments, loss, and the learning rate at which it gets unstable."""
     bed = regression()
     order = measure_weak_order(
         ELLS,
@@ -157,6 +157,10 @@ def _regression(claim: Claim) -> Iterator[Check]:
         lambda ell: _with_loss(bed, bed.sde_moments(EFFECTIVE_STEPS, ell)),
     )
     yield claim.near("SVAG → Itô: slope in l, regression, moments and loss", furthest(order.slopes[-1], -1), -1, SLOPE)
+    slopes = third_moment_order(bed, EFFECTIVE_STEPS, svag_draws).slopes[-1]
+    yield claim.near("SVAG → Itô: slope in l, regression, third moments", furthest(slopes, -1), -1, 5 * SLOPE)
+    slopes = third_moment_order(bed, EFFECTIVE_STEPS, root_draws).slopes[-1]
+    yield control.at_least("one batch amplified by √l ↛ Itô at order 1: slope of a third moment", slopes.max(), -0.8)
     stable = np.array([stable_lr(bed.hessians, bed.batch_size, ell) for ell in (*ELLS, math.inf)])
     gaps = WeakOrder(ELLS, np.abs(1 / stable[:-1] - 1 / stable[-1])[:, None])
     yield claim.near("largest stable η of SVAG → that of Itô: slope in l", gaps.slopes[-1, 0], -1, SLOPE)
@@ -183,6 +187,10 @@ def proof_concept(rng: np.random.Generator) -> Iterator[Check]:
         lambda ell: _components(fixed.sde_moments(steps, ell)),
     )
     yield claim.near(f"SVAG → Itô: slope in l at η = {lr}", furthest(in_ell.slopes[-1], -1), -1, SLOPE)
+    slopes = third_moment_order(fixed, steps, svag_draws).slopes[-1]
+    yield claim.near(f"SVAG → Itô: slope in l at η = {lr}, third moments", furthest(slopes, -1), -1, 5 * SLOPE)
+    slopes = third_moment_order(fixed, steps, root_draws).slopes[-1]
+    yield control.at_least("one batch amplified by √l ↛ Itô at order 1: slope of a third moment", slopes.max(), -0.8)
     quiet = measure_weak_order(
         ELLS,
         lambda ell: _components(fixed.moments(steps, ell, noise=1 / ell)),
