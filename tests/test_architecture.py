@@ -203,13 +203,9 @@ def test_shared_class_names_are_seen() -> None:
 
 
 WALK = re.findall(r"^\d+\. `([\w/]+\.py)`", PAGE, re.MULTILINE)
-COMING = pytest.mark.xfail(strict=True, reason="not there yet", raises=AssertionError)
 
 
-@pytest.mark.parametrize(
-    "module",
-    [pytest.param(name, marks=COMING if name == "execution/conduct.py" else (), id=name) for name in WALK],
-)
+@pytest.mark.parametrize("module", WALK)
 def test_the_modules_of_the_walk_exist(module: str) -> None:
     assert (SOURCE / module).is_file(), "docs/architecture.md walks through a module that is not there"
 

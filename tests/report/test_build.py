@@ -12,6 +12,7 @@ from tests.report.folders import BASE, CASES, compare_folder, write_run
 from svag.experiments import FAMILIES, experiment_of_runs
 from svag.experiments.base import EXPERIMENT, RUNS, save_experiment
 from svag.records.fields import SpecError
+from svag.records.identity import NUMERICS_VERSION
 from svag.report.build import build_report
 from svag.report.sections import FIGURES
 
@@ -111,13 +112,15 @@ def test_nothing_is_guessed_about_a_mere_folder_and_the_way_to_say_it_is_named(t
 def test_runs_of_two_versions_of_the_numerics_are_refused_in_one_sentence(tmp_path: Path) -> None:
     folder = CASES["ladder_never_fails"](tmp_path)
     header = folder / RUNS / "b64-seed0" / "spec.json"
-    header.write_text(header.read_text().replace('"numerics": 1', '"numerics": 7'))
+    now = f'"numerics": {NUMERICS_VERSION}'
+    header.write_text(header.read_text().replace(now, '"numerics": 7'))
     with pytest.raises(
-        SpecError, match=r"version 1 of the numerics, .*b64-seed0 by version 7: .* in a folder of its own"
+        SpecError,
+        match=rf"version {NUMERICS_VERSION} of the numerics, .*b64-seed0 by version 7: .* in a folder of its own",
     ):
         build_report(folder)
     for one in (folder / RUNS).glob("*/spec.json"):
-        one.write_text(one.read_text().replace('"numerics": 1', '"numerics": 7'))
+        one.write_text(one.read_text().replace(now, '"numerics": 7'))
     assert build_report(folder).answers[0].headline == HEADLINES["ladder_never_fails"][1]
 
 

@@ -331,13 +331,18 @@ def processes_at(bases: Collection[RunSpec], settings: Iterable[RunSpec]) -> lis
 
 
 def svag_fields(processes: Iterable[Process]) -> dict[str, Any]:
-    """The fields `ells`, `split` and `momentum_limit` of a panel with these SVAG arms; the first one's split counts."""
-    svag = [process for process in processes if isinstance(process, SvagSpec)]
-    if not svag:
+    """The fields `ells`, `split` and `momentum_limit` of a panel with these SVAG arms.
+
+    A panel has one split and one limit: those with the most ell, and of several the smallest split.
+    """
+    ells: dict[tuple[int, MomentumLimit | None], set[int]] = {}
+    for process in processes:
+        if isinstance(process, SvagSpec):
+            ells.setdefault((process.split, process.momentum_limit), set()).add(process.ell)
+    if not ells:
         return {"ells": ()}
-    split, limit = svag[0].split, svag[0].momentum_limit
-    ells = sorted({one.ell for one in svag if (one.split, one.momentum_limit) == (split, limit)})
-    return {"ells": tuple(ells), "split": split, "momentum_limit": limit}
+    split, limit = min(ells, key=lambda one: (-len(ells[one]), one[0], str(one[1])))
+    return {"ells": tuple(sorted(ells[split, limit])), "split": split, "momentum_limit": limit}
 
 
 def described(base: RunSpec) -> str:
