@@ -154,7 +154,7 @@ def gaussian_values(rng: np.random.Generator) -> Iterator[Check]:
             f"unequal variances, blocks of m = {repeats} draws: against its expectation (|z|)", gap, Z_LIMIT
         )
         alike = abs(z_score(read - expected_inverse_tail_index(covariance, repeats)))
-        yield control.at_least(f"and against that of equal variances, m = {repeats} (|z|)", alike, 10 * Z_LIMIT)
+        yield control.at_least(f"and against that of equal variances, m = {repeats} (|z|)", alike, 5 * Z_LIMIT)
     single = np.array([inverse_tail_index_per_coordinate(one, dimension).mean() for one in draws])
     yield claim.at_most("coordinate by coordinate it reads ½ (|z|)", abs(z_score(single - 0.5)), Z_LIMIT)
 
