@@ -1,8 +1,6 @@
-"""The specs that the figures vary, and the smallest version of a figure.
+"""The specs that the figures vary: one on CIFAR-10, the paper's own, and one that a laptop trains in a minute.
 
-The specs that the figures vary: one on CIFAR-10, the paper's own, and one that a laptop trains in a minute.
-
-The smallest version of a figure: seconds, for tests that the whole path runs. It shows nothing about the claim.
+`smoke` makes the smallest version of a figure, which only shows that the whole path runs.
 """
 
 from typing import Any

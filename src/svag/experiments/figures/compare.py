@@ -156,7 +156,7 @@ ROWS = (
             Panel("VGG-16 GN", PHASES | network("vgg16", "group")),
         ),
         small=(
-            Panel("VGG-11 without norm", SHORT | network("vgg11", "none", 0.25) | {"lr": 0.02, "weight_decay": 5e-4}),
+            Panel("VGG-11 without norm", SHORT | network("vgg11", "none", 0.25) | {"lr": 0.05, "weight_decay": 5e-4}),
             Panel("VGG-11 BN", SHORT | _SMALL_VGG),
             Panel("VGG-11 GN", SHORT | network("vgg11", "group", 0.25)),
         ),
