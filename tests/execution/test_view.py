@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from svag.execution.plan import PlannedRun, plan_runs
-from svag.execution.view import Bars, Board, Lines, picture, view_of
+from svag.execution.view import Bars, Board, RunLines, picture, view_of
 from svag.records.spec import RunSpec
 
 SPEC = RunSpec.from_yaml("{data: {name: svhn}, model: {arch: mlp}, batch_size: 8, lr: 1, budget: 100}")
@@ -64,7 +64,7 @@ def test_the_time_left_is_that_of_the_work_left(plan: list[PlannedRun]) -> None:
 
 def test_lines_for_a_file_and_nothing_for_nobody(board: Board, capsys: pytest.CaptureFixture[str]) -> None:
     with view_of(board, progress=True) as view:
-        assert isinstance(view, Lines)
+        assert isinstance(view, RunLines)
         view.say("something happened")
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("something happened (1 of 6 done, 1 running, 1 to do")

@@ -13,6 +13,8 @@ from svag.experiments.base import RUNS, save_experiment
 from svag.experiments.compare import Compare, ComparePanel
 from svag.experiments.ladder import Ladder, LadderPanel
 from svag.experiments.ngd import Ngd, NgdPanel
+from svag.records.files import digest
+from svag.records.identity import NUMERICS_VERSION
 from svag.records.record import METRICS, OUTCOME, SPEC
 from svag.records.spec import RunSpec
 
@@ -66,10 +68,18 @@ def write_run(
             for k in range(300)
         ]
     folder.mkdir(parents=True, exist_ok=True)
-    header = {"identity": folder.name, "numerics": 1, "steps": steps, "examples": EXAMPLES, "spec": spec.to_dict()}
+    header = {
+        "identity": folder.name,
+        "numerics": NUMERICS_VERSION,
+        "steps": steps,
+        "examples": EXAMPLES,
+        "spec": spec.to_dict(),
+    }
     (folder / SPEC).write_text(json.dumps(header))
-    (folder / METRICS).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    metrics = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    (folder / METRICS).write_bytes(metrics)
     outcome = {
+        "metrics_sha256": digest(metrics),
         "state": "diverged" if diverged else "finished",
         "reason": "the training loss is nan" if diverged else "",
         "step": rows[-1]["step"],

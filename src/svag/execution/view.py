@@ -186,7 +186,7 @@ class Bars:
         self._live.console.print(Text(sentence))
 
 
-class Lines:
+class RunLines:
     """A line on standard error for every run that begins or ends; none if `quiet`."""
 
     def __init__(self, board: Board, *, quiet: bool = False) -> None:
@@ -210,4 +210,4 @@ def view_of(board: Board, *, progress: bool) -> View:
     """Bars for a person at a terminal, lines for a file, nothing if not wanted."""
     if progress and sys.stderr.isatty():
         return Bars(board, Console(stderr=True))
-    return Lines(board, quiet=not progress)
+    return RunLines(board, quiet=not progress)

@@ -9,7 +9,7 @@ from svag.experiments.figures.bases import smoke
 from svag.experiments.figures.theory import THEORY
 from svag.records.fields import SpecError, shown
 
-_FIGURES: dict[str, tuple[compare.Row | ladder.Row | ngd.Row, ...]] = {
+_FIGURES: dict[str, tuple[compare.CompareRow | ladder.LadderRow | ngd.NgdRow, ...]] = {
     "compare": compare.ROWS,
     "ladder": ladder.ROWS,
     "ngd": ngd.ROWS,

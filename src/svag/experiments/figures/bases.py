@@ -1,6 +1,6 @@
-"""The specs that the figures vary, and the smallest version of a figure.
+"""The specs that the figures vary: one on CIFAR-10, the paper's own, and one that a laptop trains in a minute.
 
-There are two: the paper's own on CIFAR-10, and one that a laptop trains in a minute.
+`smoke` makes the smallest version of a figure, which only shows that the whole path runs.
 """
 
 from typing import Any, TypeVar

@@ -26,7 +26,7 @@ SHORT = FAST | {"budget": 2000, **decays(0.5, 0.75)}
 
 
 @dataclass(frozen=True)
-class Panel:
+class PanelRow:
     """What a panel changes in the base of its size, into how many parts SVAG cuts its batches, other ells and seeds."""
 
     name: str
@@ -37,7 +37,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Row:
+class CompareRow:
     """A figure.
 
     Attributes:
@@ -53,8 +53,8 @@ class Row:
 
     label: str
     title: str
-    paper: tuple[Panel, ...]
-    small: tuple[Panel, ...]
+    paper: tuple[PanelRow, ...]
+    small: tuple[PanelRow, ...]
     note: str
     ells: tuple[int, ...] = (1, 2, 4)
     seeds: int = SEEDS
@@ -78,7 +78,7 @@ class Row:
         )
 
 
-def _panels(base: RunSpec, rows: tuple[Panel, ...], ells: tuple[int, ...]) -> tuple[ComparePanel, ...]:
+def _panels(base: RunSpec, rows: tuple[PanelRow, ...], ells: tuple[int, ...]) -> tuple[ComparePanel, ...]:
     return tuple(
         ComparePanel(
             name=row.name,
@@ -95,27 +95,27 @@ _FASHION = "Fashion-MNIST at 14×14 for {}, PreResNet-8 at half width for PreRes
 _SMALL_VGG = network("vgg11", "batch", 0.25)
 
 ROWS = (
-    Row(
+    CompareRow(
         "fig:svag_accs",
         "SVAG converges to SGD at a small batch, and away from it where linear scaling is refuted",
         paper=(
-            Panel("PreResNet-32 BN, B = 64", LONG | at(CIFAR, 64)),
-            Panel("PreResNet-32 BN, B = 1024", LONG | at(CIFAR, 1024)),
+            PanelRow("PreResNet-32 BN, B = 64", LONG | at(CIFAR, 64)),
+            PanelRow("PreResNet-32 BN, B = 1024", LONG | at(CIFAR, 1024)),
         ),
         small=(
-            Panel("PreResNet-8 GN, B = 8", READ | {"budget": 4000} | at(FASHION, 8), seeds=10),
-            Panel("PreResNet-8 GN, B = 256", READ | {"budget": 390} | at(FASHION, 256), split=2, ells=(1, 4, 8)),
+            PanelRow("PreResNet-8 GN, B = 8", READ | {"budget": 4000} | at(FASHION, 8), seeds=10),
+            PanelRow("PreResNet-8 GN, B = 256", READ | {"budget": 390} | at(FASHION, 256), split=2, ells=(1, 4, 8)),
         ),
         note="Fashion-MNIST at 14×14 for CIFAR-10, PreResNet-8 at half width with GroupNorm for PreResNet-32 with "
         "BatchNorm, batches of 8 and 256 for 64 and 1024, λ = 0.01, 4,000 and 390 effective steps",
         seeds=4,
         margin=0.015,
     ),
-    Row(
+    CompareRow(
         "fig:app_svag_sampling",
         "How batches are drawn hardly matters",
         paper=tuple(
-            Panel(name, PHASES | {"sampling": sampling})
+            PanelRow(name, PHASES | {"sampling": sampling})
             for name, sampling in (
                 ("random shuffling", "shuffle"),
                 ("with replacement", "with_replacement"),
@@ -123,7 +123,7 @@ ROWS = (
             )
         ),
         small=tuple(
-            Panel(name, SHORT | BATCH | {"sampling": sampling})
+            PanelRow(name, SHORT | BATCH | {"sampling": sampling})
             for name, sampling in (
                 ("random shuffling", "shuffle"),
                 ("with replacement", "with_replacement"),
@@ -132,86 +132,88 @@ ROWS = (
         ),
         note=_FASHION.format("CIFAR-10"),
     ),
-    Row(
+    CompareRow(
         "fig:app_svag_baselines",
         "SVAG follows SGD for residual networks of several widths and norms",
         paper=(
-            Panel("PreResNet-32 BN", PHASES | network("preresnet32", "batch")),
-            Panel("PreResNet-32 4× BN", PHASES | network("preresnet32", "batch", 4)),
-            Panel("PreResNet-32 GN", PHASES | network("preresnet32", "group")),
+            PanelRow("PreResNet-32 BN", PHASES | network("preresnet32", "batch")),
+            PanelRow("PreResNet-32 4× BN", PHASES | network("preresnet32", "batch", 4)),
+            PanelRow("PreResNet-32 GN", PHASES | network("preresnet32", "group")),
         ),
         small=(
-            Panel("PreResNet-8 BN", SHORT | BATCH),
-            Panel("PreResNet-8 2× BN", SHORT | network("preresnet8", "batch", 1)),
-            Panel("PreResNet-8 GN", SHORT | GROUP),
+            PanelRow("PreResNet-8 BN", SHORT | BATCH),
+            PanelRow("PreResNet-8 2× BN", SHORT | network("preresnet8", "batch", 1)),
+            PanelRow("PreResNet-8 GN", SHORT | GROUP),
         ),
         note=_FASHION.format("CIFAR-10"),
     ),
-    Row(
+    CompareRow(
         "fig:app_svag_otherarch",
         "SVAG follows SGD without residual connections and without a norm",
         paper=(
-            Panel("VGG-16 without norm", PHASES | network("vgg16", "none") | {"lr": 0.01}),
-            Panel("VGG-16 BN", PHASES | network("vgg16", "batch")),
-            Panel("VGG-16 GN", PHASES | network("vgg16", "group")),
+            PanelRow("VGG-16 without norm", PHASES | network("vgg16", "none") | {"lr": 0.01}),
+            PanelRow("VGG-16 BN", PHASES | network("vgg16", "batch")),
+            PanelRow("VGG-16 GN", PHASES | network("vgg16", "group")),
         ),
         small=(
-            Panel("VGG-11 without norm", SHORT | network("vgg11", "none", 0.25) | {"lr": 0.02, "weight_decay": 5e-4}),
-            Panel("VGG-11 BN", SHORT | _SMALL_VGG),
-            Panel("VGG-11 GN", SHORT | network("vgg11", "group", 0.25)),
+            PanelRow(
+                "VGG-11 without norm", SHORT | network("vgg11", "none", 0.25) | {"lr": 0.05, "weight_decay": 5e-4}
+            ),
+            PanelRow("VGG-11 BN", SHORT | _SMALL_VGG),
+            PanelRow("VGG-11 GN", SHORT | network("vgg11", "group", 0.25)),
         ),
         note="Fashion-MNIST at 14×14 for CIFAR-10, VGG-11 at a quarter of the width for VGG-16, 2,000 effective steps",
     ),
-    Row(
+    CompareRow(
         "fig:app_svag_triangle",
         "SVAG follows SGD through a cyclic schedule",
         paper=(
-            Panel("PreResNet-32", PHASES | TRIANGLE),
-            Panel("VGG-16", PHASES | TRIANGLE | network("vgg16", "batch")),
+            PanelRow("PreResNet-32", PHASES | TRIANGLE),
+            PanelRow("VGG-16", PHASES | TRIANGLE | network("vgg16", "batch")),
         ),
-        small=(Panel("PreResNet-8", SHORT | BATCH | TRIANGLE), Panel("VGG-11", SHORT | _SMALL_VGG | TRIANGLE)),
+        small=(PanelRow("PreResNet-8", SHORT | BATCH | TRIANGLE), PanelRow("VGG-11", SHORT | _SMALL_VGG | TRIANGLE)),
         note=_FASHION.format("CIFAR-10") + ", VGG-11 at a quarter of the width for VGG-16",
     ),
-    Row(
+    CompareRow(
         "fig:app_svag_cosine",
         "SVAG follows SGD through a cosine schedule",
         paper=(
-            Panel("PreResNet-32", PHASES | COSINE),
-            Panel("VGG-16", PHASES | COSINE | network("vgg16", "batch")),
+            PanelRow("PreResNet-32", PHASES | COSINE),
+            PanelRow("VGG-16", PHASES | COSINE | network("vgg16", "batch")),
         ),
-        small=(Panel("PreResNet-8", SHORT | BATCH | COSINE), Panel("VGG-11", SHORT | _SMALL_VGG | COSINE)),
+        small=(PanelRow("PreResNet-8", SHORT | BATCH | COSINE), PanelRow("VGG-11", SHORT | _SMALL_VGG | COSINE)),
         note=_FASHION.format("CIFAR-10") + ", VGG-11 at a quarter of the width for VGG-16",
     ),
-    Row(
+    CompareRow(
         "fig:app_svag_c100",
         "On CIFAR-100 SVAG converges; with GroupNorm the SDE does not match SGD",
         paper=(
-            Panel("PreResNet-32 4× BN", PHASES | CIFAR100 | network("preresnet32", "batch", 4)),
-            Panel("PreResNet-32 4× GN", PHASES | CIFAR100 | network("preresnet32", "group", 4)),
-            Panel("VGG-19 BN", PHASES | CIFAR100 | network("vgg19", "batch")),
-            Panel("VGG-19 GN", PHASES | CIFAR100 | network("vgg19", "group")),
+            PanelRow("PreResNet-32 4× BN", PHASES | CIFAR100 | network("preresnet32", "batch", 4)),
+            PanelRow("PreResNet-32 4× GN", PHASES | CIFAR100 | network("preresnet32", "group", 4)),
+            PanelRow("VGG-19 BN", PHASES | CIFAR100 | network("vgg19", "batch")),
+            PanelRow("VGG-19 GN", PHASES | CIFAR100 | network("vgg19", "group")),
         ),
         small=(
-            Panel("PreResNet-8 2× BN", SHORT | network("preresnet8", "batch", 1)),
-            Panel("PreResNet-8 2× GN", SHORT | network("preresnet8", "group", 1)),
-            Panel("VGG-11 BN", SHORT | _SMALL_VGG),
-            Panel("VGG-11 GN", SHORT | network("vgg11", "group", 0.25)),
+            PanelRow("PreResNet-8 2× BN", SHORT | network("preresnet8", "batch", 1)),
+            PanelRow("PreResNet-8 2× GN", SHORT | network("preresnet8", "group", 1)),
+            PanelRow("VGG-11 BN", SHORT | _SMALL_VGG),
+            PanelRow("VGG-11 GN", SHORT | network("vgg11", "group", 0.25)),
         ),
         note="Fashion-MNIST at 14×14, with its 10 classes, for CIFAR-100; PreResNet-8 for PreResNet-32 4×, VGG-11 at a "
         "quarter of the width for VGG-19, 2,000 effective steps",
     ),
-    Row(
+    CompareRow(
         "fig:app_svag_svhn",
         "SVAG converges on SVHN; at a large batch to another limit than SGD",
         paper=(
-            Panel("PreResNet-32 GN, B = 128", SVHN | GROUP),
-            Panel("PreResNet-32 BN, B = 128", SVHN | BATCH),
-            Panel("PreResNet-32 GN, B = 1024", SVHN | GROUP | at(CIFAR, 1024)),
+            PanelRow("PreResNet-32 GN, B = 128", SVHN | GROUP),
+            PanelRow("PreResNet-32 BN, B = 128", SVHN | BATCH),
+            PanelRow("PreResNet-32 GN, B = 1024", SVHN | GROUP | at(CIFAR, 1024)),
         ),
         small=(
-            Panel("PreResNet-8 GN, B = 32", SHORT | PLAIN | GROUP | decays(100 / 120)),
-            Panel("PreResNet-8 BN, B = 32", SHORT | PLAIN | BATCH | decays(100 / 120)),
-            Panel(
+            PanelRow("PreResNet-8 GN, B = 32", SHORT | PLAIN | GROUP | decays(100 / 120)),
+            PanelRow("PreResNet-8 BN, B = 32", SHORT | PLAIN | BATCH | decays(100 / 120)),
+            PanelRow(
                 "PreResNet-8 GN, B = 256",
                 SHORT | PLAIN | GROUP | decays(100 / 120) | {"budget": 500} | at(FASHION, 256),
                 split=2,

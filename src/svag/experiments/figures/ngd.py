@@ -18,7 +18,7 @@ def decayed_at(step: int) -> Edits:
 
 
 @dataclass(frozen=True)
-class Row:
+class NgdRow:
     """A figure of one panel.
 
     Attributes:
@@ -60,7 +60,7 @@ def _panel(base: RunSpec, name: str, edits: Edits) -> tuple[NgdPanel]:
 _NOTE = "2,000 images of Fashion-MNIST at 14×14 for CIFAR-10, {}, the paper's schedule over {} steps"
 
 ROWS = (
-    Row(
+    NgdRow(
         "fig:ngd_sgd_accs",
         "NGD with matching covariance does what SGD does; GD does not",
         paper=(
@@ -71,14 +71,14 @@ ROWS = (
         note="2,000 images of Fashion-MNIST at 7×7 for CIFAR-10, PreResNet-8 at half width for PreResNet-32 4×, B = 25 "
         "for 125, the paper's schedule over 1,500 steps",
     ),
-    Row(
+    NgdRow(
         "fig:ngd_sgd_b500",
         "NGD does what SGD does at B = 500",
         paper=("PreResNet-32 GN", network("preresnet32", "group") | {"batch_size": 500, "lr": 3.2} | decayed_at(8_000)),
         small=("PreResNet-8 GN", network("preresnet8", "group", 0.25) | {"batch_size": 250, "lr": 0.8, "budget": 1250}),
         note=_NOTE.format("PreResNet-8 at a quarter of the width for PreResNet-32, B = 250 for 500", "1,250"),
     ),
-    Row(
+    NgdRow(
         "fig:ngd_sgd_b125",
         "NGD does what SGD does at B = 125; GD does not",
         paper=(
@@ -88,7 +88,7 @@ ROWS = (
         small=("PreResNet-8 GN", network("preresnet8", "group", 0.25) | {"batch_size": 125, "lr": 0.4}),
         note=_NOTE.format("PreResNet-8 at a quarter of the width for PreResNet-32", "2,500"),
     ),
-    Row(
+    NgdRow(
         "fig:ngd_sgd_vgg",
         "NGD does what SGD does for VGG-16; GD does not",
         paper=("VGG-16 GN", network("vgg16", "group") | {"batch_size": 125, "lr": 0.8} | decayed_at(32_000)),

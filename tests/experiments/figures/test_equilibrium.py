@@ -1,0 +1,58 @@
+"""Every ladder reads G and N at equilibrium: its window begins after enough e-folds at the rate that it has there."""
+
+import pytest
+
+from svag.experiments.figures import LABELS, figure
+from svag.experiments.ladder import Ladder
+from svag.records.fields import step_of
+from svag.records.parts import FrozenProbe, InRunProbe
+from svag.records.schedules import Steps
+from svag.records.spec import RunSpec
+
+LADDERS = [label for label, kind in LABELS.items() if kind == "ladder"]
+LEAST = 3.5
+
+
+def e_folds(spec: RunSpec) -> float:
+    """4ηλ × (steps at the rate of the window before it begins).
+
+    The weight norm forgets where it was by a factor e in 1/(4ηλ) steps. An earlier, larger rate has an equilibrium of
+    its own, which the window's has to forget too: steps before the last decay do not count.
+    """
+    assert isinstance(spec.schedule, Steps)
+    assert spec.schedule.warmup == 0
+    assert isinstance(spec.probe, InRunProbe | FrozenProbe)
+    steps = spec.steps()
+    read = spec.probe.steps(steps)
+    since = max([0, *(when for at in spec.schedule.at if (when := step_of(at, steps)) <= read[0])])
+    lr = spec.learning_rate(read[0])
+    assert lr == spec.learning_rate(since) == spec.learning_rate(read[-1]), "the rate does not change while it is read"
+    assert since == 0 or spec.learning_rate(since - 1) != lr
+    return 4 * lr * spec.weight_decay * (read[0] - since)
+
+
+@pytest.mark.parametrize("size", ["small", "paper"])
+@pytest.mark.parametrize("label", LADDERS)
+def test_enough_e_folds_at_every_rung(label: str, size: str) -> None:
+    experiment = figure(label, size)  # type: ignore[arg-type]
+    assert isinstance(experiment, Ladder)
+    found = {(spec.model, spec.batch_size): e_folds(spec) for spec in experiment.runs()}
+    assert min(found.values()) >= LEAST, found
+
+
+def test_the_count_is_that_of_the_rate_in_the_window() -> None:
+    """By hand: 20 epochs of 312 steps, a decay to .01 at step 1664, the window from step 4160."""
+    base = RunSpec.from_yaml("""
+        data: {name: fashion-small}
+        model: {arch: mlp}
+        batch_size: 32
+        lr: 0.1
+        weight_decay: 1.0e-3
+        schedule: {kind: steps, at: [0.26666666666666666, 0.8333333333333334]}
+        budget: {epochs: 20}
+        probe: {kind: frozen, window: [0.6666666666666666, 0.8333333333333334]}
+    """)
+    assert e_folds(base) == pytest.approx(4 * 0.01 * 1e-3 * (4160 - 1664))
+    once = base.edited({"schedule.at": [5 / 6]})
+    assert e_folds(once) == pytest.approx(4 * 0.1 * 1e-3 * 4160)
+    assert e_folds(once) < LEAST, "what the small ladders had before λ was raised"
