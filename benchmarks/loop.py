@@ -77,7 +77,7 @@ class Measured:
     def __init__(self, data: DataSet, batch_size: int, steps: int) -> None:
         spec, self._steps = spec_at(batch_size, 10 * ROUNDS * steps), steps
         self._bare, self._plain, ours = (prepare(spec, data) for _ in range(3))
-        draws = BatchStream(data, spec, "bench", batch_size)
+        draws = BatchStream(self._bare.data, spec, "bench", batch_size)
         self._in_memory = cycle([draws.draw() for _ in range(40)])
         self._loader = cycle(DataLoader(PerSample(data), batch_size=batch_size, shuffle=True, drop_last=True))
         run = Run(ours, stepper_for(ours), None, Progress(torch.zeros((), dtype=torch.float64)))
@@ -102,7 +102,7 @@ class Measured:
 
 def where_a_step_goes(data: DataSet, batch_size: int, steps: int) -> None:
     training = prepare(spec_at(batch_size, steps), data)
-    stream = BatchStream(data, training.spec, "bench", batch_size)
+    stream = BatchStream(training.data, training.spec, "bench", batch_size)
     parts: dict[str, list[float]] = {"draw": [], "forward": [], "backward": [], "update": []}
     for _ in range(steps):
         times = [time.process_time()]
