@@ -13,8 +13,7 @@ import numpy as np
 from scipy import special
 
 from svag.arrays import FloatArray
-from svag.findings.estimate import Estimate
-from svag.stats.samples import json_number
+from svag.findings.prices import Estimate
 
 # Shares of the baseline's examples at which its loss becomes a level to be reached.
 SHARES = (0.25, 0.5, 0.75)
@@ -51,9 +50,8 @@ class DataPrice:
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; what is not known is null."""
-        factors = [{k: json_number(getattr(one, k)) for k in ("value", "low", "high")} for one in self.factors]
-        pair = {"baseline": self.baseline, "batch_size": self.batch_size}
-        return {**pair, "levels": list(self.levels), "factors": factors}
+        factors = [factor.to_dict() for factor in self.factors]
+        return {**vars(self), "levels": list(self.levels), "factors": factors}
 
 
 def data_prices(

@@ -15,7 +15,7 @@ seed has in common, so that they are too narrow where seeds differ by more than 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -23,9 +23,8 @@ import numpy as np
 from scipy import special
 
 from svag.arrays import FloatArray
-from svag.findings.estimate import Estimate
+from svag.findings.prices import Estimate
 from svag.records.reading import Reading
-from svag.stats.samples import json_number
 from svag.theory.bounds import critical_batch_size
 from svag.theory.distortion import distortion
 from svag.theory.equilibrium import pull
@@ -72,7 +71,7 @@ class PairDrift:
 
     def to_dict(self) -> dict[str, object]:
         """Return the pair for a JSON document; unknown numbers are null."""
-        return _plain(self)
+        return {name: one.to_dict() if isinstance(one, Estimate) else one for name, one in vars(self).items()}
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ class Crossing:
 
     def to_dict(self) -> dict[str, object]:
         """Return the crossing for a JSON document; unknown or unbounded numbers are null."""
-        return _plain(self)
+        return {name: one.to_dict() if isinstance(one, Estimate) else one for name, one in vars(self).items()}
 
 
 @dataclass(frozen=True)
@@ -338,10 +337,3 @@ def _pull(reading: Reading) -> float:
     if reading.lr is None or reading.weight_decay is None or reading.param_dot_grad is None:
         return math.nan
     return pull(reading.param_sq, reading.param_dot_grad, lr=reading.lr, weight_decay=reading.weight_decay)
-
-
-def _plain(record: PairDrift | Crossing) -> dict[str, object]:
-    return {
-        name: {key: json_number(number) for key, number in value.items()} if isinstance(value, dict) else value
-        for name, value in asdict(record).items()
-    }
