@@ -15,7 +15,7 @@ from svag.experiments.evidence import Limit
 from svag.experiments.ladder_evidence import Certificate
 from svag.experiments.ladder_finding import LadderFinding, LadderPanelFinding
 from svag.experiments.ngd_finding import NgdFinding
-from svag.experiments.sde_evidence import Closeness, ClosenessRatio, Decomposition, Term
+from svag.experiments.sde_evidence import Closeness, ClosenessRatio, Decomposition, OwnNoise, Term
 from svag.experiments.wording import Answer
 from svag.report.build import build_report
 
@@ -33,7 +33,9 @@ def compare_panel(finding_of: Find) -> ComparePanelFinding:
     assert isinstance(found, CompareFinding)
     panel = found.panels[0]
     assert panel.verdict is not None
-    return replace(panel, closeness=CLOSE, decompositions=ROUTES, verdict=replace(panel.verdict, p_divergence=0.125))
+    noise = OwnNoise(0.09, 0.08, 0.1, 2.0, sde_refuted=True)
+    verdict = replace(panel.verdict, p_divergence=0.125)
+    return replace(panel, closeness=CLOSE, own_noise=noise, decompositions=ROUTES, verdict=verdict)
 
 
 def ladder_panel(finding_of: Find, name: str = "ladder") -> LadderPanelFinding:
@@ -58,6 +60,7 @@ COMPARE_ROWS: Mapping[str, tuple[object, set[str]]] = {
     "richardson": (None, {"Richardson"}),
     "curve": (None, {"over the curve"}),
     "closeness": (None, {"C-closeness", "equilibrium"}),
+    "own_noise": (None, {"SGD's own noise"}),
     "decompositions": ((), {"decomposed through NGD", "decomposed through the ladder"}),
 }
 

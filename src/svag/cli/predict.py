@@ -18,7 +18,8 @@ def predict(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PATH", help="A run directory, a folder of runs, or a file of svag.append_readings; several are fine."
+            metavar="PATH",
+            help="A run directory, a folder of runs, or a file of svag.append_readings; several are fine.",
         ),
     ],
     c2: Annotated[
