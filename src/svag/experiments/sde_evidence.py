@@ -247,11 +247,9 @@ class OwnNoise:
         """That the SDE is refuted, or nothing: an N/G above the threshold does not confirm it."""
         if self.sde_refuted:
             limits = f"[{wording.plain(self.low)}, {wording.plain(self.high)}]"
-            yield (
-                "SGD's own noise",
-                f"N/G = {wording.plain(self.noise_to_signal)} {limits} alone shows that SGD is not C-close to its SDE: "
-                f"it is below {wording.plain(sde_threshold(self.c2))} (C² = {wording.plain(self.c2)})",
-            )
+            below = f"it is below {wording.plain(sde_threshold(self.c2))} (C² = {wording.plain(self.c2)})"
+            found = f"N/G = {wording.plain(self.noise_to_signal)} {limits}"
+            yield "SGD's own noise", f"{found} alone shows that SGD is not C-close to its SDE: {below}"
 
 
 def own_noise(sgd: Sequence[Reading]) -> OwnNoise | None:
