@@ -5,6 +5,7 @@ A batch is a tensor, or nested tuples, lists and mappings of tensors, whose lead
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -32,9 +33,23 @@ def split(batch: Batch, parts: int) -> list[Batch]:
     size = batch_size_of(batch)
     if parts < 1 or size % parts:
         raise ValueError(f"parts must divide the batch: {size} examples cannot be cut into {parts} equal parts")
-    length = size // parts
+    return in_pieces(batch, parts)
+
+
+def in_pieces(batch: Batch, pieces: int) -> list[Batch]:
+    """Cut a batch into consecutive pieces whose sizes differ by at most one, the larger first; without copying.
+
+    >>> [len(piece) for piece in in_pieces(torch.zeros(17, 2), 3)]
+    [6, 6, 5]
+    """
+    size = batch_size_of(batch)
     remedy = "cut the batch yourself and use micro_batch() and close_step()"
-    return [_each(batch, size, lambda rows, at=at: rows.narrow(0, at, length), remedy) for at in range(0, size, length)]
+    sizes = [size // pieces + (piece < size % pieces) for piece in range(pieces)]
+    starts = [sum(sizes[:piece]) for piece in range(pieces)]
+    return [
+        _each(batch, size, partial(torch.narrow, dim=0, start=at, length=count), remedy)
+        for at, count in zip(starts, sizes, strict=True)
+    ]
 
 
 def resized(batch: Batch, size: int) -> Batch:
@@ -75,7 +90,7 @@ def _each(batch: Batch, size: int, change: Callable[[Tensor], Tensor], remedy: s
         if isinstance(value, Mapping):
             return {key: walk(one) for key, one in value.items()}
         if isinstance(value, tuple) and type(value) is not tuple:  # a named tuple
-            return type(value)(*map(walk, value))
+            return type(value)(*map(walk, value))  # type: ignore[arg-type]
         if isinstance(value, list | tuple):
             return type(value)(map(walk, value))
         if value is None or isinstance(value, bool | int | float | str):

@@ -136,10 +136,10 @@ def _unchanged(model: nn.Module, optimizer: Optimizer) -> Iterator[Callable[[], 
             group.clear()
             group.update(before)
         optimizer.state.clear()
-        for parameter, state, before in states:
+        for owner, state, before in states:
             state.clear()
             state.update(before)
-            optimizer.state[parameter] = state
+            optimizer.state[owner] = state
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
