@@ -22,7 +22,8 @@ def test_a_short_last_batch_is_trained_without_a_reading(examples: int) -> None:
     model, plain = net(), net()
     optimizers = sgd(model), sgd(plain)
     probe = NoiseProbe(model, optimizers[0], batch_size=16, population=examples)
-    with pytest.warns(UserWarning, match=f"a batch of {examples - 32} examples, fewer than batch_size=16") as said:
+
+    def train() -> None:
         for _ in range(3):
             for batch in loader(examples, 16):
                 for optimizer in optimizers:
@@ -37,6 +38,9 @@ def test_a_short_last_batch_is_trained_without_a_reading(examples: int) -> None:
                     assert torch.allclose(mine.grad, theirs.grad, rtol=1e-10, atol=1e-14)
                 for optimizer in optimizers:
                     optimizer.step()
+
+    with pytest.warns(UserWarning, match=f"a batch of {examples - 32} examples, fewer than batch_size=16") as said:
+        train()
     assert len(said) == 1
     assert [reading.step for reading in probe.readings] == [0, 1, 3, 4, 6, 7]  # the third of an epoch is a step too
 
@@ -152,13 +156,17 @@ def test_an_ordinary_batch_norm_resnet_with_momentum_and_cosine_gets_a_price_lis
         return nn.functional.cross_entropy(model(batch[0]), batch[1])
 
     probe = svag.NoiseProbe(model, optimizer, batch_size=16, population=130)
-    with pytest.warns(UserWarning, match="a batch of 2 examples"):  # 130 is 8 × 16 + 2
+
+    def train() -> None:
         for _ in range(epochs):
             for batch in batches:
                 optimizer.zero_grad()
                 probe.backward(loss_fn, batch, parts=4)
                 optimizer.step()
                 schedule.step()
+
+    with pytest.warns(UserWarning, match="a batch of 2 examples"):  # 130 is 8 × 16 + 2
+        train()
     found = svag.predict_critical_batch(probe.readings)
     assert (len(probe.readings), found.basis, found.rule, found.ok) == (160, "momentum", "linear", False)
     said = str(found)
