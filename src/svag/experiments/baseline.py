@@ -1,4 +1,7 @@
-"""How far can I scale the batch? The price list from runs on disk, or from files of readings of somebody's own loop."""
+"""How far can I scale the batch? The price list from runs on disk, or from files of readings of somebody's own loop.
+
+Before a run starts, `shortfall` says what its price list cannot become.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,13 +12,17 @@ from svag.experiments.base import setting
 from svag.experiments.runs import by_seed, one_version
 from svag.findings.critical_batch import CriticalBatch, predict_critical_batch
 from svag.records.fields import SpecError, step_of
-from svag.records.parts import SgdSpec
+from svag.records.parts import NoProbe, SgdSpec
 from svag.records.reading import Reading, load_readings
 from svag.records.record import RunRecord
+from svag.records.schedules import Constant, Steps
 from svag.records.spec import RunSpec
+from svag.theory.equilibrium import effective_lr, steps_to_equilibrium
 
 # So many runs are named in the text; JSON names them all.
 _NAMED = 3
+# Relaxation times 1/(4ηλ) that the weights need to settle, at the least.
+_E_FOLDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -199,3 +206,38 @@ def _problem(record: RunRecord) -> str | None:
     if not record.readings:
         return f"{where} has no readings of the noise: run it with a probe, as in --probe.kind in_run"
     return None
+
+
+def shortfall(specs: Iterable[RunSpec]) -> str:
+    """Say that measured runs are too short for their weights to settle, by the shortest of them; empty if none is.
+
+    Nothing is said where that is not known beforehand: without weight decay, with a rate that changes all the time, and
+    for a budget in epochs of a file that has not been opened.
+
+    >>> spec = RunSpec.from_yaml('''{data: {name: svhn}, model: {arch: mlp}, batch_size: 128, lr: 0.1, budget: 93,
+    ...     weight_decay: 1.0e-3, probe: {kind: in_run, parts: 4}}''')
+    >>> print(shortfall([spec]))
+    93 steps at the first learning rate are too few for an equilibrium, as the weights settle in 3 to 5 relaxation times
+    1/(4ηλ) of 2,500 steps: the prices will be estimates, and no theorem will apply.
+    """
+    times = [found for spec in specs if (found := _settling(spec)) is not None]
+    steps, relaxation = min(times, key=lambda found: found[0] / found[1], default=(0, 0.0))
+    if steps >= _E_FOLDS * relaxation:
+        return ""
+    return (
+        f"{steps:,} steps at the first learning rate are too few for an equilibrium, as the weights settle in 3 to 5 "
+        f"relaxation times 1/(4ηλ) of {relaxation:,.0f} steps: the prices will be estimates, and no theorem will apply."
+    )
+
+
+def _settling(spec: RunSpec) -> tuple[int, float] | None:
+    """Effective steps at the first learning rate, and the relaxation time there; None where this is not known."""
+    measured = not isinstance(spec.probe, NoProbe) and isinstance(setting(spec).process, SgdSpec)
+    counted = isinstance(spec.budget, int) or spec.data.examples is not None
+    if not (measured and counted and spec.weight_decay and isinstance(spec.schedule, Constant | Steps)):
+        return None
+    steps = spec.steps()
+    if isinstance(spec.schedule, Steps):
+        steps = min(step_of(at, steps) for at in spec.schedule.at)
+    rate = effective_lr(spec.lr, spec.optimizer.momentum)
+    return steps, steps_to_equilibrium(rate, spec.weight_decay)

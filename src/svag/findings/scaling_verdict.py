@@ -203,7 +203,8 @@ def crossing(batch_sizes: FloatArray, errors: FloatArray, tolerance: float, star
     $$\log B = \log B_0 + \frac{\theta - e_0}{e_1 - e_0}(\log B_1 - \log B_0),\qquad \theta = (1 + \tau)\min_B e_B$$
 
     where e are the `errors` and τ is `tolerance`; the walk begins at rung `start`, counted from 0. Both bounds are that
-    number. An infinite error (diverged runs) says only B₀ < B ≤ B₁; a ladder that never fails B > its last rung; one that fails from the start B ≤ its first rung.
+    number. An infinite error (diverged runs) says only B₀ < B ≤ B₁; a ladder that never fails B > its last rung; one
+    that fails from the start B ≤ its first rung.
 
     >>> rungs = np.array([32.0, 128.0])
     >>> crossing(rungs, np.array([0.1, 0.14]), tolerance=0.2)  # halfway on the logarithmic scale
