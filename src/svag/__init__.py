@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # the same names for those who read types; a test compares th
     from svag.noise.frozen import measure_noise as measure_noise
     from svag.noise.invariance import scale_invariance_error as scale_invariance_error
     from svag.noise.probe import NoiseProbe as NoiseProbe
+    from svag.noise.throughput import measure_throughput as measure_throughput
     from svag.records.fields import SpecError as SpecError
     from svag.records.reading import Reading as Reading
     from svag.records.reading import append_readings as append_readings
@@ -69,6 +70,7 @@ _NAMES = {
     "svag.noise.frozen": "measure_noise",
     "svag.noise.invariance": "scale_invariance_error",
     "svag.noise.probe": "NoiseProbe",
+    "svag.noise.throughput": "measure_throughput",
     "svag.records.fields": "SpecError",
     "svag.records.reading": "Reading append_readings load_readings",
     "svag.records.record": "RunRecord load_records",

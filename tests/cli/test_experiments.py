@@ -26,6 +26,17 @@ def test_a_dry_run_counts_and_leaves_nothing(base: Path, tmp_path: Path) -> None
     assert not out.exists()
 
 
+def test_what_a_plan_cannot_give_is_said_beforehand(base: Path, tmp_path: Path) -> None:
+    probe = ["--probe.kind", "in_run", "--probe.parts", "2", "--weight-decay", "1e-3", "--budget", "93"]
+    command = ["ladder", str(base), "--batch-sizes", "4", "8", *probe, "--out", str(tmp_path / "out"), "--dry-run"]
+    said = invoke(app, [*command, "--lr", "0.1"])
+    assert said.exit_code == 0, said.output
+    assert "Note: " in said.stdout
+    assert "too few for an equilibrium" in said.stdout
+    assert "no theorem will apply" in answer([*command, "--lr", "0.1"])["caution"]
+    assert answer([*command, "--lr", "40", "--schedule.kind", "constant"])["caution"] == ""  # settles in 6 steps
+
+
 def test_a_dry_run_does_not_fetch_data(tmp_path: Path) -> None:
     flags = ["--size", "paper", "--data-dir", str(tmp_path), "--out", str(tmp_path / "out"), "--dry-run"]
     planned = answer(["reproduce", "fig:app_svag_c100", *flags])

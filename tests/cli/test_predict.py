@@ -3,13 +3,18 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.experiments.on_disk import at, readings_at, write_run
 from typer.testing import CliRunner
 
+import svag
 from svag.cli.app import app
+from svag.lab.measuring import throughput_of
+from svag.records.reading import append_readings
 from svag.theory.bounds import critical_batch_size
 
 invoke = CliRunner().invoke
@@ -24,7 +29,8 @@ def test_one_run_predicts(tmp_path: Path) -> None:
     folder = baseline(tmp_path)
     result = invoke(app, ["predict", str(folder)])
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("Scaling from batch size 32: beyond B* = 384")
+    assert result.stdout.startswith(f"From {folder}:\nScaling from batch size 32: beyond B* = 384")
+    assert "printed" not in result.stdout  # the paper's other forms of B* are for programs
     found = json.loads(invoke(app, ["predict", str(folder), "--json", "--c2", "3"]).stdout)
     assert found["critical_batch"] == pytest.approx(critical_batch_size(32, 10.0, c2=3.0, lr_wd=1e-4), rel=1e-9)
     assert found["ok"] is True
@@ -40,6 +46,80 @@ def test_seeds_are_pooled_and_batch_sizes_are_not(tmp_path: Path) -> None:
     assert [row["noise_to_signal"] for row in found["predictions"]] == pytest.approx([10.0, 4.0])
     assert len(found["predictions"][0]["runs"]) == 2
     assert "critical_batch" not in found
+
+
+def test_the_answer_names_its_runs(tmp_path: Path) -> None:
+    seeds = [str(baseline(tmp_path, seed=seed)) for seed in range(4)]
+    said = invoke(app, ["predict", str(tmp_path)]).stdout.splitlines()[0]
+    assert said.startswith("From 4 runs, ")
+    assert sum(path in said for path in seeds) == 3
+    assert said.endswith(" and 1 more:")
+
+
+def test_a_file_of_readings_from_an_own_loop(tmp_path: Path) -> None:
+    file = tmp_path / "readings.jsonl"
+    for size, run in ((64, "a"), (32, "seed 0"), (32, "seed 1")):
+        append_readings(file, [replace(one, run=run) for one in readings_at(at(size), 1.0, 10.0)])
+    result = invoke(app, ["predict", str(file)])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(f"From 2 runs, {file} seed 0, {file} seed 1:\nScaling from batch size 32: ")
+    assert f"From {file} a:\nScaling from batch size 64: " in result.stdout
+    found = json.loads(invoke(app, ["predict", str(file), "--json", "--window", "10200", "10400"]).stdout)
+    assert [row["readings"] for row in found["predictions"]] == [400, 200]
+    own = svag.predict_critical_batch(one for one in svag.load_readings(file) if one.batch_size == 64)
+    again = json.loads(invoke(app, ["predict", str(file), "--json"]).stdout)["predictions"][1]
+    assert again["critical_batch"] == own.critical_batch
+    both = json.loads(invoke(app, ["predict", str(file), str(baseline(tmp_path / "runs", 128)), "--json"]).stdout)
+    assert [row["batch_size"] for row in both["predictions"]] == [32, 64, 128]
+
+
+def test_a_file_that_holds_no_readings(tmp_path: Path) -> None:
+    contents = {"empty": b"", "text": b"hello\n", "row": b'{"kind": "evaluation"}\n', "bytes": b"\xff\xfe\x00"}
+    for name, content in contents.items():
+        file = tmp_path / name
+        file.write_bytes(content)
+        result = invoke(app, ["predict", str(file)])
+        assert (result.exit_code, result.stderr.count("\n")) == (2, 1), result.output
+        assert str(file) in result.stderr
+
+
+def test_throughput_adds_wall_clock_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def known(model: object, optimizer: object, loss: object, batch: object, sizes: Sequence[int]) -> dict[int, float]:
+        return {size: 1000.0 * size / (size + 200) for size in sizes}
+
+    monkeypatch.setattr("svag.lab.measuring.measure_throughput", known)
+    folder = baseline(tmp_path)
+    result = invoke(app, ["predict", str(folder), "--throughput"])
+    assert result.exit_code == 0, result.output
+    assert "relative to batch size 32: estimated from the distortion" in result.stdout
+    [fastest] = [line for line in result.stdout.splitlines() if "← fastest" in line]
+    assert fastest.split()[0] == "256"
+    assert "Fastest: batch size 256, 1.64× the data at 4.07× the speed, 0.40× the time." in result.stdout
+    found = json.loads(invoke(app, ["predict", str(folder), "--throughput", "--json"]).stdout)
+    assert list(found["throughput"]) == ["32", "64", "128", "256", "512", "1024", "2048"]
+    assert min(found["prices"], key=lambda price: price["time"])["batch_size"] == 256
+    plain = json.loads(invoke(app, ["predict", str(folder), "--json"]).stdout)
+    assert "throughput" not in plain
+    assert {price["time"] for price in plain["prices"]} == {None}
+
+
+def test_throughput_is_that_of_the_network_of_the_run() -> None:
+    spec = at(32, **{"data.subset": 100, "model.width": 0.0625, "data.pool": 2})
+    assert list(throughput_of(spec, device="cpu")) == [32, 64]  # 128 would be more than there is
+
+
+def test_the_throughput_behind_a_file_is_not_known(tmp_path: Path) -> None:
+    file = tmp_path / "readings.jsonl"
+    append_readings(file, readings_at(at(32), 1.0, 10.0))
+    result = invoke(app, ["predict", str(file), "--throughput"])
+    assert result.exit_code == 2
+    assert "measure it with svag.measure_throughput" in result.stderr
+
+
+def test_that_the_sde_is_refuted_is_said(tmp_path: Path) -> None:
+    result = invoke(app, ["predict", str(baseline(tmp_path / "a", noise=0.09))])
+    assert "The SDE does not describe this run" in result.stdout
+    assert "The SDE does not describe" not in invoke(app, ["predict", str(baseline(tmp_path / "b"))]).stdout
 
 
 def test_a_window_in_steps_and_in_fractions(tmp_path: Path) -> None:
@@ -68,7 +148,7 @@ def test_a_window_in_steps_and_in_fractions(tmp_path: Path) -> None:
 def test_a_run_that_says_nothing_says_what_to_do(
     tmp_path: Path, edits: dict[str, object], state: str | None, sentence: str
 ) -> None:
-    folder = write_run(tmp_path / "a", at(32, **edits), state=state)
+    folder = write_run(tmp_path / "a", at(32, **edits), 0.9 if state == "finished" else None, state=state)
     alone = invoke(app, ["predict", str(folder)])
     assert alone.exit_code == 2
     assert sentence in alone.stderr

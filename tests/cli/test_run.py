@@ -45,6 +45,19 @@ def test_a_run_from_yaml_with_flags_then_the_list(spec: Path, tmp_path: Path) ->
     assert [run["state"] for run in json.loads(invoke(app, ["list", str(out), "--json"]).stdout)] == ["finished"]
 
 
+def test_a_run_that_cannot_reach_equilibrium_is_told_so(spec: Path, tmp_path: Path) -> None:
+    flags = ["--probe.kind", "in_run", "--probe.parts", "2"]
+    short = invoke(app, ["run", str(spec), "--out", str(tmp_path / "a"), *flags])
+    assert short.exit_code == 0, short.output
+    # half of ten steps at the first rate, 0.1, and 1/(4 · 0.1 · 0.01) = 250
+    assert "Note: 5 steps at the first learning rate are too few for an equilibrium" in short.stderr
+    assert "of 250 steps: the prices will be estimates, and no theorem will apply." in short.stderr
+    settled = invoke(app, ["run", str(spec), "--out", str(tmp_path / "b"), *flags, "--weight-decay", "2"])
+    assert "equilibrium" not in settled.stderr
+    unmeasured = invoke(app, ["run", str(spec), "--out", str(tmp_path / "c")])
+    assert "equilibrium" not in unmeasured.stderr
+
+
 def test_without_out_the_folder_is_the_identity(spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     first = json.loads(invoke(app, ["run", str(spec), "--json"]).stdout)

@@ -14,7 +14,7 @@ def main() -> int:
     order = json.load(sys.stdin)
     plan = plan_runs(map(RunSpec.from_dict, order["specs"]), Path(order["out"]))
     try:
-        records = execute(plan, Execution(device="cpu", save_seconds=0, **order["execution"]))
+        records = execute(plan, Execution(**{"device": "cpu", "save_seconds": 0, **order["execution"]}))
     except KeyboardInterrupt as interrupt:
         print(interrupt)
         return 130

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,7 +38,7 @@ def plan(npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Pla
 
 
 @contextmanager
-def executing(plan: list[PlannedRun], out: Path, workers: int) -> Iterator[subprocess.Popen[str]]:
+def executing(plan: list[PlannedRun], out: Path, workers: int, **execution: object) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.execution.executing"],
         stdin=subprocess.PIPE,
@@ -50,7 +51,7 @@ def executing(plan: list[PlannedRun], out: Path, workers: int) -> Iterator[subpr
     order: dict[str, Any] = {
         "specs": [one.spec.to_dict() for one in plan],
         "out": str(out),
-        "execution": {"workers": workers},
+        "execution": {"workers": workers, **execution},
     }
     process.stdin.write(json.dumps(order))
     process.stdin.close()
@@ -93,6 +94,22 @@ def test_interrupted_it_says_so_and_the_same_plan_continues(
     assert [record.state for record in execute(plan, Execution(workers=2, device="cpu", progress=False))] == [
         "finished"
     ] * 2
+    run(plan[0].spec, tmp_path / "straight", device="cpu", progress=False)
+    assert same_bits(plan[0].folder, tmp_path / "straight")
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_the_workers_save_before_they_end(plan: list[PlannedRun], tmp_path: Path, stop: signal.Signals) -> None:
+    """However their parent is stopped; those that can finish their step, as here when they may go on."""
+    with executing(plan, tmp_path, 2, save_seconds=1000) as process:
+        wait_for(process, "begins", 2)
+        while len(list(tmp_path.glob("go.awaited.*"))) < 2:
+            time.sleep(0.02)
+        process.send_signal(stop)
+        (tmp_path / "go").touch()
+        process.communicate(timeout=PATIENCE)
+    assert all((planned.folder / "checkpoint.pt").exists() for planned in plan)
+    run(plan[0].spec, plan[0].folder, device="cpu", progress=False)
     run(plan[0].spec, tmp_path / "straight", device="cpu", progress=False)
     assert same_bits(plan[0].folder, tmp_path / "straight")
 

@@ -205,6 +205,25 @@ def test_closeness_of_r_g_and_n(tmp_path: Path) -> None:
     assert found.readings == (5 * 400, 5 * 400)
 
 
+def test_sgd_s_own_noise_refutes_its_sde(tmp_path: Path) -> None:
+    fill(tmp_path / "loud", readings={1: readings_at(at(32), 1.0, 0.09)})
+    panel = panel_of(asked().find(load_records(tmp_path / "loud")))
+    found = given(panel.own_noise)
+    assert found.sde_refuted is True
+    assert found.noise_to_signal == pytest.approx(0.09)
+    assert "N/G = 0.09 [0.0" in str(panel)
+    assert "alone shows that SGD is not C-close to its SDE: it is below 1 (C² = 2)" in str(panel)
+    # above the threshold, or away from equilibrium, nothing is said
+    for name, readings in (
+        ("quiet", readings_at(at(32), 1.0, 9.0)),
+        ("moving", readings_at(at(32), 1.0, 0.09, growth=3.0)),
+    ):
+        fill(tmp_path / name, readings={1: readings})
+        other = panel_of(asked().find(load_records(tmp_path / name)))
+        assert given(other.own_noise).sde_refuted is False
+        assert "own noise" not in str(other)
+
+
 def test_nothing_is_close_or_far_while_g_is_not_resolved(tmp_path: Path) -> None:
     noisy = [Reading(-0.1, 1.0, 1.0, 32, 4, step=n, lr=0.1, ell=16) for n in range(40)]
     fill(tmp_path, readings={1: readings_at(at(32), 1.0, 1.0), 16: noisy})
@@ -255,6 +274,7 @@ def test_without_svag_there_is_no_verdict_and_a_way_on(tmp_path: Path) -> None:
     finding = asked().find(load_records(tmp_path))
     panel = panel_of(finding)
     assert (panel.verdict, panel.curve, panel.closeness, panel.richardson) == (None, None, None, None)
+    assert panel.own_noise is None
     assert len(panel.missing) == 10
     assert panel.to_dict()["answer"] is None
     assert panel_of(asked().find([])).arms == ()

@@ -103,10 +103,39 @@ def test_a_ladder_that_never_fails_bounds_the_failure_from_below_only() -> None:
     assert found.to_dict()["high"] is None
 
 
-def test_a_ladder_that_fails_from_the_start_bounds_it_from_above_only() -> None:
+def test_a_best_rung_that_is_not_the_smallest_is_an_answer_of_its_own() -> None:
     found = svag.scaling_verdict({32: [0.2, 0.201], 64: [0.1, 0.101], 128: [0.3, 0.301]})
-    assert (found.answer, found.observed, found.low, found.high) == ("fails from the start", 32.0, 0.0, 32.0)
-    assert "best batch size, 64" in found.status
+    assert (found.answer, found.best_batch) == ("improves", 64)
+    assert found.observed == pytest.approx(64 * 2 ** (0.2 * 0.1005 / 0.2), rel=1e-10)
+    assert 64 < found.low < found.observed < found.high < 128
+    assert str(found).startswith("improves up to batch size 64, then fails at batch size 68.6")
+
+
+def test_error_that_improves_up_to_the_end_does_not_fail() -> None:
+    """As with label noise: the smallest rung is the worst, and it used to be called the failure."""
+    errors = {16: [0.3, 0.301], 64: [0.25, 0.251], 256: [0.2, 0.201]}
+    found = svag.scaling_verdict(errors)
+    assert (found.answer, found.observed, found.best_batch) == ("improves", None, 256)
+    assert (found.low, found.high) == (256.0, math.inf)
+    assert "improves up to batch size 256, never fails" in str(found)
+    assert "add batch sizes above 256" in found.status
+    within = svag.scaling_verdict({**errors, 16: [0.22, 0.221], 64: [0.2, 0.201]})
+    assert within.answer == "never fails"  # the control: the smallest rung is within the tolerance
+
+
+@pytest.mark.parametrize(("chance", "level"), [(1.0, 0.9), (0.5, 0.45)])
+def test_a_ladder_that_learned_nothing_is_not_decided(chance: float, level: float) -> None:
+    errors = {32: [level, level + 0.01], 64: [level + 0.02, level], 128: [level + 0.01, level]}
+    found = svag.scaling_verdict(errors, chance=chance)
+    assert (found.answer, found.observed, found.low, found.high) == ("not decided", None, 0.0, math.inf)
+    assert "no batch size learned enough" in found.status
+    assert str(found).startswith("not decided; interval [0, ∞)")
+    learned = {size: [error / 2 for error in seeds] for size, seeds in errors.items()}
+    assert svag.scaling_verdict(learned, chance=chance).answer == "never fails"
+    losses = {size: [4 * error for error in seeds] for size, seeds in errors.items()}
+    assert svag.scaling_verdict(losses).answer == "never fails"  # losses know no chance
+    diverged = svag.scaling_verdict({**errors, 256: [math.nan, math.nan]}, chance=chance)
+    assert diverged.answer == "fails"  # that is seen, whatever was learned
 
 
 def test_diverged_seeds_are_failures_and_dropping_them_would_hide_it() -> None:

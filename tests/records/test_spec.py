@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
-from tests.records.specs import any_spec, base
+from tests.records.specs import BASE, any_spec, base
 
 from svag.records.fields import SpecError
 from svag.records.spec import RunSpec
@@ -81,7 +82,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"budget": 2.5}, "budget: must be a valid integer, got 2.5"),
     ({"budget": "many"}, "budget: must be a valid integer, got 'many'"),
     ({"budget": {"epochs": 0.001}}, "budget.epochs: comes to no effective step"),
-    ({"budget": {"epoch": 1}}, "budget.epochs: is missing"),
+    ({"budget": {"epoch": 1}}, "budget.epoch: there is no such field; did you mean epochs?"),
+    ({"budget": {}}, "budget.epochs: is missing"),
     ({"budget": {"epochs": 1e308}}, "budget.epochs: must be less than or equal to"),
     ({"schedule": {"kind": "steps", "at": [1, 2], "factor": 1e200}}, "schedule.factor: must be less than or equal to"),
     ({"optimizer.momentum": 1}, "optimizer.momentum: must lie in [0, 1)"),
@@ -167,6 +169,14 @@ def test_the_momentum_of_an_old_spec_is_that_of_its_optimizer(tmp_path: Path, mo
     assert RunSpec.load(tmp_path / "old.yaml", limit | {"optimizer.momentum": 0.25}).optimizer.momentum == 0.25
     with pytest.raises(SpecError, match=r"^momentum: is a field of optimizer, which is given too"):
         RunSpec.from_dict(fields | {"momentum": momentum})
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("batchsize", "batch_size"), ("modle", "model"), ("budgets", "budget")])
+def test_a_misspelt_required_field_is_guessed(wrong: str, right: str) -> None:
+    """The right one is missing as well, which is not what a person would say first."""
+    fields = {wrong if name == right else name: value for name, value in BASE.items()}
+    with pytest.raises(SpecError, match=f"^{wrong}: there is no such field; did you mean {right}"):
+        RunSpec.from_yaml(yaml.safe_dump(fields))
 
 
 def test_a_missing_field_and_a_second_problem_are_named() -> None:

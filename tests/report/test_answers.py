@@ -15,7 +15,7 @@ from svag.experiments.evidence import Limit
 from svag.experiments.ladder_evidence import Certificate
 from svag.experiments.ladder_finding import LadderFinding, LadderPanelFinding
 from svag.experiments.ngd_finding import NgdFinding
-from svag.experiments.sde_evidence import Closeness, ClosenessRatio, Decomposition, Term
+from svag.experiments.sde_evidence import Closeness, ClosenessRatio, Decomposition, OwnNoise, Term
 from svag.experiments.wording import Answer
 from svag.report.build import build_report
 
@@ -33,7 +33,9 @@ def compare_panel(finding_of: Find) -> ComparePanelFinding:
     assert isinstance(found, CompareFinding)
     panel = found.panels[0]
     assert panel.verdict is not None
-    return replace(panel, closeness=CLOSE, decompositions=ROUTES, verdict=replace(panel.verdict, p_divergence=0.125))
+    noise = OwnNoise(0.09, 0.08, 0.1, 2.0, sde_refuted=True)
+    verdict = replace(panel.verdict, p_divergence=0.125)
+    return replace(panel, closeness=CLOSE, own_noise=noise, decompositions=ROUTES, verdict=verdict)
 
 
 def ladder_panel(finding_of: Find, name: str = "ladder") -> LadderPanelFinding:
@@ -58,6 +60,7 @@ COMPARE_ROWS: Mapping[str, tuple[object, set[str]]] = {
     "richardson": (None, {"Richardson"}),
     "curve": (None, {"over the curve"}),
     "closeness": (None, {"C-closeness", "equilibrium"}),
+    "own_noise": (None, {"SGD's own noise"}),
     "decompositions": ((), {"decomposed through NGD", "decomposed through the ladder"}),
 }
 
@@ -103,7 +106,7 @@ def test_the_card_holds_what_it_held_and_the_rest_unfolds(finding_of: Find) -> N
     answer = compared(compare_panel(finding_of))
     assert [name for name, _ in answer.in_card] == ["SGD − SDE", "SDE limit", "SGD", "SVAG ell=4", "SVAG ell=16"]
     assert answer.in_card + answer.folded == answer.numbers
-    assert len(answer.folded) == 8
+    assert len(answer.folded) == 9
 
 
 LADDER_ROWS: Mapping[str, tuple[object, set[str]]] = {

@@ -1,47 +1,100 @@
-"""`svag predict`: how far the batch can be scaled, from finished baseline runs."""
+"""`svag predict`: what larger batches cost, from finished runs or from readings of somebody's own loop."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from svag.cli.flags import DataDir, Device, Threads
+
+if TYPE_CHECKING:
+    from svag.experiments.baseline import BaselinePredictions
+    from svag.records.spec import RunSpec
+
 
 def predict(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="RUN_DIR", help="A baseline run; several, or a folder of seeds.")
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH",
+            help="A run directory, a folder of runs, or a file of svag.append_readings; several are fine.",
+        ),
     ],
-    c2: Annotated[float, typer.Option("--c2", help="C²: how close is close.")] = 2.0,
+    c2: Annotated[
+        float, typer.Option("--c2", help="C², the distortion at B*: the factor by which training may change.")
+    ] = 2.0,
     confidence: Annotated[float, typer.Option(help="Level of the interval.")] = 0.95,
     window: Annotated[
         tuple[str, str] | None,
         typer.Option(metavar="FROM TO", help="Effective steps (4000 8000) or fractions of the budget (0.5 0.8)."),
     ] = None,
+    throughput: Annotated[
+        bool, typer.Option("--throughput", help="Time training steps of the run's network, and add wall-clock time.")
+    ] = False,
+    device: Device = "auto",
+    data_dir: DataDir = None,
+    threads: Threads = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print the prediction as JSON.")] = False,
 ) -> None:
-    """Say beyond which batch size linear scaling cannot hold, from one ordinary run with a probe.
+    """Print the price list of larger batches, and B*, from one ordinary run with a probe.
 
     Seeds of one setting are averaged together; runs at several batch sizes predict one by one. The prediction refutes
-    and never certifies: below B* nothing is promised.
+    and never certifies: below B* nothing is promised. --device, --data-dir and --threads are for --throughput.
 
     Example: svag predict runs/baseline --window 0.5 0.8
     """
     from svag.cli.errors import reported
-    from svag.experiments.baseline import predict_from_runs
-    from svag.records.fields import SpecError
-    from svag.records.record import load_records
 
     with reported():
-        for folder in folders:
-            if not folder.is_dir():
-                raise SpecError("", f"there is no folder {folder}: give the folder of a finished run")
-        records = {record.path.resolve(): record for folder in folders for record in load_records(folder)}
-        if not records:
-            raise SpecError("", f"there is no run in {folders[0]}: give a folder that svag run has written")
-        found = predict_from_runs(records.values(), c2, confidence, _steps_or_fractions(window))
+        found = _predictions(paths, c2, confidence, window, throughput, device, data_dir, threads)
     for sentence in found.skipped:
         typer.echo(f"Note: {sentence}", err=True)
     typer.echo(json.dumps(found.to_dict(), ensure_ascii=False, indent=2) if as_json else str(found))
+
+
+def _predictions(
+    paths: list[Path],
+    c2: float,
+    confidence: float,
+    window: tuple[str, str] | None,
+    throughput: bool,
+    device: str,
+    data_dir: Path | None,
+    threads: int,
+) -> "BaselinePredictions":
+    from svag.experiments.baseline import BaselinePredictions, predict_from_files, predict_from_runs
+    from svag.records.fields import SpecError
+    from svag.records.record import load_records
+
+    files = [path for path in paths if path.is_file()]
+    for path in paths:
+        if not path.exists():
+            raise SpecError("", f"there is no folder or file {path}: give a finished run, or a file of readings")
+    if files and throughput:
+        raise SpecError(
+            "--throughput",
+            f"the network behind {files[0]} is not known: measure it with svag.measure_throughput, and give that to "
+            "found.prices(throughput=…)",
+        )
+
+    def speeds(spec: "RunSpec") -> Mapping[int, float]:
+        from svag.lab.measuring import throughput_of  # and torch, which a price list without times does not need
+
+        return throughput_of(spec, device=device, data_dir=data_dir, threads=threads)
+
+    chosen = _steps_or_fractions(window)
+    found = [predict_from_files(files, c2, confidence, chosen)] if files else []
+    if len(files) < len(paths):
+        folders = [path for path in paths if path not in files]
+        records = {record.path.resolve(): record for folder in folders for record in load_records(folder)}
+        if not records:
+            raise SpecError("", f"there is no run in {folders[0]}: give a folder that svag run has written")
+        found.append(predict_from_runs(records.values(), c2, confidence, chosen, speeds if throughput else None))
+    return BaselinePredictions(
+        tuple(one for part in found for one in part.predictions), tuple(one for part in found for one in part.skipped)
+    )
 
 
 def _steps_or_fractions(window: tuple[str, str] | None) -> tuple[float, float] | None:

@@ -28,6 +28,7 @@ def run(
     Example: svag run base.yaml --lr 0.1 --process.kind svag --process.ell 4
     """
     from svag.cli.errors import processes
+    from svag.experiments.baseline import shortfall
     from svag.records.identity import identity
     from svag.records.spec import RunSpec
 
@@ -37,6 +38,8 @@ def run(
         folder = out or Path("runs") / identity(chosen)[:12]
         if chosen.process.kind == "svag" and chosen.sampling == "shuffle" and not quiet:
             typer.echo("Note: shuffled batches are not independent: a comparison over ell mixes sampling in.", err=True)
+        if not quiet and (caution := shortfall([chosen])):
+            typer.echo(f"Note: {caution}", err=True)
         from svag.lab.run import run as run_spec
 
         group = None if ranks is None else ranks.group.process_group

@@ -14,6 +14,7 @@ from svag.execution.estimate import TimeEstimate, estimate_seconds
 from svag.execution.execution import HERE, Execution
 from svag.execution.plan import DataShape, PlannedRun, own_runs, plan_runs
 from svag.experiments.base import Experiment, save_experiment
+from svag.experiments.baseline import shortfall
 from svag.records.record import RunRecord
 
 
@@ -30,6 +31,7 @@ class Announcement:
         out: where the runs go.
         runs: how many there are in all.
         estimate: how long they take, or a sentence that says why that is not known.
+        caution: a sentence on what the plan cannot give; empty if there is nothing to say.
     """
 
     kind: str
@@ -40,19 +42,21 @@ class Announcement:
     out: Path
     runs: int
     estimate: TimeEstimate | str
+    caution: str = ""
 
     def __str__(self) -> str:
         head = " at size ".join(filter(None, (self.label, self.size)))
         lines = [f"{head}: {self.title}" if head else self.title]
         if self.note:
             lines.append(f"Differs from the paper: {self.note}.")
-        return "\n".join([*lines, f"{self.out}: {self.estimate}"])
+        lines.append(f"{self.out}: {self.estimate}")
+        return "\n".join([*lines, *([f"Note: {self.caution}"] if self.caution else [])])
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
         about = {name: getattr(self, name) for name in ("kind", "title", "label", "size", "note")}
         estimate = {"unknown": self.estimate} if isinstance(self.estimate, str) else self.estimate.to_dict()
-        return {**about, "out": str(self.out), "runs": self.runs, "estimate": estimate}
+        return {**about, "out": str(self.out), "runs": self.runs, "estimate": estimate, "caution": self.caution}
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ def _announcement(
     experiment: Experiment, out: Path, plan: Sequence[PlannedRun], estimate: TimeEstimate | str
 ) -> Announcement:
     about = (experiment.kind, experiment.title, experiment.label, experiment.size, experiment.note)
-    return Announcement(*about, out, len(plan), estimate)
+    return Announcement(*about, out, len(plan), estimate, shortfall(run.spec for run in plan))
 
 
 def look_ahead(

@@ -74,6 +74,9 @@ def from_message(message: dict[str, Any]) -> Exception:
 DEATHS = 3
 """After so many deaths of the process that computes it a run is recorded as failed."""
 
+GRACE = 5.0
+"""Seconds that a run has to finish its step and make a checkpoint when its worker is told to end."""
+
 LOOK_AGAIN = 1.0
 """Seconds after which a run that another process has is looked at again."""
 

@@ -12,10 +12,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from time import monotonic
 from types import TracebackType
 from typing import IO, Any, Self
 
-from svag.execution.dispatch import DEATHS, LOOK_AGAIN, Dispatch, PlanFailed, order_for
+from svag.execution.dispatch import DEATHS, GRACE, LOOK_AGAIN, Dispatch, PlanFailed, order_for
 from svag.execution.execution import Execution
 from svag.execution.plan import PlannedRun
 
@@ -73,6 +74,15 @@ class WorkerProcess:
         memory = ", perhaps for want of memory" if name == "SIGKILL" else ""
         return f"its process was ended by {name}{memory}"
 
+    def terminate(self) -> None:
+        """Ask it to end, after a checkpoint if it has a run."""
+        self._process.terminate()
+
+    def wait_until(self, when: float) -> None:
+        """Wait for its end, but not beyond that moment of the monotonic clock."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(max(when - monotonic(), 0.0))
+
     def kill(self) -> None:
         """End it now; runs are made to be killed."""
         self._process.kill()
@@ -128,8 +138,15 @@ class Pool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for worker in self._workers:
-            worker.kill()
+        try:
+            for worker in self._workers:
+                worker.terminate()
+            until = monotonic() + GRACE
+            for worker in self._workers:
+                worker.wait_until(until)
+        finally:  # also when somebody is not patient enough
+            for worker in self._workers:
+                worker.kill()
 
     def work(self) -> None:
         """Carry out all runs."""

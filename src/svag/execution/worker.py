@@ -1,20 +1,22 @@
 """The program of a worker process: takes runs one after another, and reports what happens to them.
 
 Orders come as JSON lines on standard input, reports go as JSON lines to standard output. When standard input ends, the
-one who gave the orders is gone, and the worker ends at once: a run that is left in the middle continues from its
-checkpoint.
+one who gave the orders is gone, and the worker ends: a run that is left in the middle makes a checkpoint first, if it
+can do so within some seconds, and continues from there.
 """
 
 import json
 import os
 import queue
+import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import IO, Any, Self
 
-from svag.execution.dispatch import to_message
+from svag.execution.dispatch import GRACE, to_message
 from svag.execution.execution import Execution
 from svag.lab.run import run
 from svag.lab.training import pick_device
@@ -93,6 +95,8 @@ def main() -> None:
 def _listen(lines: IO[str], orders: "queue.SimpleQueue[dict[str, Any]]") -> None:
     for line in lines:
         orders.put(json.loads(line))
+    os.kill(os.getpid(), signal.SIGTERM)  # which a run in the main thread holds back until it is saved
+    time.sleep(GRACE)
     os._exit(0)
 
 

@@ -24,10 +24,12 @@ from svag.experiments.sde_evidence import (
     Closeness,
     CurveGap,
     Decomposition,
+    OwnNoise,
     closeness,
     curve_gap,
     gaussian_route,
     ladder_route,
+    own_noise,
 )
 from svag.experiments.wording import Answer
 from svag.findings.sde_verdict import SDEVerdict, sde_verdict
@@ -50,6 +52,7 @@ class ComparePanelFinding:
         richardson: the same from the two largest ell alone.
         curve: SGD against the largest ell over the whole of training; None without enough curves.
         closeness: R, G and N of SGD over those of the largest ell at equilibrium; None without readings of both.
+        own_noise: whether N/G of SGD alone rules its SDE out; None without readings of SGD.
         decompositions: why SGD and the SDE end apart, by each route that the runs allow.
         runs: all results.
         curves: all evaluations.
@@ -66,6 +69,7 @@ class ComparePanelFinding:
     richardson: Limit | None
     curve: CurveGap | None
     closeness: Closeness | None
+    own_noise: OwnNoise | None
     decompositions: tuple[Decomposition, ...]
     runs: tuple[RunRow, ...]
     curves: tuple[CurveRow, ...]
@@ -89,6 +93,7 @@ class ComparePanelFinding:
             "richardson": None if self.richardson is None else self.richardson.to_dict(),
             "curve": None if self.curve is None else self.curve.to_dict(),
             "closeness": None if self.closeness is None else self.closeness.to_dict(),
+            "own_noise": None if self.own_noise is None else self.own_noise.to_dict(),
             "decompositions": [one.to_dict() for one in self.decompositions],
             "runs": [row.to_dict() for row in self.runs],
             "missing": [asdict(run) for run in self.missing],
@@ -124,6 +129,8 @@ class ComparePanelFinding:
         if self.richardson is not None:
             ells = " and ".join(map(str, self.richardson.ells))
             yield "Richardson", f"{self.richardson.said(self.metric)} from ell = {ells}"
+        if self.own_noise is not None:
+            yield from self.own_noise.rows()
         if self.closeness is not None:
             yield from self.closeness.rows()
         for one in self.decompositions:
@@ -207,6 +214,7 @@ def _panel(experiment: Compare, panel: ComparePanel, runs: PanelRuns) -> Compare
         richardson=None if refined is None else refined.limit,
         curve=None if largest == 1 else curve_gap(*_curves(runs, size, largest), largest, metric),
         closeness=None if largest == 1 else _closeness(runs, size, largest),
+        own_noise=own_noise([one for own in runs.readings(SGD, size).values() for one in own]),
         decompositions=_decompositions(panel, finals, by_ell),
         runs=runs.rows(),
         curves=runs.curves(),

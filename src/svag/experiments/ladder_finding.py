@@ -104,6 +104,9 @@ class LadderPanelFinding:
                 return f"Linear scaling does not fail up to batch size {last:,}; 95% interval {limits}."
             case "fails from the start":
                 return f"Linear scaling fails already at the smallest batch size, {first:,} ({rule})."
+            case _:
+                then = f"; linear scaling fails beyond it, at {at} {limits}" if found.observed is not None else ""
+                return f"Test error improves up to batch size {wording.batch(found.best_batch)}{then}."
 
     def answer(self) -> Answer:
         """Where scaling fails; what was observed, predicted, and whether the two agree, first."""
@@ -112,7 +115,7 @@ class LadderPanelFinding:
         return Answer(
             self.name,
             self.headline,
-            "open" if found is None or unbounded(found.low, found.high) else _TONES[found.answer],
+            "open" if found is None or unbounded(found.low, found.high) else _TONES.get(found.answer, "open"),
             (*numbers, *self._more()),
             self.status,
             tuple(rung.error for rung in self.rungs),

@@ -1,7 +1,8 @@
 """What a comparison of SGD with its SDE knows beside the verdict on the final metric.
 
-Whether the curves differ anywhere in training, whether the two are C-close at equilibrium (def:c_close), and why they
-end apart: two routes from one to the other, each in two steps (fig:diagram).
+Whether the curves differ anywhere in training, whether the two are C-close at equilibrium (def:c_close), whether SGD's
+own noise rules that out (thm:eq_sde_sgd), and why they end apart: two routes from one to the other, each in two steps
+(fig:diagram).
 """
 
 import math
@@ -18,6 +19,7 @@ from svag.experiments.evidence import fitted_limit
 from svag.experiments.runs import json_fields
 from svag.findings.averages import Averages
 from svag.findings.basis import BALANCED
+from svag.findings.critical_batch import predict_critical_batch
 from svag.findings.windows import choose_window
 from svag.records.reading import Reading
 from svag.records.record import RunRecord
@@ -25,7 +27,7 @@ from svag.stats.curves import compare_curves, gap_band
 from svag.stats.means import Contrast, contrast, welch
 from svag.stats.ratios import Interval, quotient
 from svag.stats.series import integrated_autocorrelation_time, plan_blocks
-from svag.theory.bounds import Equilibrium, smallest_c2
+from svag.theory.bounds import Equilibrium, sde_threshold, smallest_c2
 
 _CONFIDENCE = 0.95
 
@@ -217,6 +219,47 @@ def _average(series: FloatArray) -> Interval | None:
         return Interval(mean, 0.0, math.inf)
     low, high = contrast([plan.means(series)], [1.0]).interval(1 - (1 - _CONFIDENCE) / 3)
     return Interval(mean, max(min(low, mean), 0.0), max(high, mean))
+
+
+@dataclass(frozen=True)
+class OwnNoise:
+    """What SGD's own readings say about its SDE, without a run of the SDE (thm:eq_sde_sgd).
+
+    Attributes:
+        noise_to_signal: N/G of SGD, as in `svag.predict_critical_batch`.
+        low: lower end of its 95% interval.
+        high: upper end.
+        c2: C².
+        sde_refuted: whether the whole interval is below 1/(C² − 1), at the equilibrium of a scale-invariant network.
+    """
+
+    noise_to_signal: float
+    low: float
+    high: float
+    c2: float
+    sde_refuted: bool
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields for a JSON document; infinity is null."""
+        return json_fields(asdict(self))
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """That the SDE is refuted, or nothing: an N/G above the threshold does not confirm it."""
+        if self.sde_refuted:
+            limits = f"[{wording.plain(self.low)}, {wording.plain(self.high)}]"
+            below = f"it is below {wording.plain(sde_threshold(self.c2))} (C² = {wording.plain(self.c2)})"
+            found = f"N/G = {wording.plain(self.noise_to_signal)} {limits}"
+            yield "SGD's own noise", f"{found} alone shows that SGD is not C-close to its SDE: {below}"
+
+
+def own_noise(sgd: Sequence[Reading]) -> OwnNoise | None:
+    """N/G of SGD over the default window of all seeds; None without readings, or when they cannot be averaged."""
+    try:
+        found = predict_critical_batch(sgd)
+    except ValueError:  # no readings, or of several settings
+        return None
+    limits = (found.noise_to_signal, found.noise_to_signal_low, found.noise_to_signal_high)
+    return OwnNoise(*limits, found.c2, found.sde_refuted)
 
 
 @dataclass(frozen=True)

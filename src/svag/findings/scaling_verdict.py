@@ -1,7 +1,8 @@
 """Where did linear scaling fail? The verdict from the final test errors of a ladder of batch sizes (fig:lsr_acc_gnr).
 
 `scaling_verdict` returns a `ScalingVerdict`: the batch size at which the mean error exceeds the best one by more than a
-tolerance (`crossing`), with limits from a bootstrap over seeds that is inverted as a test (`crossing_interval`).
+tolerance (`crossing`), with limits from a bootstrap over seeds that is inverted as a test (`crossing_interval`). Where
+the error improves with the batch first, that is its own answer.
 """
 
 import math
@@ -21,7 +22,7 @@ from svag.theory import domain
 _CONFIDENCE = 0.95
 _GOOD_RATIO = 1.5  # of the limits of a failure that needs no further batch sizes
 _STEPS = 4  # points per pair of rungs at which the excess is tested; the limits are interpolated between them
-ScalingAnswer = Literal["fails", "never fails", "fails from the start"]
+ScalingAnswer = Literal["fails", "never fails", "fails from the start", "improves", "not decided"]
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,12 @@ class ScalingVerdict:
     ('fails', 32)
 
     Attributes:
-        answer: "fails" inside the ladder, "never fails" inside it, or "fails from the start".
+        answer: "fails" inside the ladder, "never fails" inside it, "fails from the start" (the smallest batch size has
+            diverged seeds), "improves" (the smallest batch size is worse than the best one by more than the tolerance),
+            or "not decided" (the errors are so near to guessing that none could exceed the best by the tolerance).
         observed: the batch size at which the error leaves the tolerance; None if it never does. When it fails from the
-            start this is the smallest batch size, an upper bound.
+            start this is the smallest batch size, an upper bound; when it improves, only batch sizes above the best
+            one count.
         low: lower 95% limit of that batch size; 0 when it is not bounded from below.
         high: upper 95% limit, `math.inf` where unbounded.
         tolerance: the tolerance asked for, as a share of the lowest mean error.
@@ -57,14 +61,17 @@ class ScalingVerdict:
 
     def __str__(self) -> str:
         first, last = self.arms[0].key, self.arms[-1].key
-        where = {
-            "fails": f"at batch size {self.observed:.4g}" if self.observed is not None else "",
-            "never fails": f"inside the ladder, which ends at batch size {last}",
-            "fails from the start": f"already at batch size {first}",
-        }[self.answer]
+        at = "" if self.observed is None else f"at batch size {self.observed:.4g}"
+        inside = f"inside the ladder, which ends at batch size {last}"
         high = f"{self.high:.4g}]" if math.isfinite(self.high) else "∞)"
-        comma = "," if self.answer == "fails from the start" else ""
-        found = f"{self.answer}{comma} {where}; interval [{self.low:.4g}, {high}"
+        where = {
+            "fails": f"fails {at}",
+            "never fails": f"never fails {inside}",
+            "fails from the start": f"fails from the start, already at batch size {first}",
+            "improves": f"improves up to batch size {self.best_batch}, {f'then fails {at}' if at else 'never fails'}",
+            "not decided": "not decided",
+        }[self.answer]
+        found = f"{where}; interval [{self.low:.4g}, {high}"
         rule = (
             f"fails above error {self.threshold:.4g} ({self.tolerance:.0%} over the best, batch size {self.best_batch})"
         )
@@ -81,6 +88,7 @@ def scaling_verdict(
     errors: Mapping[int, ArrayLike],
     tolerance: float = 0.2,
     *,
+    chance: float | None = None,
     resamples: int = 1000,
     generator: np.random.Generator | None = None,
 ) -> ScalingVerdict:
@@ -95,16 +103,27 @@ def scaling_verdict(
     3, 3, 3 seeds at batch size = 32, 64, 256; fails above error 0.12 (20% over the best, batch size 32)
     Next: add batch sizes between 64 and 256 to locate the failure more closely.
 
+    Errors may also fall as the batch grows, with label noise for example. The answer is then "improves", and a failure
+    is looked for above the best batch size only:
+
+    >>> noisy = {16: [0.2, 0.21], 64: [0.15, 0.16], 256: [0.12, 0.121], 512: [0.2, 0.21]}
+    >>> print(str(scaling_verdict(noisy)).partition(";")[0])
+    improves up to batch size 256, then fails at batch size 312
+
     A diverged seed (NaN) is a failure: it makes the mean error of its batch size infinite, and the crossing is then
     known only to lie between this batch size and the one before.
 
     Args:
         errors: batch size → one final test error per seed.
         tolerance: the share of the lowest mean error by which an error may exceed it.
+        chance: the error of guessing. Where even the threshold is as high, nothing was learned that could fail, and the
+            answer is "not decided". By default 1; unknown where an error exceeds 1, as losses may.
         resamples: bootstrap samples.
         generator: randomness of the bootstrap; by default one with a fixed seed.
     """
     domain.positive("tolerance", tolerance)
+    if chance is not None:
+        domain.positive("chance", chance)
     domain.whole("resamples", resamples, at_least=100)
     arms = read_arms("errors", errors, "batch_size")
     if len(arms) == 1:
@@ -119,15 +138,21 @@ def scaling_verdict(
         raise ValueError(
             "the lowest mean error is 0, so a share of it is no tolerance: give losses, or harder test data"
         )
-    low, high = crossing(sizes, means, tolerance)
-    answer: ScalingAnswer = "fails"
+    threshold = best + tolerance * best
+    improves = math.isfinite(means[0]) and means[0] > threshold
+    start = int(means.argmin()) if improves else 0
+    low, high = crossing(sizes, means, tolerance, start)
+    answer: ScalingAnswer = "improves" if improves else "fails"
     observed: float | None = math.sqrt(low * high)
     if math.isinf(high):
-        answer, observed = "never fails", None
+        answer, observed = "improves" if improves else "never fails", None
     elif low == 0:
         answer, observed = "fails from the start", high
     rng = np.random.default_rng(0) if generator is None else generator
-    limits = crossing_interval(arms, tolerance, _CONFIDENCE, resamples, rng)
+    limits = crossing_interval(arms, tolerance, _CONFIDENCE, resamples, rng, start)
+    guessing = math.inf if any(np.any(arm.finite > 1) for arm in arms) else 1.0
+    if answer == "never fails" and threshold >= (guessing if chance is None else chance):
+        answer, limits = "not decided", (0.0, math.inf)
     return ScalingVerdict(
         answer=answer,
         observed=observed,
@@ -135,7 +160,7 @@ def scaling_verdict(
         high=limits[1],
         tolerance=float(tolerance),
         best_batch=arms[int(means.argmin())].key if math.isfinite(best) else None,
-        threshold=best + tolerance * best if math.isfinite(best) else math.nan,
+        threshold=threshold if math.isfinite(best) else math.nan,
         status=_next(answer, arms, means, low, high, limits),
         arms=tuple(arm.summary() for arm in arms),
     )
@@ -144,6 +169,8 @@ def scaling_verdict(
 def _next(
     answer: ScalingAnswer, arms: Sequence[Arm], means: FloatArray, low: float, high: float, limits: tuple[float, float]
 ) -> str:
+    if answer == "not decided":
+        return "train longer, or change the learning rate: no batch size learned enough for a failure to be seen."
     lonely = ", ".join(str(arm.key) for arm in arms if arm.seeds < 2)
     if lonely:
         return f"run more seeds, 3 or more, at batch size {lonely}: one seed shows no spread, so there is no interval."
@@ -151,13 +178,13 @@ def _next(
         return "check that the seed reaches the runs: all seeds agree to the last digit, so there is no interval."
     if not np.isfinite(means).any():
         return "lower the learning rate: every batch size has seeds that diverged."
-    if answer == "never fails" and limits[0] < arms[-1].key:
-        return "add seeds: at this spread, batch sizes of the ladder may still fail."
-    if answer == "never fails":
-        return f"add batch sizes above {arms[-1].key}, or take it that this ladder shows no failure."
+    best = arms[int(means.argmin())].key
     if answer == "fails from the start":
-        best = arms[int(means.argmin())].key
         return f"start the ladder lower, or from the best batch size, {best}, with its own learning rate."
+    if math.isinf(high) and limits[0] < arms[-1].key:
+        return "add seeds: at this spread, batch sizes of the ladder may still fail."
+    if math.isinf(high):
+        return f"add batch sizes above {arms[-1].key}, or take it that this ladder shows no failure."
     keys = [arm.key for arm in arms]
     before = max(key for key in keys if key <= low)
     after = min(key for key in keys if key >= high)
@@ -168,15 +195,16 @@ def _next(
     return "nothing more to run: the failure is located to within the spacing of the ladder."
 
 
-def crossing(batch_sizes: FloatArray, errors: FloatArray, tolerance: float) -> tuple[float, float]:
+def crossing(batch_sizes: FloatArray, errors: FloatArray, tolerance: float, start: int = 0) -> tuple[float, float]:
     r"""Bounds on the batch size at which the error exceeds its lowest value by more than `tolerance` times that value.
 
     Walking up the ladder, the first failing rung B₁ follows a rung B₀ that passes, and the crossing is
 
     $$\log B = \log B_0 + \frac{\theta - e_0}{e_1 - e_0}(\log B_1 - \log B_0),\qquad \theta = (1 + \tau)\min_B e_B$$
 
-    where e are the `errors` and τ is `tolerance`. Both bounds are that number. An infinite error (diverged runs) says
-    only B₀ < B ≤ B₁; a ladder that never fails B > its last rung; one that fails from the start B ≤ its first rung.
+    where e are the `errors` and τ is `tolerance`; the walk begins at rung `start`, counted from 0. Both bounds are that
+    number. An infinite error (diverged runs) says only B₀ < B ≤ B₁; a ladder that never fails B > its last rung; one
+    that fails from the start B ≤ its first rung.
 
     >>> rungs = np.array([32.0, 128.0])
     >>> crossing(rungs, np.array([0.1, 0.14]), tolerance=0.2)  # halfway on the logarithmic scale
@@ -187,6 +215,7 @@ def crossing(batch_sizes: FloatArray, errors: FloatArray, tolerance: float) -> t
     best = float(errors.min())
     threshold = best + tolerance * best
     failing = np.flatnonzero((errors > threshold) | np.isinf(errors))
+    failing = failing[failing >= start]
     if failing.size == 0:
         return float(batch_sizes[-1]), math.inf
     first = int(failing[0])
@@ -200,7 +229,12 @@ def crossing(batch_sizes: FloatArray, errors: FloatArray, tolerance: float) -> t
 
 
 def crossing_interval(
-    arms: Sequence[Arm], tolerance: float, confidence: float, resamples: int, generator: np.random.Generator
+    arms: Sequence[Arm],
+    tolerance: float,
+    confidence: float,
+    resamples: int,
+    generator: np.random.Generator,
+    start: int = 0,
 ) -> tuple[float, float]:
     r"""Confidence limits for the batch size at which the mean error leaves the tolerance; 0 and ∞ if nothing bounds it.
 
@@ -210,6 +244,8 @@ def crossing_interval(
     where it first is significantly positive, each at half the error. The lowest of several noisy means is too low, and
     quantiles of resampled crossings repeat this bias (coverage down to .84, measured): here every rung that may be the
     best one is allowed to be.
+
+    Only rungs from `start` on, counted from 0, are looked at; all of them may be the best one.
 
     A rung with diverged seeds never passes, and surely fails if hardly a resample of its seeds would be without one.
     """
@@ -240,8 +276,8 @@ def crossing_interval(
         slack = np.quantile(moved_bars[:, :, None] - moved[:, None, :], 1 - half, axis=0)
         not_passing[known] = (at - bars[:, None] + slack).max(axis=0)
         failing[known] = at - bars.min() - np.quantile(moved - moved_bars.min(axis=1, keepdims=True), 1 - half, axis=0)
-    sizes = _sizes(arms, rungs)
-    return _last_pass(sizes, not_passing), _first_fail(sizes, failing)
+    sizes, counted = _sizes(arms, rungs), rungs >= start
+    return _last_pass(sizes[counted], not_passing[counted]), _first_fail(sizes[counted], failing[counted])
 
 
 def _points(whole: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> tuple[FloatArray, FloatArray]:

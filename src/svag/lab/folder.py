@@ -23,7 +23,7 @@ from svag.noise.frozen import PartsComparison
 from svag.records.files import Journal, RunLock, digest, disk_error, parse_lines, replace_file
 from svag.records.identity import NUMERICS_VERSION
 from svag.records.reading import KIND, Reading, reading_of, row_of
-from svag.records.record import CHECKPOINT, METRICS, OUTCOME, SPEC, TIMINGS, RunRecord, read_record
+from svag.records.record import CHECKPOINT, LOSS, METRICS, OUTCOME, SPEC, TIMINGS, RunRecord, read_record
 from svag.records.spec import RunSpec, examples_per_step
 
 
@@ -206,6 +206,10 @@ class RunFolder:
         """Append how parts of a batch compare with whole ones before effective step `step`."""
         self._metrics.append([{"kind": "comparison", "step": step, **found.to_dict()}])
 
+    def write_loss(self, step: int, train_loss: float) -> None:
+        """Append the mean training loss since the last such row."""
+        self._metrics.append([{"kind": LOSS, "step": step, "train_loss": train_loss}])
+
     def write_evaluation(self, row: dict[str, Any], timing: dict[str, Any]) -> None:
         """Append an evaluation, and what the clock says elsewhere."""
         self._metrics.append([{"kind": "evaluation", **row}])
@@ -292,6 +296,9 @@ class NoFolder:
         """Write nothing."""
 
     def write_comparison(self, step: int, found: PartsComparison) -> None:
+        """Write nothing."""
+
+    def write_loss(self, step: int, train_loss: float) -> None:
         """Write nothing."""
 
     def write_evaluation(self, row: dict[str, Any], timing: dict[str, Any]) -> None:

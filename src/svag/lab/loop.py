@@ -1,6 +1,7 @@
 """The loop of a run: evaluate, measure, step, save; the spec alone decides when, except for saving.
 
 An evaluation leaves a row with loss and accuracy over a whole set, and a summary of the readings since the last one.
+The mean training loss also leaves rows of its own, at 50 points of the run.
 """
 
 import math
@@ -18,6 +19,7 @@ from svag.lab.measuring import Diverged, check_parts, needs_check
 from svag.lab.ranks import ALONE, Ranks
 from svag.lab.state import Run
 from svag.lab.steppers import CHUNK
+from svag.lab.stopping import HeldSignals
 from svag.lab.streams import own_randomness
 from svag.lab.training import Training
 from svag.lab.watching import Watcher
@@ -29,6 +31,17 @@ from svag.theory.equilibrium import momentum_balance, svag_balance
 
 # The loss is looked at so often; in between, nothing waits for the device.
 CHECK_EVERY = 20
+# Rows with the mean training loss in a run.
+LOSS_ROWS = 50
+
+
+def loss_points(steps: int) -> list[int]:
+    """The effective steps after which the mean training loss is written down: 50 at equal distances, the last included.
+
+    >>> loss_points(500)[:3], loss_points(500)[-1], loss_points(3)
+    ([10, 20, 30], 500, [1, 2, 3])
+    """
+    return sorted({math.ceil(steps * row / LOSS_ROWS) for row in range(1, LOSS_ROWS + 1)} - {0})
 
 
 def loss_and_accuracy(model: nn.Module, images: Tensor, labels: Tensor, ranks: Ranks = ALONE) -> tuple[float, float]:
@@ -113,10 +126,18 @@ class Loop:
         folder: where it is written down.
         watcher: who is told.
         save_seconds: seconds between two checkpoints; 0 is one after every effective step.
+        held: signals that wait for a checkpoint.
     """
 
-    def __init__(self, run: Run, folder: RunFolder | NoFolder, watcher: Watcher, save_seconds: float) -> None:
-        self._run, self._folder, self._watcher = run, folder, watcher
+    def __init__(
+        self,
+        run: Run,
+        folder: RunFolder | NoFolder,
+        watcher: Watcher,
+        save_seconds: float,
+        held: HeldSignals | None = None,
+    ) -> None:
+        self._run, self._folder, self._watcher, self._held = run, folder, watcher, held
         spec, examples = run.training.spec, run.training.examples
         self._spec = spec
         self._steps = spec.steps(examples)
@@ -124,6 +145,8 @@ class Loop:
         self._in_run = spec.probe.steps(self._steps) if isinstance(spec.probe, InRunProbe) else range(0)
         self._frozen = set(spec.probe.steps(self._steps)) if isinstance(spec.probe, FrozenProbe) else set[int]()
         self._compare_at = self._in_run[0] if self._in_run and needs_check(run.training) else None
+        points = loss_points(self._steps)
+        self._loss_since = dict(zip(points, [0, *points], strict=False))  # the point before each
         self._save_seconds, self._saved = save_seconds, time.monotonic()
         self._told = self._clock = time.monotonic()
         self._clock_step = run.progress.step
@@ -138,8 +161,11 @@ class Loop:
                 return
             self._take_step()
             self._tell()
-            if progress.step == self._steps or time.monotonic() - self._saved >= self._save_seconds:
+            stop = self._held is not None and self._held.came
+            if stop or progress.step == self._steps or time.monotonic() - self._saved >= self._save_seconds:
                 self._save()
+            if self._held is not None and stop:
+                self._held.deliver()
 
     def _take_step(self) -> None:
         run, step = self._run, self._run.progress.step
@@ -155,6 +181,8 @@ class Loop:
         run.progress.add(loss, lr)
         if run.progress.step == self._in_run.stop:
             self._write_in_run_readings()
+        if run.progress.step in self._loss_since:
+            self._write_loss(run.progress.step)
         if run.progress.step % CHECK_EVERY == 0:
             self._refuse_lost(run.progress.step)
 
@@ -185,9 +213,7 @@ class Loop:
         }
         self._folder.write_evaluation(row, timing)
         self._watcher.evaluated(row)
-        progress.loss_sum.zero_()
-        progress.loss_count = 0
-        progress.since.clear()
+        progress.start_again()
         self._clock, self._clock_step = time.monotonic(), progress.step
 
     def _write_in_run_readings(self) -> None:
@@ -196,6 +222,14 @@ class Loop:
             if (ratio := self._run.progress.parts_ratio) is not None:
                 readings = [replace(reading, parts_ratio=ratio) for reading in readings]
             self._folder.write_readings(self._run, readings)
+
+    def _write_loss(self, step: int) -> None:
+        """The mean training loss since the last such row; one that is lost is left to the next look at it."""
+        mean = self._run.progress.loss_since_row() / (step - self._loss_since[step])
+        if math.isfinite(mean):
+            # what the clock decides must not decide the order of the rows: a checkpoint would write these first too
+            self._write_in_run_readings()
+            self._folder.write_loss(step, mean)
 
     def _compare(self, step: int) -> None:
         """Once in a run: what the parts of the in-run probe do to BatchNorm."""

@@ -1,24 +1,26 @@
 """Readings at frozen weights in the middle of a run, and how far parts of a batch are from whole batches.
 
 Both use batches that the run itself never sees. On several ranks every gradient is averaged before it is looked at, so
-that all see the same numbers.
+that all see the same numbers. The speed of a run's network at larger batches is measured here too, apart from any run.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from svag.lab.streams import Batch, BatchStream, own_randomness
-from svag.lab.training import Training
+from svag.lab.training import Training, load_inputs, pick_device, prepare
 from svag.noise.batches import gradients_of, split
 from svag.noise.frozen import MOST_BATCHES, PartsComparison, compare_parts, measure_noise
 from svag.noise.parameters import batch_norms, square_norm
+from svag.noise.throughput import measure_throughput
 from svag.records.parts import FrozenProbe, GlsrSpec, InRunProbe, substeps
 from svag.records.reading import Reading
-from svag.records.spec import cuts_batches, smallest_batch
+from svag.records.spec import RunSpec, cuts_batches, smallest_batch
 
 
 class Diverged(Exception):  # noqa: N818
@@ -116,3 +118,30 @@ def check_parts(training: Training, parts: int) -> PartsComparison | None:
         return compare_parts(training.model, training.loss, drawn, parts)
     except ValueError:  # gradients that are not finite: the run itself will notice that it has diverged
         return None
+
+
+# A price list has the batch of the run and so many doublings of it.
+_DOUBLINGS = 6
+
+
+def throughput_of(
+    spec: RunSpec, *, device: str = "auto", data_dir: str | Path | None = None, threads: int = 1
+) -> dict[int, float]:
+    """Examples per second of a training step of a spec, at its batch size B and at 2B … 64B, as far as the data goes.
+
+    Arguments as in `svag.run`. The step is a plain one: data augmentation and probes are not counted.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        training = prepare(spec, load_inputs(spec.data, data_dir, pick_device(device)))
+        sizes = [spec.batch_size * 2**k for k in range(_DOUBLINGS + 1)]
+        return measure_throughput(
+            training.model,
+            training.optimizer,
+            training.loss,
+            (training.data.train_x[: sizes[-1]], training.data.train_y[: sizes[-1]]),
+            [size for size in sizes if size <= training.examples],
+        )
+    finally:
+        torch.set_num_threads(before)

@@ -4,7 +4,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -16,6 +16,7 @@ from svag.lab.measuring import Diverged, FrozenReadings
 from svag.lab.ranks import RankLost, Ranks, ranks_answer
 from svag.lab.state import Progress, Run, start_together
 from svag.lab.steppers import stepper_for
+from svag.lab.stopping import HeldSignals
 from svag.lab.streams import stream_seed
 from svag.lab.training import (
     Training,
@@ -55,7 +56,8 @@ def run(
     """Run a spec in a folder of its own, or continue there, and return what it left.
 
     A folder in which the same spec has ended is only read: nothing is computed twice. Killed at any moment, the next
-    call continues from the last checkpoint and ends bit for bit as if nothing had happened.
+    call continues from the last checkpoint and ends bit for bit as if nothing had happened. Ctrl-C and SIGTERM wait for
+    the end of the step and for a checkpoint; a second one does not.
 
     >>> import tempfile
     >>> spec = RunSpec.from_yaml('''
@@ -135,8 +137,9 @@ def _run(training: Training, folder: Path, name: str, told: Watcher, note: str, 
             print(note, file=sys.stderr, flush=True)
         until_the_end.enter_context(told)
         try:
-            Loop(moving, written, told, save_seconds if ranks.rank == 0 else math.inf).go()
-            written.end(moving, "finished")
+            with HeldSignals() if ranks.size == 1 else nullcontext() as held:  # ranks would not stop at the same step
+                Loop(moving, written, told, save_seconds if ranks.rank == 0 else math.inf, held).go()
+                written.end(moving, "finished")
         except Diverged as lost:
             written.end(moving, "diverged", str(lost))
         except (DiskError, RankLost, LostMessage):

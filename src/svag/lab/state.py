@@ -22,7 +22,7 @@ from svag.lab.training import Training, local_batch_norms
 from svag.records.files import replace_file
 from svag.records.reading import Reading
 
-FORMAT = 2
+FORMAT = 3
 _SHA256 = hashlib.sha256().digest_size
 
 
@@ -86,6 +86,7 @@ class Progress:
         time: Σ η over them.
         loss_sum: sum of their losses since the last evaluation, on the device.
         loss_count: how many that are.
+        loss_offset: what to take from `loss_sum` for the sum of the losses since the last row of kind "loss".
         seconds: seconds spent, over all sessions, up to the last checkpoint.
         since: readings since the last evaluation.
         processes: how many ranks took part, in the order of its sessions; the last number is the present one.
@@ -96,6 +97,7 @@ class Progress:
     step: int = 0
     time: float = 0.0
     loss_count: int = 0
+    loss_offset: float = 0.0
     seconds: float = 0.0
     since: list[Reading] = field(default_factory=list)
     processes: list[int] = field(default_factory=lambda: [1])
@@ -107,6 +109,19 @@ class Progress:
         self.loss_count += 1
         self.step += 1
         self.time += lr
+
+    def loss_since_row(self) -> float:
+        """The sum of the losses since the last row of kind "loss", which this one closes; waits for the device."""
+        total = self.loss_sum.item()
+        found, self.loss_offset = total - self.loss_offset, total
+        return found
+
+    def start_again(self) -> None:
+        """Forget what an evaluation has summarised; the losses since the last row of kind "loss" are kept."""
+        self.loss_offset -= self.loss_sum.item()
+        self.loss_sum.zero_()
+        self.loss_count = 0
+        self.since.clear()
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +141,7 @@ class Run:
             "time": self.progress.time,
             "loss_sum": self.progress.loss_sum,
             "loss_count": self.progress.loss_count,
+            "loss_offset": self.progress.loss_offset,
             "seconds": self.progress.seconds,
             "processes": self.progress.processes,
             "parts_ratio": self.progress.parts_ratio,
@@ -145,6 +161,7 @@ class Run:
         progress.step, progress.time = state["step"], state["time"]
         progress.loss_sum.copy_(state["loss_sum"])
         progress.loss_count, progress.seconds = state["loss_count"], state["seconds"]
+        progress.loss_offset = state["loss_offset"]
         now = self.training.ranks.size
         before = state["processes"]
         progress.processes = before if before[-1] == now else [*before, now]

@@ -6,6 +6,7 @@ from typing import Any, Protocol, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 
 class Watcher(Protocol):
@@ -29,8 +30,17 @@ class Bar:
     """A progress bar on standard error."""
 
     def __init__(self, steps: int) -> None:
-        columns = BarColumn(bar_width=30), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}")
-        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        # in a narrow terminal the description is cut, never the count or the time that is left
+        whole, rest = Column(no_wrap=True), Column(no_wrap=True, overflow="ellipsis", ratio=1)
+        self._progress = Progress(
+            BarColumn(bar_width=15),
+            MofNCompleteColumn(table_column=whole),
+            TimeRemainingColumn(table_column=whole),
+            TextColumn("{task.description}", table_column=rest),
+            console=Console(stderr=True),
+            transient=True,
+            expand=True,
+        )
         self._task = self._progress.add_task("", total=steps)
 
     def __enter__(self) -> Self:

@@ -5,6 +5,7 @@ A batch is a tensor, or nested tuples, lists and mappings of tensors, whose lead
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -32,8 +33,36 @@ def split(batch: Batch, parts: int) -> list[Batch]:
     size = batch_size_of(batch)
     if parts < 1 or size % parts:
         raise ValueError(f"parts must divide the batch: {size} examples cannot be cut into {parts} equal parts")
-    length = size // parts
-    return [_cut(batch, size, part * length, length) for part in range(parts)]
+    return in_pieces(batch, parts)
+
+
+def in_pieces(batch: Batch, pieces: int) -> list[Batch]:
+    """Cut a batch into consecutive pieces whose sizes differ by at most one, the larger first; without copying.
+
+    >>> [len(piece) for piece in in_pieces(torch.zeros(17, 2), 3)]
+    [6, 6, 5]
+    """
+    size = batch_size_of(batch)
+    remedy = "cut the batch yourself and use micro_batch() and close_step()"
+    sizes = [size // pieces + (piece < size % pieces) for piece in range(pieces)]
+    starts = [sum(sizes[:piece]) for piece in range(pieces)]
+    return [
+        _each(batch, size, partial(torch.narrow, dim=0, start=at, length=count), remedy)
+        for at, count in zip(starts, sizes, strict=True)
+    ]
+
+
+def resized(batch: Batch, size: int) -> Batch:
+    """A batch of `size` examples: those of `batch` in order, from the start again when they run out.
+
+    >>> resized((torch.tensor([1, 2, 3]), "mean"), 5)
+    (tensor([1, 2, 3, 1, 2]), 'mean')
+    """
+    length = batch_size_of(batch)
+    taken = torch.arange(size) % length
+    return _each(
+        batch, length, lambda rows: rows[taken.to(rows.device)], "give a batch of tensors with one row per example"
+    )
 
 
 def tensors_of(batch: object) -> Iterator[Tensor]:
@@ -48,29 +77,27 @@ def tensors_of(batch: object) -> Iterator[Tensor]:
             yield from tensors_of(value)
 
 
-def _cut(batch: Batch, size: int, start: int, length: int) -> Batch:
-    piece: object
-    if isinstance(batch, Tensor):
-        if batch.ndim and batch.shape[0] != size:
-            raise ValueError(
-                f"a tensor of the batch has {batch.shape[0]} rows where the first has {size}: cut the batch "
-                "yourself and use micro_batch() and close_step()"
-            )
-        piece = batch.narrow(0, start, length) if batch.ndim else batch
-    elif isinstance(batch, Mapping):
-        piece = {key: _cut(value, size, start, length) for key, value in batch.items()}
-    elif isinstance(batch, tuple) and type(batch) is not tuple:  # a named tuple
-        piece = type(batch)(*(_cut(value, size, start, length) for value in batch))
-    elif isinstance(batch, list | tuple):
-        piece = type(batch)(_cut(value, size, start, length) for value in batch)
-    elif batch is None or isinstance(batch, bool | int | float | str):
-        piece = batch
-    else:
-        raise TypeError(
-            f"a batch with a {type(batch).__name__} in it cannot be cut: cut it yourself and use micro_batch() and "
-            "close_step()"
-        )
-    return piece  # type: ignore[return-value]  # the same structure, one part of it
+def _each(batch: Batch, size: int, change: Callable[[Tensor], Tensor], remedy: str) -> Batch:
+    """The same structure with every tensor of `size` rows changed; what cannot be changed is refused with a remedy."""
+
+    def walk(value: object) -> object:
+        if isinstance(value, Tensor):
+            if value.ndim and value.shape[0] != size:
+                raise ValueError(
+                    f"a tensor of the batch has {value.shape[0]} rows where the first has {size}: {remedy}"
+                )
+            return change(value) if value.ndim else value
+        if isinstance(value, Mapping):
+            return {key: walk(one) for key, one in value.items()}
+        if isinstance(value, tuple) and type(value) is not tuple:  # a named tuple
+            return type(value)(*map(walk, value))  # type: ignore[arg-type]
+        if isinstance(value, list | tuple):
+            return type(value)(map(walk, value))
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        raise TypeError(f"a batch with a {type(value).__name__} in it cannot be cut: {remedy}")
+
+    return walk(batch)  # type: ignore[return-value]  # the same structure
 
 
 def mean_loss(loss_fn: Callable[[Batch], Tensor], batch: Batch) -> Tensor:

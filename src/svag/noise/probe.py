@@ -1,5 +1,7 @@
 """The in-run probe: G and N of every step of an ordinary run, from gradients that the run computes anyway."""
 
+import math
+import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
@@ -14,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from svag.noise.batches import batch_size_of, mean_loss, split
+from svag.noise.batches import batch_size_of, in_pieces, mean_loss, split
 from svag.noise.frozen import MOST_BATCHES, PartsComparison, compare_parts
 from svag.noise.group import Group
 from svag.noise.optimizer import settings_of, trained_parameters, velocities
@@ -101,6 +103,8 @@ class NoiseProbe:
         self._norms = nn.ModuleList(module for module in model.modules() if isinstance(module, _BatchNorm))
         self._pending = PendingReadings("step", "steps")
         self._closed, self._tried, self._open = 0, False, True
+        self._begun: int | None = None
+        self._told_of_short = False
         self._accumulated: int | None = None
         self._check = check
         self._comparison: PartsComparison | None = None
@@ -167,18 +171,22 @@ class NoiseProbe:
         Call it with zeroed gradients, which they are again after an error. Running statistics (BatchNorm) are then as
         they were if this was the first step; later they keep what the parts before the error did to them.
 
+        A batch shorter than `batch_size`, as at the end of an epoch, is back-propagated without a reading, and the
+        first one with a warning. A probe that has not seen a whole batch yet refuses it.
+
         Args:
             loss_fn: takes a batch (here: a part of one), returns its mean loss.
             batch: the examples of this step, on this rank.
             parts: in how many parts the batch is cut; it must divide the batch. Ranks count as parts by themselves.
                 With `process_group`, parts of the share of this rank.
             scaler: scales the losses, when the run uses one.
-            step: effective step of the run; by default, how many steps were closed before.
+            step: effective step of the run; by default, how many came before, short ones included.
         """
         self._refuse_closed()
-        size, pieces = batch_size_of(batch), self._pieces(batch, parts)
+        size, short = batch_size_of(batch), self._is_short(batch)
+        pieces = self._short_pieces(batch, parts) if short else self._pieces(batch, parts)
         self._refuse_stale_gradients()
-        self._recorder.forget()
+        self._forget()
         before = [(parameter, parameter.grad) for parameter in self._model.parameters()]
         # under DistributedDataParallel a rank's batch that is not cut is what BatchNorm sees in the run itself
         uncut = len(pieces) == 1 and self._group.size == 1
@@ -191,16 +199,20 @@ class NoiseProbe:
                 losses = []
                 for number, piece in enumerate(pieces, start=1):
                     with self._unsynchronised(number < len(pieces)):
-                        loss = mean_loss(loss_fn, piece) / len(pieces)
+                        loss = mean_loss(loss_fn, piece) / (size / batch_size_of(piece))
                         (loss if scaler is None else scaler.scale(loss)).backward()
-                    self._recorder.micro_batch(1.0 if scaler is None else scaler.get_scale())
+                    if not short:
+                        self._recorder.micro_batch(1.0 if scaler is None else scaler.get_scale())
                     losses.append(loss.detach())
+                if short:
+                    self._leave_out(size)
+                    return torch.stack(losses).sum()
                 sums = self._recorder.close(torch.stack(losses).sum(), size)
                 # with several ranks, what all of them together must have counted
                 expected = self._batch_size * len(pieces) // size if self._group.size > 1 else None
                 self._keep(sums, step, approximate, expected)
         except BaseException:
-            self._recorder.forget()
+            self._forget()
             for parameter, gradient in before:
                 parameter.grad = None if gradient is None else gradient.zero_()
             raise
@@ -215,7 +227,9 @@ class NoiseProbe:
         only notes the scale.
         """
         self._refuse_closed()
-        self._recorder.micro_batch(domain.positive("scale", scale))
+        domain.positive("scale", scale)
+        self._refuse_unclosed_step()
+        self._recorder.micro_batch(scale)
 
     def close_step(self, *, step: int | None = None, approximate: bool | None = None) -> None:
         """Close one step, before gradients are unscaled or clipped and before `optimizer.step()`.
@@ -225,6 +239,7 @@ class NoiseProbe:
         micro-batches: another number is refused, and the step forgotten.
         """
         self._refuse_closed()
+        self._begun = None
         sums = self._recorder.close()
         if self._accumulated not in (None, sums.own_parts):
             raise ValueError(
@@ -238,6 +253,7 @@ class NoiseProbe:
 
     def skip_step(self) -> None:
         """Forget the micro-batches since the last closed step: this one was short, or is given up."""
+        self._begun = None
         self._recorder.skip()
 
     def close(self) -> None:
@@ -275,6 +291,27 @@ class NoiseProbe:
             ]
         )
         self._closed += 1
+
+    def _is_short(self, batch: object) -> bool:
+        """Whether a batch is one of fewer examples than the others, which were whole."""
+        return self._tried and self._group.size == 1 and batch_size_of(batch) * self._ranks < self._batch_size
+
+    def _short_pieces(self, batch: Batch, parts: int) -> list[Batch]:
+        """A short batch in pieces that are not larger than the parts of a whole one, which fit in memory."""
+        part = self._batch_size / self._ranks / domain.whole("parts", parts)
+        return in_pieces(batch, math.ceil(batch_size_of(batch) / part))
+
+    def _leave_out(self, size: int) -> None:
+        """A short batch has been back-propagated: there is no reading, but it is a step."""
+        self._recorder.forget()
+        self._closed += 1
+        if not self._told_of_short:
+            self._told_of_short = True
+            warnings.warn(
+                f"a batch of {size} examples, fewer than batch_size={self._batch_size}, was back-propagated without a "
+                "reading, and so will the next ones; drop_last=True leaves them out",
+                stacklevel=3,
+            )
 
     def _averaged(self) -> list[nn.Parameter]:
         """All parameters that the loss may reach, those of the optimizer first: their gradients are averaged."""
@@ -317,6 +354,22 @@ class NoiseProbe:
     def _refuse_closed(self) -> None:
         if not self._open:
             raise RuntimeError("this probe is closed: measure inside its context, and close it when the run ends")
+
+    def _forget(self) -> None:
+        """Drop what was recorded of a step that has not been closed."""
+        self._begun = None
+        self._recorder.forget()
+
+    def _refuse_unclosed_step(self) -> None:
+        """Notice that the optimizer has moved the weights between two micro-batches of a step."""
+        moved = next((p for p in self._parameters if p.grad is not None), self._parameters[0])._version
+        if self._begun not in (None, moved):
+            self._forget()
+            raise ValueError(
+                "the weights have changed since the last micro-batch, but its step was never closed: call "
+                "probe.close_step() before optimizer.step(), or probe.skip_step() for a step without a reading"
+            )
+        self._begun = moved
 
     def _refuse_stale_gradients(self) -> None:
         stale = [parameter.grad for parameter in self._model.parameters() if parameter.grad is not None]

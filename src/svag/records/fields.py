@@ -30,7 +30,9 @@ def spec_error(error: ValidationError, fields: Mapping[str, Sequence[str]]) -> S
     `fields` holds the names that exist, by the path of what holds them, to guess what an unknown one was meant to be.
     """
     found = error.errors()
-    first = found[0]
+    # a misspelt name leaves the right one missing: the guess is the better sentence
+    misspelt = [one for one in found if one["type"] == "extra_forbidden"]
+    first = misspelt[0] if misspelt and found[0]["type"] == "missing" else found[0]
     path = [str(part) for part in first["loc"]]
     if len(path) > 1 and path[0] in {"process", "schedule", "probe", "budget"}:
         chosen = path.pop(1)  # the kind, by which pydantic chose the sub-spec

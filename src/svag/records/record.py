@@ -29,6 +29,9 @@ SPEC, METRICS, TIMINGS, CHECKPOINT, OUTCOME = (
     "outcome.json",
 )
 
+# The kind of the rows that hold the training loss between evaluations.
+LOSS = "loss"
+
 # What committed evidence has in place of metrics.jsonl: the same bytes, compressed.
 COMPRESSED_METRICS = METRICS + ".xz"
 
@@ -85,6 +88,14 @@ class RunRecord:
     def readings(self) -> list[Reading]:
         """What the probe measured, in order."""
         return [reading_of(row) for row in self._of_kind(KIND)]
+
+    @cached_property
+    def losses(self) -> list[tuple[int, float]]:
+        """(effective step, mean training loss since the point before) at 50 points of the run, or at every step.
+
+        Runs of earlier versions have the evaluations' instead, which are fewer.
+        """
+        return [(row["step"], row["train_loss"]) for row in self._of_kind(LOSS)] or self.curve("train_loss")
 
     @property
     def final(self) -> dict[str, Any]:
@@ -164,6 +175,8 @@ def read_record(folder: Path) -> RunRecord:
         _ = record.readings
         for row in record.evaluations:
             _check_evaluation(row)
+        for row in record._of_kind(LOSS):
+            _check_loss(row)
     except (SpecError, ValidationError, KeyError, TypeError, ValueError) as error:
         return _broken(folder, (), outcome, f"{SPEC} or {METRICS} is not ours: {' '.join(str(error).split())[:120]}")
     if damage := _damage(record, content):
@@ -205,6 +218,11 @@ def _check_evaluation(row: dict[str, Any]) -> None:
     for name in ("test_accuracy", "test_loss", "train_loss"):
         if not isinstance(row.get(name), int | float | None):
             raise ValueError(f"{name} is {row[name]!r}")
+
+
+def _check_loss(row: dict[str, Any]) -> None:
+    if not isinstance(row.get("step"), int) or not isinstance(row.get("train_loss"), int | float):
+        raise ValueError(f"a training loss of {row.get('train_loss')!r} at step {row.get('step')!r}")
 
 
 def _state(folder: Path, outcome: dict[str, Any]) -> State:

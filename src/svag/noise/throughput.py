@@ -1,0 +1,173 @@
+"""How fast a model trains at several batch sizes, measured without leaving a trace."""
+
+import gc
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from svag.noise.batches import mean_loss, resized, tensors_of
+from svag.noise.optimizer import trained_parameters
+from svag.noise.parameters import refuse_sharded
+from svag.noise.undisturbed import undisturbed
+from svag.theory import domain
+
+Batch = TypeVar("Batch")
+
+# Every batch size is timed in each of these rounds, so that a disturbance of the machine does not hit one size alone.
+_ROUNDS = 5
+# Steps of a round are repeated up to this many seconds, since one step of a small network is too short to time.
+_PATIENCE = 0.05
+_MOST_STEPS = 50
+# The first steps allocate memory, choose kernels and make the optimizer's state.
+_WARM_UP = 2
+
+
+def measure_throughput(
+    model: nn.Module,
+    optimizer: Optimizer,
+    loss_fn: Callable[[Batch], Tensor],
+    batch: Batch,
+    batch_sizes: Iterable[int],
+) -> dict[int, float]:
+    """Measure examples per second of a whole training step at several batch sizes.
+
+    A step is `zero_grad`, forward, backward and `optimizer.step`, with the settings as they are. The fastest of several
+    rounds counts, since other work on the machine can only make a step slower. Afterwards parameters, gradients,
+    buffers, the optimizer, the modes and torch's, numpy's and Python's global generators are as they were, bit for bit,
+    also after an error. Their copies are kept in main memory.
+
+    A batch size that does not fit in memory is left out with a warning, and so are all larger ones. A data-parallel
+    model does not synchronise here: the communication of its ranks is not counted.
+
+    >>> model = nn.Linear(4, 2)
+    >>> found = measure_throughput(
+    ...     model, torch.optim.SGD(model.parameters(), lr=0.1), lambda x: model(x).square().mean(), torch.ones(8, 4),
+    ...     [8, 32]
+    ... )
+    >>> list(found), min(found.values()) > 0
+    ([8, 32], True)
+
+    Args:
+        model: the model that trains, in the modes it trains in.
+        optimizer: its optimizer; it takes real steps, which are undone.
+        loss_fn: takes a batch, returns its mean loss.
+        batch: any batch; batches of other sizes repeat its examples, or leave some out.
+        batch_sizes: those to measure, that of the run among them if the result is for `CriticalBatch.prices`.
+
+    Returns:
+        Examples per second by batch size, in the order asked for.
+    """
+    refuse_sharded(model)
+    asked = list(dict.fromkeys(domain.whole("batch_sizes", size) for size in batch_sizes))
+    if not asked:
+        raise ValueError("batch_sizes is empty: give at least the batch size of the run")
+    best: dict[int, float] = {}
+
+    def step(examples: Batch) -> None:
+        optimizer.zero_grad()
+        mean_loss(loss_fn, examples).backward()
+        optimizer.step()
+
+    def seconds(size: int, steps: int) -> float | None:
+        """Seconds of one step, or None when the batch does not fit."""
+        try:
+            examples = resized(batch, size)
+            _wait_for(model)
+            start = perf_counter()
+            for _ in range(steps):
+                step(examples)
+            _wait_for(model)
+            return (perf_counter() - start) / steps
+        except (RuntimeError, MemoryError) as error:
+            if not _out_of_memory(error):
+                raise
+        # here the error is gone, and with it what its frames held
+        return None
+
+    with undisturbed(model), _unchanged(model, optimizer) as put_back:
+        for number, size in enumerate(sorted(asked)):
+            if (found := seconds(size, _WARM_UP)) is None:
+                _say_left_out(sorted(asked)[number:])
+                put_back()
+                break
+            best[size] = found
+        repeats = {size: max(1, min(_MOST_STEPS, math.floor(_PATIENCE / best[size]))) for size in best}
+        for _ in range(_ROUNDS):
+            for size in list(best):
+                if (found := seconds(size, repeats[size])) is None:  # memory can run out later, used by others
+                    _say_left_out([size])
+                    del best[size]
+                    put_back()
+                else:
+                    best[size] = min(best[size], found)
+    return {size: size / best[size] for size in asked if size in best}
+
+
+@contextmanager
+def _unchanged(model: nn.Module, optimizer: Optimizer) -> Iterator[Callable[[], None]]:
+    """Put parameters, gradients and the optimizer back at the end, or whenever the function it gives is called."""
+    trained = {id(p): p for p in [*model.parameters(), *trained_parameters(optimizer)]}
+    # these need no copy: a step begins without gradients, and gives every parameter a new one
+    gradients = [(parameter, parameter.grad) for parameter in trained.values()]
+    # a learning-rate scheduler marks the optimizer when it steps
+    attributes = dict(vars(optimizer))
+    groups = [(group, {**group, "params": list(group["params"])}) for group in optimizer.param_groups]
+    states = [(parameter, state, dict(state)) for parameter, state in optimizer.state.items()]
+    settings = [{name: value for name, value in group.items() if name != "params"} for _, group in groups]
+    held: list[Any] = [list(trained.values()), settings, [state for _, _, state in states]]
+    contents = [(tensor, tensor.detach().to("cpu", copy=True)) for tensor in tensors_of(held)]
+
+    def put_back() -> None:
+        with torch.no_grad():
+            for tensor, content in contents:
+                tensor.copy_(content)
+        for parameter, _ in gradients:
+            parameter.grad = None
+        vars(optimizer).clear()
+        vars(optimizer).update(attributes)
+        for group, before in groups:
+            group.clear()
+            group.update(before)
+        optimizer.state.clear()
+        for owner, state, before in states:
+            state.clear()
+            state.update(before)
+            optimizer.state[owner] = state
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    for parameter, _ in gradients:
+        parameter.grad = None
+    try:
+        yield put_back
+    finally:
+        put_back()
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+
+
+def _wait_for(model: nn.Module) -> None:
+    """Wait until every device of the model has done what it was told: a number of it has to be fetched."""
+    for parameter in {parameter.device: parameter for parameter in model.parameters()}.values():
+        parameter.detach().reshape(-1)[:1].tolist()
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Whether a device, or torch's allocator of main memory, had no more to give."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return "can't allocate memory" in str(error) or "not enough memory" in str(error)
+
+
+def _say_left_out(sizes: list[int]) -> None:
+    named = ", ".join(map(str, sizes))
+    what = f"batch size {named} does" if len(sizes) == 1 else f"batch sizes {named} do"
+    warnings.warn(f"{what} not fit in memory and are left out of the throughput", stacklevel=3)
