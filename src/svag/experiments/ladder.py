@@ -151,7 +151,9 @@ class Ladder(Experiment):
     def asked(self) -> str:
         """The batch sizes of every panel, the tolerance, C² and the window."""
         sizes = "; ".join(f"{one.name}: batch sizes {', '.join(map(str, one.batch_sizes))}" for one in self.panels)
-        window = "" if self.window is None else f", averages over {self.window[0]:.0%} to {self.window[1]:.0%} of training"
+        window = (
+            "" if self.window is None else f", averages over {self.window[0]:.0%} to {self.window[1]:.0%} of training"
+        )
         return f"{sizes}; tolerance {self.tolerance:.0%}, C² = {self.c2:g}{window}"
 
     def find(self, records: Sequence[RunRecord]) -> "LadderFinding":

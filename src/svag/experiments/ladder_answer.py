@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from svag.experiments.ladder_finding import LadderPanelFinding
 
 _ERROR_TONES: dict[str, Tone] = {"fails": "no", "fails from the start": "no"}
-COMPARED = {"R": "|x|², |∇L|² and κ·noise", "T": "the pull on the weights T, |∇L|² and κ·noise"}
+COMPARED = {
+    "R": "weight norm |x|², gradient |∇L|² and noise κN",
+    "T": "pull on the weights T, gradient |∇L|² and noise κN",
+}
 
 
 def answer(panel: "LadderPanelFinding") -> Answer:
@@ -111,10 +114,11 @@ def _theorem(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
         yield "theorem", f"none applies: the drift of {compared} is an observation, and nothing is refuted"
     elif panel.shortfalls:
         more = f" (and {len(panel.shortfalls) - 1} more pairs)" if len(panel.shortfalls) > 1 else ""
-        yield "theorem", f"not kept {panel.shortfalls[0]}{more}"
+        yield "theorem", f"not kept: {panel.shortfalls[0]}{more}"
     else:
         which = "the only pair" if len(pairs) == 1 else f"all {len(pairs)} pairs"
-        yield "theorem", f"{compared} drifted apart by at least D, as they must, on {which} of batch sizes"
+        held = f"drifted apart by the listed distortion D or more, within intervals, on {which} of batch sizes"
+        yield "theorem", f"kept: {compared} {held}"
 
 
 def _invariance(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
@@ -219,13 +223,18 @@ def _drifted(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
         start, stop = panel.window
         said = f"{COMPARED[panel.drift.compared]}, averaged over {start:.0%} to {stop:.0%} of training"
         yield "what drifted", f"{said}: the largest of their ratios over the smallest"
-    said = ", ".join(f"{pair.spread.value:.3g} at {pair.batch_size} (D = {pair.distortion.value:.3g})" for pair in pairs)
+    said = ", ".join(
+        f"{pair.spread.value:.3g} at {pair.batch_size} (D = {pair.distortion.value:.3g})" for pair in pairs
+    )
     yield f"drift from {base}", said
     scales = ", ".join(f"{pair.noise_scale.value:.2f} at {pair.batch_size}" for pair in pairs)
     yield f"B_simple × that of {base}", f"{scales}; where it is 1, the drift is D"
     moving = [f"{pair.moving.value:.2g} at {pair.batch_size}" for pair in pairs if pair.moving is not None]
     if moving:
-        yield f"X × that of {base}", f"{', '.join(moving)}; with momentum X takes the place of the squared gradient in D"
+        yield (
+            f"X × that of {base}",
+            f"{', '.join(moving)}; with momentum X takes the place of the squared gradient in D",
+        )
     if panel.slope is not None:
         yield "slope of G/N", f"{_ratio(panel.slope)} against the batch size; 1 where B_simple stays the same"
 
@@ -259,7 +268,9 @@ def _silent(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
     small = [one for one in panel.predictions if not one.usable and one.critical.noise_to_signal < PREDICTS_FROM]
     if small:
         sizes = ", ".join(str(one.batch_size) for one in small)
-        why = f"N/{small[0].critical.signal} is below {PREDICTS_FROM:g}, so that B* is mostly C² times the baseline's own"
+        why = (
+            f"N/{small[0].critical.signal} is below {PREDICTS_FROM:g}, so that B* is mostly C² times the baseline's own"
+        )
         yield "do not predict", f"{sizes}: {why} batch size"
     for one in panel.predictions:
         if not one.usable and one not in small:

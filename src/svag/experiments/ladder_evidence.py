@@ -96,7 +96,7 @@ def signal_slope(rungs: Sequence[Rung]) -> Estimate | None:
     It is 1 while the noise scale B_simple = B·N/G does not depend on the batch size, as the paper's figures presume.
     Rungs count by the width of their intervals, which is taken to be wider where they do not lie on a line.
     """
-    known = [one for one in rungs if 0 < one.signal_to_noise_low and math.isfinite(one.signal_to_noise_high)]
+    known = [one for one in rungs if one.signal_to_noise_low > 0 and math.isfinite(one.signal_to_noise_high)]
     if len(known) < 2:
         return None
     x = np.log([one.batch_size for one in known])

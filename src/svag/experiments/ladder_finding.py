@@ -30,7 +30,7 @@ from svag.findings.prices import Estimate
 from svag.findings.scaling_verdict import ScalingVerdict, scaling_verdict
 from svag.records.record import RunRecord
 
-# From this N/G on a ladder can see invariance hold over several rungs before it is lost: B* is then 10 times B and more.
+# From this N/G on a ladder sees invariance hold over several rungs before it is lost: B* is then at least 10 times B.
 _INVARIANT_FROM = 8.0
 
 
@@ -95,11 +95,13 @@ class LadderPanelFinding:
         return {
             "name": self.name,
             **json_fields({"observed": self.observed, "observed_low": limits[0], "observed_high": limits[1]}),
-            **json_fields({
-                "observed_dynamics": crossed.value,
-                "observed_dynamics_low": crossed.low,
-                "observed_dynamics_high": crossed.high,
-            }),
+            **json_fields(
+                {
+                    "observed_dynamics": crossed.value,
+                    "observed_dynamics_low": crossed.low,
+                    "observed_dynamics_high": crossed.high,
+                }
+            ),
             "predictions": [one.to_dict() for one in self.predictions],
             "compared": None if drift is None else drift.compared,
             "window": None if self.window is None else list(self.window),
@@ -218,10 +220,13 @@ def _next(
     if not first.theorem:
         return f"{smallest}, no theorem applies: {first.critical.status}"
     if math.isinf(drift.crossings[0].observed.value):
-        return f"add batch sizes up to {first.critical.critical_batch:,.0f}, where the statistics must have drifted apart."
-    if first.critical.noise_to_signal < _INVARIANT_FROM:
         return (
-            f"nothing more is needed; to see invariance hold before it is lost, start lower, where N/{first.critical.signal} "
-            f"is {_INVARIANT_FROM:g} (it is {first.critical.noise_to_signal:.2g} at {first.batch_size})."
+            f"add batch sizes up to {first.critical.critical_batch:,.0f}, where the statistics must have drifted apart."
+        )
+    if first.critical.noise_to_signal < _INVARIANT_FROM:
+        ratio = f"N/{first.critical.signal} is {_INVARIANT_FROM:g}"
+        return (
+            f"nothing more is needed; to see invariance hold before it is lost, start lower, where {ratio} "
+            f"(it is {first.critical.noise_to_signal:.2g} at {first.batch_size})."
         )
     return "nothing more to run: the drift is located to within the spacing of the ladder."
