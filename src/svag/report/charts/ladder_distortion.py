@@ -111,7 +111,7 @@ def chart(found: DriftTable) -> look.Picture:
         predicted.mark_line().encode(y=y, strokeDash=look.dash("series", series, quiet=True)).add_params(look.zoom()),
         measured.mark_rule(strokeWidth=2).encode(y=alt.Y("low:Q", scale=scale), y2="to:Q"),
         measured.mark_point(filled=True, size=80, opacity=1).encode(y=y, shape=look.shape("series", series)),
-        words.encode(y=y, x=alt.value(look.WIDTH), text="said:N"),
+        words.encode(y=y, x=alt.value("width"), text="said:N"),
     ]
     return alt.layer(*layers).add_params(picked).properties(width=look.WIDTH, height=look.HEIGHT)
 

@@ -8,6 +8,7 @@ import altair as alt
 from svag.experiments.ladder_evidence import PREDICTS_FROM
 from svag.experiments.ladder_finding import LadderPanelFinding
 from svag.experiments.wording import batch_interval
+from svag.findings.prices import Estimate
 from svag.report import look
 from svag.report.charts.ladder_regions import ERROR_FAILS, Region, draw, error_region, names
 
@@ -55,14 +56,23 @@ def table(panel: LadderPanelFinding) -> PredictionTable:
     rows = []
     for one in panel.predictions:
         found, crossing = one.critical, crossings.get(one.batch_size)
-        ratio = None if crossing is None else _known(crossing.over_predicted.value)
-        shared = (ratio, _known(found.noise_to_signal), one.usable, one.status)
-        predicted = (_known(found.critical_batch), found.low, _known(found.high))
-        rows.append(PredictionRow(found.batch_size, PREDICTED, *predicted, *shared))
+        ends = {PREDICTED: Estimate(found.critical_batch, found.low, found.high)}
         if crossing is not None and math.isfinite(crossing.observed.low):
-            seen = crossing.observed
-            measured = (_known(seen.value), seen.low, _known(seen.high))
-            rows.append(PredictionRow(found.batch_size, MEASURED, *measured, *shared))
+            ends[MEASURED] = crossing.observed
+        rows += [
+            PredictionRow(
+                baseline=found.batch_size,
+                kind=kind,
+                batch_size=_known(end.value),
+                low=end.low,
+                high=_known(end.high),
+                over_predicted=None if crossing is None else _known(crossing.over_predicted.value),
+                noise_to_signal=_known(found.noise_to_signal),
+                predicts=one.usable,
+                status=one.status,
+            )
+            for kind, end in ends.items()
+        ]
     return PredictionTable(rows, error_region(panel))
 
 

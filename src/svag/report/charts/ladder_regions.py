@@ -88,7 +88,7 @@ def names(found: list[Region], first: float, last: float) -> list[alt.Chart]:
     layers = []
     for one in found:
         fails = one.kind == ERROR_FAILS
-        edge, outside = (one.high, one.high < last / 2) if fails else (one.low, one.low > 4 * first)
+        edge, outside = (one.high, one.high < last / 1.5) if fails else (one.low, one.low > 4 * first)
         crosses = any(other is not one and other.low < edge < other.high for other in found)
         right = fails == (outside and not crosses)
         data = look.data([{"batch_size": edge, "words": "test error fails" if fails else "predicted B*"}])
