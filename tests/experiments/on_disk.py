@@ -39,9 +39,7 @@ def write_run(
     readings: Sequence[Reading] = (),
     state: str | None = "finished",
 ) -> Path:
-    """A run directory; `final` is its last test accuracy, `losses` its training loss by step, and `state` None leaves it
-    interrupted.
-    """
+    """A run directory: last test accuracy `final`, training loss by step `losses`; interrupted if `state` is None."""
     folder = root / identity(spec)[:12]
     folder.mkdir(parents=True)
     header = {"spec": spec.to_dict(), "identity": identity(spec), "steps": spec.steps()}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from svag.experiments.ladder_finding import LadderPanelFinding
 
 _ERROR_TONES: dict[str, Tone] = {"fails": "no", "fails from the start": "no"}
+_UNDECIDED = "not decided"
 COMPARED = {
     "R": "weight norm |x|², gradient |∇L|² and noise κN",
     "T": "pull on the weights T, gradient |∇L|² and noise κN",
@@ -89,7 +90,7 @@ def _ratio(found: Estimate) -> str:
 def _crossed(crossing: Crossing, last: int) -> str:
     if math.isinf(crossing.observed.value):
         low = f" (at least {wording.batch(crossing.observed.low)})" if math.isfinite(crossing.observed.low) else ""
-        return f"not drifted as far up to {last:,}{low}"
+        return f"not reached up to {last:,}{low}"
     share = f", {_ratio(crossing.over_predicted)} of it" if math.isfinite(crossing.over_predicted.value) else ""
     return f"measured {_size(crossing.observed)}{share}"
 
@@ -131,8 +132,8 @@ def _invariance(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
         else f"not up to {panel.rungs[-1].batch_size:,} from {one.baseline}"
         for _, one in panel.checked
     ]
-    bound = f"one of the three has changed by more than C = {math.sqrt(panel.c2):.3g} (def:lsi)"
-    yield "invariance lost", f"{'; '.join(said)}: {bound}"
+    bound = f"def:lsi: one of the three changes by more than C = {math.sqrt(panel.c2):.3g}"
+    yield "invariance lost", f"{'; '.join(said)} ({bound})"
 
 
 def _examples(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
@@ -172,7 +173,10 @@ def error_headline(panel: "LadderPanelFinding") -> str:
     """Where test error fails, in one sentence."""
     if panel.scaling is None:
         return "Fewer than two batch sizes have results."
-    return f"Test error, {panel.scaling.tolerance:.0%} rule: {_error_said(panel, panel.scaling)}."
+    said = _error_said(panel, panel.scaling)
+    if said.startswith(_UNDECIDED):
+        return f"{_UNDECIDED.capitalize()} by test error{said.removeprefix(_UNDECIDED)}."
+    return f"Test error, {panel.scaling.tolerance:.0%} rule: {said}."
 
 
 def _error_said(panel: "LadderPanelFinding", found: ScalingVerdict) -> str:
@@ -180,7 +184,7 @@ def _error_said(panel: "LadderPanelFinding", found: ScalingVerdict) -> str:
     limits, at = wording.batch_interval(found.low, found.high), wording.batch(found.observed)
     if unbounded(found.low, found.high):
         where = f"at batch size {at}" if found.observed is not None else "nowhere on this ladder"
-        return f"not decided: the means would put the failure {where}, but these seeds give no interval"
+        return f"{_UNDECIDED}: the means would put the failure {where}, but these seeds give no interval"
     failing = [rung for rung in panel.rungs if found.observed is not None and rung.batch_size >= found.observed]
     cause = f", as seeds diverged at {failing[0].batch_size:,}" if failing and failing[0].diverged else ""
     first, last = panel.rungs[0].batch_size, panel.rungs[-1].batch_size

@@ -14,7 +14,7 @@ from svag.experiments.runs import PanelRuns
 from svag.findings.basis import THEOREMS, Signal
 from svag.findings.critical_batch import CriticalBatch
 from svag.findings.data_price import Curve, DataPrice, data_prices
-from svag.findings.drift import Drift, PairDrift, measure_drift
+from svag.findings.drift import Compared, Drift, PairDrift, measure_drift
 from svag.findings.windows import choose_window
 from svag.records.fields import step_of
 from svag.records.reading import Reading
@@ -77,7 +77,7 @@ def drift_of(
     # ηλ is linear in the batch size, and known where the theorem of the paper applies
     settled = next((one for one in found if one.lr_wd), None)
     lr_wd = 0.0 if settled is None else settled.lr_wd * found[0].batch_size / settled.batch_size
-    compared = "T" if any(one.basis == "pull" for one in found) else "R"
+    compared: Compared = "T" if any(one.basis == "pull" for one in found) else "R"
     return measure_drift(
         rungs,
         # fixed, so that a report of the same records always says the same
