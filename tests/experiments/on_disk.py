@@ -35,18 +35,26 @@ def write_run(
     final: float | None = None,
     *,
     curve: Mapping[int, float] | None = None,
+    losses: Mapping[int, float] | None = None,
     readings: Sequence[Reading] = (),
     state: str | None = "finished",
 ) -> Path:
-    """A run directory; `final` is its last test accuracy, and `state` None leaves it interrupted."""
+    """A run directory: last test accuracy `final`, training loss by step `losses`; interrupted if `state` is None."""
     folder = root / identity(spec)[:12]
     folder.mkdir(parents=True)
     header = {"spec": spec.to_dict(), "identity": identity(spec), "steps": spec.steps()}
     (folder / "spec.json").write_text(json.dumps(header))
     points = {0: 0.1, **(curve or {}), **({} if final is None else {spec.steps(): final})}
+    loss_at = losses or {}
     rows = [
-        {"kind": "evaluation", "step": step, "test_accuracy": value, "test_loss": 1 - value, "train_loss": None}
-        for step, value in points.items()
+        {
+            "kind": "evaluation",
+            "step": step,
+            "test_accuracy": value,
+            "test_loss": None if value is None else 1 - value,
+            "train_loss": loss_at.get(step),
+        }
+        for step, value in sorted({**dict.fromkeys(loss_at), **points}.items())
     ]
     lines = [*rows, *(row_of(reading) for reading in readings)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -69,14 +77,15 @@ def given(value: T | None) -> T:
 def readings_at(
     spec: RunSpec, grad_sq: float, noise_trace: float, *, ell: int = 1, growth: float = 1.0, count: int = 400
 ) -> list[Reading]:
-    """Readings with these averages, of weights whose growth is `growth` times their decay."""
+    """Readings with these averages from half to 80% of a run, of weights whose growth is `growth` times their decay."""
+    start, span = spec.steps() / 2, 0.3 * spec.steps()
     eta, decay = spec.lr, spec.weight_decay
     step = eta / ell
     param_sq = (step * grad_sq + eta * noise_trace) / ((2 - step * decay) * decay) / growth
     return [
         Reading(
             grad_sq * g, noise_trace * n, param_sq, spec.batch_size, 4,
-            step=10_000 + number, lr=eta, weight_decay=decay, momentum=0.0, optimizer="SGD", ell=ell,
+            step=int(start + span * number / count), lr=eta, weight_decay=decay, momentum=0.0, optimizer="SGD", ell=ell,
         )
         for number, (g, n) in enumerate(np.random.default_rng(0).permutation(PATTERN * (count // 4)).tolist())
     ]  # fmt: skip

@@ -58,8 +58,9 @@ def test_what_is_known_comes_out(tmp_path: Path) -> None:
         assert one.over_observed == pytest.approx(one.critical.critical_batch / OBSERVED)
         assert given(one.over_observed_low) < given(one.over_observed) < given(one.over_observed_high)
         assert len(one.by_seed) == 3
-        assert one.usable is (size < OBSERVED)
-    assert "not below the observed failure" in panel.predictions[-1].status
+        assert one.usable is (size <= B_SIMPLE)  # N/G is B_SIMPLE/size
+        assert [price.batch_size for price in one.prices] == [larger for larger in SIZES if larger > size]
+    assert panel.predictions[-1].status.startswith("N/G = 0.312 is below 1: B* would be little more than C²B")
     rung = panel.rungs[2]
     assert rung.signal_to_noise == pytest.approx(64 / B_SIMPLE)
     assert rung.signal_to_noise_low < rung.signal_to_noise < rung.signal_to_noise_high
@@ -74,19 +75,23 @@ def test_the_json_of_the_contract_stands_at_the_top(tmp_path: Path) -> None:
     fill(tmp_path)
     found: dict[str, Any] = asked().find(load_records(tmp_path)).to_dict()
     assert {"observed", "observed_low", "observed_high", "predictions", "runs", "panels"} <= found.keys()
+    new = {"observed_dynamics", "observed_dynamics_low", "observed_dynamics_high", "pairs", "crossings", "data_prices"}
+    assert new <= found.keys()
+    assert found["observed_dynamics_low"] <= found["observed_dynamics"] <= found["observed_dynamics_high"]
+    assert [row["batch_size"] for row in found["predictions"][2]["distortion"]] == [128, 256]
     wanted = {"batch_size", "sharp", "low", "high", "printed", "plotted", "noise_to_signal", "status", "ok", "usable"}
     assert all(wanted <= row.keys() for row in found["predictions"])
     assert found["observed_low"] <= found["observed"] <= found["observed_high"]
 
 
-def test_the_smallest_and_the_largest_prediction_are_those_of_usable_baselines(tmp_path: Path) -> None:
+def test_the_smallest_and_the_largest_prediction_are_those_of_baselines_that_predict(tmp_path: Path) -> None:
     fill(tmp_path)
     panel = panel_of(asked().find(load_records(tmp_path)))
     usable = [one.critical.critical_batch for one in panel.predictions if one.usable]
     sharp, printed, plotted = panel.ranges
     assert (sharp.smallest, sharp.largest) == (min(usable), max(usable))
-    assert (sharp.smallest_from, sharp.largest_from) == (16, 128)
-    assert printed.largest == pytest.approx(2 * (128 + B_SIMPLE))
+    assert (sharp.smallest_from, sharp.largest_from) == (16, 64)
+    assert printed.largest == pytest.approx(2 * (64 + B_SIMPLE))
     assert plotted.smallest == pytest.approx(plotted.largest)
 
 
@@ -112,13 +117,16 @@ def test_certificates_fire_exactly_where_the_whole_interval_is_beyond(tmp_path: 
     assert "at B = 256 linear scaling from 16, 32, 64 and C-closeness of SGD and its SDE" in str(panel)
 
 
-def test_no_certificate_and_no_usable_baseline_away_from_equilibrium(tmp_path: Path) -> None:
+def test_nothing_is_refuted_away_from_equilibrium(tmp_path: Path) -> None:
     fill(tmp_path, growth=1.5)
     panel = panel_of(asked().find(load_records(tmp_path)))
     assert not panel.certificates
-    assert not panel.ranges
-    assert not any(one.usable for one in panel.predictions)
-    assert "no baseline is usable" in panel.status
+    assert not any(price.refuted for one in panel.predictions for price in one.prices)
+    answer = panel.answer()
+    assert answer.tone == "open"
+    assert "the price list estimated the factor 2 at batch size 112 [" in answer.headline
+    assert answer.headline.endswith("No theorem applies here, so nothing is refuted.")
+    assert dict(answer.numbers)["theorem"].startswith("none applies")
     assert "Not at equilibrium" in panel.status
     assert panel.rungs[0].balance == pytest.approx(1.5)
 
@@ -142,7 +150,6 @@ def test_a_diverged_seed_moves_the_failure_and_dropping_it_would_not(tmp_path: P
     assert panel.missing == ()
     assert (panel.rungs[3].seeds, panel.rungs[3].diverged) == (3, 1)
     assert math.isnan(dict(panel.rungs[3].errors)[2])
-    assert not panel.predictions[3].usable
     assert [seed for seed, _ in panel.predictions[3].by_seed] == [0, 1], "a diverged run has no equilibrium"
     dropped = [record for record in load_records(tmp_path) if record.path != victim.path]
     assert given(panel_of(asked().find(dropped)).observed) == pytest.approx(OBSERVED, rel=0.01)

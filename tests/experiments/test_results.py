@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from svag.experiments import load_experiment
+from svag.experiments.ladder import Ladder
 from svag.records.record import load_records
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -31,3 +32,39 @@ def test_their_specs_alone_tell_which_runs_belong_together(folder: Path) -> None
     again = type(experiment).from_specs(specs, experiment.title)
     assert len(again.panels) == len(experiment.panels)
     assert set(again.runs()) == set(specs)
+
+
+# crossing over B* and B* on the window from 60% to 80% of training, first three baselines; strict def:lsi is lost at
+# .43 to .67 of B*
+MEASURED = {
+    "lsr_acc_gnr-small": {32: (149, 0.76), 64: (203, 0.81), 128: (322, 0.85)},
+    "cifar10-ladder": {32: (133, 0.96), 64: (192, 0.91), 128: (325, 0.96)},
+}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_the_theorem_on_real_networks_comes_out_of_the_records(name: str) -> None:
+    experiment = load_experiment(RESULTS / name)
+    assert isinstance(experiment, Ladder)
+    assert experiment.window == (0.6, 0.8)
+    (panel,) = experiment.find(load_records(RESULTS / name)).panels
+    assert panel.drift is not None
+    crossings = {one.baseline: one for one in panel.drift.crossings}
+    for baseline, (predicted, ratio) in MEASURED[name].items():
+        one = crossings[baseline]
+        assert one.predicted.value == pytest.approx(predicted, rel=0.01)
+        assert one.over_predicted.value == pytest.approx(ratio, rel=0.03)
+        assert one.over_predicted.low < ratio < one.over_predicted.high
+        assert 0.43 < one.strict.value / one.predicted.value < 0.68
+    assert panel.shortfalls == ()
+    assert panel.answer().tone == "yes"
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_the_window_that_a_ladder_chooses_itself_says_the_same_to_within_a_tenth(name: str) -> None:
+    experiment = load_experiment(RESULTS / name)
+    assert isinstance(experiment, Ladder)
+    (panel,) = experiment.model_copy(update={"window": None}).find(load_records(RESULTS / name)).panels
+    assert panel.drift is not None
+    for one in panel.drift.crossings[:3]:
+        assert one.over_predicted.value == pytest.approx(MEASURED[name][one.baseline][1], rel=0.1)

@@ -17,13 +17,14 @@ def line(slope: float, start: float = 10.0, end: int = 1000) -> Curve:
 def test_straight_curves_give_the_ratio_of_their_slopes() -> None:
     (price,) = data_prices({32: [line(0.004)], 128: [line(0.002, end=4000)]})
     assert [one.value for one in price.factors] == pytest.approx([2.0, 2.0, 2.0])
-    assert price.low == pytest.approx(2.0)
-    assert price.high == pytest.approx(2.0)
+    assert price.reached == pytest.approx([2.0, 2.0, 2.0])
+    assert price.at_least == 1.0
 
 
 def test_what_is_never_reached_is_infinite() -> None:
     (price,) = data_prices({32: [line(0.004)], 128: [line(0.002)]})
     assert [math.isinf(one.value) for one in price.factors] == [False, False, True]
+    assert price.at_least == pytest.approx(4 / 3, rel=0.01)  # it ends where the baseline had seen three quarters
     assert price.to_dict()["factors"][-1]["value"] is None  # type: ignore[index]
 
 

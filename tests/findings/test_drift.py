@@ -133,3 +133,30 @@ def test_the_intervals_do_not_see_what_a_whole_seed_has_in_common() -> None:
         assert found is not None
         misses += not found.pairs[0].first.low <= 1.4 <= found.pairs[0].first.high
     assert misses == 100
+
+
+def moving(batch_size: int, param_sq: float, grad_sq: float, noise: float, signal: float) -> list[list[Reading]]:
+    """One seed with momentum 0.9 whose X = (1 − β²)|v|² − N is `signal`."""
+    return exact(batch_size, param_sq, grad_sq, noise, momentum=0.9, velocity_sq=(signal + noise) / (1 - 0.81))
+
+
+def test_with_momentum_x_takes_the_place_of_g_in_the_distortion_and_stands_beside_the_ratios() -> None:
+    rho, kappa = 4.0 / 0.5, 8.0  # N/X
+    q = (kappa + rho) / (1 + rho)  # of R, at the momentum balance with X and κN unchanged
+    ladder = {32: moving(32, 1.0, 1.0, 4.0, 0.5), 256: moving(256, q, 1.1, 0.5, 0.5)}
+    (pair,) = found_in(ladder, signal="X").pairs  # type: ignore[arg-type]
+    assert pair.moving is not None
+    assert pair.moving.value == pytest.approx(1.0)
+    assert pair.distortion.value == pytest.approx(q)
+    assert pair.spread.value == pytest.approx(q)
+    assert not pair.below
+    (estimated,) = found_in(ladder, signal="X̂").pairs  # type: ignore[arg-type]
+    assert estimated.distortion.value == pytest.approx((kappa + 4 * 19) / (1 + 4 * 19))
+    still = {32: moving(32, 1.0, 1.0, 4.0, 0.5), 256: moving(256, 1.0, 3.0, 0.5, 0.5)}
+    (control,) = found_in(still, signal="X").pairs  # type: ignore[arg-type]
+    assert control.spread.value == pytest.approx(3.0), "g has changed, but the theorem speaks of R, X and κN"
+    assert control.below
+
+
+def test_without_momentum_there_is_no_x() -> None:
+    assert all(pair.moving is None for pair in found_in(power_ladder(0.5)).pairs)

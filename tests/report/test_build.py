@@ -22,12 +22,33 @@ HEADLINES = {
     "compare_diverged": ("no", "No: SGD ends 3.97 points below its SDE."),
     "compare_one_seed": ("open", "Not decided: these runs cannot tell a gap from none, to within ±1.00 points."),
     "compare_inconclusive": ("open", "Not decided: these runs cannot tell a gap from none, to within ±1.00 points."),
-    "ladder": ("no", "Linear scaling fails at batch size 415 [370, 519] (test error 20% above the best)."),
-    "ladder_never_fails": ("yes", "Linear scaling does not fail up to batch size 128; 95% interval [128, ∞)."),
-    "ladder_diverged": ("no", "Linear scaling fails at batch size 362 [256, ∞) (seeds diverged at 512)."),
+    "ladder": (
+        "yes",
+        (
+            "Scaling from 16: the price list put the factor 2 at batch size 409 [401, 417]; training statistics "
+            "drifted apart by that factor at 403 [390, 408], 0.98 [0.97, 1.01] of it."
+        ),
+    ),
+    "ladder_never_fails": (
+        "open",
+        (
+            "Scaling from 32: the price list put the factor 2 at batch size 444 [436, 452]; training statistics did "
+            "not drift apart by that factor up to 128, the largest batch here."
+        ),
+    ),
+    "ladder_diverged": (
+        "yes",
+        (
+            "Scaling from 32: the price list put the factor 2 at batch size 444 [436, 452]; training statistics "
+            "drifted apart by that factor at 440 [420, 447], 0.99 [0.97, 1.02] of it."
+        ),
+    ),
     "ladder_one_seed": (
         "open",
-        "Not decided: the means would put the failure at batch size 348, but these seeds give no interval.",
+        (
+            "Not decided by test error: the means would put the failure at batch size 348, but these seeds give no "
+            "interval."
+        ),
     ),
     "ngd": (
         "yes",
@@ -57,7 +78,7 @@ def test_figures_of_each_kind_have_a_sentence_and_their_numbers(report_of: Build
     names = {kind: [figure.name for figure in report_of(kind).figures] for kind in ("compare_equal", "ladder", "ngd")}
     assert names == {
         "compare_equal": ["gap", "panel1-curves", "panel1-limit"],
-        "ladder": ["panel1-error", "panel1-ratio", "panel1-predictions", "panel1-curves"],
+        "ladder": ["panel1-drift", "panel1-predictions", "panel1-ratio", "panel1-error", "panel1-curves"],
         "ngd": ["panel1-gap", "panel1-test-accuracy", "panel1-train-loss"],
     }
     for kind in names:

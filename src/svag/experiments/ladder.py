@@ -21,7 +21,7 @@ from svag.experiments.base import (
     svag_arms,
     svag_fields,
 )
-from svag.records.fields import Count, Positive, Several, SpecError, step_of
+from svag.records.fields import Count, Positive, Several, Share, SpecError, step_of
 from svag.records.parts import FrozenProbe, InRunProbe, NoProbe
 from svag.records.record import RunRecord
 from svag.records.schedules import Steps
@@ -31,6 +31,12 @@ from svag.theory.optimizers import MomentumLimit, linear_scaling
 
 if TYPE_CHECKING:
     from svag.experiments.ladder_finding import LadderFinding
+
+
+def _increasing(window: tuple[float, float]) -> tuple[float, float]:
+    if not window[0] < window[1]:
+        raise ValueError(f"must be two increasing fractions of the budget, got {window[0]:g} and {window[1]:g}")
+    return window
 
 
 class LadderPanel(Panel):
@@ -75,20 +81,21 @@ class LadderPanel(Panel):
 
 
 class Ladder(Experiment):
-    """Up to which batch size does linear scaling hold, and what did each rung predict?
+    """How far do training statistics drift apart along the linear scaling rule, and what did each rung predict?
 
     >>> base = RunSpec.from_yaml("{data: {name: svhn}, model: {arch: mlp}, batch_size: 8, lr: 1, budget: {epochs: 9}}")
     >>> [(spec.batch_size, spec.lr) for spec in Ladder.of(base, batch_sizes=[4, 8, 16], seeds=1).runs()]
     [(4, 0.5), (8, 1.0), (16, 2.0)]
 
     Attributes:
-        tolerance: linear scaling fails where the test error exceeds the lowest by this fraction of it.
+        tolerance: test error fails where it exceeds the lowest by this fraction of it.
         c2: C² of the predictions.
+        window: fractions of the budget between which all rungs are averaged; what is settled at all of them when None.
     """
 
     question: ClassVar[str] = (
-        "How far does linear scaling go? Batch size and learning rate grow together; each rung also predicts, from its "
-        "own gradient noise, the batch size B* beyond which the rule cannot hold."
+        "How far does linear scaling go? Batch size and learning rate grow together. Each small rung prices the larger "
+        "ones from its own gradient noise; the ladder then measures how far training statistics really drifted apart."
     )
     needs: ClassVar[str] = (
         "SGD at two batch sizes, with the learning rate and every number of steps scaled exactly from the smaller one"
@@ -98,6 +105,7 @@ class Ladder(Experiment):
     panels: tuple[LadderPanel, ...] = Field(min_length=1)
     tolerance: Positive = 0.2
     c2: Annotated[Positive, AfterValidator(closeness)] = 2.0
+    window: Annotated[tuple[Share, Share], AfterValidator(_increasing)] | None = None
 
     @classmethod
     def of(
@@ -141,12 +149,15 @@ class Ladder(Experiment):
         return cls.model_validate(fields)
 
     def asked(self) -> str:
-        """The batch sizes of every panel, the tolerance and C²."""
+        """The batch sizes of every panel, the tolerance, C² and the window."""
         sizes = "; ".join(f"{one.name}: batch sizes {', '.join(map(str, one.batch_sizes))}" for one in self.panels)
-        return f"{sizes}; tolerance {self.tolerance:.0%}, C² = {self.c2:g}"
+        window = (
+            "" if self.window is None else f", averages over {self.window[0]:.0%} to {self.window[1]:.0%} of training"
+        )
+        return f"{sizes}; tolerance {self.tolerance:.0%}, C² = {self.c2:g}{window}"
 
     def find(self, records: Sequence[RunRecord]) -> "LadderFinding":
-        """Find where each ladder fails and what its rungs predicted."""
+        """Find what the rungs of each ladder predicted, how far they drifted apart, and where test error failed."""
         from svag.experiments.ladder_finding import find_ladder
 
         return find_ladder(self, records)

@@ -12,11 +12,15 @@ from svag.experiments.base import SGD, svag_arm
 from svag.experiments.evidence import Limit, fitted_limit
 from svag.experiments.ladder import LadderPanel
 from svag.experiments.runs import PanelRuns, json_fields
+from svag.findings.basis import THEOREMS
 from svag.findings.critical_batch import CriticalBatch, predict_critical_batch
+from svag.findings.prices import Estimate, Price
 from svag.findings.scaling_verdict import ScalingVerdict
 from svag.stats.means import contrast
 from svag.stats.ratios import Interval, quotient
 from svag.theory.bounds import Form, large_run_refutes, large_run_threshold, sde_threshold
+
+_NORMAL = 1.959964  # two-sided 95% quantile
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,29 @@ def rung_of(
     )
 
 
+def signal_slope(rungs: Sequence[Rung]) -> Estimate | None:
+    """Slope of log G/N against log B with its 95% interval; None with fewer than two rungs whose G/N is resolved.
+
+    It is 1 while the noise scale B_simple = B·N/G does not depend on the batch size, as the paper's figures presume.
+    Rungs count by the width of their intervals, which is taken to be wider where they do not lie on a line.
+    """
+    known = [one for one in rungs if one.signal_to_noise_low > 0 and math.isfinite(one.signal_to_noise_high)]
+    if len(known) < 2:
+        return None
+    x = np.log([one.batch_size for one in known])
+    y = np.log([one.signal_to_noise for one in known])
+    widths = np.log([one.signal_to_noise_high / one.signal_to_noise_low for one in known])
+    errors = np.maximum(widths / (2 * _NORMAL), 1e-9)  # exact numbers have intervals without a width
+    weights = 1 / errors**2
+    centred = x - np.average(x, weights=weights)
+    power = float((weights * centred**2).sum())
+    slope = float((weights * centred * y).sum()) / power
+    residuals = y - np.average(y, weights=weights) - slope * centred
+    excess = float((weights * residuals**2).sum()) / max(len(known) - 2, 1)
+    reach = _NORMAL * math.sqrt(max(excess, 1.0) / power)
+    return Estimate(slope, slope - reach, slope + reach)
+
+
 def _ratio(one: CriticalBatch) -> tuple[float, float, float]:
     return one.noise_to_signal, one.noise_to_signal_low, one.noise_to_signal_high
 
@@ -104,6 +131,11 @@ def _sde_error(panel: LadderPanel, runs: PanelRuns, size: int, errors: Mapping[i
     return None if estimate is None else estimate.limit
 
 
+# A baseline predicts from this N/G on. B* = C²B + (C² − 1)·B·N/G is at least C²B whatever was measured: below N/G = 1
+# more than two thirds of it, at C² = 2, would be the baseline's own batch size and not its noise.
+PREDICTS_FROM = 1.0
+
+
 @dataclass(frozen=True)
 class RungPrediction:
     """What one rung, taken as the baseline, predicts.
@@ -111,15 +143,18 @@ class RungPrediction:
     Attributes:
         critical: from the readings of all its seeds.
         by_seed: from those of each seed.
-        usable: whether it says anything about where this ladder fails: `critical.ok`, and the rung lies below it.
-        status: why not, or that all is well.
-        over_observed: predicted over observed B*; None when no failure was observed.
+        prices: D at every larger rung.
+        usable: whether it predicts: `critical.resolved`, and N/G is at least `PREDICTS_FROM`.
+        status: why not, or what to think of the prediction.
+        over_observed: B* over the batch size at which test error was seen to fail, which no theorem connects; None when
+            it did not.
         over_observed_low: lower 95% limit, both uncertainties included.
         over_observed_high: upper limit, `math.inf` where unbounded.
     """
 
     critical: CriticalBatch
     by_seed: tuple[tuple[int, CriticalBatch], ...]
+    prices: tuple[Price, ...]
     usable: bool
     status: str
     over_observed: float | None
@@ -130,6 +165,16 @@ class RungPrediction:
     def batch_size(self) -> int:
         """B of the baseline."""
         return self.critical.batch_size
+
+    @property
+    def theorem(self) -> bool:
+        """Whether a theorem carries the prediction; otherwise it is an estimate."""
+        return self.critical.basis in THEOREMS
+
+    def curve(self, last: float, points: int = 40) -> tuple[tuple[float, Estimate], ...]:
+        """D between the baseline and a larger batch size, equally spaced on a logarithmic scale."""
+        sizes = np.geomspace(self.batch_size, last, points).tolist()
+        return tuple((size, self.critical.distortion(max(size, self.batch_size))) for size in sizes)
 
     def to_dict(self) -> dict[str, object]:
         """Return a row for a JSON document: the prediction, its interval and what to think of it."""
@@ -150,8 +195,10 @@ class RungPrediction:
                 "noise_to_signal_low": found.noise_to_signal_low,
                 "noise_to_signal_high": found.noise_to_signal_high,
                 "b_simple": found.b_simple,
+                "basis": found.basis,
                 "balance": found.balance,
                 "readings": found.readings,
+                "distortion": [price.to_dict() for price in self.prices],
                 "ok": found.ok,
                 "usable": self.usable,
                 "status": self.status,
@@ -162,53 +209,52 @@ class RungPrediction:
             }
         )
 
-    @property
-    def said(self) -> str:
-        """B* with its interval, and how it compares with what was observed."""
-        found = self.critical
-        limits = wording.batch_interval(found.low, found.high)
-        text = f"B* = {wording.batch(found.critical_batch)} {limits} from B = {self.batch_size}"
-        if self.over_observed is None:
-            return text
-        low, high = self.over_observed_low, self.over_observed_high
-        bounds = ""
-        if low is not None and high is not None and not wording.unbounded(low, high):
-            bounds = f" [{low:.2f}, {high:.2f}]" if math.isfinite(high) else f" [{low:.2f}, ∞)"
-        return f"{text}, {self.over_observed:.2f}{bounds} × observed"
-
 
 Pooled = tuple[CriticalBatch, tuple[tuple[int, CriticalBatch], ...]]
 
 
-def pooled(runs: PanelRuns, sizes: Sequence[int], c2: float) -> tuple[list[Pooled], str]:
-    """One prediction per batch size from the readings of all seeds together, and one per seed; or why there is none."""
+def pooled(
+    runs: PanelRuns, sizes: Sequence[int], c2: float, windows: Mapping[int, tuple[int, int]]
+) -> tuple[list[Pooled], str]:
+    """One prediction per batch size from the readings of all seeds together, and one per seed; or why there is none.
+
+    Args:
+        runs: of the panel.
+        sizes: the rungs.
+        c2: C².
+        windows: batch size → effective steps over which to average; chosen by the readings where none is given.
+    """
     found: list[Pooled] = []
     problem = "give the base spec a probe, as in probe: {kind: in_run}: without readings nothing is predicted."
     for size in sizes:
-        readings = runs.readings(SGD, size)
+        readings, window = runs.readings(SGD, size), windows.get(size)
         if not readings:
             continue
         try:
-            together = predict_critical_batch([one for seed in readings.values() for one in seed], c2)
-            found.append((together, tuple((seed, predict_critical_batch(own, c2)) for seed, own in readings.items())))
+            together = predict_critical_batch([one for seed in readings.values() for one in seed], c2, window=window)
+            own = tuple((seed, predict_critical_batch(mine, c2, window=window)) for seed, mine in readings.items())
+            found.append((together, own))
         except ValueError as error:
             problem = f"at B={size}, {error}."
     return found, problem
 
 
 def prediction_of(
-    one: CriticalBatch, by_seed: tuple[tuple[int, CriticalBatch], ...], scaling: ScalingVerdict | None
+    one: CriticalBatch,
+    by_seed: tuple[tuple[int, CriticalBatch], ...],
+    sizes: Sequence[int],
+    scaling: ScalingVerdict | None,
 ) -> RungPrediction:
-    """What a rung predicts, held against what was observed."""
-    observed = None if scaling is None else scaling.observed
-    below = observed is None or one.batch_size < observed
-    beyond = f"B={one.batch_size} is not below the observed failure, and a baseline has to be."
+    """What a rung predicts for the larger ones, with the failure of test error beside it."""
+    enough = one.noise_to_signal >= PREDICTS_FROM
+    ratio = f"N/{one.signal} = {one.noise_to_signal:.3g} is below {PREDICTS_FROM:g}"
     over = _over_observed(one, scaling)
     return RungPrediction(
         critical=one,
         by_seed=by_seed,
-        usable=one.ok and below,
-        status=one.status if below else beyond if one.ok else f"{beyond} {one.status}",
+        prices=one.prices([size for size in sizes if size > one.batch_size]),
+        usable=one.resolved and enough,
+        status=one.status if enough else f"{ratio}: B* would be little more than C²B, whatever was measured.",
         over_observed=None if over is None else over.value,
         over_observed_low=None if over is None else over.low,
         over_observed_high=None if over is None else over.high,
@@ -216,7 +262,7 @@ def prediction_of(
 
 
 def _over_observed(one: CriticalBatch, scaling: ScalingVerdict | None) -> Interval | None:
-    """Predicted over observed; None when the ladder gives no failure, or only a bound on it, to compare with."""
+    """B* over where test error failed; None when the ladder gives no such failure, or only a bound on it."""
     if scaling is None or scaling.observed is None or scaling.answer != "fails" or math.isinf(one.critical_batch):
         return None
     # the interval is a test inverted, and may leave out the estimate
@@ -226,7 +272,7 @@ def _over_observed(one: CriticalBatch, scaling: ScalingVerdict | None) -> Interv
 
 @dataclass(frozen=True)
 class PredictionRange:
-    """The smallest and the largest prediction of the usable baselines, as the paper's figures show them."""
+    """The smallest and the largest prediction of the baselines that predict, as the paper's figures show them."""
 
     form: Form
     smallest: float

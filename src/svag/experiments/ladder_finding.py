@@ -1,14 +1,16 @@
-"""What a ladder found: where linear scaling fails, and what its rungs had predicted (fig:lsr_acc_gnr)."""
+"""What a ladder found: what the price list of each rung said, and what the ladder measured (fig:lsr_acc_gnr)."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from svag.experiments import wording
+from svag.experiments import ladder_answer
 from svag.experiments.base import SGD
 from svag.experiments.evidence import Finding
 from svag.experiments.ladder import Ladder, LadderPanel
+from svag.experiments.ladder_drift import Fractions, data_of, drift_of, shared_window, shortfalls, steps_at
 from svag.experiments.ladder_evidence import (
+    PREDICTS_FROM,
     Certificate,
     PredictionRange,
     Rung,
@@ -17,15 +19,19 @@ from svag.experiments.ladder_evidence import (
     pooled,
     prediction_of,
     ranges,
-    ruled_out,
     rung_of,
+    signal_slope,
 )
 from svag.experiments.runs import CONTINUE, CurveRow, MissingRun, PanelRuns, RunRow, gather, json_fields
-from svag.experiments.wording import Answer, Tone, unbounded
+from svag.experiments.wording import Answer
+from svag.findings.data_price import DataPrice
+from svag.findings.drift import Crossing, Drift
+from svag.findings.prices import Estimate
 from svag.findings.scaling_verdict import ScalingVerdict, scaling_verdict
 from svag.records.record import RunRecord
 
-_TONES: dict[str, Tone] = {"fails": "no", "never fails": "yes", "fails from the start": "no"}
+# From this N/G on a ladder sees invariance hold over several rungs before it is lost: B* is then at least 10 times B.
+_INVARIANT_FROM = 8.0
 
 
 @dataclass(frozen=True)
@@ -35,9 +41,14 @@ class LadderPanelFinding:
     Attributes:
         name: of the panel.
         rungs: one per batch size, increasing.
-        scaling: where linear scaling was seen to fail; None when fewer than two batch sizes have results.
         predictions: one per rung with readings, increasing in batch size.
-        ranges: smallest and largest usable prediction, for each form; empty without usable baselines.
+        drift: how far the rungs really drifted apart, pair by pair; None when fewer than two can be compared.
+        data: the measured factor in examples to the same training loss, pair by pair.
+        window: fractions of the budget over which all rungs were averaged; None without readings.
+        shortfalls: pairs whose spread lies below D although a theorem applies, each a sentence with the likely cause.
+        scaling: where test error was seen to fail; None when fewer than two batch sizes have results.
+        ranges: smallest and largest prediction of the baselines that predict, for each form; empty without any.
+        slope: of log G/N against log B, 1 while B_simple does not depend on the batch; None with fewer than two rungs.
         certificates: what the measured N/G rule out.
         c2: C² of the predictions.
         runs: all results.
@@ -48,9 +59,14 @@ class LadderPanelFinding:
 
     name: str
     rungs: tuple[Rung, ...]
-    scaling: ScalingVerdict | None
     predictions: tuple[RungPrediction, ...]
+    drift: Drift | None
+    data: tuple[DataPrice, ...]
+    window: Fractions | None
+    shortfalls: tuple[str, ...]
+    scaling: ScalingVerdict | None
     ranges: tuple[PredictionRange, ...]
+    slope: Estimate | None
     certificates: tuple[Certificate, ...]
     c2: float
     runs: tuple[RunRow, ...]
@@ -60,19 +76,42 @@ class LadderPanelFinding:
 
     @property
     def observed(self) -> float | None:
-        """The batch size at which the ladder was seen to fail."""
+        """The batch size at which test error was seen to fail."""
         return None if self.scaling is None else self.scaling.observed
+
+    @property
+    def checked(self) -> tuple[tuple[RungPrediction, Crossing], ...]:
+        """The baselines that predict, each with where the ladder crossed C² above it."""
+        crossings = {} if self.drift is None else {one.baseline: one for one in self.drift.crossings}
+        pairs = ((one, crossings.get(one.batch_size)) for one in self.predictions if one.usable)
+        return tuple((one, crossing) for one, crossing in pairs if crossing is not None)
 
     def to_dict(self) -> dict[str, object]:
         """Return the panel for a JSON document, without the curves."""
-        found = self.scaling
+        found, drift = self.scaling, self.drift
         limits = (math.nan, math.nan) if found is None else (found.low, found.high)
+        nothing = Estimate(math.nan, math.nan, math.nan)
+        crossed = nothing if drift is None else drift.crossings[0].observed
         return {
             "name": self.name,
             **json_fields({"observed": self.observed, "observed_low": limits[0], "observed_high": limits[1]}),
+            **json_fields(
+                {
+                    "observed_dynamics": crossed.value,
+                    "observed_dynamics_low": crossed.low,
+                    "observed_dynamics_high": crossed.high,
+                }
+            ),
             "predictions": [one.to_dict() for one in self.predictions],
+            "compared": None if drift is None else drift.compared,
+            "window": None if self.window is None else list(self.window),
+            "pairs": [] if drift is None else [one.to_dict() for one in drift.pairs],
+            "crossings": [] if drift is None else [one.to_dict() for one in drift.crossings],
+            "shortfalls": list(self.shortfalls),
+            "data_prices": [one.to_dict() for one in self.data],
             "rungs": [rung.to_dict() for rung in self.rungs],
             "ranges": [json_fields(asdict(one)) for one in self.ranges],
+            "slope": None if self.slope is None else self.slope.to_dict(),
             "certificates": [json_fields(asdict(one)) for one in self.certificates],
             "scaling": None if found is None else found.to_dict(),
             "c2": self.c2,
@@ -81,109 +120,9 @@ class LadderPanelFinding:
             "status": self.status,
         }
 
-    @property
-    def headline(self) -> str:
-        """Where linear scaling was seen to fail, in one sentence."""
-        found = self.scaling
-        if found is None:
-            return "Fewer than two batch sizes have results."
-        limits = wording.batch_interval(found.low, found.high)
-        at = wording.batch(found.observed)
-        if unbounded(found.low, found.high):
-            where = f"at batch size {at}" if found.observed is not None else "nowhere on this ladder"
-            return f"Not decided: the means would put the failure {where}, but these seeds give no interval."
-        rule = f"test error {found.tolerance:.0%} above the best"
-        failing = [rung for rung in self.rungs if found.observed is not None and rung.batch_size >= found.observed]
-        if failing and failing[0].diverged:
-            rule = f"seeds diverged at {failing[0].batch_size:,}"
-        first, last = self.rungs[0].batch_size, self.rungs[-1].batch_size
-        match found.answer:
-            case "fails":
-                return f"Linear scaling fails at batch size {at} {limits} ({rule})."
-            case "never fails":
-                return f"Linear scaling does not fail up to batch size {last:,}; 95% interval {limits}."
-            case "fails from the start":
-                return f"Linear scaling fails already at the smallest batch size, {first:,} ({rule})."
-            case _:
-                then = f"; linear scaling fails beyond it, at {at} {limits}" if found.observed is not None else ""
-                return f"Test error improves up to batch size {wording.batch(found.best_batch)}{then}."
-
     def answer(self) -> Answer:
-        """Where scaling fails; what was observed, predicted, and whether the two agree, first."""
-        found = self.scaling
-        numbers = [*self._observed(), *self._predicted(), *self._checked()]
-        return Answer(
-            self.name,
-            self.headline,
-            "open" if found is None or unbounded(found.low, found.high) else _TONES.get(found.answer, "open"),
-            (*numbers, *self._more()),
-            self.status,
-            tuple(rung.error for rung in self.rungs),
-            "test error by batch size",
-            first=len(numbers),
-        )
-
-    def _observed(self) -> Iterator[tuple[str, str]]:
-        found = self.scaling
-        if found is not None:
-            observed = wording.batch(found.observed) if found.observed is not None else "no failure"
-            yield "observed failure", f"{observed} {wording.batch_interval(found.low, found.high)}"
-            if found.best_batch is not None:
-                best = min(rung.error for rung in self.rungs if rung.batch_size == found.best_batch)
-                yield "lowest test error", f"{best:.2%} at batch size {found.best_batch:,}"
-        if lost := [rung for rung in self.rungs if rung.diverged]:
-            first, *others = (f"{rung.diverged} of {rung.seeds}{{}} at {rung.batch_size:,}" for rung in lost)
-            yield "diverged", ", ".join([first.format(" seeds"), *(one.format("") for one in others)])
-
-    def _predicted(self) -> Iterator[tuple[str, str]]:
-        """The smallest and the largest of all usable predictions, as the paper's figures show them."""
-        usable = sorted((one for one in self.predictions if one.usable), key=lambda one: one.critical.critical_batch)
-        if len(usable) == 1:
-            yield "predicted", usable[0].said
-        elif usable:
-            yield f"smallest of {len(usable)} predictions", usable[0].said
-            yield f"largest of {len(usable)} predictions", usable[-1].said
-        elif self.predictions:
-            yield "predicted", "no baseline gives a usable prediction"
-
-    def _checked(self) -> Iterator[tuple[str, str]]:
-        """Whether the smallest usable baseline had it right; nothing without a failure to hold it against."""
-        first = next((one for one in self.predictions if one.usable), None)
-        if first is None or first.over_observed_low is None or first.over_observed_high is None:
-            return
-        low, high = first.over_observed_low, first.over_observed_high
-        prediction = f"The prediction from B = {first.batch_size}"
-        if unbounded(low, high):
-            yield "check", f"{prediction} cannot be checked: predicted over observed has no bounds"
-        elif high < 1:
-            yield "check", f"{prediction} lies below the observed failure"
-        elif low > 1:
-            yield "check", f"{prediction} lies above the observed failure, which the theorem allows"
-        else:
-            yield "check", f"{prediction} agrees with the observed failure"
-
-    def _more(self) -> Iterator[tuple[str, str]]:
-        """One row for everything else that was found."""
-        forms = [f"{one.said} as {one.form}" for one in self.ranges if one.form != "sharp"]
-        if forms:
-            yield "as printed / as plotted", f"B* = {'; '.join(forms)}"
-        if self.certificates:
-            fired = ruled_out(self.certificates).items()
-            yield "ruled out", "; ".join(f"at B = {size} {what}" for size, what in fired)
-        balances = [(rung.batch_size, rung.balance) for rung in self.rungs if rung.balance is not None]
-        if balances:
-            said = ", ".join(f"{balance:.3g} at B = {size}" for size, balance in balances)
-            yield "equilibrium", f"growth over decay of |x|², 1 at equilibrium: {said}"
-        ratios = [(one.batch_size, one.critical.noise_to_signal) for one in self.predictions]
-        if ratios:
-            yield "N/G", ", ".join(f"{wording.plain(ratio)} at B = {size}" for size, ratio in ratios)
-        limits = [(rung.batch_size, rung.sde) for rung in self.rungs if rung.sde is not None]
-        if limits:
-            said = ", ".join(f"{one.value:.2%} ({one.low:.2%} to {one.high:.2%}) at B = {size}" for size, one in limits)
-            yield "SDE limit of the error", said
-        for one in self.predictions:
-            if not one.usable:
-                yield f"not usable from B = {one.batch_size}", one.status.partition(". ")[0]  # the table has all of it
+        """What the price list said and what the ladder measured; test error after it, as a criterion of its own."""
+        return ladder_answer.answer(self)
 
     def __str__(self) -> str:
         return str(self.answer())
@@ -207,7 +146,7 @@ class LadderFinding(Finding[LadderPanelFinding]):
 
 
 def find_ladder(experiment: Ladder, records: Sequence[RunRecord]) -> LadderFinding:
-    """Find where each ladder fails and what its rungs predicted."""
+    """Find what the rungs of each ladder predicted, how far they drifted apart, and where test error failed."""
     found, strangers = gather(experiment, records, "test_accuracy")
     panels = tuple(_panel(experiment, panel, runs) for panel, runs in zip(experiment.panels, found, strict=True))
     return LadderFinding(experiment.title, panels, strangers)
@@ -217,21 +156,31 @@ def _panel(experiment: Ladder, panel: LadderPanel, runs: PanelRuns) -> LadderPan
     sizes = sorted(set(panel.batch_sizes))
     errors = {size: found for size in sizes if (found := _errors(runs, size))}
     scaling, unscaled = _scaling(errors, experiment.tolerance)
-    measured, unread = pooled(runs, sizes, experiment.c2)
-    predictions = tuple(prediction_of(one, by_seed, scaling) for one, by_seed in measured)
+    window = experiment.window or shared_window(runs, sizes)
+    # what larger batches cost is said of the same part of training in which it is then measured
+    windows = {} if window is None else {size: steps_at(runs, size, window) for size in errors}
+    measured, unread = pooled(runs, sizes, experiment.c2, windows)
+    predictions = tuple(prediction_of(one, by_seed, sizes, scaling) for one, by_seed in measured)
     critical = [one.critical for one in predictions]
+    drift = drift_of(runs, predictions, window, experiment.c2)
+    rungs = tuple(rung_of(panel, runs, size, errors.get(size, {}), critical) for size in sizes)
     return LadderPanelFinding(
         name=panel.name,
-        rungs=tuple(rung_of(panel, runs, size, errors.get(size, {}), critical) for size in sizes),
-        scaling=scaling,
+        rungs=rungs,
         predictions=predictions,
+        drift=drift,
+        data=data_of(runs, sizes),
+        window=window if predictions else None,
+        shortfalls=() if drift is None else shortfalls(drift, predictions),
+        scaling=scaling,
         ranges=ranges(predictions),
+        slope=signal_slope(rungs),
         certificates=certificates(critical, sizes),
         c2=experiment.c2,
         runs=runs.rows(),
         curves=runs.curves(),
         missing=runs.missing,
-        status=_next(runs, predictions, scaling, unscaled, unread),
+        status=_next(runs, predictions, drift, scaling, unscaled, unread),
     )
 
 
@@ -251,16 +200,33 @@ def _scaling(errors: Mapping[int, Mapping[int, float]], tolerance: float) -> tup
 def _next(
     runs: PanelRuns,
     predictions: Sequence[RungPrediction],
+    drift: Drift | None,
     scaling: ScalingVerdict | None,
     unscaled: str,
     unread: str,
 ) -> str:
     if runs.missing:
         return CONTINUE
-    if scaling is None:
-        return unscaled
     if not predictions:
-        return unread
+        return unread if scaling is not None else unscaled
+    first = predictions[0]
+    smallest = f"at the smallest, B={first.batch_size}"
     if not any(one.usable for one in predictions):
-        return f"no baseline is usable; at the smallest, B={predictions[0].batch_size}: {predictions[0].status}"
-    return scaling.status
+        if first.critical.noise_to_signal < PREDICTS_FROM:
+            return f"start the ladder lower: no baseline predicts; {smallest}, {first.status}"
+        return f"no baseline predicts; {smallest}: {first.status}"
+    if drift is None:
+        return "take readings at two batch sizes at least, 12 or more in the same part of training."
+    if not first.theorem:
+        return f"{smallest}, no theorem applies: {first.critical.status}"
+    if math.isinf(drift.crossings[0].observed.value):
+        return (
+            f"add batch sizes up to {first.critical.critical_batch:,.0f}, where the statistics must have drifted apart."
+        )
+    if first.critical.noise_to_signal < _INVARIANT_FROM:
+        ratio = f"N/{first.critical.signal} is {_INVARIANT_FROM:g}"
+        return (
+            f"nothing more is needed; to see invariance hold before it is lost, start lower, where {ratio} "
+            f"(it is {first.critical.noise_to_signal:.2g} at {first.batch_size})."
+        )
+    return "nothing more to run: the drift is located to within the spacing of the ladder."

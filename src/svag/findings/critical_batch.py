@@ -10,6 +10,7 @@ from svag.findings.averages import Averages
 from svag.findings.basis import (
     Basis,
     Ground,
+    Signal,
     amount_doubts,
     find_ground,
     parts_doubts,
@@ -97,7 +98,7 @@ class CriticalBatch:
     noise_to_signal: float
     noise_to_signal_low: float
     noise_to_signal_high: float
-    signal: str
+    signal: Signal
     b_simple: float
     gain_limit: float
     printed: float

@@ -30,7 +30,7 @@ class DataPrice:
         batch_size: of the larger one.
         levels: training losses of the baseline at which the two are compared, decreasing.
         factors: examples of the larger rung over those of the baseline at each level; `math.inf` where the larger
-            one never gets there.
+            one does not get there, with the least that it can be as the lower limit.
     """
 
     baseline: int
@@ -39,14 +39,14 @@ class DataPrice:
     factors: tuple[Estimate, ...]
 
     @property
-    def low(self) -> float:
-        """The smallest factor over the levels."""
-        return min(factor.value for factor in self.factors)
+    def reached(self) -> tuple[float, ...]:
+        """The factors at the levels that the larger rung reached."""
+        return tuple(factor.value for factor in self.factors if math.isfinite(factor.value))
 
     @property
-    def high(self) -> float:
-        """The largest factor over the levels."""
-        return max(factor.value for factor in self.factors)
+    def at_least(self) -> float:
+        """The largest bound from levels that the larger rung did not reach; 1 when it reached all of them."""
+        return max((factor.low for factor in self.factors if math.isinf(factor.value)), default=1.0)
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; what is not known is null."""
@@ -94,8 +94,11 @@ def _level(seeds: Sequence[Curve], share: float) -> float:
 def _factor(base: Sequence[Curve], other: Sequence[Curve], level: float, confidence: float) -> Estimate:
     """Ratio of geometric means over seeds, with Welch's interval of the difference of logarithms."""
     groups = [np.log([_reached(curve, level) for curve in seeds]) for seeds in (other, base)]
-    if not all(np.isfinite(group).all() for group in groups):
-        return Estimate(math.inf, math.nan, math.inf)
+    if not np.isfinite(groups[1]).all():
+        return Estimate(math.inf, 0.0, math.inf)
+    if not np.isfinite(groups[0]).all():
+        longest = max(float(_falling(curve)[0][-1]) for curve in other)
+        return Estimate(math.inf, longest / float(np.exp(groups[1].mean())), math.inf)
     value = float(groups[0].mean() - groups[1].mean())
     if min(group.size for group in groups) < 2:
         return Estimate(math.exp(value), 0.0, math.inf)

@@ -7,7 +7,8 @@ $$r = R'/R,\qquad g = G'/G,\qquad n = \kappa N'/N.$$
 Their *spread*, the largest over the smallest, is what `svag.distortion` bounds from below where a theorem applies; it
 is also what (C,κ)-linear-scaling invariance keeps below C². On an ordinary network T′/T takes the place of r, with T
 the pull of `svag.theory.equilibrium.pull`. Since n/g = B_simple′/B_simple, the spread equals the distortion as long as
-the noise scale does not depend on the batch size.
+the noise scale does not depend on the batch size. With momentum X = (1−β²)|v|² − N takes the place of G in the
+distortion; r, g and n are compared all the same, with X′/X beside them.
 
 Intervals come from a bootstrap over blocks of readings, the blocks of all seeds together. They do not see what a whole
 seed has in common, so that they are too narrow where seeds differ by more than their blocks do.
@@ -23,15 +24,16 @@ import numpy as np
 from scipy import special
 
 from svag.arrays import FloatArray
+from svag.findings.basis import Signal
 from svag.findings.prices import Estimate
 from svag.records.reading import Reading
 from svag.theory.bounds import critical_batch_size
 from svag.theory.distortion import distortion
-from svag.theory.equilibrium import pull
+from svag.theory.equilibrium import estimated_momentum_signal, momentum_signal, pull
 
 BLOCKS = 12
 RESAMPLES = 2000
-_R, _G, _N, _T = range(4)
+_R, _G, _N, _T, _X = range(5)
 
 Compared = Literal["R", "T"]
 
@@ -51,6 +53,9 @@ class PairDrift:
         spread: largest of the three over the smallest.
         strict: the smallest C² of def:lsi: the square of how far the three are from 1 at most.
         distortion: D(κ) as the smaller rung predicts it.
+        moving: X′/X with momentum; None without, or where X is not positive.
+        below: whether the whole interval of the spread lies below that of D, which no equilibrium allows; with X in
+            place of G where D is made of X.
     """
 
     baseline: int
@@ -63,11 +68,8 @@ class PairDrift:
     spread: Estimate
     strict: Estimate
     distortion: Estimate
-
-    @property
-    def below(self) -> bool:
-        """Whether the whole interval of the spread lies below that of D, which no equilibrium allows."""
-        return self.spread.high < self.distortion.low
+    moving: Estimate | None
+    below: bool
 
     def to_dict(self) -> dict[str, object]:
         """Return the pair for a JSON document; unknown numbers are null."""
@@ -80,7 +82,7 @@ class Crossing:
 
     Attributes:
         baseline: batch size of the baseline.
-        noise_to_signal: its N/G.
+        noise_to_signal: its N/G; with momentum N/X or N/X̂.
         predicted: B* as the baseline predicts it.
         observed: the batch size at which the spread reaches C², on logarithmic scales between rungs; `math.inf` when
             it does not up to the largest rung.
@@ -106,6 +108,7 @@ class Drift:
 
     Attributes:
         compared: "R" or "T", which of them stands beside G and κN.
+        signal: what N is divided by in the distortion: "G", or with momentum "X" or "X̂".
         c2: C².
         confidence: level of the intervals.
         pairs: every rung with every larger one.
@@ -113,6 +116,7 @@ class Drift:
     """
 
     compared: Compared
+    signal: Signal
     c2: float
     confidence: float
     pairs: tuple[PairDrift, ...]
@@ -122,6 +126,7 @@ class Drift:
         """Return everything for a JSON document."""
         return {
             "compared": self.compared,
+            "signal": self.signal,
             "c2": self.c2,
             "confidence": self.confidence,
             "pairs": [pair.to_dict() for pair in self.pairs],
@@ -136,6 +141,7 @@ def measure_drift(
     c2: float = 2.0,
     confidence: float = 0.95,
     compared: Compared = "R",
+    signal: Signal = "G",
     lr_wd: float = 0.0,
 ) -> Drift | None:
     """Compare every two rungs of a ladder by R (or T), G and κN.
@@ -146,7 +152,8 @@ def measure_drift(
         c2: C².
         confidence: level of the intervals.
         compared: "R" at the equilibrium of a scale-invariant network, "T" where only |x|² is stationary.
-        lr_wd: ηλ of the smallest rung, for "R"; 0 for "T".
+        signal: what N is divided by in the distortion: "G", or with momentum "X" or its estimate "X̂" from G.
+        lr_wd: ηλ of the smallest rung, for "R" without momentum; 0 otherwise.
 
     Returns None when fewer than two rungs have two blocks with positive averages.
 
@@ -158,7 +165,7 @@ def measure_drift(
     >>> found.pairs[1].spread.value, round(found.pairs[1].distortion.value, 12)  # G, κN and R are those of B = 32
     (1.0, 2.4)
     """
-    means = {size: _Rung.of(size, runs, compared, rng) for size, runs in sorted(rungs.items())}
+    means = {size: _Rung.of(size, runs, compared, signal, rng) for size, runs in sorted(rungs.items())}
     known = [rung for rung in means.values() if rung is not None]
     if len(known) < 2:
         return None
@@ -169,20 +176,26 @@ def measure_drift(
         above = [_Pair(base, other, decay) for other in known[index + 1 :]]
         pairs += [pair.summary(confidence) for pair in above]
         crossings.append(_crossing(base, above, c2, decay, confidence))
-    return Drift(compared, c2, confidence, tuple(pairs), tuple(crossings))
+    return Drift(compared, signal, c2, confidence, tuple(pairs), tuple(crossings))
 
 
 @dataclass(frozen=True, eq=False)
 class _Rung:
-    """Averages of R, G, N and T at one batch size: a row each, the estimate first and the bootstrap draws after it."""
+    """Averages of R, G, N, T and X at one batch size: the estimates in the first row, bootstrap draws in the others."""
 
     batch_size: int
     means: FloatArray
     first: FloatArray
+    signal: FloatArray
 
     @classmethod
     def of(
-        cls, size: int, runs: Sequence[Sequence[Reading]], compared: Compared, rng: np.random.Generator
+        cls,
+        size: int,
+        runs: Sequence[Sequence[Reading]],
+        compared: Compared,
+        signal: Signal,
+        rng: np.random.Generator,
     ) -> "_Rung | None":
         blocks = [block for run in runs for block in _blocks(run)]
         if len(blocks) < 2:
@@ -197,7 +210,9 @@ class _Rung:
         first = means[:, _R if compared == "R" else _T]
         if not (means[0, [_G, _N]] > 0).all() or not first[0] > 0:
             return None
-        return cls(size, means, first)
+        momentum = next(reading.momentum for run in runs for reading in run) or 0.0
+        estimated = means[:, _G] * estimated_momentum_signal(1.0, momentum)
+        return cls(size, means, first, {"G": means[:, _G], "X": means[:, _X], "X̂": estimated}[signal])
 
     @cached_property
     def grad(self) -> FloatArray:
@@ -208,8 +223,13 @@ class _Rung:
         return self.means[:, _N]
 
     @cached_property
+    def moving(self) -> FloatArray:
+        return self.means[:, _X]
+
+    @cached_property
     def noise_to_signal(self) -> FloatArray:
-        return np.where(self.grad > 0, self.noise / self.grad, math.inf)
+        # a signal that is not known or not positive leaves N/G without an upper limit
+        return np.divide(self.noise, self.signal, out=np.full_like(self.noise, math.inf), where=self.signal > 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,18 +246,22 @@ class _Pair:
 
     @cached_property
     def ratios(self) -> FloatArray:
-        """The three ratios, a column each; NaN in the draws where an average is not positive."""
-        quotients = [
-            self.other.first / self.base.first,
-            self.other.grad / self.base.grad,
-            self.kappa * self.other.noise / self.base.noise,
-        ]
-        table = np.column_stack(quotients)
+        """r, g and n, a column each; NaN in the draws where an average is not positive."""
+        return self._ratios(self.other.grad / self.base.grad)
+
+    def _ratios(self, signal: FloatArray) -> FloatArray:
+        first, noise = self.other.first / self.base.first, self.kappa * self.other.noise / self.base.noise
+        table = np.column_stack([first, signal, noise])
         return np.where(table > 0, table, math.nan)
 
     @cached_property
     def spread(self) -> FloatArray:
-        return np.asarray(self.ratios.max(axis=1) / self.ratios.min(axis=1))
+        return _spread(self.ratios)
+
+    @cached_property
+    def bounded(self) -> FloatArray:
+        """Spread of what the theorem speaks of: with the signal that D is made of."""
+        return _spread(self._ratios(self.other.signal / self.base.signal))
 
     @cached_property
     def strict(self) -> FloatArray:
@@ -251,6 +275,7 @@ class _Pair:
 
     def summary(self, confidence: float) -> PairDrift:
         first, grad, noise = (_estimate(column, confidence) for column in self.ratios.T)
+        moving, predicted = self.other.moving / self.base.moving, self.distortion(confidence)
         return PairDrift(
             baseline=self.base.batch_size,
             batch_size=self.other.batch_size,
@@ -261,8 +286,14 @@ class _Pair:
             noise_scale=_estimate(self.ratios[:, 2] / self.ratios[:, 1], confidence),
             spread=_estimate(self.spread, confidence),
             strict=_estimate(self.strict, confidence),
-            distortion=self.distortion(confidence),
+            distortion=predicted,
+            moving=_estimate(moving, confidence) if self.base.moving[0] > 0 and self.other.moving[0] > 0 else None,
+            below=_estimate(self.bounded, confidence).high < predicted.low,
         )
+
+
+def _spread(ratios: FloatArray) -> FloatArray:
+    return np.asarray(ratios.max(axis=1) / ratios.min(axis=1))
 
 
 def _crossing(base: _Rung, above: Sequence[_Pair], c2: float, lr_wd: float, confidence: float) -> Crossing:
@@ -318,7 +349,7 @@ def _estimate(draws: FloatArray, confidence: float) -> Estimate:
 
 
 def _blocks(run: Sequence[Reading]) -> list[list[float]]:
-    """Means of R, G, N and T over consecutive blocks of one run, G and N weighted by η², R and T by η."""
+    """Means of R, G, N, T and X over consecutive blocks of one run; G, N and X weighted by η², R and T by η."""
     if len(run) < BLOCKS:
         return []
     return [_averages([run[i] for i in index]) for index in np.array_split(np.arange(len(run)), BLOCKS)]
@@ -326,14 +357,20 @@ def _blocks(run: Sequence[Reading]) -> list[list[float]]:
 
 def _averages(readings: Sequence[Reading]) -> list[float]:
     lr = np.array([1.0 if reading.lr is None else reading.lr for reading in readings])
-    squares = np.array([[reading.grad_sq, reading.noise_trace] for reading in readings])
+    squares = np.array([[reading.grad_sq, reading.noise_trace, _moving(reading)] for reading in readings])
     firsts = np.array([[reading.param_sq, _pull(reading)] for reading in readings])
-    grad, noise = np.average(squares, axis=0, weights=lr**2)
+    grad, noise, moving = np.average(squares, axis=0, weights=lr**2)
     param, own = np.average(firsts, axis=0, weights=lr)
-    return [float(param), float(grad), float(noise), float(own)]
+    return [float(param), float(grad), float(noise), float(own), float(moving)]
 
 
 def _pull(reading: Reading) -> float:
     if reading.lr is None or reading.weight_decay is None or reading.param_dot_grad is None:
         return math.nan
     return pull(reading.param_sq, reading.param_dot_grad, lr=reading.lr, weight_decay=reading.weight_decay)
+
+
+def _moving(reading: Reading) -> float:
+    if not reading.momentum or reading.velocity_sq is None:
+        return math.nan
+    return momentum_signal(reading.velocity_sq, reading.noise_trace, reading.momentum)

@@ -8,7 +8,7 @@ from svag.experiments.compare_finding import CompareFinding
 from svag.experiments.ladder_finding import LadderFinding
 from svag.experiments.ngd_finding import NgdFinding
 from svag.experiments.wording import UNITS
-from svag.report.charts import curves, gap, ladder_error, ladder_predictions, ladder_ratio, limit
+from svag.report.charts import curves, gap, ladder_distortion, ladder_error, ladder_predictions, ladder_ratio, limit
 from svag.report.content import Figure, Table
 
 
@@ -33,24 +33,29 @@ def compare_figures(finding: CompareFinding) -> Iterator[Figure]:
 
 
 def ladder_figures(finding: LadderFinding) -> Iterator[Figure]:
-    """Errors, G/N, predictions and curves of every panel."""
+    """Drift, predictions, G/N, test errors and curves of every panel."""
     for number, panel in enumerate(finding.panels, 1):
         name = f"panel{number}"
-        error = ladder_error.table(panel)
-        if error.rows:
-            title = f"{panel.name}: test error along the linear scaling rule"
-            picture, sentence = ladder_error.chart(error), ladder_error.sentence(error)
-            yield Figure.of(f"{name}-error", title, picture, sentence, "test errors", error.rows)
+        drift = ladder_distortion.table(panel)
+        if drift is not None:
+            title = f"{panel.name}: how far training statistics drift apart, predicted and measured"
+            picture, sentence = ladder_distortion.chart(drift), ladder_distortion.sentence(drift)
+            yield Figure.of(f"{name}-drift", title, picture, sentence, "factors", drift.rows)
+        predicted = ladder_predictions.table(panel)
+        if predicted.rows:
+            title = f"{panel.name}: predicted and measured critical batch size, by baseline"
+            picture, sentence = ladder_predictions.chart(predicted), ladder_predictions.sentence(predicted)
+            yield Figure.of(f"{name}-predictions", title, picture, sentence, "predictions", predicted.rows)
         ratio = ladder_ratio.table(panel)
         if ratio.rows:
             title = f"{panel.name}: signal over noise of the gradient, G/N"
             picture, sentence = ladder_ratio.chart(ratio), ladder_ratio.sentence(ratio)
             yield Figure.of(f"{name}-ratio", title, picture, sentence, "G/N", ratio.rows)
-        predicted = ladder_predictions.table(panel)
-        if predicted.rows:
-            title = f"{panel.name}: predicted critical batch size, by baseline"
-            picture, sentence = ladder_predictions.chart(predicted), ladder_predictions.sentence(predicted)
-            yield Figure.of(f"{name}-predictions", title, picture, sentence, "predictions", predicted.rows)
+        error = ladder_error.table(panel)
+        if error.rows:
+            title = f"{panel.name}: test error along the linear scaling rule"
+            picture, sentence = ladder_error.chart(error), ladder_error.sentence(error)
+            yield Figure.of(f"{name}-error", title, picture, sentence, "test errors", error.rows)
         if panel.curves:
             found = curves.table(panel.curves, panel.runs, "test_accuracy", curves.by_batch_size, "budget")
             yield curve_figure(f"{name}-curves", panel.name, found)

@@ -141,7 +141,16 @@ def test_every_chart_can_be_zoomed_as_the_page_promises(report_of: Build, name: 
     for figure in report_of(name).figures:
         params = {param["name"]: param for param in figure.chart.to_dict()["params"]}
         assert params["zoom"]["bind"] == "scales", figure.name
-        legends = {"one seed", "mean with 95% interval", "usable prediction", "B = 64", "SGD", "SGD − SDE"}
+        legends = {
+            "one seed",
+            "mean with 95% interval",
+            "predicted B*",
+            "from 16",
+            "from 32",
+            "B = 64",
+            "SGD",
+            "SGD − SDE",
+        }
         if "gap" not in figure.name and "ratio" not in figure.name:  # one answer, one series: nothing to hide
             shown = params["shown"]
             assert shown["bind"] == "legend"

@@ -11,8 +11,9 @@ import vl_convert as vlc
 from tests.report.charts.drawn import marks, of_kind
 from tests.report.conftest import Find
 
+from svag.experiments.ladder_answer import headline
 from svag.experiments.ladder_finding import LadderFinding, LadderPanelFinding
-from svag.report.charts import ladder_error, ladder_predictions, ladder_ratio, ladder_regions
+from svag.report.charts import ladder_distortion, ladder_error, ladder_predictions, ladder_ratio, ladder_regions
 
 
 def ladder(finding_of: Find, name: str) -> LadderPanelFinding:
@@ -51,9 +52,9 @@ def test_the_ladder_s_errors_threshold_and_regions_are_the_finding_s(finding_of:
 def test_a_ladder_that_never_fails_has_no_observed_region(finding_of: Find) -> None:
     found = ladder_error.table(ladder(finding_of, "ladder_never_fails"))
     assert [region.kind for region in found.regions] == [ladder_regions.PREDICTED]
-    assert ladder_error.sentence(found).startswith("Linear scaling does not fail up to batch size 128")
-    assert ladder_predictions.sentence(ladder_predictions.table(ladder(finding_of, "ladder_never_fails"))).endswith(
-        "No failure was observed to hold them against. Grey ticks: the baselines."
+    assert ladder_error.sentence(found).startswith("Test error, 20% rule: does not fail up to batch size 128")
+    assert ladder_predictions.sentence(ladder_predictions.table(ladder(finding_of, "ladder_never_fails"))) == (
+        "The ladder did not drift apart by C² above any baseline that predicts. Grey ticks: the baselines."
     )
 
 
@@ -62,7 +63,9 @@ def test_one_seed_decides_nothing_and_shades_nothing(finding_of: Find) -> None:
     assert found.regions == []
     assert ladder_error.LONE_MEAN in {row.kind for row in found.rows}
     assert "Bars" not in ladder_error.sentence(found)
-    assert ladder_error.sentence(found).startswith("Not decided: the means would put the failure at batch size 348")
+    assert ladder_error.sentence(found).startswith(
+        "Not decided by test error: the means would put the failure at batch size 348"
+    )
 
 
 def test_diverged_rungs_say_so_and_an_open_region_ends_beyond_the_ladder(finding_of: Find) -> None:
@@ -82,7 +85,21 @@ def test_the_ratio_is_g_over_n_with_its_interval(finding_of: Find) -> None:
     drawn = ladder_ratio.chart(found)
     y = of_kind(drawn, "line")[0]["encoding"]["y"]
     assert y["scale"]["type"] == "log"
-    assert [{"signal_to_noise": 2.0}] in [layer["rows"] for layer in of_kind(drawn, "rule")]
+    assert [{"signal_to_noise": 2.0, "said": "C² = 2"}] in [layer["rows"] for layer in of_kind(drawn, "rule")]
+
+
+def test_lines_of_slope_1_end_at_the_threshold_where_the_paper_plots_its_predictions(finding_of: Find) -> None:
+    panel = ladder(finding_of, "ladder")
+    found = ladder_ratio.table(panel)
+    usable = [one.critical for one in panel.predictions if one.usable]
+    assert [line.crossing for line in found.lines] == [usable[0].plotted, usable[-1].plotted]
+    for line in found.lines:
+        assert line.crossing / line.baseline == pytest.approx(found.c2 / line.signal_to_noise)
+    (rows,) = [one["rows"] for one in of_kind(ladder_ratio.chart(found), "line") if "low" not in one["rows"][0]]
+    assert [row["signal_to_noise"] for row in rows if row["series"] == found.lines[0].name][-1] == 2.0
+    assert panel.slope is not None
+    assert ladder_ratio.sentence(found).startswith(f"G/N grows with slope {panel.slope.value:.2f} [")
+    assert ladder_ratio.sentence(replace(found, slope=None)).startswith("Dashed line")
 
 
 def test_a_ratio_without_an_end_runs_to_the_edge_and_an_unresolved_one_is_named(finding_of: Find) -> None:
@@ -98,20 +115,45 @@ def test_a_ratio_without_an_end_runs_to_the_edge_and_an_unresolved_one_is_named(
     assert (bars[0]["from"], bars[0]["to"]) == (bottom, top)
 
 
-def test_predictions_are_the_finding_s_and_an_unbounded_one_has_an_arrow(finding_of: Find) -> None:
+def test_drift_is_drawn_as_predicted_lines_and_measured_points(finding_of: Find) -> None:
+    panel = ladder(finding_of, "ladder")
+    found = ladder_distortion.table(panel)
+    assert found is not None
+    assert panel.drift is not None
+    measured = [row for row in found.rows if row.kind == ladder_distortion.MEASURED]
+    pairs = [pair for pair in panel.drift.pairs if pair.baseline <= 256]  # those of baselines that predict
+    assert [(row.series, row.factor) for row in measured] == [(f"from {p.baseline}", p.spread.value) for p in pairs]
+    curve = [row for row in found.rows if row.kind == ladder_distortion.PREDICTED and row.series == "from 16"]
+    assert [curve[0].factor, curve[-1].batch_size] == pytest.approx([1.0, 1024.0])
+    assert curve[-1].factor == pytest.approx(panel.predictions[0].critical.distortion(1024).value)
+    drawn = ladder_distortion.chart(found)
+    assert {"area", "line", "rule", "point"} <= set(marks(drawn))
+    assert [{"factor": 2.0, "said": "C² = 2"}] in [layer["rows"] for layer in of_kind(drawn, "rule")]
+    assert ladder_distortion.sentence(found).startswith(headline(panel))
+    assert "a theorem keeps the points on or above it" in ladder_distortion.sentence(found)
+    assert "an estimate here" in ladder_distortion.sentence(replace(found, theorem=False))
+    assert ladder_distortion.table(replace(panel, drift=None)) is None
+
+
+def test_predictions_stand_beside_what_was_measured_and_an_unbounded_one_has_an_arrow(finding_of: Find) -> None:
     panel = ladder(finding_of, "ladder")
     found = ladder_predictions.table(panel)
-    assert [row.critical_batch for row in found.rows] == [one.critical.critical_batch for one in panel.predictions]
-    assert [row.kind for row in found.rows].count(ladder_predictions.NOT_USABLE) == 2
-    assert ladder_predictions.sentence(found).startswith(
-        "Usable predictions are 0.99 to 2.1 times the observed failure"
-    )
+    predicted = [row for row in found.rows if row.kind == ladder_predictions.PREDICTED]
+    assert [row.batch_size for row in predicted] == [one.critical.critical_batch for one in panel.predictions]
+    assert [row.baseline for row in predicted if not row.predicts] == [512, 1024]
+    assert panel.drift is not None
+    crossed = {one.baseline: one.observed.value for one in panel.drift.crossings if math.isfinite(one.observed.value)}
+    measured = {row.baseline: row.batch_size for row in found.rows if row.kind == ladder_predictions.MEASURED}
+    assert {size: measured[size] for size in crossed} == crossed
+    assert "of the predicted batch size. Grey ticks" in ladder_predictions.sentence(found)
+    assert "Pale rows: N/G below 1" in ladder_predictions.sentence(found)
     first = panel.predictions[0]
     wild = replace(first, critical=replace(first.critical, critical_batch=math.inf, high=math.inf))
     open_ended = ladder_predictions.table(replace(panel, predictions=(wild,)))
-    assert (open_ended.rows[0].critical_batch, open_ended.rows[0].high) == (None, None)
+    assert (open_ended.rows[0].batch_size, open_ended.rows[0].high) == (None, None)
     rows = of_kind(ladder_predictions.chart(open_ended), "tick")[0]["rows"]
-    assert (rows[0]["open"], rows[0]["said"]) == (True, "[401, ∞)")
+    assert rows[0]["open"]
+    assert rows[0]["said"].endswith(", ∞)")
 
 
 @pytest.mark.parametrize("name", ["ladder", "ladder_never_fails"])
@@ -121,21 +163,23 @@ def test_the_axes_of_a_ladder_keep_their_titles_with_and_without_an_observed_fai
     panel = ladder(finding_of, name)
     predicted = ladder_predictions.table(panel)
     assert bool(predicted.regions) == (name == "ladder")
-    assert titles(ladder_predictions.chart(predicted)) == {"critical batch size B*"}
+    assert titles(ladder_predictions.chart(predicted)) == {"batch size"}
     assert titles(ladder_error.chart(ladder_error.table(panel))) == {"batch size", "final test error"}
 
 
 def test_a_field_is_only_spoken_of_where_there_is_one(finding_of: Find) -> None:
     found = ladder_predictions.table(ladder(finding_of, "ladder"))
-    assert "(filled field)" in ladder_predictions.sentence(found)
-    assert "(filled field)" not in ladder_predictions.sentence(replace(found, regions=[]))
+    assert "Filled field" in ladder_predictions.sentence(found)
+    assert "Filled field" not in ladder_predictions.sentence(replace(found, regions=[]))
 
 
 def test_a_name_does_not_cross_the_edge_of_another_field() -> None:
-    observed = ladder_regions.Region(ladder_regions.OBSERVED, 132, 330, 242)
+    fails = ladder_regions.Region(ladder_regions.ERROR_FAILS, 132, 330, 242)
     predicted = ladder_regions.Region(ladder_regions.PREDICTED, 145, 317)
-    aligned = [layer.to_dict()["mark"]["align"] for layer in ladder_regions.names([observed, predicted], 16)]
-    assert aligned == ["right", "left"]
+    aligned = [layer.to_dict()["mark"]["align"] for layer in ladder_regions.names([fails, predicted], 16, 1024)]
+    assert aligned == ["left", "left"]  # beyond its field; inside, as its left edge lies in the other field
+    ends = [layer.to_dict()["mark"]["align"] for layer in ladder_regions.names([fails], 16, 256)]
+    assert ends == ["right"]  # inside: there is no room beyond
 
 
 def titles(chart: alt.TopLevelMixin) -> set[str]:

@@ -59,8 +59,8 @@ def test_long_tables_are_cut_for_reading_and_not_for_download(report_of: Build) 
 
 def test_the_markdown_summary_has_the_answer_and_no_markup_of_others(report_of: Build) -> None:
     text = render_markdown(report_of("ladder"))
-    assert "**Linear scaling fails at batch size 415 \\[370, 519\\] (test error 20% above the best).**" in text
-    assert "| observed failure | 415 \\[370, 519\\] |" in text
+    assert "**Scaling from 16: the price list put the factor 2 at batch size 409 \\[401, 417\\]; training" in text
+    assert "| test error, 20% rule | fails at batch size 415 \\[370, 519\\], where D from 16 is 2" in text
     assert "<script>" not in render_markdown(evil(report_of("ladder")))
 
 
@@ -73,7 +73,7 @@ def test_the_terminal_says_the_same_with_a_small_curve(report_of: Build) -> None
             console.print(part)
     said = capture.get()
     assert "[bold]" in said
-    assert "Linear scaling fails at batch size 415" in said
+    assert "Scaling from 16: the price list put the factor 2 at batch size 409" in " ".join(said.split())
     assert "test error by batch size" in said
     assert "▁" in said
     assert "█" in said

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 
 import altair as alt
 
+from svag.experiments.ladder_answer import error_headline
 from svag.experiments.ladder_finding import LadderPanelFinding
 from svag.experiments.wording import count
 from svag.report import look
@@ -44,7 +45,7 @@ class ErrorTable:
     Attributes:
         rows: seeds, means and, if SVAG was run, SDE limits.
         threshold: the error above which a rung fails; None without one.
-        regions: observed and predicted failure.
+        regions: where test error fails, and the predictions of B*.
         diverged: (batch size, seeds that diverged there), which have no error to show.
         answer: the verdict in words.
     """
@@ -72,7 +73,7 @@ def table(panel: LadderPanelFinding) -> ErrorTable:
     scaling = panel.scaling
     threshold = None if scaling is None or math.isnan(scaling.threshold) else scaling.threshold
     lost = [(rung.batch_size, rung.diverged) for rung in panel.rungs if rung.diverged]
-    return ErrorTable(rows, threshold, regions(panel), lost, panel.headline)
+    return ErrorTable(rows, threshold, regions(panel), lost, error_headline(panel))
 
 
 def chart(found: ErrorTable) -> look.Picture:
@@ -114,7 +115,8 @@ def chart(found: ErrorTable) -> look.Picture:
     if any(row.low is not None for row in found.rows):
         bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2)
         layers.append(bars.encode(y=alt.Y("low:Q"), y2="high:Q"))
-    layers += names(found.regions, min(row.batch_size for row in found.rows))
+    sizes = [row.batch_size for row in found.rows]
+    layers += names(found.regions, min(sizes), max(sizes))
     if found.diverged:
         values = [{"batch_size": size, "said": f"✕ {many}"} for size, many in found.diverged]
         words = alt.Chart(look.data(values)).mark_text(style="guide-words", baseline="bottom")

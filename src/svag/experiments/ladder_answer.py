@@ -1,0 +1,284 @@
+"""How the finding of a ladder is said: what the price list said, what the ladder measured, and then test error.
+
+The theorem is about statistics of training. Test error stands after it as an empirical criterion under its own name.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from svag.experiments import wording
+from svag.experiments.ladder_drift import covered
+from svag.experiments.ladder_evidence import PREDICTS_FROM, RungPrediction, ruled_out
+from svag.experiments.wording import Answer, Numbers, Tone, unbounded
+from svag.findings.data_price import DataPrice
+from svag.findings.drift import Crossing
+from svag.findings.prices import Estimate
+from svag.findings.scaling_verdict import ScalingVerdict
+
+if TYPE_CHECKING:
+    from svag.experiments.ladder_finding import LadderPanelFinding
+
+_ERROR_TONES: dict[str, Tone] = {"fails": "no", "fails from the start": "no"}
+_UNDECIDED = "not decided"
+COMPARED = {
+    "R": "weight norm |x|², gradient |∇L|² and noise κN",
+    "T": "pull on the weights T, gradient |∇L|² and noise κN",
+}
+
+
+def answer(panel: "LadderPanelFinding") -> Answer:
+    """The answer of a panel; what was predicted, what was measured and test error stand first."""
+    numbers = [*_predicted(panel), *_theorem(panel), *_invariance(panel), *_examples(panel), *_test_error(panel)]
+    return Answer(
+        panel.name,
+        headline(panel),
+        tone(panel),
+        (*numbers, *_more(panel)),
+        panel.status,
+        tuple(rung.error for rung in panel.rungs),
+        "test error by batch size",
+        first=len(numbers),
+    )
+
+
+def headline(panel: "LadderPanelFinding") -> str:
+    """What the smallest baseline predicted and what the ladder measured; test error where nothing was predicted."""
+    if not panel.checked:
+        return error_headline(panel)
+    one, crossing = panel.checked[0]
+    factor, size = f"{panel.c2:g}", f"batch size {_size(_predicted_size(one))}"
+    start = f"Scaling from {one.batch_size}: the price list"
+    if math.isinf(one.critical.critical_batch):
+        start += f" has no end at which the factor reaches {factor}"
+    else:
+        start += f" {'put' if one.theorem else 'estimated'} the factor {factor} at {size}"
+    last = panel.rungs[-1].batch_size
+    if math.isinf(crossing.observed.value):
+        seen = f"training statistics did not drift apart by that factor up to {last:,}, the largest batch here"
+    else:
+        seen = f"training statistics drifted apart by that factor at {_size(crossing.observed)}"
+        seen += f", {_ratio(crossing.over_predicted)} of it" if math.isfinite(crossing.over_predicted.value) else ""
+    return f"{start}; {seen}." + ("" if one.theorem else " No theorem applies here, so nothing is refuted.")
+
+
+def tone(panel: "LadderPanelFinding") -> Tone:
+    """A yes means that the price list was borne out: by a theorem, with nothing measured against it."""
+    if not panel.checked:
+        return _ERROR_TONES.get(_error_answer(panel), "open")
+    one, crossing = panel.checked[0]
+    if panel.shortfalls:
+        return "no"
+    if not one.theorem or math.isinf(crossing.observed.value):
+        return "open"
+    return "yes" if crossing.over_predicted.low <= 1 else "no"
+
+
+def _predicted_size(one: RungPrediction) -> Estimate:
+    return Estimate(one.critical.critical_batch, one.critical.low, one.critical.high)
+
+
+def _size(found: Estimate) -> str:
+    return f"{wording.batch(found.value)} {wording.batch_interval(found.low, found.high)}"
+
+
+def _ratio(found: Estimate) -> str:
+    high = f"{found.high:.2f}]" if math.isfinite(found.high) else "∞)"
+    return f"{found.value:.2f} [{found.low:.2f}, {high}"
+
+
+def _crossed(crossing: Crossing, last: int) -> str:
+    if math.isinf(crossing.observed.value):
+        low = f" (at least {wording.batch(crossing.observed.low)})" if math.isfinite(crossing.observed.low) else ""
+        return f"not reached up to {last:,}{low}"
+    share = f", {_ratio(crossing.over_predicted)} of it" if math.isfinite(crossing.over_predicted.value) else ""
+    return f"measured {_size(crossing.observed)}{share}"
+
+
+def _predicted(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
+    """Predicted and measured batch size of a drift by C², one row a baseline."""
+    last = panel.rungs[-1].batch_size
+    for one, crossing in panel.checked:
+        kind = "B*" if one.theorem else "estimated B*"
+        yield f"from {one.batch_size}", f"{kind} = {_size(_predicted_size(one))}; {_crossed(crossing, last)}"
+    if panel.predictions and not panel.checked:
+        yield "predicted", "no baseline predicts: see Next"
+
+
+def _theorem(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
+    """Whether the inequality spread ≥ D was kept, or that no theorem says so."""
+    if panel.drift is None:
+        return
+    compared = COMPARED[panel.drift.compared]
+    pairs = [pair for pair in panel.drift.pairs if covered(pair, panel.predictions)]
+    if not pairs:
+        yield "theorem", f"none applies: the drift of {compared} is an observation, and nothing is refuted"
+    elif panel.shortfalls:
+        more = f" (and {len(panel.shortfalls) - 1} more pairs)" if len(panel.shortfalls) > 1 else ""
+        yield "theorem", f"not kept: {panel.shortfalls[0]}{more}"
+    else:
+        which = "the only pair" if len(pairs) == 1 else f"all {len(pairs)} pairs"
+        held = f"drifted apart by the listed distortion D or more, within intervals, on {which} of batch sizes"
+        yield "theorem", f"kept: {compared} {held}"
+
+
+def _invariance(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
+    """Where strict invariance in the sense of def:lsi is lost: one of the three has changed by more than C."""
+    if not panel.checked or panel.drift is None:
+        return
+    said = [
+        f"at {_size(one.strict)} from {one.baseline}"
+        if math.isfinite(one.strict.value)
+        else f"not up to {panel.rungs[-1].batch_size:,} from {one.baseline}"
+        for _, one in panel.checked
+    ]
+    bound = f"def:lsi: one of the three changes by more than C = {math.sqrt(panel.c2):.3g}"
+    yield "invariance lost", f"{'; '.join(said)} ({bound})"
+
+
+def _examples(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
+    """The measured price in examples beside D, from the smallest baseline that predicts."""
+    if not panel.checked:
+        return
+    baseline, said = panel.checked[0][0], []
+    for price in panel.data:
+        if price.baseline == baseline.batch_size:
+            cost = _distortion(baseline, price.batch_size)
+            said.append(f"{_factors(price)} at {price.batch_size} (D = {cost})")
+            if not price.reached:  # the same bound would be all there is to say of the others
+                break
+    if said:
+        yield "examples needed", f"{', '.join(said)}, to the training loss of {baseline.batch_size}"
+
+
+def _factors(price: DataPrice) -> str:
+    """The factors that were measured, or the least that they can be."""
+    if not price.reached:
+        return f"more than {price.at_least:.2g}×"
+    low, high = f"{min(price.reached):.2g}", f"{max(price.reached):.2g}"
+    more = " or more" if price.at_least > max(price.reached) else ""
+    return f"{low}×{more}" if low == high else f"{low} to {high}×{more}"
+
+
+def _distortion(one: RungPrediction, batch_size: float) -> str:
+    return f"{one.critical.distortion(batch_size).value:.2g}"
+
+
+def _error_answer(panel: "LadderPanelFinding") -> str:
+    found = panel.scaling
+    return "" if found is None or unbounded(found.low, found.high) else str(found.answer)
+
+
+def error_headline(panel: "LadderPanelFinding") -> str:
+    """Where test error fails, in one sentence."""
+    if panel.scaling is None:
+        return "Fewer than two batch sizes have results."
+    said = _error_said(panel, panel.scaling)
+    if said.startswith(_UNDECIDED):
+        return f"{_UNDECIDED.capitalize()} by test error{said.removeprefix(_UNDECIDED)}."
+    return f"Test error, {panel.scaling.tolerance:.0%} rule: {said}."
+
+
+def _error_said(panel: "LadderPanelFinding", found: ScalingVerdict) -> str:
+    """Where test error fails, in the words of its rule."""
+    limits, at = wording.batch_interval(found.low, found.high), wording.batch(found.observed)
+    if unbounded(found.low, found.high):
+        where = f"at batch size {at}" if found.observed is not None else "nowhere on this ladder"
+        return f"{_UNDECIDED}: the means would put the failure {where}, but these seeds give no interval"
+    failing = [rung for rung in panel.rungs if found.observed is not None and rung.batch_size >= found.observed]
+    cause = f", as seeds diverged at {failing[0].batch_size:,}" if failing and failing[0].diverged else ""
+    first, last = panel.rungs[0].batch_size, panel.rungs[-1].batch_size
+    known = {
+        "fails": f"fails at batch size {at} {limits}{cause}",
+        "never fails": f"does not fail up to batch size {last:,}; 95% interval {limits}",
+        "fails from the start": f"fails already at the smallest batch size, {first:,}{cause}",
+        "improves": f"improves up to batch size {wording.batch(found.best_batch)}",
+        "not decided": f"{_UNDECIDED}: no batch size has learned enough for an error to exceed the lowest by that much",
+    }
+    then = f", then fails at {at} {limits}{cause}" if found.answer == "improves" and found.observed is not None else ""
+    return known[found.answer] + then
+
+
+def _test_error(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
+    found = panel.scaling
+    if found is not None:
+        said = _error_said(panel, found)
+        if panel.checked and found.observed is not None and found.answer == "fails":
+            one = panel.checked[0][0]
+            said += f", where D from {one.batch_size} is {_distortion(one, found.observed)}"
+        yield f"test error, {found.tolerance:.0%} rule", f"{said} (no theorem speaks of test error)"
+        if found.best_batch is not None:
+            best = min(rung.error for rung in panel.rungs if rung.batch_size == found.best_batch)
+            yield "lowest test error", f"{best:.2%} at batch size {found.best_batch:,}"
+    if lost := [rung for rung in panel.rungs if rung.diverged]:
+        first, *others = (f"{rung.diverged} of {rung.seeds}{{}} at {rung.batch_size:,}" for rung in lost)
+        yield "diverged", ", ".join([first.format(" seeds"), *(one.format("") for one in others)])
+
+
+def _more(panel: "LadderPanelFinding") -> Numbers:
+    """Everything else that was found, one row each."""
+    return (*_drifted(panel), *_ruled_out(panel), *_rungs(panel), *_silent(panel))
+
+
+def _drifted(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
+    """What the drift was made of, from the smallest baseline, and what explains it."""
+    if panel.drift is None or not panel.drift.crossings:
+        return
+    base = panel.checked[0][0].batch_size if panel.checked else panel.drift.crossings[0].baseline
+    pairs = [pair for pair in panel.drift.pairs if pair.baseline == base]
+    if panel.window is not None:
+        start, stop = panel.window
+        said = f"{COMPARED[panel.drift.compared]}, averaged over {start:.0%} to {stop:.0%} of training"
+        yield "what drifted", f"{said}: the largest of their ratios over the smallest"
+    said = ", ".join(
+        f"{pair.spread.value:.3g} at {pair.batch_size} (D = {pair.distortion.value:.3g})" for pair in pairs
+    )
+    yield f"drift from {base}", said
+    scales = ", ".join(f"{pair.noise_scale.value:.2f} at {pair.batch_size}" for pair in pairs)
+    yield f"B_simple × that of {base}", f"{scales}; where it is 1, the drift is D"
+    moving = [f"{pair.moving.value:.2g} at {pair.batch_size}" for pair in pairs if pair.moving is not None]
+    if moving:
+        yield (
+            f"X × that of {base}",
+            f"{', '.join(moving)}; with momentum X takes the place of the squared gradient in D",
+        )
+    if panel.slope is not None:
+        yield "slope of G/N", f"{_ratio(panel.slope)} against the batch size; 1 where B_simple stays the same"
+
+
+def _ruled_out(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
+    forms = [f"{one.said} as {one.form}" for one in panel.ranges if one.form != "sharp"]
+    if forms:
+        yield "as printed / as plotted", f"B* = {'; '.join(forms)}"
+    if panel.certificates:
+        fired = ruled_out(panel.certificates).items()
+        yield "ruled out", "; ".join(f"at B = {size} {what}" for size, what in fired)
+
+
+def _rungs(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
+    balances = [(rung.batch_size, rung.balance) for rung in panel.rungs if rung.balance is not None]
+    if balances:
+        said = ", ".join(f"{balance:.3g} at B = {size}" for size, balance in balances)
+        yield "equilibrium", f"growth over decay of |x|², 1 at equilibrium: {said}"
+    ratios = [(one.batch_size, one.critical.noise_to_signal) for one in panel.predictions]
+    if ratios:
+        signal = panel.predictions[0].critical.signal
+        yield f"N/{signal}", ", ".join(f"{wording.plain(ratio)} at B = {size}" for size, ratio in ratios)
+    limits = [(rung.batch_size, rung.sde) for rung in panel.rungs if rung.sde is not None]
+    if limits:
+        said = ", ".join(f"{one.value:.2%} ({one.low:.2%} to {one.high:.2%}) at B = {size}" for size, one in limits)
+        yield "SDE limit of the error", said
+
+
+def _silent(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
+    """Rungs that do not predict, and why."""
+    small = [one for one in panel.predictions if not one.usable and one.critical.noise_to_signal < PREDICTS_FROM]
+    if small:
+        sizes = ", ".join(str(one.batch_size) for one in small)
+        why = (
+            f"N/{small[0].critical.signal} is below {PREDICTS_FROM:g}, so that B* is mostly C² times the baseline's own"
+        )
+        yield "do not predict", f"{sizes}: {why} batch size"
+    for one in panel.predictions:
+        if not one.usable and one not in small:
+            yield f"does not predict: {one.batch_size}", one.status.partition(". ")[0]
