@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from svag.findings.illustrations import poisson_distances
-from svag.report.charts.noise_laws import distance_chart
+from svag.report.charts.theory import distance_chart
 from svag.report.save import save, vega_bundle
 
 CHART = distance_chart(poisson_distances(ells=(1, 2)).rows)

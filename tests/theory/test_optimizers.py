@@ -7,13 +7,7 @@ import pytest
 
 from svag.theory.bounds import adascale_gain, b_simple
 from svag.theory.equilibrium import effective_lr, effective_noise_to_signal, momentum_excess
-from svag.theory.optimizers import (
-    SGDSettings,
-    linear_scaling,
-    refined_average,
-    settings_from,
-    square_root_scaling,
-)
+from svag.theory.optimizers import SGDSettings, linear_scaling, refined_average, settings_from, square_root_scaling
 
 
 def test_linear_scaling() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from svag.findings.heavy_tails import TailFinding
 from svag.findings.illustrations import learning_rates, poisson_cdfs, poisson_distances, sample_paths, weak_errors
 from svag.findings.weight_norm import norm_balances, norm_transient
-from svag.report.charts import equilibrium, noise_laws, svag_limit
+from svag.report.charts import theory
 from svag.report.content import Figure
 
 
@@ -23,25 +23,25 @@ def tail_figure(found: TailFinding) -> Figure:
     """N against the number of batches it is estimated from, on a network's gradients (sec:app_heayvtailed)."""
     rows = found.traces()
     title = "Noise trace against the number of batches"
-    return Figure.of("noise_trace", title, noise_laws.noise_trace_chart(rows), str(found), "noise traces", rows)
+    return Figure.of("noise_trace", title, theory.noise_trace_chart(rows), str(found), "noise traces", rows)
 
 
 def _weak_error() -> tuple[Figure, ...]:
     found = weak_errors()
-    picture = svag_limit.weak_error_chart(found.rows)
+    picture = theory.weak_error_chart(found.rows)
     return (Figure.of("weak_error", "Weak error against ell", picture, str(found), "weak errors", found.rows),)
 
 
 def _sample_paths() -> tuple[Figure, ...]:
     found = sample_paths()
     title = "Sample paths over the density of the SDE"
-    return (Figure.of("sample_paths", title, svag_limit.sample_path_chart(found), str(found), "paths", found.paths),)
+    return (Figure.of("sample_paths", title, theory.sample_path_chart(found), str(found), "paths", found.paths),)
 
 
 def _poisson() -> tuple[Figure, ...]:
     laws, distances = poisson_cdfs(), poisson_distances()
     sentence = str(distances)
-    of_laws, of_distances = noise_laws.cdf_chart(laws), noise_laws.distance_chart(distances.rows)
+    of_laws, of_distances = theory.cdf_chart(laws), theory.distance_chart(distances.rows)
     return (
         Figure.of("poisson_laws", "Laws under Poisson gradients", of_laws, sentence, "laws", laws),
         Figure.of("distances", "Distance to the SDE", of_distances, sentence, "distances", distances.rows),
@@ -50,19 +50,19 @@ def _poisson() -> tuple[Figure, ...]:
 
 def _balances() -> tuple[Figure, ...]:
     found = norm_balances()
-    picture = equilibrium.balance_chart(found.rows)
+    picture = theory.balance_chart(found.rows)
     return (Figure.of("balances", "Balances at equilibrium", picture, str(found), "balances", found.rows),)
 
 
 def _transient() -> tuple[Figure, ...]:
     found = norm_transient()
-    picture, title = equilibrium.transient_chart(found.rows), "The squared norm on its way"
+    picture, title = theory.transient_chart(found.rows), "The squared norm on its way"
     return (Figure.of("norm_transient", title, picture, str(found), "squared norms", found.rows),)
 
 
 def _learning_rates() -> tuple[Figure, ...]:
     found = learning_rates()
-    picture = svag_limit.learning_rate_chart(found.rows)
+    picture = theory.learning_rate_chart(found.rows)
     return (Figure.of("schedules", "Learning rates", picture, str(found), "learning rates", found.rows),)
 
 

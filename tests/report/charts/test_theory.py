@@ -9,12 +9,12 @@ from svag.findings.heavy_tails import CONTROL, heavy_tails
 from svag.findings.illustrations import learning_rates, poisson_cdfs, poisson_distances, sample_paths, weak_errors
 from svag.findings.weight_norm import OTHER, OWN, BalanceRatio, NormPoint
 from svag.records.schedules import Cosine
-from svag.report.charts import equilibrium, noise_laws, svag_limit
+from svag.report.charts import theory
 
 
 def test_weak_errors_are_drawn_a_panel_a_degree_on_logarithmic_axes() -> None:
     rows = weak_errors(ells=(2, 4)).rows
-    chart = svag_limit.weak_error_chart(rows)
+    chart = theory.weak_error_chart(rows)
     assert marks(chart) == ["line", "point"]
     assert layers(chart)[0]["rows"] == [asdict(row) for row in rows]
     assert chart.to_dict()["facet"]["column"]["field"] == "degree"
@@ -23,25 +23,25 @@ def test_weak_errors_are_drawn_a_panel_a_degree_on_logarithmic_axes() -> None:
 
 
 def test_every_process_has_its_paths_over_the_same_ellipses() -> None:
-    drawn = layers(svag_limit.sample_path_chart(sample_paths(paths=1, chains=2)))
+    drawn = layers(theory.sample_path_chart(sample_paths(paths=1, chains=2)))
     assert [layer["mark"]["type"] for layer in drawn] == ["line"] * 6
     assert [len(layer["rows"]) for layer in drawn[::2]] == [3 * 61] * 3
 
 
 def test_learning_rates_are_drawn_as_held_and_as_applied() -> None:
-    chart = svag_limit.learning_rate_chart(learning_rates({"cosine": Cosine()}, steps=10, ells=(1, 4), points=3).rows)
+    chart = theory.learning_rate_chart(learning_rates({"cosine": Cosine()}, steps=10, ells=(1, 4), points=3).rows)
     assert marks(chart) == ["line", "line"]
     assert [layer["encoding"]["y"]["field"] for layer in layers(chart)] == ["lr", "applied"]
 
 
 def test_poisson_laws_are_drawn_as_steps_and_their_distances_as_lines() -> None:
-    assert layers(noise_laws.cdf_chart(poisson_cdfs(points=3)))[0]["mark"]["interpolate"] == "step-after"
-    assert marks(noise_laws.distance_chart(poisson_distances(ells=(1, 2)).rows)) == ["line", "point"]
+    assert layers(theory.cdf_chart(poisson_cdfs(points=3)))[0]["mark"]["interpolate"] == "step-after"
+    assert marks(theory.distance_chart(poisson_distances(ells=(1, 2)).rows)) == ["line", "point"]
 
 
 def test_the_noise_trace_is_drawn_beside_its_control() -> None:
     rows = heavy_tails(np.random.default_rng(0).standard_normal((400, 20))).traces("Gaussian")
-    chart = noise_laws.noise_trace_chart(rows)
+    chart = theory.noise_trace_chart(rows)
     assert marks(chart) == ["line", "point"]
     (line,) = of_kind(chart, "line")
     assert line["encoding"]["y"]["field"] == "relative"
@@ -50,14 +50,14 @@ def test_the_noise_trace_is_drawn_beside_its_control() -> None:
 
 def test_a_balance_is_drawn_with_its_interval_around_one() -> None:
     rows = [BalanceRatio("SGD", "SGD", OWN, 1.0, 0.01), BalanceRatio("SGD", "Itô SDE", OTHER, 0.7, 0.01)]
-    one, bars, points = layers(equilibrium.balance_chart(rows))
+    one, bars, points = layers(theory.balance_chart(rows))
     assert [layer["mark"]["type"] for layer in (one, bars, points)] == ["rule", "rule", "point"]
     assert one["rows"] == [{"one": 1.0}]
     assert [(row["low"], row["high"]) for row in bars["rows"]] == [(row.low, row.high) for row in rows]
 
 
 def test_a_transient_is_drawn_as_a_line_by_the_recursion_and_points_by_simulation() -> None:
-    line, bars, points = layers(equilibrium.transient_chart([NormPoint("SGD", 0, 4.0, 0.1, 4.1)]))
+    line, bars, points = layers(theory.transient_chart([NormPoint("SGD", 0, 4.0, 0.1, 4.1)]))
     assert [layer["mark"]["type"] for layer in (line, bars, points)] == ["line", "rule", "point"]
     assert (line["encoding"]["y"]["field"], points["encoding"]["y"]["field"]) == ("predicted", "simulated")
     assert (bars["rows"][0]["low"], bars["rows"][0]["high"]) == (3.8, 4.2)

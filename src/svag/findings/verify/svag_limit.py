@@ -26,7 +26,7 @@ from svag.exact.processes import (
     SmallerBatches,
     Svag,
 )
-from svag.exact.regression import RegressionProblem, stable_lr
+from svag.exact.regression import RegressionProblem, root_draws, stable_lr, svag_draws, third_moment_order
 from svag.exact.weak_order import WeakOrder, measure_weak_order, richardson
 from svag.findings.verify.beds import (
     CIRCLE,
@@ -38,7 +38,6 @@ from svag.findings.verify.beds import (
     regression,
 )
 from svag.findings.verify.check import Check, Claim, claims
-from svag.findings.verify.third_moments import root_draws, svag_draws, third_moment_order
 
 ELLS = (16, 64, 256)
 ONE_STEP_ELLS = (256, 1024, 4096)  # a single step is cheap, and its error has a longer way to its asymptote
