@@ -106,6 +106,7 @@ def test_a_ladder_that_never_fails_bounds_the_failure_from_below_only() -> None:
 def test_a_best_rung_that_is_not_the_smallest_is_an_answer_of_its_own() -> None:
     found = svag.scaling_verdict({32: [0.2, 0.201], 64: [0.1, 0.101], 128: [0.3, 0.301]})
     assert (found.answer, found.best_batch) == ("improves", 64)
+    assert found.observed is not None
     assert found.observed == pytest.approx(64 * 2 ** (0.2 * 0.1005 / 0.2), rel=1e-10)
     assert found.observed is not None
     assert 64 < found.low < found.observed < found.high < 128
