@@ -30,7 +30,7 @@ def test_scaling_predicts_before_it_checks_and_writes_the_page(tmp_path: Path) -
     first, second, answer = (
         done.output.index(one) for one in ("1. A baseline: 2 seeds at batch size 8", "2. The check", "Page: ")
     )
-    assert first < done.output.index("B* as printed", first) < second < answer
+    assert first < done.output.index("gradient noise over signal at batch size 8", first) < second < answer
     assert (out / "report" / "index.html").is_file()
     asked = load_experiment(out)
     assert isinstance(asked, Ladder)
