@@ -5,7 +5,7 @@ from svag.experiments.demo import SCALING, SDE, baseline_runs
 
 def test_the_ladder_begins_with_its_own_baseline() -> None:
     runs = SCALING.runs()
-    assert [(spec.batch_size, spec.lr) for spec in runs if spec.seed == 0] == [(32, 0.1), (128, 0.4), (512, 1.6)]
+    assert [(spec.batch_size, spec.lr) for spec in runs if spec.seed == 0] == [(8, 0.025), (32, 0.1), (128, 0.4)]
     assert len(runs) == 6
     assert all(spec in runs for spec in baseline_runs())
 

@@ -144,6 +144,31 @@ def test_a_pull_of_the_loss_is_compared_in_its_own_right(tmp_path: Path) -> None
     assert "pull on the weights T" in dict(panel.answer().numbers)["theorem"]
 
 
+def test_with_momentum_the_distortion_is_made_of_x_which_stands_beside_the_ratios(tmp_path: Path) -> None:
+    """X and κN unchanged, R at the balance 2λR = (1 + β)η|v|²: then R′/R is the distortion with ρ = N/X."""
+    beta, signal = 0.9, 0.5
+    for size in (16, 128):
+        spec = at(size, momentum=beta)
+        noise = B_SIMPLE / size
+        velocity = (signal + noise) / (1 - beta**2)
+        param_sq = (1 + beta) * spec.lr * velocity / (2 * spec.weight_decay)
+        readings = [
+            replace(one, momentum=beta, velocity_sq=velocity, noise_trace=noise, param_sq=param_sq, param_dot_grad=0.0)
+            for one in readings_at(at(size), 1.0, noise, count=384)
+        ]
+        write_run(tmp_path, spec, 0.9, readings=readings)
+    ladder = LadderPanel(name="p", base=at(32, momentum=beta), batch_sizes=(16, 128))
+    panel = Ladder(title="t", seeds=(0,), panels=(ladder,), window=ALL).find(load_records(tmp_path)).panels[0]
+    drift = drift_in(panel)
+    (pair,) = drift.pairs
+    assert ([one.critical.basis for one in panel.predictions], drift.signal) == (["weight_norm"] * 2, "X")
+    assert pair.distortion.value == pytest.approx(distortion(8.0, B_SIMPLE / 16 / signal))
+    assert pair.spread.value == pytest.approx(pair.distortion.value)
+    assert given(pair.moving).value == pytest.approx(1.0)
+    assert panel.shortfalls == ()
+    assert dict(panel.answer().numbers)["X × that of 16"].startswith("1 at 128; with momentum X takes the place")
+
+
 def test_all_rungs_are_averaged_over_the_part_of_training_in_which_the_last_has_settled(tmp_path: Path) -> None:
     for size, start in ((32, 0.2), (64, 0.5)):
         spec = at(size)

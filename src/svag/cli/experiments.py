@@ -192,10 +192,10 @@ def demo(
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
-    """Answer one of the two questions on embedded data (about four minutes on two cores) and write the page.
+    """Answer one of the two questions on embedded data (about five minutes on two cores) and write the page.
 
-    First a baseline is trained and measured, and B* is predicted from it; then a short ladder of batch sizes checks the
-    prediction. With --question sde, SGD is compared with SVAG at a batch that is too large for linear scaling.
+    First a baseline is trained and measured, and larger batches are priced from it; then a short ladder of batch sizes
+    measures how far training statistics really drift apart. With --question sde, SGD is compared with SVAG at a batch that is too large for linear scaling.
 
     Example: svag demo --question sde
     """
@@ -220,4 +220,4 @@ def _predict_first(folder: Path, execution: Execution) -> None:
     size = plan[0].spec.batch_size
     typer.echo(f"1. A baseline: {len(plan)} seeds at batch size {size}, with the gradient noise measured.", err=True)
     typer.echo(f"\n{predict_from_runs(execute(plan, execution))}\n", err=True)
-    typer.echo("2. The check: the same training at larger batches along the linear scaling rule.", err=True)
+    typer.echo("2. The check: the same training at larger batches, and how far it really drifts apart.", err=True)

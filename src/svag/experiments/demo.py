@@ -8,14 +8,16 @@ from svag.records.spec import RunSpec
 
 NETWORK = "PreResNet-8 GN"
 
+# It starts at a batch of 8, where N/G is about 6: at 32 invariance is seen to hold, at 128 it is lost. Weight decay is
+# large so that the weights settle within half of this short training.
 SCALING = Ladder(
     title="How far can I scale the batch?",
     seeds=(0, 1),
     panels=(
         LadderPanel(
             name=f"fashion-small, {NETWORK}",
-            base=FASHION.edited({"budget": {"epochs": 30}, "weight_decay": 4e-3, **in_run(0.5, 0.8)}),
-            batch_sizes=(32, 128, 512),
+            base=FASHION.edited({"budget": {"epochs": 20}, "weight_decay": 4e-3, **in_run(0.5, 0.8)}),
+            batch_sizes=(8, 32, 128),
         ),
     ),
 )
@@ -38,7 +40,7 @@ def baseline_runs() -> list[RunSpec]:
     """The part of the ladder that predicts the rest: its smallest batch size.
 
     >>> [(spec.batch_size, spec.seed) for spec in baseline_runs()]
-    [(32, 0), (32, 1)]
+    [(8, 0), (8, 1)]
     """
     runs = SCALING.runs()
     return [spec for spec in runs if spec.batch_size == min(one.batch_size for one in runs)]
