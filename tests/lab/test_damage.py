@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.lab.small import go, interrupted, same_bits, small
 
+from svag.execution.plan import PlannedRun
 from svag.lab import loop
 from svag.lab.loop import Loop
 from svag.lab.state import CheckpointError
@@ -45,8 +46,11 @@ def test_a_bit_of_the_metrics_of_a_finished_run(npz: Path, tmp_path: Path, compr
         assert (record.state, record.readings, record.rows) == ("broken", [], ())
         assert "damaged" in record.problem or "is not ours" in record.problem
         assert "\n" not in record.problem
-        with pytest.raises(ValueError, match=r"holds a run that cannot be read \(.*\): give another --out"):
+        with pytest.raises(ValueError, match=r"holds a run that cannot be read") as refused:
             go(spec, folder)
+        remedies = ("give another --out", "remove the folder to run it again")
+        assert sum(str(refused.value).endswith(remedy) for remedy in remedies) == 1
+        assert sum(remedy in str(refused.value) for remedy in remedies) == 1, "one way out"
         assert path.read_bytes() == content, "what is damaged is left as it is"
     path.write_bytes(whole)
     record = read_record(folder)  # the negative control
@@ -106,7 +110,7 @@ def finished(npz: Path, folder: Path) -> Path:
     return folder
 
 
-def test_a_run_that_lost_its_end_or_its_digest_is_broken(npz: Path, tmp_path: Path) -> None:
+def test_a_run_that_lost_its_digest_is_broken(npz: Path, tmp_path: Path) -> None:
     folder = finished(npz, tmp_path / "run")
     outcome = json.loads((folder / "outcome.json").read_text())
     del outcome["metrics_sha256"]
@@ -128,3 +132,8 @@ def test_evidence_may_be_compressed(npz: Path, tmp_path: Path) -> None:
     assert not (folder / "metrics.jsonl").exists()
     (folder / "spec.json").unlink()
     assert [record.state for record in load_records(tmp_path)] == ["broken"]
+    before = contents(folder)
+    with pytest.raises(ValueError, match=r"spec\.json is missing or cannot be read\): give another --out"):
+        go(small(npz), folder)
+    planned = PlannedRun(small(npz), plain.identity, folder)
+    assert (planned.record().state, contents(folder)) == ("broken", before), "nothing is run into it"

@@ -35,6 +35,9 @@ LOSS = "loss"
 # What committed evidence has in place of metrics.jsonl: the same bytes, compressed.
 COMPRESSED_METRICS = METRICS + ".xz"
 
+# How the problem of a run ends that was damaged after it had ended.
+REMEDY = "restore it from a copy, or remove the folder to run it again"
+
 ENDED: tuple[Literal["finished"], Literal["diverged"]] = ("finished", "diverged")
 State = Literal["finished", "diverged", "failed", "running", "interrupted", "broken"]
 
@@ -103,6 +106,11 @@ class RunRecord:
         return self.evaluations[-1] if self.evaluations else {}
 
     @property
+    def to_do(self) -> bool:
+        """Whether there is something left to compute. A broken run is left alone: somebody may have a copy of it."""
+        return not self.ended and self.state != "broken"
+
+    @property
     def step(self) -> int:
         """The effective step of the last evaluation."""
         return int(self.final.get("step", 0))
@@ -155,6 +163,19 @@ def load_records(path: str | Path) -> list[RunRecord]:
     return [read_record(file.parent) for file in sorted(_spec_files(root))]
 
 
+# Any of these makes a folder a run directory.
+_SIGNS = (SPEC, METRICS, COMPRESSED_METRICS)
+
+
+def holds_run(folder: Path) -> bool:
+    """Whether a run has left something in the folder, be it damaged.
+
+    >>> holds_run(Path("no-such-folder"))
+    False
+    """
+    return any((folder / name).exists() for name in _SIGNS)
+
+
 def read_record(folder: Path) -> RunRecord:
     """Read one run directory, whatever state it is in."""
     outcome = _json(folder / OUTCOME) or {}
@@ -162,7 +183,7 @@ def read_record(folder: Path) -> RunRecord:
     try:
         content = _metrics(folder)
     except (lzma.LZMAError, EOFError):
-        return _broken(folder, (), outcome, f"{COMPRESSED_METRICS} is damaged: {_REMEDY}")
+        return _broken(folder, (), outcome, f"{COMPRESSED_METRICS} is damaged: {REMEDY}")
     rows = tuple(parse_lines(content))
     if header is None:
         return _broken(folder, rows, outcome, f"{SPEC} is missing or cannot be read")
@@ -180,11 +201,10 @@ def read_record(folder: Path) -> RunRecord:
     except (SpecError, ValidationError, KeyError, TypeError, ValueError) as error:
         return _broken(folder, (), outcome, f"{SPEC} or {METRICS} is not ours: {' '.join(str(error).split())[:120]}")
     if damage := _damage(record, content):
-        return _broken(folder, (), outcome, f"{damage}: {_REMEDY}")
+        return _broken(folder, (), outcome, f"{damage}: {REMEDY}")
     return record
 
 
-_REMEDY = "restore it from a copy, or remove the folder to run it again"
 _NO_DIGEST = "it has no digest of its metrics, so that damage to them would not be noticed"
 
 
@@ -243,10 +263,9 @@ def _broken(folder: Path, rows: tuple[dict[str, Any], ...], outcome: dict[str, A
 
 
 def _spec_files(root: Path) -> Iterable[Path]:
-    names = (SPEC, METRICS, COMPRESSED_METRICS)
-    if any((root / name).exists() for name in names):
+    if holds_run(root):
         return [root / SPEC]
-    return {file.parent / SPEC for name in names for file in root.rglob(name)}
+    return {file.parent / SPEC for name in _SIGNS for file in root.rglob(name)}
 
 
 def _bytes(path: Path) -> bytes:
