@@ -13,9 +13,11 @@ from typing import Any
 from svag.execution.estimate import TimeEstimate, estimate_seconds
 from svag.execution.execution import HERE, Execution
 from svag.execution.plan import DataShape, PlannedRun, own_runs, plan_runs
-from svag.experiments.base import Experiment, save_experiment
+from svag.experiments.base import RUNS, Experiment, save_experiment
 from svag.experiments.baseline import shortfall
-from svag.records.record import REMEDY, RunRecord
+from svag.experiments.runs import one_version
+from svag.records.identity import NUMERICS_VERSION
+from svag.records.record import REMEDY, RunRecord, load_records
 
 
 @dataclass(frozen=True)
@@ -92,15 +94,15 @@ def trouble(run: PlannedRun, record: RunRecord) -> str:
 def conduct(experiment: Experiment, out: Path, execution: Execution = HERE) -> Conducted:
     """Announce an experiment on standard error, and carry out what is left of it.
 
-    Nothing is written before every spec has been checked against its data.
+    Nothing is written before every spec has been checked against its data, nor into a folder that holds runs of another
+    version of the numerics.
 
     Args:
         experiment: what is asked.
         out: its folder.
         execution: how its runs are carried out; without `progress` nothing is announced.
     """
-    execution.check_extra()
-    plan = plan_runs(experiment.runs(), out)
+    plan = _checked_plan(experiment, out, execution)
     if execution.progress:
         estimate, shapes = look_ahead(plan, execution)
         print(_announcement(experiment, out, plan, estimate), file=sys.stderr, flush=True)
@@ -112,10 +114,15 @@ def conduct(experiment: Experiment, out: Path, execution: Execution = HERE) -> C
 
 def preview(experiment: Experiment, out: Path, execution: Execution = HERE) -> Announcement:
     """What `conduct` would announce; nothing is fetched or written to find out."""
-    execution.check_extra()
-    plan = plan_runs(experiment.runs(), out)
+    plan = _checked_plan(experiment, out, execution)
     estimate, _ = look_ahead(plan, execution, fetch=False)
     return _announcement(experiment, out, plan, estimate)
+
+
+def _checked_plan(experiment: Experiment, out: Path, execution: Execution) -> list[PlannedRun]:
+    execution.check_extra()
+    one_version(load_records(out / RUNS), to_come=NUMERICS_VERSION)
+    return plan_runs(experiment.runs(), out)
 
 
 def _announcement(

@@ -209,17 +209,25 @@ def _broken_slots(slots: Mapping[Slot, RunSpec], records: Sequence[RunRecord]) -
     return found
 
 
-def one_version(records: Iterable[RunRecord]) -> None:
-    """Refuse runs of several versions of the numerics: the same spec does not give the same numbers in both."""
-    first: dict[int, RunRecord] = {}
+def one_version(records: Iterable[RunRecord], to_come: int | None = None) -> None:
+    """Refuse runs of several versions of the numerics: the same spec does not give the same numbers in both.
+
+    Args:
+        records: the runs that are there.
+        to_come: the version of those that are about to be computed beside them, if any are.
+    """
+    found: dict[int, str] = {}
     for record in records:
         if record.spec is not None:
-            first.setdefault(record.numerics, record)
+            found.setdefault(record.numerics, str(record.path))
+    first = sorted(found.items())
+    if to_come is not None and to_come not in found:
+        first.insert(1, (to_come, "a new run"))
     if len(first) > 1:
-        (old, one), (new, other) = sorted(first.items())[:2]
+        (one, where), (other, elsewhere) = first[:2]
         raise SpecError(
             "",
-            f"{one.path} was computed by version {old} of the numerics, {other.path} by version {new}: results of "
+            f"{where} was computed by version {one} of the numerics, {elsewhere} by version {other}: results of "
             "different versions are not comparable, so put each version in a folder of its own",
         )
 
