@@ -12,7 +12,7 @@ from svag.execution.plan import PlannedRun
 from svag.lab import loop
 from svag.lab.loop import Loop
 from svag.lab.state import CheckpointError
-from svag.records.record import load_records, read_record
+from svag.records.record import REMEDY, load_records, read_record
 
 FLIPS = 40
 IN_RUN = {"probe": {"kind": "in_run", "parts": 2}}
@@ -55,6 +55,25 @@ def test_a_bit_of_the_metrics_of_a_finished_run(npz: Path, tmp_path: Path, compr
     path.write_bytes(whole)
     record = read_record(folder)  # the negative control
     assert (record.state, record.problem, record.note, len(record.readings)) == ("finished", "", "", 10)
+
+
+def test_a_bit_of_the_spec_of_a_finished_run(npz: Path, tmp_path: Path) -> None:
+    folder = finished(npz, tmp_path / "run")
+    path, record = folder / "spec.json", read_record(folder)
+    whole = path.read_bytes()
+    other_decay = whole.replace(b'"weight_decay": 0.0', b'"weight_decay": 0.5')
+    assert other_decay != whole
+    for content in [other_decay, *flips(whole, seed=4)]:
+        path.write_bytes(content)
+        now = read_record(folder)
+        assert (now.state, now.rows) == ("broken", ())
+        assert now.problem == "spec.json is damaged, it is not what it was when the run ended: " + REMEDY
+    path.write_bytes(whole)
+    assert read_record(folder) == record, "the negative control"
+    outcome = json.loads((folder / "outcome.json").read_text())
+    del outcome["spec_sha256"]
+    (folder / "outcome.json").write_text(json.dumps(outcome))
+    assert read_record(folder).state == "finished", "earlier runs left no such digest"
 
 
 def test_a_bit_of_a_checkpoint(npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """What a run left, read back: finished, running, interrupted or broken.
 
-A run that has ended vouches for its metrics: `outcome.json` holds their digest, every line is whole, and a finished
-run has its last evaluation at the end of its budget. Where that fails, the record is broken and says so, and it gives
-out no numbers. The first runs (numerics version 1) left no digest; they are read with a note.
+A run that has ended vouches for its spec and its metrics: `outcome.json` holds their digests, every line is whole, and
+a finished run has its last evaluation at the end of its budget. Where that fails, the record is broken and says so, and
+it gives out no numbers. The first runs (numerics version 1) left no digest; they are read with a note.
 """
 
 import json
@@ -180,6 +180,8 @@ def read_record(folder: Path) -> RunRecord:
     """Read one run directory, whatever state it is in."""
     outcome = _json(folder / OUTCOME) or {}
     header = _json(folder / SPEC)
+    if _spec_is_damaged(folder, outcome):
+        return _broken(folder, (), outcome, f"{SPEC} is damaged, it is not what it was when the run ended: {REMEDY}")
     try:
         content = _metrics(folder)
     except (lzma.LZMAError, EOFError):
@@ -214,6 +216,12 @@ def _metrics(folder: Path) -> bytes:
     if plain.exists() or not compressed.exists():
         return _bytes(plain)
     return lzma.decompress(_bytes(compressed))
+
+
+def _spec_is_damaged(folder: Path, outcome: dict[str, Any]) -> bool:
+    """Whether the spec of a run that has ended is another one by now; not known of runs that left no digest of it."""
+    expected, content = outcome.get("spec_sha256"), _bytes(folder / SPEC)
+    return outcome.get("state") in ENDED and expected is not None and content != b"" and digest(content) != expected
 
 
 def _damage(record: RunRecord, content: bytes) -> str:
