@@ -7,7 +7,8 @@ it gives out no numbers. The first runs (numerics version 1) left no digest; the
 
 import json
 import lzma
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -163,6 +164,18 @@ def load_records(path: str | Path) -> list[RunRecord]:
     return [read_record(file.parent) for file in sorted(_spec_files(root))]
 
 
+def notes_on(records: Sequence[RunRecord]) -> list[str]:
+    """Every note that some of the records have, once, with the number of runs that it concerns.
+
+    >>> old = RunRecord(Path("old"), "finished", None, "", 9, (), {}, numerics=1, note="no digest")
+    >>> notes_on([old, old, RunRecord(Path("new"), "finished", None, "", 9, (), {})])
+    ['2 of 3 runs: no digest']
+    """
+    counts = Counter(record.note for record in records if record.note)
+    runs = "1 run" if len(records) == 1 else f"{len(records)} runs"
+    return [f"{count} of {runs}: {note}" for note, count in counts.items()]
+
+
 # Any of these makes a folder a run directory.
 _SIGNS = (SPEC, METRICS, COMPRESSED_METRICS)
 
@@ -207,7 +220,7 @@ def read_record(folder: Path) -> RunRecord:
     return record
 
 
-_NO_DIGEST = "it has no digest of its metrics, so that damage to them would not be noticed"
+_NO_DIGEST = "no digest of the metrics, so that damage to them would not be noticed"
 
 
 def _metrics(folder: Path) -> bytes:
