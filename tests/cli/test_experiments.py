@@ -1,5 +1,7 @@
 """`svag compare`, `ladder`, `ngd` and `reproduce` as a user runs them: bad input, dry runs, continuing, answers."""
 
+import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -182,3 +184,29 @@ def test_a_run_that_failed_is_said_with_exit_code_1(
     result = invoke(app, ["ngd", str(base), "--seeds", "1", "--out", str(tmp_path / "out")])
     assert result.exit_code == 1, result.output
     assert "Error: sgd B=8 seed=0 failed: RuntimeError: broken" in result.stderr
+
+
+def test_one_damaged_run_does_not_stop_the_others(base: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = ["ladder", str(base), "--batch-sizes", "4", "8", "--out", str(out), "--workers", "1", "--seeds"]
+    answer([*command, "1"])
+    broken = next(record for record in load_records(out) if record.spec is not None and record.spec.batch_size == 8)
+    metrics = broken.path / "metrics.jsonl"
+    whole = metrics.read_bytes()
+    metrics.write_bytes(bytes([*whole[:-9], whole[-9] ^ 1, *whole[-8:]]))
+    planned = answer([*command, "2", "--dry-run"])["estimate"]
+    assert (planned["runs"], planned["done"], planned["broken"], planned["to_do"]) == (4, 1, 1, 2)
+    result = invoke(app, [*command, "2", "--json"])
+    assert result.exit_code == 1, "an answer with a run missing"
+    (failure,) = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
+    assert failure.startswith("Error: sgd B=8 seed=0 broken: metrics.jsonl is damaged")
+    assert failure.endswith(f"remove the folder to run it again ({broken.path})")
+    assert "--out" not in failure
+    assert [record.state for record in load_records(out)].count("finished") == 3, "the others are computed"
+    found = json.loads(result.stdout)
+    (missing,) = found["missing"]
+    assert (missing["state"], missing["path"]) == ("broken", str(broken.path))
+    assert missing["problem"] == f"broken: {load_records(broken.path)[0].problem}"
+    assert found["status"].startswith(f"restore {broken.path} from a copy or remove it, and start the same command")
+    shutil.rmtree(broken.path)
+    assert answer([*command, "2"])["missing"] == []

@@ -167,6 +167,25 @@ def test_folders_without_runs(tmp_path: Path) -> None:
     assert "cannot be read" in invoke(app, ["predict", str(tmp_path)]).stderr
 
 
+def test_the_version_of_the_runs_and_that_they_have_no_digest_is_said_once(tmp_path: Path) -> None:
+    for size in (32, 64):
+        baseline(tmp_path, size)  # written without a digest, as version 1 did
+    said, found = (invoke(app, ["predict", str(tmp_path), *flags]).stdout for flags in ([], ["--json"]))
+    sentence = "2 of 2 runs: no digest of the metrics, so that damage to them would not be noticed"
+    assert said.rstrip().endswith(f"Computed by version 1 of the numerics; {sentence}.")
+    assert said.count("no digest") == 1
+    assert json.loads(found)["record_notes"] == [sentence]
+    assert [row["numerics"] for row in json.loads(found)["predictions"]] == [1, 1]
+
+
+def test_a_broken_run_has_one_remedy(tmp_path: Path) -> None:
+    folder = baseline(tmp_path)
+    (folder / "metrics.jsonl").write_text("{}")
+    result = invoke(app, ["predict", str(folder)])
+    assert result.exit_code == 2
+    assert result.stderr.rstrip().endswith("is damaged: restore it from a copy, or remove the folder to run it again")
+
+
 def test_c2_of_1_is_refused_in_a_sentence(tmp_path: Path) -> None:
     result = invoke(app, ["predict", str(baseline(tmp_path)), "--c2", "1"])
     assert (result.exit_code, "must exceed 1" in result.stderr) == (2, True)

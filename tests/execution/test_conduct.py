@@ -15,6 +15,9 @@ from svag.execution.conduct import conduct, preview
 from svag.execution.execution import Execution
 from svag.experiments import load_experiment
 from svag.experiments.ngd import Ngd
+from svag.lab.folder import make_folder, run_header, write_header
+from svag.records.fields import SpecError
+from svag.records.identity import NUMERICS_VERSION
 
 HERE = Execution(workers=1, device="cpu")
 
@@ -82,6 +85,28 @@ def test_a_preview_says_the_same_and_leaves_nothing(base: Path, tmp_path: Path) 
     seen = preview(question(base), tmp_path / "out", HERE)
     assert (seen.kind, seen.title, seen.runs) == ("ngd", "my question", 6)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("nobody")
+def test_runs_of_another_version_are_not_continued(base: Path, tmp_path: Path) -> None:
+    asked, out = question(base), tmp_path / "out"
+    conduct(asked, out, HERE)
+    spec, folder = asked.runs()[0], out / "runs" / "made-before"
+    make_folder(folder)
+    write_header(folder, run_header(spec, "0" * 64, 64) | {"numerics": 1})
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    other = asked.model_copy(update={"margin": 0.5})
+    for start in (conduct, preview):
+        with pytest.raises(
+            SpecError,
+            match=rf"made-before was computed by version 1 of the numerics, a new run by version {NUMERICS_VERSION}: "
+            "results of different versions are not comparable, so put each version in a folder of its own",
+        ):
+            start(other, out, HERE)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before, "nothing is written"
+    write_header(folder, run_header(spec, "0" * 64, 64))
+    conduct(other, out, HERE)  # the negative control
+    assert load_experiment(out) == other
 
 
 @pytest.mark.usefixtures("nobody")

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from tests.lab.small import go, interrupted, same_bits, small
 
+from svag.execution.plan import PlannedRun
 from svag.lab import loop
 from svag.lab.loop import Loop
 from svag.lab.state import CheckpointError
-from svag.records.record import load_records, read_record
+from svag.records.record import REMEDY, load_records, read_record
 
 FLIPS = 40
 IN_RUN = {"probe": {"kind": "in_run", "parts": 2}}
@@ -45,12 +46,34 @@ def test_a_bit_of_the_metrics_of_a_finished_run(npz: Path, tmp_path: Path, compr
         assert (record.state, record.readings, record.rows) == ("broken", [], ())
         assert "damaged" in record.problem or "is not ours" in record.problem
         assert "\n" not in record.problem
-        with pytest.raises(ValueError, match=r"holds a run that cannot be read \(.*\): give another --out"):
+        with pytest.raises(ValueError, match=r"holds a run that cannot be read") as refused:
             go(spec, folder)
+        remedies = ("give another --out", "remove the folder to run it again")
+        assert sum(str(refused.value).endswith(remedy) for remedy in remedies) == 1
+        assert sum(remedy in str(refused.value) for remedy in remedies) == 1, "one way out"
         assert path.read_bytes() == content, "what is damaged is left as it is"
     path.write_bytes(whole)
     record = read_record(folder)  # the negative control
     assert (record.state, record.problem, record.note, len(record.readings)) == ("finished", "", "", 10)
+
+
+def test_a_bit_of_the_spec_of_a_finished_run(npz: Path, tmp_path: Path) -> None:
+    folder = finished(npz, tmp_path / "run")
+    path, record = folder / "spec.json", read_record(folder)
+    whole = path.read_bytes()
+    other_decay = whole.replace(b'"weight_decay": 0.0', b'"weight_decay": 0.5')
+    assert other_decay != whole
+    for content in [other_decay, *flips(whole, seed=4)]:
+        path.write_bytes(content)
+        now = read_record(folder)
+        assert (now.state, now.rows) == ("broken", ())
+        assert now.problem == "spec.json is damaged, it is not what it was when the run ended: " + REMEDY
+    path.write_bytes(whole)
+    assert read_record(folder) == record, "the negative control"
+    outcome = json.loads((folder / "outcome.json").read_text())
+    del outcome["spec_sha256"]
+    (folder / "outcome.json").write_text(json.dumps(outcome))
+    assert read_record(folder).state == "finished", "earlier runs left no such digest"
 
 
 def test_a_bit_of_a_checkpoint(npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +129,7 @@ def finished(npz: Path, folder: Path) -> Path:
     return folder
 
 
-def test_a_run_that_lost_its_end_or_its_digest_is_broken(npz: Path, tmp_path: Path) -> None:
+def test_a_run_that_lost_its_digest_is_broken(npz: Path, tmp_path: Path) -> None:
     folder = finished(npz, tmp_path / "run")
     outcome = json.loads((folder / "outcome.json").read_text())
     del outcome["metrics_sha256"]
@@ -128,3 +151,8 @@ def test_evidence_may_be_compressed(npz: Path, tmp_path: Path) -> None:
     assert not (folder / "metrics.jsonl").exists()
     (folder / "spec.json").unlink()
     assert [record.state for record in load_records(tmp_path)] == ["broken"]
+    before = contents(folder)
+    with pytest.raises(ValueError, match=r"spec\.json is missing or cannot be read\): give another --out"):
+        go(small(npz), folder)
+    planned = PlannedRun(small(npz), plain.identity, folder)
+    assert (planned.record().state, contents(folder)) == ("broken", before), "nothing is run into it"

@@ -9,7 +9,7 @@ from tests.records.specs import base
 from svag.records import identity as module
 from svag.records.fields import SpecError
 from svag.records.identity import identity, own_source
-from svag.records.parts import SgdOptimizer
+from svag.records.parts import DataSpec, SgdOptimizer
 from svag.records.spec import RunSpec
 
 
@@ -47,6 +47,31 @@ def test_a_new_setting_of_an_optimizer_leaves_old_identities_alone() -> None:
     assert [identity(one) for one in with_setting] == [identity(old), identity(spec)]
     other = old.model_copy(update={"optimizer": Nesterov(momentum=0.9, nesterov=True)})
     assert identity(other) != identity(old)
+
+
+def test_a_new_field_leaves_old_identities_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cropped(DataSpec):
+        crop: int = 0
+
+    class Compiled(RunSpec):
+        data: Cropped
+        compile: bool = False
+
+    old = base()
+    same, crops, compiles = (
+        Compiled.from_dict(old.to_dict() | new)
+        for new in ({}, {"data": old.data.model_dump() | {"crop": 2}}, {"compile": True})
+    )
+    assert identity(same) != identity(old), "the negative control: it is not listed yet"
+    monkeypatch.setattr(module, "ADDED", ("compile", "data.crop", "process.of_another_kind"))
+    assert identity(same) == identity(old)
+    assert len({identity(one) for one in (old, crops, compiles)}) == 3
+
+
+def test_identities_stay_what_they_are() -> None:
+    spec = RunSpec.from_yaml("{data: {name: svhn}, model: {arch: mlp}, batch_size: 8, lr: 1, budget: 9}")
+    assert module.NUMERICS_VERSION == 2
+    assert identity(spec)[:12] == "75701702f89d", "list a new field in ADDED"
 
 
 def test_the_contents_of_an_npz_count_and_its_place_does_not(tmp_path: Path) -> None:

@@ -13,8 +13,11 @@ from svag.experiments import FAMILIES, experiment_of_runs
 from svag.experiments.base import EXPERIMENT, RUNS, save_experiment
 from svag.records.fields import SpecError
 from svag.records.identity import NUMERICS_VERSION
-from svag.report.build import build_report
+from svag.records.record import load_records
+from svag.report.build import build_report, provenance
 from svag.report.sections import FIGURES
+
+RESULTS = Path(__file__).parents[2] / "results"
 
 HEADLINES = {
     "compare_equal": ("yes", "Yes: SGD ends where its SDE ends, to within ±1.00 points."),
@@ -112,6 +115,7 @@ def test_a_mere_folder_of_runs_says_how_they_went_and_what_they_predict(tmp_path
     report = build_report(tmp_path)
     (answer,) = report.answers
     assert answer.headline == "3 runs: 1 finished, 1 diverged, 1 broken."
+    assert answer.next == f"restore {tmp_path / 'c'} from a copy, or remove it and run its spec again."
     numbers = dict(answer.numbers)
     assert numbers["best test accuracy"] == "85.00% (sgd B=64 seed=0 (a))"
     assert numbers["sgd B=64 seed=0 (a)"].startswith("B* = 5")
@@ -195,7 +199,20 @@ def test_how_it_was_measured_names_seeds_versions_hardware_and_seconds(report_of
     assert facts["computed"] == "4 min 22 s in all, 12 s the longest run"
     assert "torch 2.13.0+cpu" in facts["versions"]
     assert facts["hardware"] == "Some CPU (cpu, 2 cores, 1 thread)"
+    assert (facts["numerics"], "note" in facts) == (f"version {NUMERICS_VERSION}", False)
     assert "batch sizes 16, 32, 64, 128, 256, 512, 1024; tolerance 20%, C² = 2" in facts["asked"]
     ((name, spec),) = report_of("ladder").provenance.specs
     assert name == "preresnet8"
     assert "arch: preresnet8" in spec
+
+
+def test_that_the_first_runs_have_no_digest_is_said_once() -> None:
+    for folder in sorted(path.parent for path in RESULTS.glob("*/experiment.json")):
+        records = load_records(folder)
+        facts = dict(provenance(None, records).facts)
+        old = [record for record in records if record.numerics == 1]
+        assert facts["numerics"] == f"version {records[0].numerics}"
+        said = (
+            f"{len(old)} of {len(records)} runs: no digest of the metrics, so that damage to them would not be noticed"
+        )
+        assert facts.get("note") == (said if old else None)

@@ -13,9 +13,11 @@ from typing import Any
 from svag.execution.estimate import TimeEstimate, estimate_seconds
 from svag.execution.execution import HERE, Execution
 from svag.execution.plan import DataShape, PlannedRun, own_runs, plan_runs
-from svag.experiments.base import Experiment, save_experiment
+from svag.experiments.base import RUNS, Experiment, save_experiment
 from svag.experiments.baseline import shortfall
-from svag.records.record import RunRecord
+from svag.experiments.runs import one_version
+from svag.records.identity import NUMERICS_VERSION
+from svag.records.record import REMEDY, RunRecord, load_records
 
 
 @dataclass(frozen=True)
@@ -84,22 +86,23 @@ class Conducted:
 
 
 def trouble(run: PlannedRun, record: RunRecord) -> str:
-    """What is wrong with a run, and where it is."""
-    return f"{run.name} {record.state}: {record.problem} ({record.path})"
+    """What is wrong with a run, where it is, and for a broken one what to do: the same command leaves it alone."""
+    remedy = f": {REMEDY}" if record.state == "broken" and REMEDY not in record.problem else ""
+    return f"{run.name} {record.state}: {record.problem}{remedy} ({record.path})"
 
 
 def conduct(experiment: Experiment, out: Path, execution: Execution = HERE) -> Conducted:
     """Announce an experiment on standard error, and carry out what is left of it.
 
-    Nothing is written before every spec has been checked against its data.
+    Nothing is written before every spec has been checked against its data, nor into a folder that holds runs of another
+    version of the numerics.
 
     Args:
         experiment: what is asked.
         out: its folder.
         execution: how its runs are carried out; without `progress` nothing is announced.
     """
-    execution.check_extra()
-    plan = plan_runs(experiment.runs(), out)
+    plan = _checked_plan(experiment, out, execution)
     if execution.progress:
         estimate, shapes = look_ahead(plan, execution)
         print(_announcement(experiment, out, plan, estimate), file=sys.stderr, flush=True)
@@ -111,10 +114,15 @@ def conduct(experiment: Experiment, out: Path, execution: Execution = HERE) -> C
 
 def preview(experiment: Experiment, out: Path, execution: Execution = HERE) -> Announcement:
     """What `conduct` would announce; nothing is fetched or written to find out."""
-    execution.check_extra()
-    plan = plan_runs(experiment.runs(), out)
+    plan = _checked_plan(experiment, out, execution)
     estimate, _ = look_ahead(plan, execution, fetch=False)
     return _announcement(experiment, out, plan, estimate)
+
+
+def _checked_plan(experiment: Experiment, out: Path, execution: Execution) -> list[PlannedRun]:
+    execution.check_extra()
+    one_version(load_records(out / RUNS), to_come=NUMERICS_VERSION)
+    return plan_runs(experiment.runs(), out)
 
 
 def _announcement(
@@ -135,10 +143,11 @@ def look_ahead(
     if not left:
         return estimate_seconds(plan, execution), {}
     if not fetch and (absent := _absent(left, execution)):
-        own = len(own_runs(plan, execution.shard))
-        runs = "1 run" if own == 1 else f"{own} runs"
+        own = own_runs(plan, execution.shard)
+        runs = "1 run" if len(own) == 1 else f"{len(own)} runs"
         get = " and ".join(f"svag data get {name}" for name in absent)
-        return f"{runs}, {own - len(left)} already done; how long they take is known after {get}", {}
+        done = sum(run.record().ended for run in own)
+        return f"{runs}, {done} already done; how long they take is known after {get}", {}
     from svag.execution.measure import load_data_of
 
     loaded = load_data_of(left, execution)
@@ -146,7 +155,7 @@ def look_ahead(
 
 
 def _left(plan: Sequence[PlannedRun], execution: Execution) -> list[PlannedRun]:
-    return [run for run in own_runs(plan, execution.shard) if not run.record().ended]
+    return [run for run in own_runs(plan, execution.shard) if run.record().to_do]
 
 
 def _look_at_data(left: Sequence[PlannedRun], execution: Execution) -> dict[str, DataShape]:
@@ -172,9 +181,10 @@ def execute(
 ) -> list[RunRecord]:
     """Carry out what is left of a plan, the longest runs first, and return the records of all its runs, in its order.
 
-    Runs that have ended are only read. A worker that dies costs its run the time since the last checkpoint; after
-    three deaths the run is recorded as failed, and the others go on. A run that another process has is left to it and,
-    without shards, waited for. Interrupted, the workers are ended, and the same call continues.
+    Runs that have ended are only read, and broken ones are left alone. A worker that dies costs its run the time since
+    the last checkpoint; after three deaths the run is recorded as failed, and the others go on. A run that another
+    process has is left to it and, without shards, waited for. Interrupted, the workers are ended, and the same call
+    continues.
 
     On Ray each run is a task that takes its share of a node: `threads` CPUs and, on CUDA, one GPU. A node that sees
     the plan's folder works in it; from any other one the files of a run come back whenever it has made a checkpoint. A

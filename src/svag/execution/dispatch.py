@@ -121,11 +121,11 @@ class Dispatch:
         return bool(self._waiting) or (bool(self._elsewhere) and self._wait_for_others)
 
     def take(self) -> PlannedRun | None:
-        """The next run that is neither done by now nor in other hands; None if there is none."""
+        """The next run that is neither done or broken by now nor in other hands; None if there is none."""
         while self._waiting:
             run = self._waiting.popleft()
             now = run.record()
-            if now.ended:
+            if not now.to_do:
                 self.end(run, now.state)
             elif now.state == "running":
                 self.leave_to_others(run)
@@ -196,7 +196,7 @@ class Dispatch:
                 continue
             self._elsewhere.remove(run)
             self._board.elsewhere -= 1
-            if now.ended or now.state == "failed":
+            if not now.to_do or now.state == "failed":
                 self.end(run, now.state)
             else:
                 self._waiting.append(run)
@@ -220,14 +220,15 @@ def dispatching(
 
     Args:
         own: all runs that are to be carried out here.
-        waiting: those of them that have not ended.
+        waiting: those of them that are left to do.
         shapes: the shape of the data of each of the latter, by identity.
         execution: how, with the device that was chosen.
     """
     work = {run.identity: cost(run.spec, shapes[run.identity]) for run in waiting}
     longest_first = sorted(waiting, key=lambda run: -work[run.identity])
     states = [run.record().state for run in own if run.identity not in work]
-    board = Board(len(own), sum(work.values()), done=states.count("finished"), diverged=states.count("diverged"))
+    done, diverged = states.count("finished"), states.count("diverged")
+    board = Board(len(own), sum(work.values()), done, diverged, failed=len(states) - done - diverged)
     with (
         view_of(board, progress=execution.progress) as view,
         _interrupted_in_words(board),

@@ -3,7 +3,7 @@
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ class TimeEstimate:
         examples: examples that the others will still look at.
         seconds: how long that takes, roughly.
         workers: with so many workers.
+        broken: runs that cannot be read, and are left alone.
         for_cluster: whether the runs are for a cluster, of which nothing is known here: the time is that of cores of
             this machine.
     """
@@ -46,22 +47,26 @@ class TimeEstimate:
     seconds: float
     workers: int
     for_cluster: bool = False
+    broken: int = 0
 
     @property
     def to_do(self) -> int:
-        """Runs that have not ended."""
-        return self.runs - self.done
+        """Runs that will be computed."""
+        return self.runs - self.done - self.broken
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as JSON values."""
         fields = {**asdict(self), "to_do": self.to_do}
+        if not self.broken:
+            del fields["broken"]
         return {**fields, "of": "cores of this machine"} if fields.pop("for_cluster") else fields
 
     def __str__(self) -> str:
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+        broken = f", {self.broken} broken" if self.broken else ""
         if not self.to_do:
-            return f"{runs}, all done already"
-        to_do = f"{runs}, {self.done} already done, {self.to_do} to do"
+            return f"{runs}, {self.done} already done{broken}" if broken else f"{runs}, all done already"
+        to_do = f"{runs}, {self.done} already done{broken}, {self.to_do} to do"
         if self.for_cluster:
             cores = "one core" if self.workers == 1 else f"{self.workers} cores"
             return f"{to_do}: about {roughly(self.seconds)} on {cores} of this machine; the cluster may be faster"
@@ -72,7 +77,7 @@ class TimeEstimate:
 def estimate_seconds(
     plan: Sequence[PlannedRun], execution: Execution = HERE, loaded: "LoadedData | None" = None
 ) -> TimeEstimate:
-    """TimeEstimate what is left of a plan, in seconds.
+    """Estimate how many seconds what is left of a plan takes.
 
     A run takes (effective steps left) × (seconds per effective step). The latter is that of finished runs of the same
     shape in the same folder, evaluations and probes included; without any, a few updates of its network are timed (see
@@ -86,14 +91,14 @@ def estimate_seconds(
     """
     for_cluster = execution.executor == "ray"
     if for_cluster:
-        execution = Execution(
-            workers=execution.workers or 1, device="cpu", data_dir=execution.data_dir, shard=execution.shard
-        )
+        execution = replace(execution, executor="local", address=None, workers=execution.workers or 1, device="cpu")
     own = own_runs(plan, execution.shard)
     records = {run.identity: run.record() for run in own}
-    left = [run for run in own if not records[run.identity].ended]
+    left = [run for run in own if records[run.identity].to_do]
+    done = sum(record.ended for record in records.values())
+    broken = len(own) - done - len(left)
     if not left:
-        return TimeEstimate(len(own), len(own), 0, 0.0, execution.workers or 1, for_cluster)
+        return TimeEstimate(len(own), done, 0, 0.0, execution.workers or 1, for_cluster, broken)
     # torch and what needs it: not for a plan that is done
     from svag.execution.measure import load_data_of, measured_seconds
     from svag.lab.training import pick_device
@@ -112,7 +117,7 @@ def estimate_seconds(
         whole = measured[run.identity] if run.identity in measured else known[_shape(run.spec)] * steps
         seconds.append(whole * missing / steps)
     workers = execution.workers_on(place.type)
-    return TimeEstimate(len(own), len(own) - len(left), examples, time_of(seconds, workers), workers, for_cluster)
+    return TimeEstimate(len(own), done, examples, time_of(seconds, workers), workers, for_cluster, broken)
 
 
 def time_of(seconds: Iterable[float], workers: int) -> float:

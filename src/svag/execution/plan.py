@@ -14,7 +14,7 @@ from svag.records.fields import SpecError
 from svag.records.files import in_use
 from svag.records.identity import identity
 from svag.records.parts import FULL_PASS, ModelSpec, SvagSpec, substeps
-from svag.records.record import METRICS, SPEC, RunRecord, read_record
+from svag.records.record import RunRecord, holds_run, read_record
 from svag.records.spec import RunSpec, examples_per_step
 
 
@@ -41,7 +41,7 @@ class PlannedRun:
 
     def record(self) -> RunRecord:
         """What there is of it. A run that nobody has written anything of is an interrupted one at its start."""
-        if (self.folder / SPEC).exists() or (self.folder / METRICS).exists():
+        if holds_run(self.folder):
             return read_record(self.folder)
         try:
             steps = self.spec.steps()

@@ -14,7 +14,7 @@ from svag.findings.critical_batch import CriticalBatch, predict_critical_batch
 from svag.records.fields import SpecError, step_of
 from svag.records.parts import NoProbe, SgdSpec
 from svag.records.reading import Reading, load_readings
-from svag.records.record import RunRecord
+from svag.records.record import REMEDY, RunRecord, notes_on
 from svag.records.schedules import Constant, Steps
 from svag.records.spec import RunSpec
 from svag.theory.equilibrium import effective_lr, steps_to_equilibrium
@@ -33,15 +33,22 @@ class BaselinePrediction:
         critical: the prediction.
         runs: run directories, or files with the names of the runs in them.
         throughput: examples per second of a training step by batch size, where it was measured.
+        records: what the run directories hold; empty for files.
     """
 
     critical: CriticalBatch
     runs: tuple[str, ...]
     throughput: Mapping[int, float] | None = None
+    records: tuple[RunRecord, ...] = ()
+
+    @property
+    def numerics(self) -> int | None:
+        """The version of the numerics that computed the runs; None for files, of which it is not known."""
+        return self.records[0].numerics if self.records else None
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields of the prediction for a JSON document, and the runs; prices with times if known."""
-        fields = {**self.critical.to_dict(), "runs": list(self.runs)}
+        fields = {**self.critical.to_dict(), "runs": list(self.runs), "numerics": self.numerics}
         if self.throughput is not None:
             prices = self.critical.prices(throughput=self.throughput)
             fields["prices"] = [price.to_dict() for price in prices]
@@ -87,10 +94,19 @@ class BaselinePredictions:
     def to_dict(self) -> dict[str, object]:
         """Return everything for a JSON document; the fields of a single prediction stand at the top as well."""
         rows = [one.to_dict() for one in self.predictions]
-        return {**(rows[0] if len(rows) == 1 else {}), "predictions": rows, "skipped": list(self.skipped)}
+        about = {"predictions": rows, "skipped": list(self.skipped), "record_notes": notes_on(self._records)}
+        return {**(rows[0] if len(rows) == 1 else {}), **about}
+
+    @property
+    def _records(self) -> list[RunRecord]:
+        return [record for one in self.predictions for record in one.records]
 
     def __str__(self) -> str:
-        return "\n\n".join(str(one) for one in self.predictions)
+        parts = [str(one) for one in self.predictions]
+        if self._records:
+            computed = f"Computed by version {self._records[0].numerics} of the numerics"
+            parts.append("; ".join([computed, *notes_on(self._records)]) + ".")
+        return "\n\n".join(parts)
 
 
 def predict_from_runs(
@@ -182,6 +198,7 @@ def _predict(
         predict_critical_batch(readings, c2, confidence, chosen),
         tuple(str(record.path) for record in group),
         None if throughput is None or spec is None else throughput(spec),
+        tuple(group),
     )
 
 
@@ -189,7 +206,8 @@ def _problem(record: RunRecord) -> str | None:
     """Why a run predicts nothing, and what to do; None if it does."""
     where, spec = record.path, record.spec
     if spec is None:
-        return f"{where} cannot be read: {record.problem}; run its spec again"
+        remedy = "" if REMEDY in record.problem else "; run its spec again in another folder"
+        return f"{where} cannot be read: {record.problem}{remedy}"
     if not isinstance(setting(spec).process, SgdSpec):
         return f"{where} is a run of {spec.process.kind}, and the prediction is about SGD: give it a run of sgd"
     if record.state == "diverged":

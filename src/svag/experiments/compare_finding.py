@@ -19,7 +19,7 @@ from svag.experiments.evidence import (
     richardson_limit,
     sgd_curve,
 )
-from svag.experiments.runs import CONTINUE, CurveRow, MissingRun, PanelRuns, RunRow, gather
+from svag.experiments.runs import CurveRow, MissingRun, PanelRuns, RunRow, gather
 from svag.experiments.sde_evidence import (
     Closeness,
     CurveGap,
@@ -219,7 +219,7 @@ def _panel(experiment: Compare, panel: ComparePanel, runs: PanelRuns) -> Compare
         runs=runs.rows(),
         curves=runs.curves(),
         missing=runs.missing,
-        status=CONTINUE if verdict is None or runs.missing else verdict.status,
+        status=runs.remedy if verdict is None or runs.missing else verdict.status,
     )
 
 

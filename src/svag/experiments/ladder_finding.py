@@ -22,7 +22,7 @@ from svag.experiments.ladder_evidence import (
     rung_of,
     signal_slope,
 )
-from svag.experiments.runs import CONTINUE, CurveRow, MissingRun, PanelRuns, RunRow, gather, json_fields
+from svag.experiments.runs import CurveRow, MissingRun, PanelRuns, RunRow, gather, json_fields
 from svag.experiments.wording import Answer
 from svag.findings.data_price import DataPrice
 from svag.findings.drift import Crossing, Drift
@@ -206,7 +206,7 @@ def _next(
     unread: str,
 ) -> str:
     if runs.missing:
-        return CONTINUE
+        return runs.remedy
     if not predictions:
         return unread if scaling is not None else unscaled
     first = predictions[0]

@@ -10,7 +10,7 @@ from svag.experiments import wording
 from svag.experiments.base import GD, NGD, SGD, Metric
 from svag.experiments.evidence import TONES, ArmResult, Finding, arm_result, sgd_curve
 from svag.experiments.ngd import Ngd, NgdPanel
-from svag.experiments.runs import CONTINUE, CurveRow, MissingRun, PanelRuns, RunRow, gather, json_fields
+from svag.experiments.runs import CurveRow, MissingRun, PanelRuns, RunRow, gather, json_fields
 from svag.experiments.wording import Answer
 from svag.records.record import RunRecord
 from svag.stats.decisions import Answer as Decision
@@ -247,7 +247,7 @@ def _verdict(with_ngd: ArmGap | None, with_gd: ArmGap | None) -> str:
 
 def _next(runs: PanelRuns, with_ngd: ArmGap | None, with_gd: ArmGap | None) -> str:
     if runs.missing:
-        return CONTINUE
+        return runs.remedy
     gaps = [gap for gap in (with_ngd, with_gd) if gap is not None]
     open_gaps = [gap for gap in gaps if gap.answer == "inconclusive"]
     if not open_gaps:

@@ -5,13 +5,16 @@ A record belongs to the slots whose spec it has, up to what is measured and eval
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 
 from svag.experiments.base import ArmName, Experiment, Metric, Slot, matched
 from svag.records.fields import SpecError
+from svag.records.identity import identity
 from svag.records.reading import Reading
 from svag.records.record import RunRecord
+from svag.records.spec import RunSpec
 from svag.stats.samples import json_number
 
 CONTINUE = "start the same command again: it continues with the runs that have no result."
@@ -25,7 +28,7 @@ class MissingRun:
         arm: what it is called.
         batch_size: B.
         seed: its seed.
-        state: "not run", or the state of its record: "failed", "running", "interrupted".
+        state: "not run", or the state of its record: "failed", "running", "interrupted", "broken".
         problem: why, if the record says.
         path: the run directory, if there is one.
     """
@@ -101,6 +104,15 @@ class PanelRuns:
     found: dict[Slot, RunRecord]
     missing: tuple[MissingRun, ...]
 
+    @property
+    def remedy(self) -> str:
+        """What gets the missing runs: the same command, which leaves broken ones alone until they are removed."""
+        broken = [run.path for run in self.missing if run.state == "broken" and run.path]
+        if not broken:
+            return CONTINUE
+        more, them = ("", "it") if len(broken) == 1 else (f" and {len(broken) - 1} more broken ones", "them")
+        return f"restore {broken[0]}{more} from a copy or remove {them}, and {CONTINUE}"
+
     def of(self, arm: ArmName, batch_size: int) -> dict[int, RunRecord]:
         """Results of one arm by seed."""
         return dict(by_seed(run for s, run in self.found.items() if s.arm == arm and s.batch_size == batch_size))
@@ -165,34 +177,57 @@ def gather(
     found: list[dict[Slot, RunRecord]] = [{} for _ in experiment.panels]
     missing: list[list[MissingRun]] = [[] for _ in experiment.panels]
     asked = {slot: matched(spec) for slot, spec in experiment.slots().items()}
+    broken = _broken_slots(experiment.slots(), records)
     for slot, spec in asked.items():
         best = min(offered[spec], key=lambda run: (-run.ended, -len(run.readings)), default=None)
-        if best is None:
+        if best is None and (lost := broken.get(slot)) is not None:
+            missing[slot.panel].append(_missing(slot, lost.state, f"broken: {lost.problem}", str(lost.path)))
+        elif best is None:
             missing[slot.panel].append(_missing(slot, "not run", "not run"))
         elif problem := _unusable(best, metric):
             missing[slot.panel].append(_missing(slot, best.state, problem, str(best.path)))
         else:
             found[slot.panel][slot] = best
     wanted = set(asked.values())
+    listed = {record.path for record in broken.values()}
     strangers = tuple(
         f"{record.path} is broken: {record.problem}" if record.spec is None else f"{record.path} was not asked for"
         for record in records
-        if record.spec is None or matched(record.spec) not in wanted
+        if record.path not in listed and (record.spec is None or matched(record.spec) not in wanted)
     )
     return [PanelRuns(runs, tuple(lost)) for runs, lost in zip(found, missing, strict=True)], strangers
 
 
-def one_version(records: Iterable[RunRecord]) -> None:
-    """Refuse runs of several versions of the numerics: the same spec does not give the same numbers in both."""
-    first: dict[int, RunRecord] = {}
+def _broken_slots(slots: Mapping[Slot, RunSpec], records: Sequence[RunRecord]) -> dict[Slot, RunRecord]:
+    """The slots of runs that cannot be read, which their folders are named after by identity."""
+    broken = {record.path.name: record for record in records if record.spec is None}
+    found = {}
+    for slot, spec in slots.items() if broken else ():
+        with suppress(SpecError):  # without its npz file or its network a spec has no identity
+            if (record := broken.get(identity(spec)[:12])) is not None:
+                found[slot] = record
+    return found
+
+
+def one_version(records: Iterable[RunRecord], to_come: int | None = None) -> None:
+    """Refuse runs of several versions of the numerics: the same spec does not give the same numbers in both.
+
+    Args:
+        records: the runs that are there.
+        to_come: the version of those that are about to be computed beside them, if any are.
+    """
+    found: dict[int, str] = {}
     for record in records:
         if record.spec is not None:
-            first.setdefault(record.numerics, record)
+            found.setdefault(record.numerics, str(record.path))
+    first = sorted(found.items())
+    if to_come is not None and to_come not in found:
+        first.insert(1, (to_come, "a new run"))
     if len(first) > 1:
-        (old, one), (new, other) = sorted(first.items())[:2]
+        (one, where), (other, elsewhere) = first[:2]
         raise SpecError(
             "",
-            f"{one.path} was computed by version {old} of the numerics, {other.path} by version {new}: results of "
+            f"{where} was computed by version {one} of the numerics, {elsewhere} by version {other}: results of "
             "different versions are not comparable, so put each version in a folder of its own",
         )
 

@@ -85,9 +85,11 @@ def run_header(spec: RunSpec, identity: str, examples: int) -> dict[str, Any]:
     }
 
 
-def write_header(path: Path, header: dict[str, Any]) -> None:
-    """Write `spec.json`."""
-    replace_file(path / SPEC, json.dumps(header, indent=2, ensure_ascii=False).encode() + b"\n")
+def write_header(path: Path, header: dict[str, Any]) -> str:
+    """Write `spec.json`, and return the digest of what was to be written."""
+    content = json.dumps(header, indent=2, ensure_ascii=False).encode() + b"\n"
+    replace_file(path / SPEC, content)
+    return digest(content)
 
 
 def write_outcome(
@@ -100,6 +102,7 @@ def write_outcome(
     examples: int,
     processes: Sequence[int],
     device: torch.device,
+    spec: str,
     metrics: str,
     layout: torch.memory_format | None = None,
 ) -> None:
@@ -114,6 +117,7 @@ def write_outcome(
         examples: how many examples they looked at.
         processes: how many processes took part, the last number last.
         device: where.
+        spec: digest of `spec.json`.
         metrics: digest of `metrics.jsonl`.
         layout: memory layout of the images, where a network was built.
     """
@@ -124,6 +128,7 @@ def write_outcome(
         "seconds": round(seconds, 3),
         "examples": examples,
         "processes": processes[-1],
+        "spec_sha256": spec,
         "metrics_sha256": metrics,
         "versions": versions(),
         "hardware": hardware(device),
@@ -159,7 +164,7 @@ class RunFolder:
             (path / OUTCOME).unlink(missing_ok=True)  # that of a run that failed and is tried again
         except OSError as error:
             raise disk_error(path / OUTCOME, error) from error
-        write_header(path, header)
+        self._header = write_header(path, header)
         self._metrics = Journal(path / METRICS)
         self._timings = Journal(path / TIMINGS)
         self._began = time.monotonic()
@@ -234,6 +239,7 @@ class RunFolder:
             examples=run.progress.step * run.stepper.examples,
             processes=run.progress.processes,
             device=run.training.data.device,
+            spec=self._header,
             metrics=self._metrics.digest,
             layout=run.training.data.layout,
         )
@@ -271,6 +277,7 @@ def record_failure(
             examples=now.step * examples_per_step(spec, examples),
             processes=[1],
             device=device,
+            spec=digest(_bytes(folder / SPEC)),
             metrics=digest(_bytes(folder / METRICS)),
         )
     return read_record(folder)

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from svag.arrays import FloatArray
-from svag.lab.data.load import load_data
 from svag.lab.state import CheckpointError, load_checkpoint
 from svag.lab.streams import BatchStream
-from svag.lab.training import pick_device, prepare
+from svag.lab.training import load_inputs, pick_device, prepare
 from svag.noise.batches import gradients_of, mean_loss
 from svag.noise.parameters import measured_parameters
 from svag.noise.undisturbed import undisturbed
@@ -92,16 +91,8 @@ def run_gradients(
     state = load_checkpoint(record.path / CHECKPOINT, record.identity, place)
     if state is None:
         raise CheckpointError(f"{folder} has no checkpoint, so its weights are gone: run its spec again")
-    data = load_data(
-        spec.data.name,
-        path=spec.data.path,
-        data_dir=data_dir,
-        subset=spec.data.subset,
-        pool=spec.data.pool,
-        device=place,
-    )
-    training = prepare(spec, data)
+    training = prepare(spec, load_inputs(spec.data, data_dir, place))
     training.model.load_state_dict(state["model"])
-    stream = BatchStream(data, spec, "tails", spec.batch_size, independent=True)
+    stream = BatchStream(training.data, spec, "tails", spec.batch_size, independent=True)
     draws = (stream.draw() for _ in range(batches))
     return gradient_table(training.model, training.loss, draws, coordinates=coordinates)

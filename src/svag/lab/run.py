@@ -32,7 +32,7 @@ from svag.noise.group import LostMessage
 from svag.records.files import DiskError, RunLock
 from svag.records.identity import identity
 from svag.records.parts import FrozenProbe
-from svag.records.record import METRICS, SPEC, RunRecord, read_record
+from svag.records.record import REMEDY, RunRecord, holds_run, read_record
 from svag.records.spec import RunSpec
 from svag.theory import domain
 
@@ -165,7 +165,9 @@ def _look(folder: Path, name: str) -> RunRecord:
 def _refuse_another(folder: Path, record: RunRecord, name: str) -> None:
     if record.identity and record.identity != name:
         raise ValueError(f"{folder} holds another run ({record.identity[:12]}): give another --out")
-    if not record.identity and ((folder / SPEC).exists() or (folder / METRICS).exists()):
+    if not record.identity and holds_run(folder):
+        if REMEDY in record.problem:
+            raise ValueError(f"{folder} holds a run that cannot be read: {record.problem}")
         raise ValueError(f"{folder} holds a run that cannot be read ({record.problem}): give another --out")
 
 

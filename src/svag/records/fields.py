@@ -34,7 +34,7 @@ def spec_error(error: ValidationError, fields: Mapping[str, Sequence[str]]) -> S
     misspelt = [one for one in found if one["type"] == "extra_forbidden"]
     first = misspelt[0] if misspelt and found[0]["type"] == "missing" else found[0]
     path = [str(part) for part in first["loc"]]
-    if len(path) > 1 and path[0] in {"process", "schedule", "probe", "budget"}:
+    if len(path) > 1 and path[0] in {"process", "optimizer", "schedule", "probe", "budget"}:
         chosen = path.pop(1)  # the kind, by which pydantic chose the sub-spec
         if first["type"] == "extra_forbidden" and path[-1] in fields[path[0]]:
             return SpecError(".".join(path), f"kind {chosen} has no such field: name another {path[0]}.kind with it")

@@ -11,6 +11,9 @@ import sys
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
 
 from svag.records.fields import SpecError
 from svag.records.spec import RunSpec
@@ -19,6 +22,12 @@ from svag.records.spec import RunSpec
 # 2: 8 groups of GroupNorm from 16 channels on, VGG without norms as the authors have it, SVHN normalised by .5, images
 # in channels_last where that is faster.
 NUMERICS_VERSION = 2
+
+# Fields that RunSpec got after this version, by their dotted paths ("compile", "data.crop"). While such a field has its
+# default it is left out of the hash, so that the runs made before it keep their identities. List every new field here,
+# and empty the list when NUMERICS_VERSION is raised. Those of `optimizer` need not be listed: there only `kind` and
+# what differs from its default count.
+ADDED: tuple[str, ...] = ()
 
 
 def identity(spec: RunSpec, folder: Path | None = None) -> str:
@@ -35,12 +44,23 @@ def identity(spec: RunSpec, folder: Path | None = None) -> str:
     fields = spec.to_dict()
     # without defaults: an optimizer that learns a new setting keeps the identities of its old runs
     fields["optimizer"] = {"kind": spec.optimizer.kind, **spec.optimizer.model_dump(mode="json", exclude_defaults=True)}
+    for path in ADDED:
+        _leave_out_default(path, fields, spec)
     if spec.data.path is not None:
         fields["data"]["path"] = _digest_of_file(Path(spec.data.path))
     if spec.model.is_callable:
         fields["model"]["source"] = own_source(spec.model.arch.partition(":")[0], folder or Path.cwd())
     fields["numerics"] = NUMERICS_VERSION
     return hashlib.sha256(json.dumps(fields, sort_keys=True, allow_nan=False).encode()).hexdigest()
+
+
+def _leave_out_default(path: str, fields: dict[str, Any], part: BaseModel) -> None:
+    *parents, name = path.split(".")
+    for parent in parents:
+        part, fields = getattr(part, parent), fields[parent]
+    field = type(part).model_fields.get(name) if isinstance(part, BaseModel) else None
+    if field is not None and getattr(part, name) == field.get_default(call_default_factory=True):
+        del fields[name]
 
 
 def _digest_of_file(path: Path) -> str:

@@ -1,10 +1,12 @@
 """The parts of a spec: data, network, process and optimizer, and when a run measures and is evaluated."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, field_validator, model_validator
+from pydantic_core import CoreSchema, core_schema
 
 from svag.records.fields import Count, Factor, Moment, NonNegative, Several, SpecError, Whole, shown, step_of
 from svag.theory.optimizers import MomentumLimit
@@ -247,8 +249,17 @@ class SgdOptimizer(BaseModel):
         return momentum
 
 
-# The one kind so far; with a second it becomes a union by `kind`, as the processes are.
-Optimizer: TypeAlias = SgdOptimizer
+class _ByKind:
+    """Makes a union that is chosen by `kind` of any number of members; pydantic's own needs two."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        members = get_args(source) or (source,)
+        kinds = {member.model_fields["kind"].default: handler.generate_schema(member) for member in members}
+        return core_schema.tagged_union_schema(kinds, discriminator="kind")
+
+
+# The one kind so far; another one is added with "|".
+Optimizer: TypeAlias = Annotated[SgdOptimizer, _ByKind()]
 
 
 def _check_window(window: tuple[float, float], steps: int) -> tuple[int, int]:
@@ -356,6 +367,11 @@ class EvaluateSpec(BaseModel):
     def interval(self, steps: int) -> int:
         """Effective steps between two evaluations."""
         return max(1, step_of(self.every, steps))
+
+
+def optimizer_of_a_kind(value: Any) -> Any:
+    """Let an optimizer without a kind be SGD, whatever kinds there may be: `optimizer: {momentum: 0.9}`."""
+    return {"kind": "sgd", **value} if isinstance(value, Mapping) and "kind" not in value else value
 
 
 def named_probe(value: Any) -> Any:

@@ -1,13 +1,14 @@
 """What a run left, read back: finished, running, interrupted or broken.
 
-A run that has ended vouches for its metrics: `outcome.json` holds their digest, every line is whole, and a finished
-run has its last evaluation at the end of its budget. Where that fails, the record is broken and says so, and it gives
-out no numbers. The first runs (numerics version 1) left no digest; they are read with a note.
+A run that has ended vouches for its spec and its metrics: `outcome.json` holds their digests, every line is whole, and
+a finished run has its last evaluation at the end of its budget. Where that fails, the record is broken and says so, and
+it gives out no numbers. The first runs (numerics version 1) left no digest; they are read with a note.
 """
 
 import json
 import lzma
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,6 +35,9 @@ LOSS = "loss"
 
 # What committed evidence has in place of metrics.jsonl: the same bytes, compressed.
 COMPRESSED_METRICS = METRICS + ".xz"
+
+# How the problem of a run ends that was damaged after it had ended.
+REMEDY = "restore it from a copy, or remove the folder to run it again"
 
 ENDED: tuple[Literal["finished"], Literal["diverged"]] = ("finished", "diverged")
 State = Literal["finished", "diverged", "failed", "running", "interrupted", "broken"]
@@ -103,6 +107,11 @@ class RunRecord:
         return self.evaluations[-1] if self.evaluations else {}
 
     @property
+    def to_do(self) -> bool:
+        """Whether there is something left to compute. A broken run is left alone: somebody may have a copy of it."""
+        return not self.ended and self.state != "broken"
+
+    @property
     def step(self) -> int:
         """The effective step of the last evaluation."""
         return int(self.final.get("step", 0))
@@ -155,14 +164,41 @@ def load_records(path: str | Path) -> list[RunRecord]:
     return [read_record(file.parent) for file in sorted(_spec_files(root))]
 
 
+def notes_on(records: Sequence[RunRecord]) -> list[str]:
+    """Every note that some of the records have, once, with the number of runs that it concerns.
+
+    >>> old = RunRecord(Path("old"), "finished", None, "", 9, (), {}, numerics=1, note="no digest")
+    >>> notes_on([old, old, RunRecord(Path("new"), "finished", None, "", 9, (), {})])
+    ['2 of 3 runs: no digest']
+    """
+    counts = Counter(record.note for record in records if record.note)
+    runs = "1 run" if len(records) == 1 else f"{len(records)} runs"
+    return [f"{count} of {runs}: {note}" for note, count in counts.items()]
+
+
+# Any of these makes a folder a run directory.
+_SIGNS = (SPEC, METRICS, COMPRESSED_METRICS)
+
+
+def holds_run(folder: Path) -> bool:
+    """Whether a run has left something in the folder, be it damaged.
+
+    >>> holds_run(Path("no-such-folder"))
+    False
+    """
+    return any((folder / name).exists() for name in _SIGNS)
+
+
 def read_record(folder: Path) -> RunRecord:
     """Read one run directory, whatever state it is in."""
     outcome = _json(folder / OUTCOME) or {}
     header = _json(folder / SPEC)
+    if _spec_is_damaged(folder, outcome):
+        return _broken(folder, (), outcome, f"{SPEC} is damaged, it is not what it was when the run ended: {REMEDY}")
     try:
         content = _metrics(folder)
     except (lzma.LZMAError, EOFError):
-        return _broken(folder, (), outcome, f"{COMPRESSED_METRICS} is damaged: {_REMEDY}")
+        return _broken(folder, (), outcome, f"{COMPRESSED_METRICS} is damaged: {REMEDY}")
     rows = tuple(parse_lines(content))
     if header is None:
         return _broken(folder, rows, outcome, f"{SPEC} is missing or cannot be read")
@@ -180,12 +216,11 @@ def read_record(folder: Path) -> RunRecord:
     except (SpecError, ValidationError, KeyError, TypeError, ValueError) as error:
         return _broken(folder, (), outcome, f"{SPEC} or {METRICS} is not ours: {' '.join(str(error).split())[:120]}")
     if damage := _damage(record, content):
-        return _broken(folder, (), outcome, f"{damage}: {_REMEDY}")
+        return _broken(folder, (), outcome, f"{damage}: {REMEDY}")
     return record
 
 
-_REMEDY = "restore it from a copy, or remove the folder to run it again"
-_NO_DIGEST = "it has no digest of its metrics, so that damage to them would not be noticed"
+_NO_DIGEST = "no digest of the metrics, so that damage to them would not be noticed"
 
 
 def _metrics(folder: Path) -> bytes:
@@ -194,6 +229,12 @@ def _metrics(folder: Path) -> bytes:
     if plain.exists() or not compressed.exists():
         return _bytes(plain)
     return lzma.decompress(_bytes(compressed))
+
+
+def _spec_is_damaged(folder: Path, outcome: dict[str, Any]) -> bool:
+    """Whether the spec of a run that has ended is another one by now; not known of runs that left no digest of it."""
+    expected, content = outcome.get("spec_sha256"), _bytes(folder / SPEC)
+    return outcome.get("state") in ENDED and expected is not None and content != b"" and digest(content) != expected
 
 
 def _damage(record: RunRecord, content: bytes) -> str:
@@ -243,10 +284,9 @@ def _broken(folder: Path, rows: tuple[dict[str, Any], ...], outcome: dict[str, A
 
 
 def _spec_files(root: Path) -> Iterable[Path]:
-    names = (SPEC, METRICS, COMPRESSED_METRICS)
-    if any((root / name).exists() for name in names):
+    if holds_run(root):
         return [root / SPEC]
-    return {file.parent / SPEC for name in names for file in root.rglob(name)}
+    return {file.parent / SPEC for name in _SIGNS for file in root.rglob(name)}
 
 
 def _bytes(path: Path) -> bytes:

@@ -37,6 +37,7 @@ from svag.records.parts import (
     SgdSpec,
     SvagSpec,
     named_probe,
+    optimizer_of_a_kind,
     substeps,
 )
 from svag.records.schedules import Constant, Schedule
@@ -230,6 +231,11 @@ class RunSpec(BaseModel):
     def _named_probe(cls, value: Any) -> Any:
         return named_probe(value)
 
+    @field_validator("optimizer", mode="before")
+    @classmethod
+    def _optimizer_of_a_kind(cls, value: Any) -> Any:
+        return optimizer_of_a_kind(value)
+
     @model_validator(mode="wrap")
     @classmethod
     def _in_one_sentence(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
@@ -286,18 +292,23 @@ class RunSpec(BaseModel):
         return self.lr * self.schedule.multiplier(step, self.steps(examples))
 
 
+_BOTH = "is a field of optimizer, which is given too: write optimizer.momentum only"
+
+
 def _with_optimizer(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Move the `momentum` of an old spec to where it belongs."""
     if "momentum" not in fields:
         return dict(fields)
     if "optimizer" in fields:
-        raise SpecError("momentum", "is a field of optimizer, which is given too: write optimizer.momentum only")
+        raise SpecError("momentum", _BOTH)
     rest = {name: value for name, value in fields.items() if name != "momentum"}
     return {**rest, "optimizer": {"kind": "sgd", "momentum": fields["momentum"]}}
 
 
 def _renamed(edits: Mapping[str, Any]) -> dict[str, Any]:
     """The same for dotted paths: --momentum is --optimizer.momentum."""
+    if "momentum" in edits and any(path.partition(".")[0] == "optimizer" for path in edits):
+        raise SpecError("momentum", _BOTH)
     return {"optimizer.momentum" if path == "momentum" else path: value for path, value in edits.items()}
 
 

@@ -8,7 +8,7 @@ from svag.experiments.base import Experiment
 from svag.experiments.wording import count
 from svag.records.fields import SpecError
 from svag.records.parts import substeps
-from svag.records.record import RunRecord, load_records
+from svag.records.record import RunRecord, load_records, notes_on
 from svag.report import folder
 from svag.report.content import Provenance, Report, Row, Table
 from svag.report.sections import FIGURES
@@ -72,13 +72,16 @@ def _notes(experiment: Experiment) -> tuple[str, ...]:
 def provenance(experiment: Experiment | None, records: Sequence[RunRecord]) -> Provenance:
     """Facts that all runs share, or the different values that they have."""
     seeds = sorted({record.spec.seed for record in records if record.spec is not None})
+    versions = sorted({record.numerics for record in records if record.spec is not None})
     seconds = [float(record.outcome["seconds"]) for record in records if "seconds" in record.outcome]
     facts = [
         ("runs", f"{len(records)}, of which {sum(record.ended for record in records)} have a result"),
         ("seeds", ", ".join(map(str, seeds)) or "none"),
         ("computed", f"{_duration(sum(seconds))} in all, {_duration(max(seconds))} the longest run" if seconds else ""),
         ("versions", _different(records, "versions", lambda one: ", ".join(f"{k} {v}" for k, v in one.items()))),
+        ("numerics", ", ".join(f"version {one}" for one in versions)),
         ("hardware", _different(records, "hardware", _machine)),
+        ("note", "; ".join(notes_on(records))),
     ]
     if experiment is None:
         specs = [(record.path.name, record.spec.to_yaml()) for record in records[:1] if record.spec is not None]

@@ -60,6 +60,9 @@ def answers(records: Sequence[RunRecord]) -> tuple[Answer, ...]:
 def _next(records: Sequence[RunRecord]) -> str:
     if any(record.state in {"interrupted", "failed"} for record in records):
         return "run the interrupted and failed ones again: they continue."
+    if broken := [record for record in records if record.state == "broken"]:
+        more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+        return f"restore {broken[0].path}{more} from a copy, or remove it and run its spec again."
     if running := sum(record.state == "running" for record in records):
         return f"wait: {wording.count(running, 'run')} still running."
     return "nothing: all ended."
