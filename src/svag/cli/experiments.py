@@ -195,7 +195,8 @@ def demo(
     """Answer one of the two questions on embedded data (about five minutes on two cores) and write the page.
 
     First a baseline is trained and measured, and larger batches are priced from it; then a short ladder of batch sizes
-    measures how far training statistics really drift apart. With --question sde, SGD is compared with SVAG at a batch that is too large for linear scaling.
+    measures how far training statistics really drift apart. With --question sde, SGD is compared with SVAG at a batch
+    that is too large for linear scaling.
 
     Example: svag demo --question sde
     """
