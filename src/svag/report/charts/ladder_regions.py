@@ -47,20 +47,20 @@ def error_region(panel: LadderPanelFinding) -> list[Region]:
     return [Region(ERROR_FAILS, max(scaling.low, first), high, scaling.observed)]
 
 
-def batch_axis(title: str = "batch size") -> alt.X:
+def batch_axis() -> alt.X:
     """The batch size, in powers of two."""
-    return alt.X("batch_size:Q", title=title, scale=alt.Scale(type="log", base=2, nice=False, padding=18)).axis(
+    return alt.X("batch_size:Q", title="batch size", scale=alt.Scale(type="log", base=2, nice=False, padding=18)).axis(
         format="~d"
     )
 
 
-def draw(found: list[Region], title: str = "batch size") -> list[alt.Chart]:
+def draw(found: list[Region]) -> list[alt.Chart]:
     """A filled field for test error, an outlined one for what was predicted: told apart without colour."""
     layers = []
     for one in found:
         seen = one.kind == ERROR_FAILS
         colour = look.COLOURS[3] if seen else look.COLOURS[2]
-        x = batch_axis(title)
+        x = batch_axis()
         row = {"batch_size": one.low, "end": one.high, "region": one.kind}
         base = alt.Chart(look.data([row])).encode(
             x=x,
