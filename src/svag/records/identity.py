@@ -54,8 +54,9 @@ def identity(spec: RunSpec, folder: Path | None = None) -> str:
     return hashlib.sha256(json.dumps(fields, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-def _leave_out_default(path: str, fields: dict[str, Any], part: BaseModel) -> None:
+def _leave_out_default(path: str, fields: dict[str, Any], spec: RunSpec) -> None:
     *parents, name = path.split(".")
+    part: Any = spec
     for parent in parents:
         part, fields = getattr(part, parent), fields[parent]
     field = type(part).model_fields.get(name) if isinstance(part, BaseModel) else None
