@@ -9,7 +9,7 @@ from tests.lab.small import small
 from svag.execution import measure
 from svag.execution.estimate import estimate_seconds, time_of
 from svag.execution.execution import Execution
-from svag.execution.plan import plan_runs
+from svag.execution.plan import PlannedRun, plan_runs
 from svag.lab.run import run
 from svag.lab.training import Training
 
@@ -51,6 +51,20 @@ def test_from_a_measurement(npz: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert found.examples == 10 * (8 + 48 + 64 + 8)
     assert sorted(size for _, size in tried) == [8, 40, 64]  # each batch size once
     assert len({network for network, _ in tried}) == 1  # of a network that is built once
+
+
+def test_for_a_cluster_the_threads_that_were_asked_for_are_timed(
+    npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def told(runs: list[PlannedRun], loaded: object, device: object, threads: int) -> dict[str, float]:
+        asked.append(threads)
+        return {run.identity: 1.0 for run in runs}
+
+    monkeypatch.setattr(measure, "measured_seconds", told)
+    found = estimate_seconds(plan_runs([small(npz)], tmp_path), Execution(executor="ray", address="auto", threads=3))
+    assert (asked, found.for_cluster, found.workers) == ([3], True, 1)
 
 
 def test_an_update_is_timed_without_a_trace(npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
