@@ -19,13 +19,14 @@ from svag.findings.basis import (
     verdict,
 )
 from svag.findings.history import Stretch, history_of, limits_of
-from svag.findings.prices import Estimate, Price, Rule, price_table, relative_time, settings_at
+from svag.findings.prices import Estimate, Price, price_table, relative_time
 from svag.findings.windows import Chosen, Window, choose_window, steps_into_phase
 from svag.records.reading import Reading
 from svag.stats.samples import json_number, probability
 from svag.theory import domain
 from svag.theory.bounds import adascale_gain, b_simple, critical_batch_size, sgd_refutes_sde
 from svag.theory.distortion import distortion
+from svag.theory.optimizers import Rule, optimizer_kind
 
 _DOUBLINGS = 6
 
@@ -187,14 +188,7 @@ class CriticalBatch:
 
     def _price(self, size: int, found: Estimate, speeds: dict[int, float]) -> Price:
         kappa = domain.whole("batch_size", size) / self.batch_size
-        settings = settings_at(
-            kappa,
-            self.rule,
-            batch_size=self.batch_size,
-            lr=self.lr,
-            weight_decay=self.weight_decay,
-            optimizer=self.optimizer,
-        )
+        settings = optimizer_kind(self.optimizer).settings_at(kappa, lr=self.lr, weight_decay=self.weight_decay)
         time = relative_time(found.value, size, self.batch_size, speeds) if speeds else None
         return Price(size, kappa, settings, found.value, found.low, found.high, self.refutes(size), time)
 
