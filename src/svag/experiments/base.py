@@ -127,6 +127,10 @@ class Panel(_Frozen, ABC):
         """The same panel with fields of its base replaced."""
         return self.model_copy(update={"base": self.base.edited(edits)})
 
+    def smallest(self, edits: Mapping[str, Any]) -> Self:
+        """The same panel with the fewest arms and steps that still go the whole way; the edits shrink the base."""
+        return self.edited({"budget": 10, **edits}).model_copy(update={"seeds": ()})
+
 
 class Experiment(_Frozen, ABC):
     """What all experiments have. A family adds its kind of panels, what it judges by, and how it finds its answer.

@@ -1,7 +1,7 @@
 """Does the SDE describe my SGD? SGD and SVAG at several ell from one base spec (fig:svag_accs)."""
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -58,6 +58,10 @@ class ComparePanel(Panel):
         if not any(ell > 1 for ell in self.ells):
             raise SpecError("ell", "SGD alone has nothing to be compared with: name at least one ell above 1")
         return found
+
+    def smallest(self, edits: Mapping[str, Any]) -> Self:
+        """SGD and one SVAG."""
+        return super().smallest(edits).model_copy(update={"ells": (1, 2)})
 
 
 class Compare(Experiment):

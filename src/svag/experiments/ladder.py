@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from svag.experiments.ladder_finding import LadderFinding
 
 
+SMALLEST_LADDER = (8, 16, 32)
+
+
 def _increasing(window: tuple[float, float]) -> tuple[float, float]:
     if not window[0] < window[1]:
         raise ValueError(f"must be two increasing fractions of the budget, got {window[0]:g} and {window[1]:g}")
@@ -78,6 +81,11 @@ class LadderPanel(Panel):
         probe = any(path.split(".")[0] == "probe" for path in edits)
         other = super().edited(edits)
         return other.model_copy(update={"probe_batches": ()}) if probe else other
+
+    def smallest(self, edits: Mapping[str, Any]) -> Self:
+        """Three small rungs of one epoch each, because steps would not be the same training at every rung."""
+        fewer = super().smallest({"budget": {"epochs": 1}, **edits})
+        return fewer.model_copy(update={"batch_sizes": SMALLEST_LADDER})
 
 
 class Ladder(Experiment):

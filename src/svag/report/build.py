@@ -28,16 +28,17 @@ def build_report(path: str | Path) -> Report:
         return report_of(experiment, records)
     if not records:
         raise SpecError(str(root), "holds no runs: give a folder that `svag ladder`, `svag run` and the like made")
+    predicted = folder.predictions(records)
     return Report(
         title=f"Runs in {root.resolve().name}",
         question=folder.QUESTION,
         notes=(folder.NOTE,) if len(records) > 1 else (),
         warnings=(),
-        answers=folder.answers(records),
+        answers=folder.answers(records, predicted),
         figures=tuple(folder.figures(records)),
         provenance=provenance(None, records),
         runs=runs_table(records),
-        finding=folder.finding(records),
+        finding=folder.finding(records, predicted),
     )
 
 
