@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from svag.cli.flags import DataDir, Device, Threads
+from svag.cli.flags import DataDir, DeviceFlag, Threads
 
 if TYPE_CHECKING:
     from svag.experiments.baseline import BaselinePredictions
@@ -33,7 +33,7 @@ def predict(
     throughput: Annotated[
         bool, typer.Option("--throughput", help="Time training steps of the run's network, and add wall-clock time.")
     ] = False,
-    device: Device = "auto",
+    device: DeviceFlag = "auto",
     data_dir: DataDir = None,
     threads: Threads = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print the prediction as JSON.")] = False,

@@ -23,13 +23,13 @@ from svag.lab.training import pick_device
 from svag.records.identity import identity
 from svag.records.spec import RunSpec
 
-Report = Callable[[dict[str, Any]], None]
+WorkerReport = Callable[[dict[str, Any]], None]
 
 
 class Reporter:
     """Tells the one who gave the order where the run is."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: WorkerReport) -> None:
         self._report = report
 
     def __enter__(self) -> Self:
@@ -49,7 +49,7 @@ class Reporter:
         self._report({"event": "evaluated", "step": row["step"], "test_accuracy": row["test_accuracy"]})
 
 
-def carry_out(order: dict[str, Any], report: Report) -> None:
+def carry_out(order: dict[str, Any], report: WorkerReport) -> None:
     """Run what an order asks for and report its end, whatever it is."""
     try:
         spec = RunSpec.from_dict(order["spec"])

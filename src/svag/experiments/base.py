@@ -30,6 +30,7 @@ EXPERIMENT, RUNS = "experiment.json", "runs"
 
 Size = Literal["smoke", "small", "paper"]
 Metric = Literal["test_accuracy", "test_loss", "train_loss"]
+MARGIN = 0.01
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,8 @@ class Experiment(_Frozen, ABC):
 
     question: ClassVar[str]  # what a page of this family asks
     needs: ClassVar[str]  # the runs without which there is nothing to ask
+    subject: ClassVar[str]  # what is run, in the title of an experiment about one base
+    default_seeds: ClassVar[int]
 
     title: str
     label: str | None = None
@@ -165,6 +168,11 @@ class Experiment(_Frozen, ABC):
             found = spec_error(error, {})
             path = f"{cls.model_fields['kind'].default}.{found.path}".removesuffix(".")
             raise SpecError(path, found.reason) from None
+
+    @classmethod
+    def title_from(cls, file: Path | None) -> str:
+        """The title of an experiment about the base in a file, or about one that was given without a file."""
+        return cls.subject if file is None else f"{cls.subject} from {file.name}"
 
     def seeds_of(self, panel: Panel) -> tuple[Seed, ...]:
         """The seeds of one panel, in order."""

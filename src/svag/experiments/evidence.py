@@ -149,7 +149,7 @@ def arm_result(arm: ArmName, finals: Mapping[int, float]) -> ArmResult:
     )
 
 
-Source = Literal["fit", "richardson", "largest_ell"]
+LimitMethod = Literal["fit", "richardson", "largest_ell"]
 _LEVEL = 0.05
 
 
@@ -170,7 +170,7 @@ class Limit:
     value: float
     low: float
     high: float
-    source: Source
+    source: LimitMethod
     ells: tuple[int, ...]
     diverged: int
 
@@ -249,7 +249,11 @@ def _usable(finals: Mapping[int, FloatArray]) -> tuple[dict[int, FloatArray], in
 
 
 def _result(
-    groups: Mapping[int, FloatArray], weights: Sequence[float], source: Source, ells: tuple[int, ...], diverged: int
+    groups: Mapping[int, FloatArray],
+    weights: Sequence[float],
+    source: LimitMethod,
+    ells: tuple[int, ...],
+    diverged: int,
 ) -> LimitEstimate:
     estimate = contrast(list(groups.values()), weights)
     low, high = estimate.interval()

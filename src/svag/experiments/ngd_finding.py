@@ -13,8 +13,7 @@ from svag.experiments.ngd import Ngd, NgdPanel
 from svag.experiments.runs import CONTINUE, CurveRow, MissingRun, PanelRuns, RunRow, gather, json_fields
 from svag.experiments.wording import Answer
 from svag.records.record import RunRecord
-from svag.stats.decisions import Answer as Decision
-from svag.stats.decisions import compare_rates, holm, samples_to_decide, three_way
+from svag.stats.decisions import Decision, compare_rates, holm, samples_to_decide, three_way
 from svag.stats.means import welch
 
 _LEVEL = 0.05

@@ -170,7 +170,7 @@ class Closeness:
             yield "equilibrium", f"growth over decay of |x|², 1 at equilibrium: {', '.join(known)}"
 
 
-def closeness(sgd: Sequence[Reading], svag: Sequence[Reading], ell: int) -> Closeness | None:
+def equilibrium_closeness(sgd: Sequence[Reading], svag: Sequence[Reading], ell: int) -> Closeness | None:
     """Compare the averages over the default window of all seeds; None when they cannot be averaged or compared.
 
     Each interval is at 1 − 5%/3, so that the three hold together.

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import (
     BaseModel,
@@ -40,7 +40,7 @@ from svag.records.parts import (
     substeps,
 )
 from svag.records.schedules import Constant, Schedule
-from svag.theory.weights import finite_population_weights, svag_weights
+from svag.theory.weights import Sampling, finite_population_weights, svag_weights
 
 
 def check_spec(spec: "RunSpec", examples: int | None) -> None:
@@ -160,9 +160,6 @@ def _check_moments(spec: "RunSpec", steps: int) -> None:
     spec.schedule.check(steps)
     if isinstance(spec.probe, InRunProbe | FrozenProbe):
         spec.probe.steps(steps)
-
-
-Sampling = Literal["without_replacement", "with_replacement", "shuffle"]
 
 
 class Epochs(BaseModel):

@@ -9,14 +9,15 @@ without the guard its rounding errors would be blown up to size 1 and its gradie
 itself scale invariant.
 """
 
-from typing import Literal, TypeAlias
+from typing import get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-Norm: TypeAlias = Literal["batch", "group", "layer", "none"]
-NORMS: tuple[Norm, ...] = ("batch", "group", "layer", "none")
+from svag.records.parts import Norm
+
+NORMS: tuple[Norm, ...] = get_args(Norm)
 
 TINY = 1e-30
 """The eps of the scale-free layers: torch refuses 0, and this one moves L(cx) by less than rounding does."""
