@@ -10,9 +10,10 @@ import numpy as np
 from svag.arrays import FloatArray
 from svag.experiments import wording
 from svag.experiments.base import ArmName, Metric
-from svag.experiments.runs import CurveRow, MissingRun, json_fields
+from svag.experiments.runs import CurveRow, MissingRun
 from svag.experiments.wording import Answer, Tone
 from svag.stats.means import Contrast, contrast, fit_limit
+from svag.stats.samples import json_fields
 
 # What the three answers of a test of equivalence mean to the question whether two things end together.
 TONES: dict[str, Tone] = {"equivalent": "yes", "different": "no", "inconclusive": "open"}

@@ -16,7 +16,6 @@ from svag.arrays import FloatArray
 from svag.experiments import wording
 from svag.experiments.base import Metric
 from svag.experiments.evidence import fitted_limit
-from svag.experiments.runs import json_fields
 from svag.findings.averages import Averages
 from svag.findings.basis import BALANCED
 from svag.findings.critical_batch import predict_critical_batch
@@ -26,6 +25,7 @@ from svag.records.record import RunRecord
 from svag.stats.curves import compare_curves, gap_band
 from svag.stats.means import Contrast, contrast, welch
 from svag.stats.ratios import Interval, quotient
+from svag.stats.samples import json_fields
 from svag.stats.series import integrated_autocorrelation_time, plan_blocks
 from svag.theory.bounds import Equilibrium, sde_threshold, smallest_c2
 

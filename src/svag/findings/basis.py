@@ -188,6 +188,12 @@ def amount_doubts(found: Averages, ground: Ground, low: float, high: float) -> I
         yield f"G is not resolved: B* ≥ {low:.4g}, {limit}; measure about {_more(found, interval)} more readings."
 
 
+def one_sided(found: Averages, ground: Ground) -> bool:
+    """Whether all that is in doubt is how large G is, so that N/G and B* have a lower limit only."""
+    interval = ground.interval
+    return interval.kind == "unbounded" and interval.blocks >= _MIN_BLOCKS and not any(parts_doubts(found))
+
+
 def parts_doubts(found: Averages) -> Iterator[str]:
     """BatchNorm in parts is another network, by a comparison with whole batches."""
     if found.parts_ratio is not None and abs(math.log(found.parts_ratio)) > math.log(_FAR):

@@ -13,6 +13,7 @@ from svag.findings.basis import (
     Signal,
     amount_doubts,
     find_ground,
+    one_sided,
     parts_doubts,
     remarks,
     resolved,
@@ -128,6 +129,8 @@ class CriticalBatch:
     population: int | None
     # N/X while X is not resolved, lower and upper limit
     measured: tuple[float, float] | None = field(default=None, repr=False)
+    # whether only a lower limit is known, because G is not resolved
+    one_sided: bool = field(default=False, repr=False)
 
     def refutes(self, batch_size: float) -> bool:
         """Whether scaling to `batch_size` is refuted: it lies above the whole interval, and a theorem applies.
@@ -195,7 +198,7 @@ class CriticalBatch:
     def to_dict(self) -> dict[str, object]:
         """Return the fields as JSON values; infinity is null."""
         flat = {name: json_number(v) if isinstance(v, float) else v for name, v in asdict(self).items()}
-        del flat["measured"]
+        del flat["measured"], flat["one_sided"]
         bound = self.price_bound
         return {
             **flat,
@@ -333,4 +336,5 @@ def _conclude(
         optimizer=setting.optimizer,
         population=setting.population,
         measured=measured,
+        one_sided=one_sided(found, ground),
     )

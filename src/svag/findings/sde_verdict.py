@@ -84,7 +84,7 @@ class SDEVerdict:
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; unknown and infinite numbers are null."""
-        return {**json_fields(self), "arms": [arm.to_dict("ell") for arm in self.arms]}
+        return {**json_fields(vars(self)), "arms": [arm.to_dict("ell") for arm in self.arms]}
 
 
 def sde_verdict(finals: Mapping[int, ArrayLike], margin: float) -> SDEVerdict:

@@ -52,7 +52,7 @@ def check_spec(spec: "RunSpec", examples: int | None) -> None:
         _check_size(spec, examples)
     _check_cuts(spec)
     if examples is not None or isinstance(spec.budget, int):
-        _check_moments(spec, spec.steps(examples))
+        _check_times(spec, spec.steps(examples))
 
 
 def smallest_batch(spec: "RunSpec") -> int:
@@ -154,7 +154,7 @@ def _check_size(spec: "RunSpec", examples: int) -> None:
             raise SpecError("process.split", str(error)) from None
 
 
-def _check_moments(spec: "RunSpec", steps: int) -> None:
+def _check_times(spec: "RunSpec", steps: int) -> None:
     if steps < 1:
         raise SpecError("budget.epochs", "comes to no effective step at this batch size: raise it")
     spec.schedule.check(steps)

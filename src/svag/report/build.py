@@ -134,9 +134,7 @@ def _row(record: RunRecord) -> Row:
     spec, final = record.spec, record.final
     row: Row = {"run": record.path.name, "state": record.state, "problem": record.problem}
     if spec is not None:
-        settings = spec.process.model_dump(exclude={"kind"}, exclude_none=True)
-        process = " ".join([spec.process.kind, *(f"{name}={value}" for name, value in settings.items())])
-        row |= {"process": process, "batch_size": spec.batch_size, "lr": spec.lr, "seed": spec.seed}
+        row |= {"process": spec.process.name, "batch_size": spec.batch_size, "lr": spec.lr, "seed": spec.seed}
     return row | {
         "step": record.step,
         "steps": record.steps,
