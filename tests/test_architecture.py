@@ -180,24 +180,37 @@ def test_the_source_is_few_files_none_of_them_long() -> None:
     assert {str(path.relative_to(SOURCE)): size for path, size in sizes.items() if size > 400} == {}
 
 
-def shared_class_names(sources: Iterable[str]) -> set[str]:
-    """Names of public top-level classes that several of these files define."""
-    names = Counter(
-        node.name
-        for source in sources
-        for node in ast.parse(source).body
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
-    )
+TYPE_NAME = re.compile(r"[A-Z]\w*[a-z]\w*")
+
+
+def types_in(source: str) -> Iterator[str]:
+    """Names of the public top-level classes and aliases of types in a file; a type variable is nobody's name."""
+    for node in ast.parse(source).body:
+        match node:
+            case ast.ClassDef(name=name) if not name.startswith("_"):
+                yield name
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=value)
+            ) if TYPE_NAME.fullmatch(name) and not (isinstance(value, ast.Call) and "TypeVar" in ast.unparse(value)):
+                yield name
+
+
+def shared_types(sources: Iterable[str]) -> set[str]:
+    """Names that are given to several classes or aliases of types."""
+    names = Counter(name for source in sources for name in types_in(source))
     return {name for name, count in names.items() if count > 1}
 
 
-def test_no_two_classes_share_a_name() -> None:
-    assert shared_class_names(path.read_text() for path in SOURCE.rglob("*.py")) == set()
+def test_no_two_types_share_a_name() -> None:
+    assert shared_types(path.read_text() for path in SOURCE.rglob("*.py")) == set()
 
 
-def test_shared_class_names_are_seen() -> None:
-    assert shared_class_names(["class A: ...", "class A: ...\nclass B: ..."]) == {"A"}
-    assert shared_class_names(["class _A: ...", "class _A: ...\nclass B:\n    class C: ...", "class C: ..."]) == set()
+def test_shared_names_of_types_are_seen() -> None:
+    assert shared_types(["class A: ...", "class A: ...\nclass B: ..."]) == {"A"}
+    assert shared_types(["class Ab: ...", "Ab = int | str", "Cd: TypeAlias = int", "Cd = float"]) == {"Ab", "Cd"}
+    assert shared_types(["class _A: ...", "class _A: ...\nclass B:\n    class C: ...", "class C: ..."]) == set()
+    assert shared_types(['T1a = TypeVar("T1a")', 'T1a = TypeVar("T1a")', "SEEDS = 1", "SEEDS = 2"]) == set()
 
 
 WALK = re.findall(r"^\d+\. `([\w/]+\.py)`", PAGE, re.MULTILINE)

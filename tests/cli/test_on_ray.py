@@ -43,7 +43,7 @@ def test_an_address_without_ray_is_refused(base: Path, tmp_path: Path) -> None:
     flags = ["ngd", str(base), "--seeds", "2", "--out", str(tmp_path / "out"), "--dry-run"]
     refused = invoke(app, [*flags, "--address", "auto"])
     assert refused.exit_code == 2
-    assert refused.stderr == "Error: --address: is that of a Ray cluster: add --executor ray\n"
+    assert refused.stderr == "Error: --address: is that of a Ray cluster: set the executor to ray\n"
 
 
 def test_without_the_extra_ray_is_refused_before_anything_else(

@@ -159,6 +159,9 @@ def test_optimizers_without_a_limit() -> None:
     ):
         with pytest.raises(ValueError, match=f"{sentence}.*what works is torch.optim.SGD itself"):
             svag.SVAG(model, optimizer, ell=2, momentum_limit="overdamped")
+        for refine in (1, 2):
+            with pytest.raises(ValueError, match=f"{sentence}.*what works is torch.optim.SGD itself"):
+                svag.NoisyGD(model, optimizer, batch_size=2, dataset_size=6, refine=refine, generator=torch.Generator())
     stranger = torch.optim.SGD(network().parameters(), lr=0.1)
     with pytest.raises(ValueError, match="trains no parameter of the model"):
         svag.SVAG(model, stranger, ell=2)

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, TensorDataset
 
 import svag
-from svag.dynamics.sampler import Sampling
+from svag.theory.weights import Sampling
 
 SAMPLINGS: list[Sampling] = ["without_replacement", "with_replacement", "shuffle"]
 

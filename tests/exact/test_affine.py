@@ -8,7 +8,17 @@ import pytest
 
 from svag.exact.affine import AffineProblem, reused_batch_moments
 from svag.exact.noise import Atoms, CompoundPoisson
-from svag.exact.processes import SGD, EulerMaruyama, Ito, Levy, Limit, Process, SecondOrder, SmallerBatches, Svag
+from svag.exact.processes import (
+    SGD,
+    EulerMaruyama,
+    ExactLimit,
+    ExactProcess,
+    Ito,
+    Levy,
+    SecondOrder,
+    SmallerBatches,
+    Svag,
+)
 from svag.theory.weights import svag_weights
 
 ATOMS = Atoms((0.5, 1.5, 1.0), (0.0, -0.5, 1.0), (0.5, 0.2, 0.3))
@@ -81,7 +91,7 @@ def test_the_ladder_of_compound_poisson_noise_is_genuine() -> None:
 
 
 @pytest.mark.parametrize("limit", [Ito(), SecondOrder(), SecondOrder(corrected=True), Levy()])
-def test_limits_solve_their_moment_equation(limit: Limit) -> None:
+def test_limits_solve_their_moment_equation(limit: ExactLimit) -> None:
     """Additive noise ξ: dX = −(aX)dt + √(ηs)dW has E X² = x²e^(−2at) + ηs(1 − e^(−2at))/2a."""
     lr, steps = 0.2, 3
     problem = AffineProblem(Atoms((1.0, 1.0), (1.0, -1.0), (0.5, 0.5)), lr=lr, start=2.0)
@@ -104,7 +114,7 @@ def test_levy_jumps_have_the_sign_of_sgd() -> None:
 
 
 @pytest.mark.parametrize("process", [SGD, Svag(4), EulerMaruyama(2)])
-def test_equilibrium_is_where_the_moments_settle(process: Process) -> None:
+def test_equilibrium_is_where_the_moments_settle(process: ExactProcess) -> None:
     settled = PROBLEM.moments(process, 400, 3)[-1]
     np.testing.assert_allclose(PROBLEM.equilibrium(process, 3), settled, rtol=1e-10)
 

@@ -16,7 +16,7 @@ from svag.exact.poisson import (
     repeated,
     wasserstein,
 )
-from svag.exact.processes import EulerMaruyama, Ito, Process, SmallerBatches, Svag
+from svag.exact.processes import EulerMaruyama, ExactProcess, Ito, SmallerBatches, Svag
 
 PROBLEM = PoissonProblem(lr=0.1, examples=9.0)
 
@@ -41,7 +41,7 @@ def test_split_equal_to_ell_is_the_ladder(ell: int) -> None:
 
 
 @pytest.mark.parametrize("process", [EulerMaruyama(1), EulerMaruyama(8)])
-def test_ngd_has_the_law_of_the_sde(process: Process) -> None:
+def test_ngd_has_the_law_of_the_sde(process: ExactProcess) -> None:
     law = PROBLEM.sde_law()
     assert PROBLEM.cumulant(1, process) == pytest.approx(law.mean) == PROBLEM.cumulant(1, Ito())
     assert PROBLEM.cumulant(2, process) == pytest.approx(law.sd**2)

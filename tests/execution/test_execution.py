@@ -19,7 +19,7 @@ from svag.records.fields import SpecError
         ({"executor": "slurm"}, "executor: must be local or ray, got 'slurm'"),
         ({"shard": (2, 2)}, "shard: must be i/n with 0 ≤ i < n, got 2/2"),
         ({"shard": (-1, 2)}, "shard: must be i/n with 0 ≤ i < n, got -1/2"),
-        ({"address": "auto"}, "address: is that of a Ray cluster: add --executor ray"),
+        ({"address": "auto"}, "address: is that of a Ray cluster: set the executor to ray"),
     ],
 )
 def test_nonsense_is_refused_by_the_name_of_the_field(fields: dict[str, Any], sentence: str) -> None:

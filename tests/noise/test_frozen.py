@@ -11,8 +11,8 @@ from torch.utils.data import BatchSampler as TorchBatchSampler
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 from svag import BatchSampler, measure_noise, scale_invariance_error
-from svag.dynamics.sampler import Sampling
 from svag.noise.frozen import GROUPS, GradientStream, interval_reach
+from svag.theory.weights import Sampling
 
 
 @pytest.mark.parametrize("norm", ["batch", "group", "layer", "none"])

@@ -31,7 +31,7 @@ JUNK: Values = st.one_of(
     st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
 )
 FEW = st.integers(1, 8)
-MOMENT = st.one_of(st.floats(0, 1), st.integers(0, 40))
+WHEN = st.one_of(st.floats(0, 1), st.integers(0, 40))
 SAMPLING = ["without_replacement", "with_replacement", "shuffle"]
 
 PROCESSES: dict[str, dict[str, Values]] = {
@@ -43,15 +43,15 @@ PROCESSES: dict[str, dict[str, Values]] = {
     "sde": {"refine": FEW},
 }
 SCHEDULES: dict[str, dict[str, Values]] = {
-    "constant": {"warmup": MOMENT},
-    "steps": {"at": st.lists(MOMENT, max_size=2), "factor": st.just(0.1)},
+    "constant": {"warmup": WHEN},
+    "steps": {"at": st.lists(WHEN, max_size=2), "factor": st.just(0.1)},
     "cosine": {"floor": st.floats(0, 1)},
     "triangle": {"peaks": st.lists(st.floats(0.1, 1), max_size=3), "floor": st.sampled_from([0.0, 0.00125, 0.5])},
 }
 PROBES: dict[str, dict[str, Values]] = {
     "none": {},
     "in_run": {"parts": st.sampled_from([2, 4])},
-    "frozen": {"readings": st.integers(1, 3), "window": st.tuples(MOMENT, MOMENT), "batches": st.integers(2, 4)},
+    "frozen": {"readings": st.integers(1, 3), "window": st.tuples(WHEN, WHEN), "batches": st.integers(2, 4)},
 }
 
 
@@ -101,7 +101,7 @@ def any_spec(junk: bool = True) -> Values:
             "weight_decay": st.sampled_from([0.0, 1e-3]),
             "optimizer": kinds({"sgd": {"momentum": st.sampled_from([0.0, 0.0, 0.9])}}),
             "sampling": st.sampled_from(SAMPLING),
-            "evaluate": mapping({"every": MOMENT}, {"train": st.booleans()}),
+            "evaluate": mapping({"every": WHEN}, {"train": st.booleans()}),
             "seed": st.integers(0, 5),
         },
     )

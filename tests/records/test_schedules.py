@@ -9,7 +9,7 @@ from svag.records.fields import step_of
 from svag.records.schedules import Constant, Cosine, Steps, Triangle
 
 
-def test_steps_decay_at_their_moments_and_not_before() -> None:
+def test_steps_decay_at_their_times_and_not_before() -> None:
     schedule = Steps(at=(0.5, 75), factor=0.1)
     assert [schedule.multiplier(step, 100) for step in (0, 49, 50, 74, 75, 99)] == pytest.approx(
         [1, 1, 0.1, 0.1, 0.01, 0.01], rel=1e-15

@@ -11,6 +11,7 @@ from tests.report.folders import BASE, CASES, compare_folder, write_run
 
 from svag.experiments import FAMILIES, experiment_of_runs
 from svag.experiments.base import EXPERIMENT, RUNS, save_experiment
+from svag.experiments.baseline import predict_from_runs
 from svag.records.fields import SpecError
 from svag.records.identity import NUMERICS_VERSION
 from svag.records.record import load_records
@@ -122,6 +123,21 @@ def test_a_mere_folder_of_runs_says_how_they_went_and_what_they_predict(tmp_path
     assert [figure.name for figure in report.figures] == ["test-accuracy", "train-loss"]
     assert [row["state"] for row in report.runs.rows] == ["finished", "diverged", "broken"]
     json.dumps(report.finding, allow_nan=False)
+
+
+def test_a_mere_folder_predicts_what_svag_predict_does(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_run(tmp_path / f"sgd{seed}", BASE.edited({"seed": seed}), 0.85, noise_to_signal=6.0)
+    svag_run = BASE.edited({"process": {"kind": "svag", "ell": 4}, "probe": {"kind": "none"}})
+    write_run(tmp_path / "svag", svag_run, 0.85, noise_to_signal=6.0)
+    finding = build_report(tmp_path).finding
+    [prediction] = predict_from_runs(load_records(tmp_path)).predictions
+    assert finding["predictions"] == {"sgd B=64 seed=0 (sgd0) and 1 more seed": prediction.to_dict()}
+    for seed in (0, 1):
+        shutil.rmtree(tmp_path / f"sgd{seed}")
+    report = build_report(tmp_path)
+    assert report.finding["predictions"] == {}
+    assert "is a run of svag, and the prediction is about SGD" in dict(report.answers[0].numbers)["B*"]
 
 
 def test_nothing_is_guessed_about_a_mere_folder_and_the_way_to_say_it_is_named(tmp_path: Path) -> None:

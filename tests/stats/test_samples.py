@@ -40,7 +40,7 @@ def test_only_the_floats_of_a_record_are_changed() -> None:
         limit: float
         missing: float | None
 
-    assert json_fields(Record(True, 3, ("a",), math.inf, None)) == {
+    assert json_fields(vars(Record(True, 3, ("a",), math.inf, None))) == {
         "known": True,
         "count": 3,
         "names": ("a",),

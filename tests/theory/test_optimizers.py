@@ -7,7 +7,14 @@ import pytest
 
 from svag.theory.bounds import adascale_gain, b_simple
 from svag.theory.equilibrium import effective_lr, effective_noise_to_signal, momentum_excess
-from svag.theory.optimizers import SGDSettings, linear_scaling, refined_average, settings_from, square_root_scaling
+from svag.theory.optimizers import (
+    SGDSettings,
+    linear_scaling,
+    optimizer_kind,
+    refined_average,
+    settings_from,
+    square_root_scaling,
+)
 
 
 def test_linear_scaling() -> None:
@@ -157,4 +164,39 @@ def test_scaling_and_refining_by_the_same_number_undo_each_other() -> None:
     """The linear rule is SVAG's refinement read backwards: κ = l gives η back."""
     settings = SGDSettings(lr=0.5, weight_decay=1e-3)
     assert settings.refined(8).scaled(8) == settings
-    assert SGDSettings.rule == "linear"
+    assert optimizer_kind("SGD").rule == "linear"
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "rule", "covered"),
+    [
+        (None, "sgd", "linear", True),
+        ("SGD", "sgd", "linear", True),
+        ("SGD with Nesterov momentum", "sgd", "linear", False),
+        ("SGD with dampening", "sgd", "linear", False),
+        ("Adam", "second_moment", "square_root", False),
+        ("RMSprop", "second_moment", "square_root", False),
+        ("LBFGS", "unknown", None, False),
+    ],
+)
+def test_what_is_known_of_an_optimizer_by_its_name(name: str | None, family: str, rule: str, covered: bool) -> None:
+    kind = optimizer_kind(name)
+    assert (kind.family, kind.rule, kind.covered) == (family, rule, covered)
+
+
+@pytest.mark.parametrize(
+    ("name", "lr", "weight_decay", "said"),
+    [
+        ("SGD", None, 0.1, "lr ×4"),
+        ("SGD", 0.5, 1.0, "lr 2 (weight decay diverges)"),
+        ("LBFGS", 0.1, 0.0, "no known rule"),
+        ("RMSprop", 0.1, 0.1, "lr 0.2, 1−alpha ×4, eps ÷2"),
+        ("Adam", 0.1, 0.1, "lr 0.2, 1−betas ×4, eps ÷2"),
+        ("AdamW", 0.1, 0.0, "lr 0.2, 1−betas ×4, eps ÷2"),
+        ("AdamW", 0.1, None, "lr 0.2, 1−betas ×4, eps ÷2, weight decay ×2"),
+    ],
+)
+def test_settings_at_a_larger_batch_in_words(
+    name: str, lr: float | None, weight_decay: float | None, said: str
+) -> None:
+    assert optimizer_kind(name).settings_at(4, lr=lr, weight_decay=weight_decay) == said

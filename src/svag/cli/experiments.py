@@ -9,11 +9,11 @@ import typer
 from svag.cli.errors import reported
 from svag.cli.flags import (
     AsJson,
-    Base,
+    BaseFile,
     Ell,
-    Limit,
+    LimitFlag,
     Margin,
-    Metric,
+    MetricFlag,
     Out,
     Seeds,
     Setup,
@@ -25,6 +25,10 @@ from svag.cli.flags import (
     with_setup,
 )
 from svag.execution.execution import Execution
+from svag.experiments.base import MARGIN
+from svag.experiments.compare import ELLS, Compare
+from svag.experiments.ladder import C2, TOLERANCE, Ladder
+from svag.experiments.ngd import Ngd
 from svag.records.fields import SpecError
 
 if TYPE_CHECKING:
@@ -35,18 +39,18 @@ if TYPE_CHECKING:
 @with_setup
 def compare(
     context: typer.Context,
-    base: Base,
+    base: BaseFile,
     ell: Ell = None,
-    seeds: Seeds = 5,
+    seeds: Seeds = Compare.default_seeds,
     out: Out = None,
     split: Split = 1,
     glsr: Annotated[
         list[str] | None, typer.Option(metavar="N...", help="Also run the coupled ladder in N parts: --glsr 2 4.")
     ] = None,
     ngd: Annotated[bool, typer.Option("--ngd", help="Also run noisy gradient descent, to decompose the gap.")] = False,
-    limit: Limit = None,
-    margin: Margin = 0.01,
-    metric: Metric = "test_accuracy",
+    limit: LimitFlag = None,
+    margin: Margin = MARGIN,
+    metric: MetricFlag = "test_accuracy",
     *,
     setup: Setup,
 ) -> None:
@@ -57,11 +61,9 @@ def compare(
 
     Example: svag compare base.yaml --ell 1 4 16 --seeds 5 --margin 0.01
     """
-    from svag.experiments.compare import Compare
-
     experiment = Compare.of(
         load_base(base, context),
-        whole_numbers("--ell", ell or ["1", "4", "16"]),
+        whole_numbers("--ell", ell) if ell else ELLS,
         seeds,
         split=split,
         glsr=whole_numbers("--glsr", glsr or []),
@@ -70,7 +72,7 @@ def compare(
         margin=margin,
         metric=metric,
         name=base.stem,
-        title=f"SGD and SVAG from {base.name}",
+        title=Compare.title_from(base),
     )
     answer(experiment, out or default_out(base, "compare"), setup)
 
@@ -78,21 +80,21 @@ def compare(
 @with_setup
 def ladder(
     context: typer.Context,
-    base: Base,
+    base: BaseFile,
     batch_sizes: Annotated[
         list[str] | None, typer.Option(metavar="N...", help="Batch sizes to run: --batch-sizes 16 32 64 128.")
     ] = None,
-    seeds: Seeds = 3,
+    seeds: Seeds = Ladder.default_seeds,
     out: Out = None,
     ell: Ell = None,
     split: Split = 1,
-    limit: Limit = None,
+    limit: LimitFlag = None,
     tolerance: Annotated[
         float, typer.Option(metavar="X", help="Scaling fails where the test error exceeds the lowest by this fraction.")
-    ] = 0.2,
+    ] = TOLERANCE,
     c2: Annotated[
         float, typer.Option(metavar="X", help="C² of the predictions: the factor by which statistics may change.")
-    ] = 2.0,
+    ] = C2,
     *,
     setup: Setup,
 ) -> None:
@@ -104,8 +106,6 @@ def ladder(
 
     Example: svag ladder base.yaml --batch-sizes 16 32 64 128 256 --seeds 3
     """
-    from svag.experiments.ladder import Ladder
-
     sizes = whole_numbers("--batch-sizes", batch_sizes or [])
     if not sizes:
         raise SpecError("--batch-sizes", "is missing: name the rungs, such as --batch-sizes 16 32 64 128")
@@ -119,7 +119,7 @@ def ladder(
         tolerance=tolerance,
         c2=c2,
         name=base.stem,
-        title=f"Linear scaling from {base.name}",
+        title=Ladder.title_from(base),
     )
     answer(experiment, out or default_out(base, "ladder"), setup)
 
@@ -127,11 +127,11 @@ def ladder(
 @with_setup
 def ngd(
     context: typer.Context,
-    base: Base,
-    seeds: Seeds = 3,
+    base: BaseFile,
+    seeds: Seeds = Ngd.default_seeds,
     out: Out = None,
-    margin: Margin = 0.01,
-    metric: Metric = "test_accuracy",
+    margin: Margin = MARGIN,
+    metric: MetricFlag = "test_accuracy",
     *,
     setup: Setup,
 ) -> None:
@@ -141,9 +141,7 @@ def ngd(
 
     Example: svag ngd base.yaml --seeds 3 --data.augment false
     """
-    from svag.experiments.ngd import Ngd
-
-    title = f"SGD, NGD and GD from {base.name}"
+    title = Ngd.title_from(base)
     experiment = Ngd.of(load_base(base, context), seeds, margin=margin, metric=metric, name=base.stem, title=title)
     answer(experiment, out or default_out(base, "ngd"), setup)
 

@@ -10,26 +10,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperOption
 
 from svag.cli.errors import reported
-from svag.execution.execution import Execution
+from svag.execution.execution import Device, Execution, Executor
+from svag.experiments.base import Metric
 from svag.records.documents import parse_value
 from svag.records.fields import SpecError, near, shown
 from svag.records.spec import FIELDS, RunSpec
+from svag.theory.optimizers import MomentumLimit
 
-Base = Annotated[Path, typer.Argument(metavar="BASE", help="YAML file of the SGD run in question.")]
-Out = Annotated[Path | None, typer.Option(help="Output folder (default: experiments/<name>).")]
+BaseFile = Annotated[Path, typer.Argument(metavar="BASE", help="YAML file of the SGD run in question.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(help="Output folder (default: one in experiments/ that is named after what is run)."),
+]
 Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Seeds per arm.")]
 Ell = Annotated[
     list[str] | None, typer.Option(metavar="N...", help="Refinements of SVAG: --ell 1 4 16 (ell = 1 is SGD).")
 ]
 Split = Annotated[int, typer.Option(min=1, metavar="N", help="Parts into which SVAG cuts the batch.")]
-Limit = Annotated[
-    Literal["underdamped", "overdamped"] | None,
+LimitFlag = Annotated[
+    MomentumLimit | None,
     typer.Option(
         "--momentum-limit",
         metavar="LIMIT",
@@ -37,8 +42,8 @@ Limit = Annotated[
     ),
 ]
 Margin = Annotated[float, typer.Option(metavar="X", help="Gap that would not matter, in units of the metric.")]
-Metric = Annotated[
-    Literal["test_accuracy", "test_loss", "train_loss"],
+MetricFlag = Annotated[
+    Metric,
     typer.Option(metavar="METRIC", help="What to compare: test_accuracy (a fraction), test_loss or train_loss."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -50,12 +55,12 @@ Workers = Annotated[int | None, typer.Option(min=1, metavar="N", help="Runs at a
 Threads = Annotated[
     int, typer.Option(min=1, metavar="N", help="Torch threads per run; more than one helps large networks.")
 ]
-Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option(help="Where to compute.")]
+DeviceFlag = Annotated[Device, typer.Option(help="Where to compute.")]
 DataDir = Annotated[Path | None, typer.Option(help="Folder of the data files (default: $SVAG_DATA or the user cache).")]
 Shard = Annotated[
     str | None, typer.Option(metavar="I/N", help="Compute only part I of N of the runs: 0/4, 1/4, 2/4 or 3/4.")
 ]
-Executor = Annotated[Literal["local", "ray"], typer.Option(help="Workers on this machine, or tasks of a Ray cluster.")]
+ExecutorFlag = Annotated[Executor, typer.Option(help="Workers on this machine, or tasks of a Ray cluster.")]
 Address = Annotated[
     str | None,
     typer.Option(help="Ray cluster; auto: the one of this machine (default: $RAY_ADDRESS, or a new local one)."),
@@ -65,10 +70,10 @@ Address = Annotated[
 EXECUTION: dict[str, Any] = {
     "workers": Workers,
     "threads": Threads,
-    "device": Device,
+    "device": DeviceFlag,
     "data_dir": DataDir,
     "shard": Shard,
-    "executor": Executor,
+    "executor": ExecutorFlag,
     "address": Address,
 }
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from svag.cli.flags import DataDir, Device, Threads
+from svag.cli.flags import DataDir, DeviceFlag, Threads
 
 if TYPE_CHECKING:
     from svag.experiments.baseline import BaselinePredictions
@@ -23,7 +23,7 @@ def predict(
         ),
     ],
     c2: Annotated[
-        float, typer.Option("--c2", help="C², the distortion at B*: the factor by which training may change.")
+        float, typer.Option("--c2", help="C²: beyond B*, training statistics must change by more than this factor.")
     ] = 2.0,
     confidence: Annotated[float, typer.Option(help="Level of the interval.")] = 0.95,
     window: Annotated[
@@ -33,7 +33,7 @@ def predict(
     throughput: Annotated[
         bool, typer.Option("--throughput", help="Time training steps of the run's network, and add wall-clock time.")
     ] = False,
-    device: Device = "auto",
+    device: DeviceFlag = "auto",
     data_dir: DataDir = None,
     threads: Threads = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print the prediction as JSON.")] = False,
@@ -98,11 +98,11 @@ def _predictions(
 
 
 def _steps_or_fractions(window: tuple[str, str] | None) -> tuple[float, float] | None:
-    from svag.records.fields import SpecError, moment
+    from svag.records.fields import SpecError, time_point
 
     if window is None:
         return None
     try:
-        return moment(window[0]), moment(window[1])
+        return time_point(window[0]), time_point(window[1])
     except ValueError as error:
         raise SpecError("--window", str(error)) from None

@@ -36,7 +36,7 @@ def report(
     as_json: Annotated[bool, typer.Option("--json", help="Print the finding and the paths as JSON.")] = False,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Answer from the records: a page that opens without a network, a summary in Markdown, figures and tables.
+    """Answer from the records: a page that opens offline, a summary in Markdown, figures and tables.
 
     Nothing is run. A folder of runs that no experiment asked for is read as one with --as.
 

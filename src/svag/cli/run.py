@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from svag.cli.flags import AsJson, DataDir, Device, Threads, edits_from
+from svag.cli.flags import AsJson, DataDir, DeviceFlag, Threads, edits_from
 
 
 def run(
     context: typer.Context,
     spec: Annotated[Path, typer.Argument(metavar="SPEC", help="YAML file of the run.")],
     out: Annotated[Path | None, typer.Option(help="Run directory (default: runs/<identity>).")] = None,
-    device: Device = "auto",
+    device: DeviceFlag = "auto",
     data_dir: DataDir = None,
     threads: Threads = 1,
     as_json: AsJson = False,

@@ -20,7 +20,7 @@ from svag.dynamics.gradient_pass import Batch, LossFn, unchanged_on_error
 from svag.dynamics.refined_step import Clock, RefinedStep
 from svag.noise.batches import batch_size_of, split, tensors_of
 from svag.noise.group import Group
-from svag.noise.optimizer import trained_parameters
+from svag.noise.optimizer import refinable_settings, trained_parameters
 from svag.noise.parameters import batch_norms
 from svag.theory import domain
 from svag.theory.weights import IndependentSampling, noise_amplitude
@@ -81,7 +81,7 @@ class NoisyGD:
                 "noisy gradient descent weighs examples across the whole pass, which DistributedDataParallel would "
                 "average: give the model without its wrapper, and process_group"
             )
-        if refine > 1 and any(group["momentum"] for group in optimizer.param_groups):
+        if refine > 1 and any(settings.momentum for settings in refinable_settings(optimizer)):
             raise ValueError(f"refine={refine} is the SDE of SGD without momentum: set momentum to 0, or refine to 1")
         refuse_layers(model)
         self.refine = domain.whole("refine", refine)

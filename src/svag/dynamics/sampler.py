@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Generator
@@ -11,8 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Weighte
 
 from svag.dynamics.gradient_pass import Batch
 from svag.theory import domain
-
-Sampling = Literal["without_replacement", "with_replacement", "shuffle"]
+from svag.theory.weights import Sampling
 
 
 class BatchSampler:

@@ -16,7 +16,7 @@ from svag.dynamics.pair_noise import PairNoise
 from svag.dynamics.refined_step import Clock, RefinedStep, RunningStatistics
 from svag.noise.batches import batch_size_of
 from svag.noise.group import Group
-from svag.noise.optimizer import settings_of, trained_parameters, velocities
+from svag.noise.optimizer import refinable_settings, settings_of, trained_parameters, velocities
 from svag.noise.parameters import batch_norms, refuse_sharded, refuse_sparse
 from svag.records.reading import Reading
 from svag.theory import domain
@@ -96,7 +96,7 @@ class SVAG:
         self._group = Group(process_group, model)
         self._refined = RefinedStep(optimizer, self.ell, momentum_limit)
         self.optimizer = optimizer
-        if momentum_limit is not None and not any(group["momentum"] for group in optimizer.param_groups):
+        if momentum_limit is not None and not any(settings.momentum for settings in refinable_settings(optimizer)):
             raise ValueError(f"momentum_limit={momentum_limit!r} was named, but the optimizer has no momentum")
         if not {id(p) for p in trained_parameters(self.optimizer)} & {id(p) for p in model.parameters()}:
             raise ValueError("the optimizer trains no parameter of the model: build it from model.parameters()")

@@ -17,7 +17,7 @@ from svag.noise.invariance import NetworkCheck
 from svag.theory.weights import noise_amplitude, svag_step_moments
 
 LR = 0.3
-Batch = tuple[Tensor, Tensor]
+_Batch = tuple[Tensor, Tensor]
 
 
 class TinyProblem:
@@ -36,16 +36,16 @@ class TinyProblem:
         with torch.no_grad():
             self.model.weight.copy_(self.start)
 
-    def batch(self, *chosen: int) -> Batch:
+    def batch(self, *chosen: int) -> _Batch:
         """These examples."""
         return self.x[list(chosen)], self.y[list(chosen)]
 
-    def losses(self, batch: Batch) -> Tensor:
+    def losses(self, batch: _Batch) -> Tensor:
         """(⟨w, x⟩ − y)² + (⟨w, x⟩ − y)⁴ of each example."""
         residual: Tensor = self.model(batch[0]).squeeze(1) - batch[1]
         return residual**2 + residual**4
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: _Batch) -> Tensor:
         """Their mean."""
         return self.losses(batch).mean()
 

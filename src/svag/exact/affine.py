@@ -13,7 +13,7 @@ from scipy.special import comb
 
 from svag.arrays import FloatArray
 from svag.exact.noise import Atoms, Noise, cumulants_to_moments
-from svag.exact.processes import Levy, Limit, Process, SecondOrder
+from svag.exact.processes import ExactLimit, ExactProcess, Levy, SecondOrder
 from svag.theory import domain
 from svag.theory.weights import svag_weights
 
@@ -49,14 +49,14 @@ class AffineProblem:
         """Cumulants of the gradient of one batch of B: κ_j / B^(j−1), at index j."""
         return [cumulant / float(self.batch_size) ** (j - 1) for j, cumulant in enumerate(self.noise.cumulants(degree))]
 
-    def step_matrix(self, process: Process, degree: int) -> FloatArray:
+    def step_matrix(self, process: ExactProcess, degree: int) -> FloatArray:
         """Matrix that takes (1, E x, …, E x^degree) one step of η/l further."""
         h = self.lr / process.ell
         kappa = self.cumulants(degree)
         amplified = [kappa[0], *(process.cumulant_factor(j) * kappa[j] for j in range(1, degree + 1))]
         return _moment_matrix([(-h) ** j * moment for j, moment in enumerate(cumulants_to_moments(amplified))])
 
-    def generator(self, limit: Limit, degree: int) -> FloatArray:
+    def generator(self, limit: ExactLimit, degree: int) -> FloatArray:
         """Matrix A of d/dt (1, E X, …, E X^degree) = A (1, E X, …, E X^degree)."""
         kappa = self.cumulants(degree)
         if isinstance(limit, SecondOrder):
@@ -70,23 +70,23 @@ class AffineProblem:
             rates[3::2] = [-rate for rate in rates[3::2]]
         return _moment_matrix(rates)
 
-    def moments(self, process: Process, steps: int, degree: int) -> FloatArray:
+    def moments(self, process: ExactProcess, steps: int, degree: int) -> FloatArray:
         """(1, E x, …, E x^degree) after each of `steps` × ell steps; row 0 is the start."""
         return orbit(self.step_matrix(process, degree), self._start(degree), steps * process.ell)
 
-    def limit_moments(self, limit: Limit, steps: int, degree: int, ell: int = 1) -> FloatArray:
+    def limit_moments(self, limit: ExactLimit, steps: int, degree: int, ell: int = 1) -> FloatArray:
         """(1, E X, …, E X^degree) at the times kη/ell, k = 0 … steps × ell."""
         flow = np.asarray(expm(self.lr / domain.whole("ell", ell) * self.generator(limit, degree)), dtype=np.float64)
         return orbit(flow, self._start(degree), steps * ell)
 
-    def equilibrium(self, process: Process, degree: int) -> FloatArray:
+    def equilibrium(self, process: ExactProcess, degree: int) -> FloatArray:
         """(1, E x, …, E x^degree) of the stationary law, if these moments settle."""
         step = self.step_matrix(process, degree)
         if np.abs(np.diag(step)[1:]).max() >= 1:  # triangular: the eigenvalues stand on the diagonal
             raise ValueError(f"moments up to degree {degree} do not settle at lr={self.lr}: lower it")
         return _null_vector(step - np.eye(degree + 1))
 
-    def limit_equilibrium(self, limit: Limit, degree: int) -> FloatArray:
+    def limit_equilibrium(self, limit: ExactLimit, degree: int) -> FloatArray:
         """(1, E X, …, E X^degree) of the stationary law of an SDE, if these moments settle."""
         generator = self.generator(limit, degree)
         if np.diag(generator)[1:].max() >= 0:

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import expm
 
 from svag.arrays import FloatArray
-from svag.exact.processes import CharacteristicProcess, ComplexArray, Levy, Limit, SecondOrder
+from svag.exact.processes import CharacteristicProcess, ComplexArray, ExactLimit, Levy, SecondOrder
 from svag.theory import domain
 
 
@@ -67,11 +67,11 @@ class CircleProblem:
         law = np.exp(1j * theta * mean + process.log_characteristic(centred, theta, variance))
         return self._on_nodes(law)
 
-    def flow(self, limit: Limit, time: float) -> FloatArray:
+    def flow(self, limit: ExactLimit, time: float) -> FloatArray:
         """Matrix that takes f at the nodes to E f(X_time) at the nodes."""
         return np.asarray(expm(time * self.generator(limit)), dtype=np.float64)
 
-    def generator(self, limit: Limit) -> FloatArray:
+    def generator(self, limit: ExactLimit) -> FloatArray:
         """The generator of the limit on functions at the nodes."""
         p, curves, k = np.array(self.probabilities), self.curves(), self._modes()
         if limit == Levy(printed=True):

@@ -12,7 +12,7 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import poisson
 
 from svag.arrays import FloatArray
-from svag.exact.processes import Ito, Process, SmallerBatches, Svag
+from svag.exact.processes import ExactProcess, Ito, SmallerBatches, Svag
 from svag.theory import domain
 from svag.theory.weights import svag_weights
 
@@ -144,7 +144,7 @@ class PoissonProblem:
         """Law of the Itô SDE, and of NGD at every batch size: N(−ηT, η²T)."""
         return NormalLaw(-self.lr * self.examples, self.lr * float(np.sqrt(self.examples)))
 
-    def cumulant(self, j: int, process: Process | Ito) -> float:
+    def cumulant(self, j: int, process: ExactProcess | Ito) -> float:
         """The j-th cumulant in closed form: (−η)^j T f_j / l^(j−1), f_j the factor of the process."""
         if isinstance(process, Ito):
             factor = 1.0 if j <= 2 else 0.0

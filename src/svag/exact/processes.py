@@ -27,7 +27,7 @@ ComplexArray: TypeAlias = NDArray[np.complex128]
 LogCharacteristic: TypeAlias = Callable[[FloatArray], ComplexArray]
 
 
-class Process(Protocol):
+class ExactProcess(Protocol):
     """A process that takes `ell` steps of η/ell in the time of one SGD step."""
 
     @property
@@ -38,7 +38,7 @@ class Process(Protocol):
         """By what the j-th cumulant of the batch gradient is multiplied."""
 
 
-class CharacteristicProcess(Process, Protocol):
+class CharacteristicProcess(ExactProcess, Protocol):
     """A process that also knows the whole law of its step."""
 
     def log_characteristic(self, batch: LogCharacteristic, theta: FloatArray, variance: FloatArray) -> ComplexArray:
@@ -138,4 +138,4 @@ class Levy:
     printed: bool = False
 
 
-Limit: TypeAlias = Ito | SecondOrder | Levy
+ExactLimit: TypeAlias = Ito | SecondOrder | Levy

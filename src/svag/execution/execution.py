@@ -64,7 +64,7 @@ class Execution:
             reason = f"must be i/n with 0 ≤ i < n, got {index}/{count}: the first of four is 0/4, the last 3/4"
             raise SpecError("shard", reason)
         if self.address is not None and self.executor != "ray":
-            raise SpecError("address", "is that of a Ray cluster: add --executor ray")
+            raise SpecError("address", "is that of a Ray cluster: set the executor to ray")
 
     def check_extra(self) -> None:
         """Refuse an executor that is not installed."""

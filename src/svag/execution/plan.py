@@ -35,9 +35,7 @@ class PlannedRun:
     @property
     def name(self) -> str:
         """What it is called among the runs of a plan: process, batch size, seed."""
-        settings = self.spec.process.model_dump(exclude={"kind"}, exclude_none=True)
-        process = " ".join([self.spec.process.kind, *(f"{key}={value}" for key, value in settings.items())])
-        return f"{process} B={self.spec.batch_size} seed={self.spec.seed}"
+        return f"{self.spec.process.name} B={self.spec.batch_size} seed={self.spec.seed}"
 
     def record(self) -> RunRecord:
         """What there is of it. A run that nobody has written anything of is an interrupted one at its start."""

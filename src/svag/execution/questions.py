@@ -2,33 +2,33 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from svag.execution.conduct import conduct
 from svag.execution.execution import HERE, Execution
-from svag.experiments.base import Metric
-from svag.experiments.compare import Compare
+from svag.experiments.base import MARGIN, Metric
+from svag.experiments.compare import ELLS, Compare
 from svag.experiments.compare_finding import CompareFinding
-from svag.experiments.ladder import Ladder
+from svag.experiments.ladder import C2, TOLERANCE, Ladder
 from svag.experiments.ladder_finding import LadderFinding
 from svag.experiments.ngd import Ngd
 from svag.experiments.ngd_finding import NgdFinding
 from svag.records.spec import RunSpec
+from svag.theory.optimizers import MomentumLimit
 
 Base = RunSpec | Mapping[str, Any] | str | Path
-MomentumLimit = Literal["underdamped", "overdamped"]
 
 
 def ladder(
     base: Base,
     batch_sizes: Sequence[int],
     *,
-    seeds: int | Sequence[int] = 3,
+    seeds: int | Sequence[int] = Ladder.default_seeds,
     ells: Sequence[int] = (),
     split: int = 1,
     momentum_limit: MomentumLimit | None = None,
-    tolerance: float = 0.2,
-    c2: float = 2.0,
+    tolerance: float = TOLERANCE,
+    c2: float = C2,
     out: str | Path = "ladder",
     execution: Execution = HERE,
 ) -> LadderFinding:
@@ -63,7 +63,7 @@ def ladder(
         out: the folder of the experiment.
         execution: how the runs are carried out.
     """
-    spec, name, source = _origin(base)
+    spec, name, file = _origin(base)
     experiment = Ladder.of(
         spec,
         batch_sizes,
@@ -74,17 +74,17 @@ def ladder(
         tolerance=tolerance,
         c2=c2,
         name=name,
-        title=f"Linear scaling{source}",
+        title=Ladder.title_from(file),
     )
     return experiment.find(conduct(experiment, Path(out), execution).records)
 
 
 def compare(
     base: Base,
-    ells: Sequence[int] = (1, 4, 16),
+    ells: Sequence[int] = ELLS,
     *,
-    margin: float = 0.01,
-    seeds: int | Sequence[int] = 5,
+    margin: float = MARGIN,
+    seeds: int | Sequence[int] = Compare.default_seeds,
     split: int = 1,
     glsr: Sequence[int] = (),
     ngd: bool = False,
@@ -124,7 +124,7 @@ def compare(
         out: the folder of the experiment.
         execution: how the runs are carried out.
     """
-    spec, name, source = _origin(base)
+    spec, name, file = _origin(base)
     experiment = Compare.of(
         spec,
         ells,
@@ -136,7 +136,7 @@ def compare(
         margin=margin,
         metric=metric,
         name=name,
-        title=f"SGD and SVAG{source}",
+        title=Compare.title_from(file),
     )
     return experiment.find(conduct(experiment, Path(out), execution).records)
 
@@ -144,8 +144,8 @@ def compare(
 def ngd(
     base: Base,
     *,
-    margin: float = 0.01,
-    seeds: int | Sequence[int] = 3,
+    margin: float = MARGIN,
+    seeds: int | Sequence[int] = Ngd.default_seeds,
     metric: Metric = "test_accuracy",
     out: str | Path = "ngd",
     execution: Execution = HERE,
@@ -173,16 +173,16 @@ def ngd(
         out: the folder of the experiment.
         execution: how the runs are carried out.
     """
-    spec, name, source = _origin(base)
-    experiment = Ngd.of(spec, seeds, margin=margin, metric=metric, name=name, title=f"SGD, NGD and GD{source}")
+    spec, name, file = _origin(base)
+    experiment = Ngd.of(spec, seeds, margin=margin, metric=metric, name=name, title=Ngd.title_from(file))
     return experiment.find(conduct(experiment, Path(out), execution).records)
 
 
-def _origin(base: Base) -> tuple[RunSpec, str, str]:
-    """The spec, what its panel is called, and where it comes from."""
+def _origin(base: Base) -> tuple[RunSpec, str, Path | None]:
+    """The spec, what its panel is called, and the file that it comes from."""
     match base:
         case str() | Path():
-            return RunSpec.load(base), Path(base).stem, f" from {Path(base).name}"
+            return RunSpec.load(base), Path(base).stem, Path(base)
         case RunSpec():
-            return base, "base", ""
-    return RunSpec.from_dict(dict(base)), "base", ""
+            return base, "base", None
+    return RunSpec.from_dict(dict(base)), "base", None

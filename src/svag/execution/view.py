@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from svag.execution.plan import PlannedRun
+from svag.lab.watching import NothingToClose
 
 
 def roughly(seconds: float) -> str:
@@ -186,19 +187,11 @@ class Bars:
         self._live.console.print(Text(sentence))
 
 
-class RunLines:
+class RunLines(NothingToClose):
     """A line on standard error for every run that begins or ends; none if `quiet`."""
 
     def __init__(self, board: Board, *, quiet: bool = False) -> None:
         self._board, self._quiet = board, quiet
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
 
     def say(self, sentence: str) -> None:
         """Say what happened, and where the plan is."""

@@ -13,32 +13,24 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any
 
 from svag.execution.dispatch import GRACE, to_message
 from svag.execution.execution import Execution
 from svag.lab.run import run
 from svag.lab.training import pick_device
+from svag.lab.watching import NothingToClose
 from svag.records.identity import identity
 from svag.records.spec import RunSpec
 
-Report = Callable[[dict[str, Any]], None]
+WorkerReport = Callable[[dict[str, Any]], None]
 
 
-class Reporter:
+class Reporter(NothingToClose):
     """Tells the one who gave the order where the run is."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: WorkerReport) -> None:
         self._report = report
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
 
     def at(self, step: int) -> None:
         """Say which effective step is done."""
@@ -49,7 +41,7 @@ class Reporter:
         self._report({"event": "evaluated", "step": row["step"], "test_accuracy": row["test_accuracy"]})
 
 
-def carry_out(order: dict[str, Any], report: Report) -> None:
+def carry_out(order: dict[str, Any], report: WorkerReport) -> None:
     """Run what an order asks for and report its end, whatever it is."""
     try:
         spec = RunSpec.from_dict(order["spec"])

@@ -30,6 +30,7 @@ EXPERIMENT, RUNS = "experiment.json", "runs"
 
 Size = Literal["smoke", "small", "paper"]
 Metric = Literal["test_accuracy", "test_loss", "train_loss"]
+MARGIN = 0.01
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,10 @@ class Panel(_Frozen, ABC):
         """The same panel with fields of its base replaced."""
         return self.model_copy(update={"base": self.base.edited(edits)})
 
+    def smallest(self, edits: Mapping[str, Any]) -> Self:
+        """The same panel with the fewest arms and steps that still go the whole way; the edits shrink the base."""
+        return self.edited({"budget": 10, **edits}).model_copy(update={"seeds": ()})
+
 
 class Experiment(_Frozen, ABC):
     """What all experiments have. A family adds its kind of panels, what it judges by, and how it finds its answer.
@@ -143,6 +148,8 @@ class Experiment(_Frozen, ABC):
 
     question: ClassVar[str]  # what a page of this family asks
     needs: ClassVar[str]  # the runs without which there is nothing to ask
+    subject: ClassVar[str]  # what is run, in the title of an experiment about one base
+    default_seeds: ClassVar[int]
 
     title: str
     label: str | None = None
@@ -161,6 +168,11 @@ class Experiment(_Frozen, ABC):
             found = spec_error(error, {})
             path = f"{cls.model_fields['kind'].default}.{found.path}".removesuffix(".")
             raise SpecError(path, found.reason) from None
+
+    @classmethod
+    def title_from(cls, file: Path | None) -> str:
+        """The title of an experiment about the base in a file, or about one that was given without a file."""
+        return cls.subject if file is None else f"{cls.subject} from {file.name}"
 
     def seeds_of(self, panel: Panel) -> tuple[Seed, ...]:
         """The seeds of one panel, in order."""

@@ -1,11 +1,12 @@
 """Does the SDE describe my SGD? SGD and SVAG at several ell from one base spec (fig:svag_accs)."""
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
 from svag.experiments.base import (
+    MARGIN,
     NGD,
     SGD,
     ArmName,
@@ -29,6 +30,9 @@ from svag.theory.optimizers import MomentumLimit
 
 if TYPE_CHECKING:
     from svag.experiments.compare_finding import CompareFinding
+
+
+ELLS = (1, 4, 16)
 
 
 class ComparePanel(Panel):
@@ -59,6 +63,10 @@ class ComparePanel(Panel):
             raise SpecError("ell", "SGD alone has nothing to be compared with: name at least one ell above 1")
         return found
 
+    def smallest(self, edits: Mapping[str, Any]) -> Self:
+        """SGD and one SVAG."""
+        return super().smallest(edits).model_copy(update={"ells": (1, 2)})
+
 
 class Compare(Experiment):
     """Does SVAG converge in ell, and is SGD where it converges to?
@@ -76,10 +84,12 @@ class Compare(Experiment):
         "Does the SDE describe this SGD? SVAG converges to the SDE as ell grows; the gap is SGD minus that limit."
     )
     needs: ClassVar[str] = "SGD, and SVAG at some ell above 1 with all other fields equal"
+    subject: ClassVar[str] = "SGD and SVAG"
+    default_seeds: ClassVar[int] = 5
 
     kind: Literal["compare"] = "compare"
     panels: tuple[ComparePanel, ...] = Field(min_length=1)
-    margin: Positive = 0.01
+    margin: Positive = MARGIN
     metric: Metric = "test_accuracy"
 
     @classmethod
@@ -93,10 +103,10 @@ class Compare(Experiment):
         glsr: Iterable[int] = (),
         ngd: bool = False,
         momentum_limit: MomentumLimit | None = None,
-        margin: float = 0.01,
+        margin: float = MARGIN,
         metric: Metric = "test_accuracy",
         name: str | None = None,
-        title: str = "SGD and SVAG",
+        title: str = subject,
     ) -> Self:
         """One panel from a base spec.
 

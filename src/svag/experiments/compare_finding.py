@@ -25,8 +25,8 @@ from svag.experiments.sde_evidence import (
     CurveGap,
     Decomposition,
     OwnNoise,
-    closeness,
     curve_gap,
+    equilibrium_closeness,
     gaussian_route,
     ladder_route,
     own_noise,
@@ -229,7 +229,7 @@ def _curves(runs: PanelRuns, size: int, ell: int) -> tuple[list[RunRecord], list
 
 def _closeness(runs: PanelRuns, size: int, ell: int) -> Closeness | None:
     sgd, svag = (runs.readings(arm, size).values() for arm in (SGD, svag_arm(ell)))
-    return closeness([one for own in sgd for one in own], [one for own in svag for one in own], ell)
+    return equilibrium_closeness([one for own in sgd for one in own], [one for own in svag for one in own], ell)
 
 
 def _decompositions(

@@ -10,9 +10,10 @@ import numpy as np
 from svag.arrays import FloatArray
 from svag.experiments import wording
 from svag.experiments.base import ArmName, Metric
-from svag.experiments.runs import CurveRow, MissingRun, json_fields
+from svag.experiments.runs import CurveRow, MissingRun
 from svag.experiments.wording import Answer, Tone
 from svag.stats.means import Contrast, contrast, fit_limit
+from svag.stats.samples import json_fields
 
 # What the three answers of a test of equivalence mean to the question whether two things end together.
 TONES: dict[str, Tone] = {"equivalent": "yes", "different": "no", "inconclusive": "open"}
@@ -149,7 +150,7 @@ def arm_result(arm: ArmName, finals: Mapping[int, float]) -> ArmResult:
     )
 
 
-Source = Literal["fit", "richardson", "largest_ell"]
+LimitMethod = Literal["fit", "richardson", "largest_ell"]
 _LEVEL = 0.05
 
 
@@ -170,7 +171,7 @@ class Limit:
     value: float
     low: float
     high: float
-    source: Source
+    source: LimitMethod
     ells: tuple[int, ...]
     diverged: int
 
@@ -249,7 +250,11 @@ def _usable(finals: Mapping[int, FloatArray]) -> tuple[dict[int, FloatArray], in
 
 
 def _result(
-    groups: Mapping[int, FloatArray], weights: Sequence[float], source: Source, ells: tuple[int, ...], diverged: int
+    groups: Mapping[int, FloatArray],
+    weights: Sequence[float],
+    source: LimitMethod,
+    ells: tuple[int, ...],
+    diverged: int,
 ) -> LimitEstimate:
     estimate = contrast(list(groups.values()), weights)
     low, high = estimate.interval()

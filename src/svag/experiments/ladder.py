@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from svag.experiments.ladder_finding import LadderFinding
 
 
+SMALLEST_LADDER = (8, 16, 32)
+TOLERANCE = 0.2
+C2 = 2.0
+
+
 def _increasing(window: tuple[float, float]) -> tuple[float, float]:
     if not window[0] < window[1]:
         raise ValueError(f"must be two increasing fractions of the budget, got {window[0]:g} and {window[1]:g}")
@@ -79,6 +84,11 @@ class LadderPanel(Panel):
         other = super().edited(edits)
         return other.model_copy(update={"probe_batches": ()}) if probe else other
 
+    def smallest(self, edits: Mapping[str, Any]) -> Self:
+        """Three small rungs of one epoch each, because steps would not be the same training at every rung."""
+        fewer = super().smallest({"budget": {"epochs": 1}, **edits})
+        return fewer.model_copy(update={"batch_sizes": SMALLEST_LADDER})
+
 
 class Ladder(Experiment):
     """How far do training statistics drift apart along the linear scaling rule, and what did each rung predict?
@@ -100,11 +110,13 @@ class Ladder(Experiment):
     needs: ClassVar[str] = (
         "SGD at two batch sizes, with the learning rate and every number of steps scaled exactly from the smaller one"
     )
+    subject: ClassVar[str] = "Linear scaling"
+    default_seeds: ClassVar[int] = 3
 
     kind: Literal["ladder"] = "ladder"
     panels: tuple[LadderPanel, ...] = Field(min_length=1)
-    tolerance: Positive = 0.2
-    c2: Annotated[Positive, AfterValidator(closeness)] = 2.0
+    tolerance: Positive = TOLERANCE
+    c2: Annotated[Positive, AfterValidator(closeness)] = C2
     window: Annotated[tuple[Share, Share], AfterValidator(_increasing)] | None = None
 
     @classmethod
@@ -117,10 +129,10 @@ class Ladder(Experiment):
         ells: Iterable[int] = (),
         split: int = 1,
         momentum_limit: MomentumLimit | None = None,
-        tolerance: float = 0.2,
-        c2: float = 2.0,
+        tolerance: float = TOLERANCE,
+        c2: float = C2,
         name: str | None = None,
-        title: str = "Linear scaling",
+        title: str = subject,
     ) -> Self:
         """One panel from a base spec, which gets a probe if it has none.
 

@@ -10,14 +10,15 @@ import numpy as np
 from svag.experiments import wording
 from svag.experiments.base import SGD, svag_arm
 from svag.experiments.evidence import Limit, fitted_limit
-from svag.experiments.ladder import LadderPanel
-from svag.experiments.runs import PanelRuns, json_fields
+from svag.experiments.ladder import LadderPanel, rung
+from svag.experiments.runs import PanelRuns
 from svag.findings.basis import THEOREMS
 from svag.findings.critical_batch import CriticalBatch, predict_critical_batch
 from svag.findings.prices import Estimate, Price
 from svag.findings.scaling_verdict import ScalingVerdict
 from svag.stats.means import contrast
 from svag.stats.ratios import Interval, quotient
+from svag.stats.samples import json_fields
 from svag.theory.bounds import Form, large_run_refutes, large_run_threshold, sde_threshold
 
 _NORMAL = 1.959964  # two-sided 95% quantile
@@ -75,7 +76,7 @@ def rung_of(
     rho = unknown if reading is None else _ratio(reading)
     return Rung(
         batch_size=size,
-        lr=panel.base.lr * size / panel.base.batch_size,
+        lr=rung(panel.base, size).lr,
         seeds=len(errors),
         diverged=len(errors) - values.size,
         errors=tuple(sorted(errors.items())),

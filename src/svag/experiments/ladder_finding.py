@@ -22,13 +22,14 @@ from svag.experiments.ladder_evidence import (
     rung_of,
     signal_slope,
 )
-from svag.experiments.runs import CurveRow, MissingRun, PanelRuns, RunRow, gather, json_fields
+from svag.experiments.runs import CurveRow, MissingRun, PanelRuns, RunRow, gather
 from svag.experiments.wording import Answer
 from svag.findings.data_price import DataPrice
 from svag.findings.drift import Crossing, Drift
 from svag.findings.prices import Estimate
 from svag.findings.scaling_verdict import ScalingVerdict, scaling_verdict
 from svag.records.record import RunRecord
+from svag.stats.samples import json_fields
 
 # From this N/G on a ladder sees invariance hold over several rungs before it is lost: B* is then at least 10 times B.
 _INVARIANT_FROM = 8.0

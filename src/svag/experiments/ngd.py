@@ -7,6 +7,7 @@ from pydantic import Field
 
 from svag.experiments.base import (
     GD,
+    MARGIN,
     NGD,
     SGD,
     ArmName,
@@ -50,10 +51,12 @@ class Ngd(Experiment):
 
     question: ClassVar[str] = "Does Gaussian noise of the same covariance do what the noise of SGD does?"
     needs: ClassVar[str] = "SGD, and NGD or GD with all other fields equal"
+    subject: ClassVar[str] = "SGD, NGD and GD"
+    default_seeds: ClassVar[int] = 3
 
     kind: Literal["ngd"] = "ngd"
     panels: tuple[NgdPanel, ...] = Field(min_length=1)
-    margin: Positive = 0.01
+    margin: Positive = MARGIN
     metric: Metric = "test_accuracy"
 
     @classmethod
@@ -62,10 +65,10 @@ class Ngd(Experiment):
         base: RunSpec,
         seeds: int | Iterable[int],
         *,
-        margin: float = 0.01,
+        margin: float = MARGIN,
         metric: Metric = "test_accuracy",
         name: str | None = None,
-        title: str = "SGD, NGD and GD",
+        title: str = subject,
     ) -> Self:
         """One panel from a base spec.
 

@@ -10,12 +10,12 @@ from svag.experiments import wording
 from svag.experiments.base import GD, NGD, SGD, Metric
 from svag.experiments.evidence import TONES, ArmResult, Finding, arm_result, sgd_curve
 from svag.experiments.ngd import Ngd, NgdPanel
-from svag.experiments.runs import CurveRow, MissingRun, PanelRuns, RunRow, gather, json_fields
+from svag.experiments.runs import CurveRow, MissingRun, PanelRuns, RunRow, gather
 from svag.experiments.wording import Answer
 from svag.records.record import RunRecord
-from svag.stats.decisions import Answer as Decision
-from svag.stats.decisions import compare_rates, holm, samples_to_decide, three_way
+from svag.stats.decisions import Decision, compare_rates, holm, samples_to_decide, three_way
 from svag.stats.means import welch
+from svag.stats.samples import json_fields
 
 _LEVEL = 0.05
 

@@ -15,7 +15,7 @@ from svag.records.identity import identity
 from svag.records.reading import Reading
 from svag.records.record import RunRecord
 from svag.records.spec import RunSpec
-from svag.stats.samples import json_number
+from svag.stats.samples import json_fields
 
 CONTINUE = "start the same command again: it continues with the runs that have no result."
 
@@ -258,12 +258,3 @@ def _row(slot: Slot, run: RunRecord) -> RunRow:
         readings=len(run.readings),
         path=str(run.path),
     )
-
-
-def json_fields(fields: dict[str, object]) -> dict[str, object]:
-    """Fields of a flat record as JSON values: infinity and NaN are null.
-
-    >>> json_fields({"low": 0.5, "high": math.inf, "name": "a"})
-    {'low': 0.5, 'high': None, 'name': 'a'}
-    """
-    return {name: json_number(value) if isinstance(value, float) else value for name, value in fields.items()}

@@ -16,7 +16,6 @@ from svag.arrays import FloatArray
 from svag.experiments import wording
 from svag.experiments.base import Metric
 from svag.experiments.evidence import fitted_limit
-from svag.experiments.runs import json_fields
 from svag.findings.averages import Averages
 from svag.findings.basis import BALANCED
 from svag.findings.critical_batch import predict_critical_batch
@@ -26,6 +25,7 @@ from svag.records.record import RunRecord
 from svag.stats.curves import compare_curves, gap_band
 from svag.stats.means import Contrast, contrast, welch
 from svag.stats.ratios import Interval, quotient
+from svag.stats.samples import json_fields
 from svag.stats.series import integrated_autocorrelation_time, plan_blocks
 from svag.theory.bounds import Equilibrium, sde_threshold, smallest_c2
 
@@ -170,7 +170,7 @@ class Closeness:
             yield "equilibrium", f"growth over decay of |x|², 1 at equilibrium: {', '.join(known)}"
 
 
-def closeness(sgd: Sequence[Reading], svag: Sequence[Reading], ell: int) -> Closeness | None:
+def equilibrium_closeness(sgd: Sequence[Reading], svag: Sequence[Reading], ell: int) -> Closeness | None:
     """Compare the averages over the default window of all seeds; None when they cannot be averaged or compared.
 
     Each interval is at 1 − 5%/3, so that the three hold together.

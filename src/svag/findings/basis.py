@@ -16,11 +16,11 @@ from typing import Literal
 
 from svag.arrays import FloatArray
 from svag.findings.averages import Averages
-from svag.findings.prices import Rule
 from svag.findings.windows import MATERIAL, drift
 from svag.stats.ratios import RatioInterval, pair_moments
 from svag.stats.series import BlockPlan
 from svag.theory.equilibrium import effective_lr, steps_to_equilibrium
+from svag.theory.optimizers import Rule, optimizer_kind
 
 Basis = Literal["weight_norm", "pull", "gradient", "momentum", "second_moment"]
 Signal = Literal["G", "X", "X̂"]
@@ -32,8 +32,6 @@ BALANCED = MATERIAL
 _E_FOLDS = 3.0
 # Fewer blocks than this say little about their own spread (Student's t with 4 degrees of freedom is 2.8).
 _MIN_BLOCKS = 5
-# Those that divide by the root of a moving average of the squared gradient, for which the square-root rule is made.
-_SECOND_MOMENT = frozenset(("Adam", "AdamW", "NAdam", "RAdam", "RMSprop", "SparseAdam"))
 # Parts whose N/G differs from that of whole batches by more than this factor say nothing useful about them.
 _FAR = 2.0
 
@@ -69,40 +67,42 @@ class Ground:
 def find_ground(found: Averages, steps: int | None, confidence: float) -> Ground:
     """Decide what the averages allow; `steps` were spent at this learning rate before the window."""
     optimizer = found.setting.optimizer
+    kind = optimizer_kind(optimizer)
     plain = found.ratio(found.grad_sq, confidence)
-    if optimizer in _SECOND_MOMENT:
+    if kind.family == "second_moment":
         reason = f"The theorems are about SGD, and this is {optimizer}."
-        return Ground("second_moment", "square_root", "G", plain, None, 0.0, (reason,))
-    if optimizer is not None and not optimizer.startswith("SGD"):
+        return Ground("second_moment", kind.rule, "G", plain, None, 0.0, (reason,))
+    if kind.family == "unknown":
         reason = (
             f"Nothing is known here about {optimizer} and how its settings scale: this is the noise-scale estimate for "
             "plain gradient steps."
         )
-        return Ground("gradient", None, "G", plain, None, 0.0, (reason,))
+        return Ground("gradient", kind.rule, "G", plain, None, 0.0, (reason,))
     reasons = (*_setting_reasons(found), *_equilibrium_reasons(found, steps))
     if found.momentum:
         return _with_momentum(found, confidence, plain, reasons)
     pulled = found.share is not None and abs(found.share) > BALANCED
     if not reasons and found.setting.weight_decay and not pulled:
-        return Ground("weight_norm", "linear", "G", plain, None, found.lr_wd or 0.0, ())
+        return Ground("weight_norm", kind.rule, "G", plain, None, found.lr_wd or 0.0, ())
     if not reasons and found.param_dot_grad is not None:
-        return Ground("pull", "linear", "G", plain, None, 0.0, ())
+        return Ground("pull", kind.rule, "G", plain, None, 0.0, ())
     untested = () if reasons else ("Scale invariance was not tested: record ⟨x, ∇L⟩ (NoiseProbe does).",)
-    return Ground("gradient", "linear", "G", plain, None, 0.0, (*reasons, *untested))
+    return Ground("gradient", kind.rule, "G", plain, None, 0.0, (*reasons, *untested))
 
 
 def _with_momentum(found: Averages, confidence: float, plain: RatioInterval, reasons: tuple[str, ...]) -> Ground:
     """X where it is resolved, by a theorem or not; otherwise X̂, and what is known of X beside it."""
-    signal = found.moving_signal if found.setting.optimizer in (None, "SGD") else None
+    kind = optimizer_kind(found.setting.optimizer)
+    signal = found.moving_signal if kind.covered else None
     estimated = found.ratio(found.estimated_signal, confidence)
     if signal is None:
-        return Ground("momentum", "linear", "X̂", estimated, None, 0.0, reasons or ("X was not measured.",))
+        return Ground("momentum", kind.rule, "X̂", estimated, None, 0.0, reasons or ("X was not measured.",))
     measured = found.ratio(signal, confidence)
     if not resolved(measured):
         unresolved = (
             "X, which takes the place of G with momentum, is not resolved: the estimate X̂ = G(1−β)/(1+β) stands in.",
         )
-        return Ground("momentum", "linear", "X̂", estimated, measured, 0.0, (*unresolved, *reasons))
+        return Ground("momentum", kind.rule, "X̂", estimated, measured, 0.0, (*unresolved, *reasons))
     if found.share is not None and abs(found.share) > BALANCED:
         reasons = (*reasons, f"{not_invariant(found.share)} With momentum the theorem needs a scale-invariant network.")
     if found.rate_varies:
@@ -110,7 +110,7 @@ def _with_momentum(found: Averages, confidence: float, plain: RatioInterval, rea
     if found.balance is None and not reasons:
         reasons = ("The weight norm stands in for the velocity, so that equilibrium could not be tested.",)
     # with momentum the balance has no term in (ηλ)²
-    return Ground("momentum" if reasons else "weight_norm", "linear", "X", measured, None, 0.0, reasons)
+    return Ground("momentum" if reasons else "weight_norm", kind.rule, "X", measured, None, 0.0, reasons)
 
 
 def resolved(interval: RatioInterval) -> bool:
@@ -121,7 +121,7 @@ def resolved(interval: RatioInterval) -> bool:
 def _setting_reasons(found: Averages) -> Iterator[str]:
     """What the theorems do not cover, in the optimizer's settings."""
     setting = found.setting
-    if setting.optimizer not in (None, "SGD"):
+    if not optimizer_kind(setting.optimizer).covered:
         yield f"The theorems do not cover {setting.optimizer}: use plain momentum or none to get more than an estimate."
     if setting.ell > 1:
         yield f"These are readings of SVAG with ell={setting.ell}, and the theorems are about SGD: measure at ell=1."
@@ -186,6 +186,12 @@ def amount_doubts(found: Averages, ground: Ground, low: float, high: float) -> I
     elif interval.kind == "unbounded":
         limit = "unbounded" if math.isinf(high) else f"and at most {high:.4g} whatever G is"
         yield f"G is not resolved: B* ≥ {low:.4g}, {limit}; measure about {_more(found, interval)} more readings."
+
+
+def one_sided(found: Averages, ground: Ground) -> bool:
+    """Whether all that is in doubt is how large G is, so that N/G and B* have a lower limit only."""
+    interval = ground.interval
+    return interval.kind == "unbounded" and interval.blocks >= _MIN_BLOCKS and not any(parts_doubts(found))
 
 
 def parts_doubts(found: Averages) -> Iterator[str]:

@@ -13,19 +13,21 @@ from svag.findings.basis import (
     Signal,
     amount_doubts,
     find_ground,
+    one_sided,
     parts_doubts,
     remarks,
     resolved,
     verdict,
 )
 from svag.findings.history import Stretch, history_of, limits_of
-from svag.findings.prices import Estimate, Price, Rule, price_table, relative_time, settings_at
+from svag.findings.prices import Estimate, Price, price_table, relative_time
 from svag.findings.windows import Chosen, Window, choose_window, steps_into_phase
 from svag.records.reading import Reading
 from svag.stats.samples import json_number, probability
 from svag.theory import domain
 from svag.theory.bounds import adascale_gain, b_simple, critical_batch_size, sgd_refutes_sde
 from svag.theory.distortion import distortion
+from svag.theory.optimizers import Rule, optimizer_kind
 
 _DOUBLINGS = 6
 
@@ -127,6 +129,8 @@ class CriticalBatch:
     population: int | None
     # N/X while X is not resolved, lower and upper limit
     measured: tuple[float, float] | None = field(default=None, repr=False)
+    # whether only a lower limit is known, because G is not resolved
+    one_sided: bool = field(default=False, repr=False)
 
     def refutes(self, batch_size: float) -> bool:
         """Whether scaling to `batch_size` is refuted: it lies above the whole interval, and a theorem applies.
@@ -187,21 +191,14 @@ class CriticalBatch:
 
     def _price(self, size: int, found: Estimate, speeds: dict[int, float]) -> Price:
         kappa = domain.whole("batch_size", size) / self.batch_size
-        settings = settings_at(
-            kappa,
-            self.rule,
-            batch_size=self.batch_size,
-            lr=self.lr,
-            weight_decay=self.weight_decay,
-            optimizer=self.optimizer,
-        )
+        settings = optimizer_kind(self.optimizer).settings_at(kappa, lr=self.lr, weight_decay=self.weight_decay)
         time = relative_time(found.value, size, self.batch_size, speeds) if speeds else None
         return Price(size, kappa, settings, found.value, found.low, found.high, self.refutes(size), time)
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields as JSON values; infinity is null."""
         flat = {name: json_number(v) if isinstance(v, float) else v for name, v in asdict(self).items()}
-        del flat["measured"]
+        del flat["measured"], flat["one_sided"]
         bound = self.price_bound
         return {
             **flat,
@@ -339,4 +336,5 @@ def _conclude(
         optimizer=setting.optimizer,
         population=setting.population,
         measured=measured,
+        one_sided=one_sided(found, ground),
     )

@@ -91,7 +91,7 @@ class TailFinding:
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document."""
-        return {**json_fields(self), "rows": [asdict(row) for row in self.rows], "flat": self.flat}
+        return {**json_fields(vars(self)), "rows": [asdict(row) for row in self.rows], "flat": self.flat}
 
     def __str__(self) -> str:
         first, last = self.rows[0], self.rows[-1]

@@ -13,7 +13,7 @@ import numpy as np
 from svag.arrays import FloatArray
 from svag.exact.affine import AffineProblem
 from svag.exact.poisson import DiscreteLaw, NormalLaw, PoissonProblem, kolmogorov
-from svag.exact.processes import SGD, EulerMaruyama, Ito, Levy, Limit, Process, SmallerBatches, Svag
+from svag.exact.processes import SGD, EulerMaruyama, ExactLimit, ExactProcess, Ito, Levy, SmallerBatches, Svag
 from svag.exact.rayleigh import example_weights
 from svag.exact.regression import RegressionProblem
 from svag.findings.verify.beds import SKEWED, ornstein_uhlenbeck
@@ -24,7 +24,7 @@ from svag.records.schedules import Constant, Cosine, Steps, Triangle
 
 REFERENCE = "slope −1"
 _ORDER_ONE = -0.9  # a slope below this is that of an error of order 1/ell, not yet quite at its asymptote
-_PAIRS: tuple[tuple[str, Callable[[int], Process], Limit], ...] = (
+_PAIRS: tuple[tuple[str, Callable[[int], ExactProcess], ExactLimit], ...] = (
     ("SVAG → Itô", Svag, Ito()),
     ("NGD → Itô", EulerMaruyama, Ito()),
     ("ladder → Itô", SmallerBatches, Ito()),

@@ -3,12 +3,8 @@
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
 
 from svag.stats.samples import json_number
-from svag.theory.optimizers import linear_scaling
-
-Rule = Literal["linear", "square_root"]
 
 
 @dataclass(frozen=True)
@@ -96,40 +92,6 @@ def price_table(prices: Sequence[Price], one_sided: bool = False) -> str:
         padded = [size.rjust(widths[0]), *(cell.ljust(width) for cell, width in zip(cells, widths[1:], strict=True))]
         lines.append("  ".join([*(cell for cell in padded if cell), remark]).rstrip())
     return "\n".join(lines)
-
-
-def settings_at(
-    kappa: float,
-    rule: Rule | None,
-    *,
-    batch_size: int,
-    lr: float | None,
-    weight_decay: float | None,
-    optimizer: str | None,
-) -> str:
-    """What a rule asks for at κ times the batch; factors where the learning rate is not one number.
-
-    >>> settings_at(4, "linear", batch_size=32, lr=0.1, weight_decay=0.0, optimizer="SGD")
-    'lr 0.4'
-    >>> settings_at(4, "square_root", batch_size=32, lr=None, weight_decay=0.1, optimizer="AdamW")
-    'lr ×2, 1−betas ×4, eps ÷2, weight decay ×2'
-    """
-    if rule is None:
-        return "no known rule"
-    if rule == "linear":
-        if not lr:
-            return f"lr ×{kappa:.3g}"
-        try:
-            scaled = linear_scaling(kappa, lr=lr, batch_size=batch_size, weight_decay=weight_decay or 0.0)
-        except ValueError:
-            return f"lr {kappa * lr:.3g} (weight decay diverges)"
-        return f"lr {scaled.lr:.3g}"
-    root = math.sqrt(kappa)
-    rate = f"lr {lr * root:.3g}" if lr else f"lr ×{root:.3g}"
-    average = "1−alpha" if optimizer == "RMSprop" else "1−betas"
-    # AdamW decouples its weight decay from the gradient, and only a decoupled one is scaled
-    decay = f", weight decay ×{root:.3g}" if optimizer == "AdamW" and weight_decay != 0 else ""
-    return f"{rate}, {average} ×{kappa:.3g}, eps ÷{root:.3g}{decay}"
 
 
 def relative_time(distortion: float, size: int, base: int, throughput: dict[int, float]) -> float | None:

@@ -81,7 +81,7 @@ class ScalingVerdict:
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; unknown and infinite numbers are null."""
-        return {**json_fields(self), "arms": [arm.to_dict("batch_size") for arm in self.arms]}
+        return {**json_fields(vars(self)), "arms": [arm.to_dict("batch_size") for arm in self.arms]}
 
 
 def scaling_verdict(

@@ -15,13 +15,13 @@ from typing import Literal
 from numpy.typing import ArrayLike
 
 from svag.findings.arms import Arm, ArmSummary, describe, read_arms
-from svag.stats.decisions import Answer, compare_rates, holm, samples_to_decide
+from svag.stats.decisions import Decision, compare_rates, holm, samples_to_decide
 from svag.stats.means import Contrast, fit_limit, remaining_bias, welch
 from svag.stats.samples import json_fields
 from svag.theory import domain
 
 _LEVEL = 0.05
-Limit = Literal["fit", "largest_ell", "none"]
+LimitSource = Literal["fit", "largest_ell", "none"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class SDEVerdict:
         arms: seeds, divergences and mean of each ell.
     """
 
-    answer: Answer
+    answer: Decision
     gap: float
     low: float
     high: float
@@ -60,7 +60,7 @@ class SDEVerdict:
     converged: bool
     converged_at: int | None
     status: str
-    limit: Limit
+    limit: LimitSource
     lack_of_fit: float | None
     p_different: float
     p_equivalent: float
@@ -84,7 +84,7 @@ class SDEVerdict:
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; unknown and infinite numbers are null."""
-        return {**json_fields(self), "arms": [arm.to_dict("ell") for arm in self.arms]}
+        return {**json_fields(vars(self)), "arms": [arm.to_dict("ell") for arm in self.arms]}
 
 
 def sde_verdict(finals: Mapping[int, ArrayLike], margin: float) -> SDEVerdict:
@@ -153,7 +153,7 @@ class _Gap:
     """
 
     estimate: Contrast
-    limit: Limit
+    limit: LimitSource
     lack_of_fit: float | None
     allowance: float
     seeds: int
@@ -208,7 +208,7 @@ class _Evidence:
         return self.gap.estimate.p_equivalent(self.margin - self.gap.allowance) if self.measured else 1.0
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> Decision:
         """Equivalent only if the limit is trusted and every seed finished; different also by how often they diverge."""
         if self.trusted and self.p_rates is None and self.p_equivalent < _LEVEL:
             return "equivalent"

@@ -29,7 +29,7 @@ _MEANING = {
 
 def answer(found: "CriticalBatch") -> str:
     """Return the whole answer as text for a terminal."""
-    if not (found.resolved or _one_sided(found)):
+    if not (found.resolved or found.one_sided):
         lines = [f"No price list yet from batch size {found.batch_size}.", _numbers(found), found.status]
     else:
         table = [found.price_list(), *_bound(found)]
@@ -51,7 +51,7 @@ def headline(found: "CriticalBatch") -> str:
     moving = moving_range(found)
     if moving is not None:
         start += f" (B* = {_whole(moving.low)} to {_whole(moving.high)} along the run)"
-    if _one_sided(found):
+    if found.one_sided:
         return (
             f"{start}: B* is at least {_whole(found.low)} ({found.confidence:.0%}, C² = {found.c2:g}); the gradient is "
             "too small beside its noise to say how far beyond."
@@ -90,11 +90,6 @@ def sde_sentence(signal: str, high: float, c2: float) -> str:
         f"The SDE does not describe this run: N/{signal} ≤ {high:.3g} is below {sde_threshold(c2):.3g}, so SGD and its "
         f"SDE differ by more than a factor of {math.sqrt(c2):.3g} in the weight norm, the gradient or the noise."
     )
-
-
-def _one_sided(found: "CriticalBatch") -> bool:
-    """Whether G is not resolved but something is known: the interval is unbounded and does not start at nothing."""
-    return not found.resolved and "is not resolved" in found.status
 
 
 def _numbers(found: "CriticalBatch") -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from svag.lab.streams import Batch, BatchStream, own_randomness
+from svag.lab.streams import BatchStream, LabelledBatch, own_randomness
 from svag.lab.training import Training, load_inputs, pick_device, prepare
 from svag.noise.batches import gradients_of, split
 from svag.noise.frozen import MOST_BATCHES, PartsComparison, compare_parts, measure_noise
@@ -72,11 +72,11 @@ class FrozenReadings:
         squares = (square_norm(gradients_of(self._training.shared_loss(batch), trained)) for batch in self._draws())
         return not all(bool(torch.isfinite(square)) for square in squares)
 
-    def _draws(self) -> Iterator[Batch]:
+    def _draws(self) -> Iterator[LabelledBatch]:
         return (self._batches.draw() for _ in range(self._count))
 
 
-def compare_shared_parts(training: Training, batches: Sequence[Batch], parts: int) -> PartsComparison:
+def compare_shared_parts(training: Training, batches: Sequence[LabelledBatch], parts: int) -> PartsComparison:
     """Measure batches that all ranks have drawn, at frozen weights; every rank gets the same answer.
 
     A batch counts as whole when each rank has its share of it, which is what BatchNorm normalises in a step that is not
@@ -86,7 +86,7 @@ def compare_shared_parts(training: Training, batches: Sequence[Batch], parts: in
     ranks = training.ranks
     trained = [parameter for parameter in training.model.parameters() if parameter.requires_grad]
 
-    def in_parts(batch: Batch) -> Tensor:
+    def in_parts(batch: LabelledBatch) -> Tensor:
         mine = split(batch, parts)[ranks.share(parts)]
         return torch.stack([training.loss(part) for part in mine]).sum() * (ranks.size / parts)
 

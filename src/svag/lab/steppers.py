@@ -18,7 +18,7 @@ from torch import Tensor
 from svag.dynamics.noisy_gd import NoisyGD, refuse_random
 from svag.dynamics.refined_step import RunningStatistics
 from svag.dynamics.svag import SVAG
-from svag.lab.streams import Batch, BatchStream, stream
+from svag.lab.streams import BatchStream, LabelledBatch, stream
 from svag.lab.training import Training
 from svag.noise.batches import split
 from svag.noise.probe import NoiseProbe
@@ -137,7 +137,7 @@ class SgdStepper:
         if self._probe is not None:
             self._probe.close()
 
-    def _update(self, number: int, batch: Batch, *, measure: bool) -> Tensor:
+    def _update(self, number: int, batch: LabelledBatch, *, measure: bool) -> Tensor:
         training = self._training
         training.optimizer.zero_grad()
         if measure and self._probe is not None:
@@ -224,7 +224,7 @@ class SvagStepper:
         """Give BatchNorm its own momentum back."""
         self._sim.__exit__(None, None, None)
 
-    def _endless_pairs(self) -> Iterator[tuple[Batch, Batch]]:
+    def _endless_pairs(self) -> Iterator[tuple[LabelledBatch, LabelledBatch]]:
         while True:
             yield self._training.share(self._first.draw()), self._training.share(self._second.draw())
 
@@ -262,7 +262,7 @@ class FullPassStepper:
         self._refine = process.refine if isinstance(process, SdeSpec) else 1
         data, batch_size, share = training.data, training.spec.batch_size, training.ranks.share(training.examples)
         images, labels = data.train_x[share], data.train_y[share]
-        self._chunks: list[Batch] = list(zip(images.split(CHUNK), labels.split(CHUNK), strict=True))
+        self._chunks: list[LabelledBatch] = list(zip(images.split(CHUNK), labels.split(CHUNK), strict=True))
         try:
             self._ngd = self._noisy_gd(math.inf if isinstance(process, GdSpec) else batch_size)
             # the first step would ask too, but by then there is a folder with a failed run in it

@@ -15,7 +15,7 @@ from svag.dynamics.sampler import BatchSampler
 from svag.lab.data.load import DataSet
 from svag.records.spec import RunSpec
 
-Batch = tuple[Tensor, Tensor]
+LabelledBatch = tuple[Tensor, Tensor]
 
 
 def stream_seed(seed: int, name: str) -> int:
@@ -54,7 +54,7 @@ class BatchStream:
         self._augment = spec.data.augment if spec.data.augmented else None
         self._changes = stream(spec.seed, f"{name}/augment")
 
-    def draw(self) -> Batch:
+    def draw(self) -> LabelledBatch:
         """The next batch."""
         # by way of numpy: several times cheaper than torch.tensor(list)
         rows = torch.from_numpy(np.array(self._sampler.draw(), dtype=np.int64)).to(self._data.device)

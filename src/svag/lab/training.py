@@ -14,7 +14,7 @@ from svag.lab.data.load import DataSet, load_data
 from svag.lab.models.build import build_model, lay_out, memory_layout
 from svag.lab.models.own import check_network
 from svag.lab.ranks import ALONE, Ranks
-from svag.lab.streams import Batch, stream
+from svag.lab.streams import LabelledBatch, stream
 from svag.noise.optimizer import trained_parameters
 from svag.noise.parameters import batch_norms
 from svag.records.fields import SpecError
@@ -63,17 +63,17 @@ class Training:
         distinct = self.spec.sampling != "with_replacement" and self.spec.batch_size < self.examples
         return self.examples if distinct else None
 
-    def loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: LabelledBatch) -> Tensor:
         """The mean loss of a batch that this rank has for itself."""
         images, labels = batch
         return nn.functional.cross_entropy(self.model(images), labels)
 
-    def losses(self, batch: Batch) -> Tensor:
+    def losses(self, batch: LabelledBatch) -> Tensor:
         """The loss of every example of a batch."""
         images, labels = batch
         return nn.functional.cross_entropy(self.model(images), labels, reduction="none")
 
-    def share(self, batch: Batch, parts: int | None = None) -> Batch:
+    def share(self, batch: LabelledBatch, parts: int | None = None) -> LabelledBatch:
         """The examples of a batch that are this rank's; those of whole parts, if the batch comes in equal parts."""
         if self.ranks.size == 1:
             return batch
@@ -83,7 +83,7 @@ class Training:
         rows = slice(mine.start * size, mine.stop * size)
         return images[rows], labels[rows]
 
-    def shared_loss(self, batch: Batch) -> Tensor:
+    def shared_loss(self, batch: LabelledBatch) -> Tensor:
         """A loss whose mean over the ranks is the mean loss of the batch: each rank looks at its share."""
         weight = self.ranks.weight(len(batch[1]))
         loss = self.loss(self.share(batch))

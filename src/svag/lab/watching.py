@@ -61,11 +61,8 @@ class Bar:
         self._progress.update(self._task, description=describe(row))
 
 
-class Lines:
-    """A line on standard error for every evaluation; none if `quiet`."""
-
-    def __init__(self, steps: int, *, quiet: bool = False) -> None:
-        self._steps, self._quiet = steps, quiet
+class NothingToClose:
+    """A context that opens nothing and closes nothing, for what need not be told when a run begins and ends."""
 
     def __enter__(self) -> Self:
         return self
@@ -74,6 +71,13 @@ class Lines:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         pass
+
+
+class Lines(NothingToClose):
+    """A line on standard error for every evaluation; none if `quiet`."""
+
+    def __init__(self, steps: int, *, quiet: bool = False) -> None:
+        self._steps, self._quiet = steps, quiet
 
     def at(self, step: int) -> None:
         """Say nothing between evaluations."""

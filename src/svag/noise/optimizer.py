@@ -28,6 +28,10 @@ class ReadingSettings:
     weight_decay: float | None
     momentum: float | None
 
+    def reading_fields(self) -> dict[str, Any]:
+        """The fields of a `Reading` that they fill; a learning rate on the device is fetched."""
+        return {**vars(self), "lr": None if self.lr is None else float(self.lr)}
+
 
 def settings_of(optimizer: Optimizer, parameters: Collection[nn.Parameter]) -> ReadingSettings:
     """Read the settings of the groups that hold any of `parameters`; any optimizer will do."""

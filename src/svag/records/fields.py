@@ -104,10 +104,10 @@ def _whole(value: object) -> object:
     return _no_bool(value)
 
 
-def moment(value: object) -> int | float:
-    """A moment of a run: a whole number is an effective step, a number with a point is a fraction of the budget.
+def time_point(value: object) -> int | float:
+    """A time in a run: a whole number is an effective step, a number with a point is a fraction of the budget.
 
-    >>> moment(500), moment(0.5), moment("0.5")
+    >>> time_point(500), time_point(0.5), time_point("0.5")
     (500, 0.5, 0.5)
     """
     if isinstance(value, str):
@@ -125,7 +125,7 @@ def moment(value: object) -> int | float:
 
 
 def step_of(when: float, steps: int) -> int:
-    """The effective step that a moment stands for in a run of `steps`.
+    """The effective step that a time stands for in a run of `steps`.
 
     >>> step_of(500, 4000), step_of(0.5, 4000)
     (500, 2000)
@@ -133,7 +133,7 @@ def step_of(when: float, steps: int) -> int:
     return when if isinstance(when, int) else round(when * steps)
 
 
-Moment = Annotated[int | float, PlainValidator(moment)]
+When = Annotated[int | float, PlainValidator(time_point)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_no_bool)]
 Factor = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False), BeforeValidator(_no_bool)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False), BeforeValidator(_no_bool)]

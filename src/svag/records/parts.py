@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, field_validator, model_validator
 from pydantic_core import CoreSchema, core_schema
 
-from svag.records.fields import Count, Factor, Moment, NonNegative, Several, SpecError, Whole, shown, step_of
+from svag.records.fields import Count, Factor, NonNegative, Several, SpecError, When, Whole, shown, step_of
 from svag.theory.optimizers import MomentumLimit
 
 DataName = Literal["fashion-small", "fashion-mnist", "cifar10", "cifar100", "svhn", "npz"]
@@ -161,6 +161,14 @@ class ModelSpec(BaseModel):
 class _Process(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    kind: str
+
+    @property
+    def name(self) -> str:
+        """What the process is called among others: its kind and its settings, as in svag ell=4 split=1."""
+        settings = self.model_dump(exclude={"kind"}, exclude_none=True)
+        return " ".join([self.kind, *(f"{name}={value}" for name, value in settings.items())])
+
 
 class SgdSpec(_Process):
     """Plain SGD at the batch size of the spec."""
@@ -301,8 +309,8 @@ class InRunProbe(BaseModel):
 
     kind: Literal["in_run"] = "in_run"
     parts: Several = 4
-    window: tuple[Moment, Moment] = (0.0, 1.0)
-    every: Moment = 1
+    window: tuple[When, When] = (0.0, 1.0)
+    every: When = 1
 
     @field_validator("every")
     @classmethod
@@ -330,7 +338,7 @@ class FrozenProbe(BaseModel):
 
     kind: Literal["frozen"] = "frozen"
     readings: Count = 60
-    window: tuple[Moment, Moment] = (0.5, 0.8)
+    window: tuple[When, When] = (0.5, 0.8)
     batches: Several = 20
 
     def steps(self, steps: int) -> list[int]:
@@ -356,7 +364,7 @@ class EvaluateSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    every: Moment = 0.05
+    every: When = 0.05
     train: bool = False
 
     @field_validator("every")

@@ -19,7 +19,7 @@ from svag.records.fields import spec_error
 from svag.theory import domain
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 def _in_one_sentence(made: Any) -> Any:
@@ -74,20 +74,20 @@ class Reading:
     """
 
     grad_sq: Finite
-    noise_trace: NonNegative
-    param_sq: NonNegative
+    noise_trace: _NonNegative
+    param_sq: _NonNegative
     batch_size: Annotated[int, Field(ge=1)]
     n: Annotated[int, Field(ge=2)]
     step: Annotated[int, Field(ge=0)] | None = None
-    lr: NonNegative | None = None
-    weight_decay: NonNegative | None = None
+    lr: _NonNegative | None = None
+    weight_decay: _NonNegative | None = None
     momentum: Annotated[float, Field(ge=0, lt=1)] | None = None
     optimizer: str | None = None
     population: Annotated[int, Field(ge=1)] | None = None
     ell: Annotated[int, Field(ge=1)] = 1
-    velocity_sq: NonNegative | None = None
+    velocity_sq: _NonNegative | None = None
     param_dot_grad: Finite | None = None
-    relative_error: NonNegative | None = None
+    relative_error: _NonNegative | None = None
     approximate: bool = False
     parts_ratio: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     run: str = ""

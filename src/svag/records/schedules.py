@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from svag.records.fields import Factor, Moment, Share, SpecError, step_of
+from svag.records.fields import Factor, Share, SpecError, When, step_of
 
 
 class _Schedule(BaseModel):
@@ -18,7 +18,7 @@ class _Schedule(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    warmup: Moment = 0
+    warmup: When = 0
 
     def multiplier(self, step: int, steps: int) -> float:
         """Multiplier of the learning rate in effective step `step` (counted from 0) of a run of `steps`."""
@@ -53,23 +53,23 @@ class Constant(_Schedule):
 
 
 class Steps(_Schedule):
-    """Multiplied by `factor` at each moment of `at`.
+    """Multiplied by `factor` at each time of `at`.
 
     >>> Steps(at=(0.5, 8), factor=0.1).multiplier(7, 10)
     0.1
     """
 
     kind: Literal["steps"] = "steps"
-    at: tuple[Moment, ...]
+    at: tuple[When, ...]
     factor: Factor = 0.1
 
     @field_validator("at")
     @classmethod
     def _some(cls, at: tuple[float, ...]) -> tuple[float, ...]:
         if not at:
-            raise ValueError("must name at least one moment: use kind: constant for none")
+            raise ValueError("must name at least one time: use kind: constant for none")
         if len(at) > 50:
-            raise ValueError(f"must name at most 50 moments, got {len(at)}: use kind: cosine for a smooth decay")
+            raise ValueError(f"must name at most 50 times, got {len(at)}: use kind: cosine for a smooth decay")
         return at
 
     @property
@@ -80,14 +80,14 @@ class Steps(_Schedule):
     def check(self, steps: int) -> None:
         """Refuse decays that come after the end, before the first step, or out of order."""
         super().check(steps)
-        moments = [step_of(when, steps) for when in self.at]
-        for when, step in zip(self.at, moments, strict=True):
+        decays = [step_of(when, steps) for when in self.at]
+        for when, step in zip(self.at, decays, strict=True):
             if step >= steps:
                 raise SpecError("schedule.at", f"a decay at {when} comes after the end of {steps} effective steps")
             if step == 0:
                 raise SpecError("schedule.at", f"a decay at {when} comes before the first step: lower lr instead")
-        if any(later <= earlier for earlier, later in pairwise(moments)):
-            raise SpecError("schedule.at", f"must increase, got the effective steps {', '.join(map(str, moments))}")
+        if any(later <= earlier for earlier, later in pairwise(decays)):
+            raise SpecError("schedule.at", f"must increase, got the effective steps {', '.join(map(str, decays))}")
 
     def _shape(self, step: int, steps: int) -> float:
         return self.factor ** sum(step >= step_of(when, steps) for when in self.at)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import (
     BaseModel,
@@ -41,7 +41,7 @@ from svag.records.parts import (
     substeps,
 )
 from svag.records.schedules import Constant, Schedule
-from svag.theory.weights import finite_population_weights, svag_weights
+from svag.theory.weights import Sampling, finite_population_weights, svag_weights
 
 
 def check_spec(spec: "RunSpec", examples: int | None) -> None:
@@ -53,7 +53,7 @@ def check_spec(spec: "RunSpec", examples: int | None) -> None:
         _check_size(spec, examples)
     _check_cuts(spec)
     if examples is not None or isinstance(spec.budget, int):
-        _check_moments(spec, spec.steps(examples))
+        _check_times(spec, spec.steps(examples))
 
 
 def smallest_batch(spec: "RunSpec") -> int:
@@ -155,15 +155,12 @@ def _check_size(spec: "RunSpec", examples: int) -> None:
             raise SpecError("process.split", str(error)) from None
 
 
-def _check_moments(spec: "RunSpec", steps: int) -> None:
+def _check_times(spec: "RunSpec", steps: int) -> None:
     if steps < 1:
         raise SpecError("budget.epochs", "comes to no effective step at this batch size: raise it")
     spec.schedule.check(steps)
     if isinstance(spec.probe, InRunProbe | FrozenProbe):
         spec.probe.steps(steps)
-
-
-Sampling = Literal["without_replacement", "with_replacement", "shuffle"]
 
 
 class Epochs(BaseModel):

@@ -28,16 +28,17 @@ def build_report(path: str | Path) -> Report:
         return report_of(experiment, records)
     if not records:
         raise SpecError(str(root), "holds no runs: give a folder that `svag ladder`, `svag run` and the like made")
+    predicted = folder.predictions(records)
     return Report(
         title=f"Runs in {root.resolve().name}",
         question=folder.QUESTION,
         notes=(folder.NOTE,) if len(records) > 1 else (),
         warnings=(),
-        answers=folder.answers(records),
+        answers=folder.answers(records, predicted),
         figures=tuple(folder.figures(records)),
         provenance=provenance(None, records),
         runs=runs_table(records),
-        finding=folder.finding(records),
+        finding=folder.finding(records, predicted),
     )
 
 
@@ -136,9 +137,7 @@ def _row(record: RunRecord) -> Row:
     spec, final = record.spec, record.final
     row: Row = {"run": record.path.name, "state": record.state, "problem": record.problem}
     if spec is not None:
-        settings = spec.process.model_dump(exclude={"kind"}, exclude_none=True)
-        process = " ".join([spec.process.kind, *(f"{name}={value}" for name, value in settings.items())])
-        row |= {"process": process, "batch_size": spec.batch_size, "lr": spec.lr, "seed": spec.seed}
+        row |= {"process": spec.process.name, "batch_size": spec.batch_size, "lr": spec.lr, "seed": spec.seed}
     return row | {
         "step": record.step,
         "steps": record.steps,

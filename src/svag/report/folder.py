@@ -1,13 +1,14 @@
-"""A mere folder of runs, of which nothing was asked: how they went, and the B* that each with readings predicts."""
+"""A mere folder of runs, of which nothing was asked: how they went, and the B* that each setting predicts."""
 
 import math
 from collections.abc import Iterator, Sequence
 
 from svag.experiments import FAMILIES, wording
 from svag.experiments.base import EXPERIMENT
+from svag.experiments.baseline import BaselinePrediction, BaselinePredictions, predict_from_runs
 from svag.experiments.runs import CurveRow, RunRow
 from svag.experiments.wording import Answer
-from svag.findings.critical_batch import CriticalBatch, predict_critical_batch
+from svag.records.fields import SpecError
 from svag.records.record import RunRecord
 from svag.report.charts import curves
 from svag.report.content import Figure
@@ -21,19 +22,15 @@ NOTE = (
 _MOST = 8
 
 
-def predictions(records: Sequence[RunRecord]) -> dict[str, CriticalBatch]:
-    """B* from every finished run of SGD whose readings allow it."""
-    found = {}
-    for record in records:
-        if record.state == "finished" and record.readings:
-            try:
-                found[_name(record)] = predict_critical_batch(record.readings)
-            except ValueError:  # readings of several settings: nothing to predict from
-                continue
-    return found
+def predictions(records: Sequence[RunRecord]) -> BaselinePredictions:
+    """What `svag predict` says of these runs; where it refuses, the reason stands among what was skipped."""
+    try:
+        return predict_from_runs(records)
+    except SpecError as error:
+        return BaselinePredictions((), (str(error),))
 
 
-def answers(records: Sequence[RunRecord]) -> tuple[Answer, ...]:
+def answers(records: Sequence[RunRecord], found: BaselinePredictions) -> tuple[Answer, ...]:
     """How many runs ended how, the best of them, and the predictions."""
     states = dict.fromkeys(record.state for record in records)
     counts = ", ".join(f"{sum(r.state == state for r in records)} {state}" for state in states)
@@ -46,13 +43,18 @@ def answers(records: Sequence[RunRecord]) -> tuple[Answer, ...]:
         numbers.append(("best test accuracy", f"{best:.2%} ({_name(run)})"))
         spark = tuple(float(value) for _, value in run.curve("test_accuracy"))
         spark_of = f"test accuracy of {_name(run)}"
-    predicted = predictions(records)
-    for name, one in list(predicted.items())[:_MOST]:
+    predicted = _by_name(records, found)
+    for name, prediction in list(predicted.items())[:_MOST]:
+        one = prediction.critical
         limits = wording.batch_interval(one.low, one.high)
         doubt = "" if one.ok else f" ({'an estimate' if one.resolved else 'not resolved'}: {one.status})"
         numbers.append((name, f"B* = {wording.batch(one.critical_batch)} {limits}{doubt}"))
     if len(predicted) > _MOST:
-        numbers.append(("more predictions", f"{len(predicted) - _MOST} more runs have readings: svag predict RUN_DIR"))
+        numbers.append(
+            ("more predictions", f"{len(predicted) - _MOST} more settings have readings: svag predict RUN_DIR")
+        )
+    if not predicted and any(record.state == "finished" and record.readings for record in records):
+        numbers.append(("B*", f"not predicted: {found.skipped[0]}"))
     headline = f"{wording.count(len(records), 'run')}: {counts}." if records else "There are no runs here."
     return (Answer("runs", headline, "open", tuple(numbers), _next(records), spark, spark_of),)
 
@@ -103,7 +105,22 @@ def _batch_size(record: RunRecord) -> int:
     return 0 if record.spec is None else record.spec.batch_size
 
 
-def finding(records: Sequence[RunRecord]) -> dict[str, object]:
+def _by_name(records: Sequence[RunRecord], found: BaselinePredictions) -> dict[str, BaselinePrediction]:
+    """The predictions by the names of their runs, seeds of one setting by that of the first."""
+    names = {str(record.path): _name(record) for record in records}
+    return {_together([names[run] for run in one.runs]): one for one in found.predictions}
+
+
+def _together(names: Sequence[str]) -> str:
+    """What the runs of one setting are called.
+
+    >>> _together(["sgd B=8 seed=0 (ab)"]), _together(["sgd B=8 seed=0 (ab)", "sgd B=8 seed=1 (cd)"])
+    ('sgd B=8 seed=0 (ab)', 'sgd B=8 seed=0 (ab) and 1 more seed')
+    """
+    return names[0] if len(names) == 1 else f"{names[0]} and {wording.count(len(names) - 1, 'more seed')}"
+
+
+def finding(records: Sequence[RunRecord], found: BaselinePredictions) -> dict[str, object]:
     """Everything, for programs."""
-    predicted = {name: one.to_dict() for name, one in predictions(records).items()}
+    predicted = {name: one.to_dict() for name, one in _by_name(records, found).items()}
     return {"kind": "folder", "runs": [record.to_dict() for record in records], "predictions": predicted}

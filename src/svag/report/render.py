@@ -25,7 +25,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
 
 def render_page(report: Report) -> str:
-    """One HTML file that opens without a network: text, charts, tables and the scripts that draw them."""
+    """One HTML file that opens offline: text, charts, tables and the scripts that draw them."""
     charts = [{"name": figure.name, "spec": _fluid(specification(figure.chart))} for figure in report.figures]
     looks = {"light": {**look.LIGHT, "background": "transparent"}, "dark": look.DARK}
     return template("page.html").render(

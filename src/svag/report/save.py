@@ -1,4 +1,4 @@
-"""A chart as a file: HTML that needs no network, PNG, SVG or PDF.
+"""A chart as a file: HTML that opens offline, PNG, SVG or PDF.
 
 The parts of which every HTML file of ours is made are here too: the templates, JSON for a <script> element, and the
 scripts that draw charts in a browser, which each page carries with it.
@@ -34,7 +34,7 @@ def save(chart: alt.TopLevelMixin, path: str | Path) -> Path:
 
     Args:
         chart: any chart of `svag.report.charts`.
-        path: ends in .html (interactive, opens without a network), .png, .svg or .pdf.
+        path: ends in .html (interactive, opens offline), .png, .svg or .pdf.
     """
     target = Path(path)
     kind = target.suffix.lower()

@@ -17,10 +17,10 @@ from svag.stats.curves import smallest_p
 from svag.stats.means import Contrast
 from svag.stats.samples import finite_row, positive, probability
 
-Answer: TypeAlias = Literal["equivalent", "different", "inconclusive"]
+Decision: TypeAlias = Literal["equivalent", "different", "inconclusive"]
 
 
-def three_way(gap: Contrast, margin: float, alpha: float = 0.05) -> Answer:
+def three_way(gap: Contrast, margin: float, alpha: float = 0.05) -> Decision:
     """Decide between a gap that does not matter, one that is there, and not knowing.
 
     "equivalent": TOST rejects, at level `alpha`, that the gap is `margin` or more. "different": otherwise, and the

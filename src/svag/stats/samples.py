@@ -1,16 +1,12 @@
 """What goes into a test and what comes out: rows of finite numbers, checked levels, and numbers for a JSON document."""
 
 import math
-from dataclasses import fields
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from svag.arrays import FloatArray
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 
 def finite_row(name: str, values: ArrayLike, at_least: int = 1) -> FloatArray:
@@ -53,12 +49,10 @@ def json_number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def json_fields(record: "DataclassInstance") -> dict[str, object]:
-    """Return the fields of a dataclass for a JSON document, its floats by `json_number` and the rest as they are.
+def json_fields(fields: Mapping[str, object]) -> dict[str, object]:
+    """Return the fields of a flat record for a JSON document, floats by `json_number` and the rest as they are.
 
-    >>> from svag.stats.means import Contrast
-    >>> json_fields(Contrast(1.0, 0.0, freedom=math.inf))
-    {'value': 1.0, 'error': 0.0, 'freedom': None}
+    >>> json_fields({"low": 0.5, "high": math.inf, "name": "a"})
+    {'low': 0.5, 'high': None, 'name': 'a'}
     """
-    values = {field.name: getattr(record, field.name) for field in fields(record)}
-    return {name: json_number(value) if isinstance(value, float) else value for name, value in values.items()}
+    return {name: json_number(value) if isinstance(value, float) else value for name, value in fields.items()}

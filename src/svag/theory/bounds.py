@@ -112,9 +112,10 @@ def max_kappa(noise_to_signal: float, c2: float = 2.0, form: Form = "sharp", lr_
 def critical_batch_size(
     batch_size: float, noise_to_signal: float, c2: float = 2.0, form: Form = "sharp", lr_wd: float = 0.0
 ) -> float:
-    """Batch size B* = κB beyond which the linear scaling rule cannot hold, from a run at `batch_size`.
+    """Batch size B* = κB beyond which training statistics must change by more than a factor of C².
 
-    κ is `max_kappa`, and `noise_to_signal` is N/G at that same `batch_size`.
+    The batch is scaled from `batch_size` by the linear rule; κ is `max_kappa`, and `noise_to_signal` is N/G at
+    `batch_size`.
 
     >>> critical_batch_size(128, 10.0)  # C²B + (C² − 1) B_simple
     1536.0

@@ -1,6 +1,7 @@
-"""One class per optimizer: how its settings change with the batch size, and when one step becomes l steps of SVAG.
+"""What is known of every optimizer: how its settings change with the batch size, and how its steps are refined.
 
-A class here holds the settings of one parameter group as plain numbers, without torch; `svag.noise.optimizer` reads
+`OptimizerKind` says of every kind of optimizer by which rule it scales and whether the theorems cover it. A class of
+settings holds the settings of one parameter group as plain numbers, without torch; `svag.noise.optimizer` reads
 them from a torch optimizer and writes them back. `scaled` is the scaling rule of the optimizer (def:lsr for SGD),
 `refined` gives the settings of one of the l sub-steps of SVAG (eq:svag_iter; the limits of momentum are ours), and
 `without_limit` names the setting that has no such refinement.
@@ -9,11 +10,12 @@ them from a torch optimizer and writes them back. `scaled` is the scaling rule o
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from svag.theory import domain
 
 Rule = Literal["linear", "square_root"]
+Family = Literal["sgd", "second_moment", "unknown"]
 MomentumLimit = Literal["underdamped", "overdamped"]
 
 WHAT_WORKS = (
@@ -33,8 +35,6 @@ class SGDSettings:
     >>> SGDSettings(lr=0.125, weight_decay=5e-4).scaled(4).lr
     0.5
     """
-
-    rule: ClassVar[Rule] = "linear"
 
     lr: float
     weight_decay: float = 0.0
@@ -167,23 +167,106 @@ def square_root_scaling(
     as it is. Reference: Malladi, Lyu, Panigrahi, Arora (2022).
     """
     kappa = domain.positive("kappa", kappa)
-    root = math.sqrt(kappa)
+    factors = _square_root_factors(kappa)
     return SquareRootScaling(
         kappa,
-        domain.positive("lr", lr) * root,
-        (_scaled_beta("betas[0]", betas[0], kappa), _scaled_beta("betas[1]", betas[1], kappa)),
-        domain.non_negative("eps", eps) / root,
-        domain.non_negative("weight_decay", weight_decay) * root,
+        domain.positive("lr", lr) * factors.lr,
+        (_scaled_beta("betas[0]", betas[0], factors), _scaled_beta("betas[1]", betas[1], factors)),
+        domain.non_negative("eps", eps) / factors.eps_divisor,
+        domain.non_negative("weight_decay", weight_decay) * factors.decoupled_decay,
     )
 
 
-def _scaled_beta(name: str, beta: float, kappa: float) -> float:
+@dataclass(frozen=True)
+class _SquareRootFactors:
+    """By what the square-root rule multiplies the learning rate, 1 − β and decoupled weight decay, and divides eps."""
+
+    lr: float
+    forgetting: float
+    eps_divisor: float
+    decoupled_decay: float
+
+
+def _square_root_factors(kappa: float) -> _SquareRootFactors:
+    root = math.sqrt(kappa)
+    return _SquareRootFactors(lr=root, forgetting=kappa, eps_divisor=root, decoupled_decay=root)
+
+
+def _scaled_beta(name: str, beta: float, factors: _SquareRootFactors) -> float:
     if not 0 <= domain.finite(name, beta) < 1:
         raise ValueError(f"{name} must lie in [0, 1), got {beta}")
+    kappa = factors.forgetting
     forget = kappa * (1 - beta)
     if forget > 1 - 1e-12:  # 10 × (1 − 0.9) is just below 1 in floating point
         raise ValueError(f"kappa × (1 − {name}) must stay below 1, got {kappa} × {1 - beta:.4g}: scale by less")
     return 1 - forget
+
+
+@dataclass(frozen=True)
+class OptimizerKind:
+    """What is known of a kind of optimizer, whatever its settings.
+
+    Attributes:
+        family: "sgd", or "second_moment" for those that divide by the root of a moving average of the squared gradient.
+        rule: how its settings change with the batch; None when that is not known.
+        covered: whether the theorems of the paper are about it.
+        average: what the rates of its moving averages are called, where the square-root rule changes them.
+        decoupled: whether its weight decay is decoupled from the gradient; only such a one is scaled.
+    """
+
+    family: Family
+    rule: Rule | None
+    covered: bool = False
+    average: str = "betas"
+    decoupled: bool = False
+
+    def settings_at(self, kappa: float, *, lr: float | None, weight_decay: float | None) -> str:
+        """Say what the rule asks for at κ times the batch; factors where the learning rate is not one number.
+
+        >>> optimizer_kind("SGD").settings_at(4, lr=0.1, weight_decay=0.0)
+        'lr 0.4'
+        >>> optimizer_kind("AdamW").settings_at(4, lr=None, weight_decay=0.1)
+        'lr ×2, 1−betas ×4, eps ÷2, weight decay ×2'
+        """
+        if self.rule is None:
+            return "no known rule"
+        if self.rule == "linear":
+            if not lr:
+                return f"lr ×{kappa:.3g}"
+            try:
+                return f"lr {SGDSettings(lr=lr, weight_decay=weight_decay or 0.0).scaled(kappa).lr:.3g}"
+            except ValueError:
+                return f"lr {kappa * lr:.3g} (weight decay diverges)"
+        factors = _square_root_factors(kappa)
+        rate = f"lr {lr * factors.lr:.3g}" if lr else f"lr ×{factors.lr:.3g}"
+        decay = f", weight decay ×{factors.decoupled_decay:.3g}" if self.decoupled and weight_decay != 0 else ""
+        return f"{rate}, 1−{self.average} ×{factors.forgetting:.3g}, eps ÷{factors.eps_divisor:.3g}{decay}"
+
+
+_ADAM = OptimizerKind("second_moment", "square_root")
+_KINDS = {
+    "SGD": OptimizerKind("sgd", "linear", covered=True),
+    "Adam": _ADAM,
+    "AdamW": replace(_ADAM, decoupled=True),
+    "NAdam": _ADAM,
+    "RAdam": _ADAM,
+    "RMSprop": replace(_ADAM, average="alpha"),
+    "SparseAdam": _ADAM,
+}
+
+
+def optimizer_kind(name: str | None) -> OptimizerKind:
+    """Return what is known of an optimizer by the name that a reading gives it; one without a name is taken for SGD.
+
+    Variants of SGD, such as "SGD with dampening", scale like it, and the theorems do not cover them.
+
+    >>> optimizer_kind("RMSprop").rule, optimizer_kind("LBFGS").rule
+    ('square_root', None)
+    """
+    if name is None:
+        return _KINDS["SGD"]
+    variant_of_sgd = replace(_KINDS["SGD"], covered=False)
+    return _KINDS.get(name, variant_of_sgd if name.startswith("SGD") else OptimizerKind("unknown", None))
 
 
 def refined_average(rate: float, updates: int) -> float:

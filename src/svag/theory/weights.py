@@ -19,6 +19,7 @@ from svag.arrays import FloatArray
 from svag.theory import domain
 
 IndependentSampling = Literal["without_replacement", "with_replacement"]
+Sampling = Literal[IndependentSampling, "shuffle"]
 
 
 def svag_weights(ell: float, split: int = 1) -> tuple[float, float]:

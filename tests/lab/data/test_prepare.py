@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from svag.lab.data.formats import Arrays
-from svag.lab.data.load import channel_moments, prepare
+from svag.lab.data.load import channel_moments, to_dataset
 from svag.records.fields import SpecError
 
 RNG = np.random.default_rng(0)
@@ -28,7 +28,7 @@ FLOATS = Arrays(
 @pytest.mark.parametrize("pool", [1, 2])
 @pytest.mark.parametrize(("arrays", "scale"), [(BYTES, 255), (FLOATS, 1)])
 def test_pooled_and_normalised_by_the_training_images(arrays: Arrays, scale: int, pool: int) -> None:
-    data = prepare(arrays, "mine", pool=pool)
+    data = to_dataset(arrays, "mine", pool=pool)
     train = arrays.train_x.astype(np.float64) / scale
     mean, std = train.mean((0, 2, 3)), train.std((0, 2, 3))
     blocks = arrays.test_x.astype(np.float64).reshape(20, 3, 6 // pool, pool, 8 // pool, pool).mean((3, 5)) / scale
@@ -42,8 +42,8 @@ def test_pooled_and_normalised_by_the_training_images(arrays: Arrays, scale: int
 
 
 def test_given_moments_are_used_and_normalisation_can_be_left_out() -> None:
-    data = prepare(BYTES, "mine", mean=(0.5, 0.25, 0.0), std=(0.5, 0.5, 0.25))
-    raw = prepare(BYTES, "mine", normalise=False)
+    data = to_dataset(BYTES, "mine", mean=(0.5, 0.25, 0.0), std=(0.5, 0.5, 0.25))
+    raw = to_dataset(BYTES, "mine", normalise=False)
     shift = torch.tensor([0.5, 0.25, 0.0]).view(3, 1, 1)
     torch.testing.assert_close(data.train_x, (raw.train_x - shift) / torch.tensor([0.5, 0.5, 0.25]).view(3, 1, 1))
     assert torch.equal(raw.train_x, torch.from_numpy(BYTES.train_x) / 255)
@@ -57,41 +57,41 @@ def test_the_moments_of_bytes_are_exact_and_a_constant_channel_is_left_alone() -
 
 
 def test_subsets_are_seeded_nested_and_blind_to_labels() -> None:
-    small, large = prepare(BYTES, "mine", subset=10), prepare(BYTES, "mine", subset=30)
+    small, large = to_dataset(BYTES, "mine", subset=10), to_dataset(BYTES, "mine", subset=30)
     rows = {tuple(row) for row in large.train_x.flatten(1).tolist()}
     assert {tuple(row) for row in small.train_x.flatten(1).tolist()} < rows
     assert len(small.train_x) == len(small.train_y) == 10
     assert len(small.test_x) == 20
-    whole = prepare(BYTES, "mine")
+    whole = to_dataset(BYTES, "mine")
     where = [int((whole.train_x == image).flatten(1).all(1).nonzero()) for image in small.train_x]
     assert torch.equal(whole.train_y[where], small.train_y), "labels stay with their images"
     relabelled = Arrays(BYTES.train_x, BYTES.train_y * 0, BYTES.test_x, BYTES.test_y, 5)
-    assert torch.equal(prepare(relabelled, "mine", subset=10).train_x, small.train_x)
-    assert not torch.equal(prepare(BYTES, "mine", subset=10, subset_seed=1).train_x, small.train_x)
-    assert torch.equal(prepare(BYTES, "mine", subset=10).train_x, small.train_x)
+    assert torch.equal(to_dataset(relabelled, "mine", subset=10).train_x, small.train_x)
+    assert not torch.equal(to_dataset(BYTES, "mine", subset=10, subset_seed=1).train_x, small.train_x)
+    assert torch.equal(to_dataset(BYTES, "mine", subset=10).train_x, small.train_x)
 
 
 def test_the_subset_does_not_change_the_normalisation() -> None:
-    assert torch.equal(prepare(BYTES, "mine", subset=5).test_x, prepare(BYTES, "mine").test_x)
+    assert torch.equal(to_dataset(BYTES, "mine", subset=5).test_x, to_dataset(BYTES, "mine").test_x)
 
 
 @pytest.mark.parametrize("subset", [0, -1, 51])
 def test_a_subset_that_does_not_exist_is_refused(subset: int) -> None:
     with pytest.raises(SpecError, match=f"^data.subset: must lie between 1 and the 50 training examples, got {subset}"):
-        prepare(BYTES, "mine", subset=subset)
+        to_dataset(BYTES, "mine", subset=subset)
 
 
 @pytest.mark.parametrize("pool", [0, 3, 4])
 def test_a_pool_that_does_not_divide_is_refused(pool: int) -> None:
     with pytest.raises(SpecError, match=f"^data.pool: must divide the image size 6×8, got {pool}"):
-        prepare(BYTES, "mine", pool=pool)
+        to_dataset(BYTES, "mine", pool=pool)
 
 
 @pytest.mark.parametrize(
     "arrays", [BYTES, Arrays(BYTES.train_x[:, :1], BYTES.train_y, BYTES.test_x[:, :1], BYTES.test_y, 5)]
 )
 def test_another_layout_holds_the_same_images(arrays: Arrays) -> None:
-    data = prepare(arrays, "mine")
+    data = to_dataset(arrays, "mine")
     last = data.laid_out(torch.channels_last)
     assert data.laid_out(torch.contiguous_format) is data
     rows = torch.tensor([3, 1, 3, 40])

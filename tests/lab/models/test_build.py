@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 import svag
 from svag.lab.models.build import build_model, lay_out, memory_layout
-from svag.lab.models.norms import NORMS, Norm, ScaleFreeGroupNorm
+from svag.lab.models.norms import NORMS, ScaleFreeGroupNorm
 from svag.lab.models.own import Flags
-from svag.records.parts import ModelSpec
+from svag.records.parts import ModelSpec, Norm
 
 ARCHS = ("preresnet8", "resnet8", "vgg11", "mlp")
 SIZES = ((1, 14), (3, 16), (3, 32))

@@ -5,9 +5,8 @@
 
 from typing import Any, TypeVar
 
-from svag.experiments.base import Experiment, Panel
-from svag.experiments.compare import ComparePanel
-from svag.experiments.ladder import LadderPanel
+from svag.experiments.base import Experiment
+from svag.experiments.ladder import SMALLEST_LADDER
 from svag.records.parts import FrozenProbe, InRunProbe
 from svag.records.spec import RunSpec
 from svag.theory.optimizers import linear_scaling
@@ -65,33 +64,22 @@ def decays(*at: float) -> Edits:
 
 NOTE = "a few steps of tiny networks on 320 images, which only show that everything runs"
 SEEDS = (0, 1)
-ELLS = (1, 2)
-BATCH_SIZES = (8, 16, 32)
-LARGEST = max(BATCH_SIZES)
+LARGEST = max(SMALLEST_LADDER)
 
 
-Figure = TypeVar("Figure", bound=Experiment)
+ExperimentT = TypeVar("ExperimentT", bound=Experiment)
 
 
-def smoke(experiment: Figure) -> Figure:
+def smoke(experiment: ExperimentT) -> ExperimentT:
     """Shrink a figure of the small size to seconds: data, width, budget, seeds and arms.
 
     It is for tests that the whole path runs, and shows nothing about the claim.
     """
-    panels = tuple(one.model_copy(update={"seeds": (), **_shrunk(one)}) for one in experiment.panels)
+    panels = tuple(one.smallest(_tiny(one.base)) for one in experiment.panels)
     return experiment.model_copy(update={"size": "smoke", "note": NOTE, "seeds": SEEDS, "panels": panels})
 
 
-def _shrunk(panel: Panel) -> Edits:
-    match panel:
-        case LadderPanel():
-            return {"base": _tiny(panel.base, {"budget": {"epochs": 1}}), "batch_sizes": BATCH_SIZES}
-        case ComparePanel():
-            return {"base": _tiny(panel.base, {"budget": 10}), "ells": ELLS}
-    return {"base": _tiny(panel.base, {"budget": 10})}
-
-
-def _tiny(base: RunSpec, budget: Edits) -> RunSpec:
+def _tiny(base: RunSpec) -> Edits:
     least = 0.25 if "resnet" in base.model.arch else 0.125  # the fewest channels that GroupNorm has groups for
     edits: Edits = {"data.subset": 320, "model.width": max(least, base.model.width / 2), "evaluate.every": 0.5}
     match base.probe:
@@ -99,4 +87,4 @@ def _tiny(base: RunSpec, budget: Edits) -> RunSpec:
             edits |= {"probe.window": [0.3, 0.8], "probe.readings": 4, "probe.batches": 3}
         case InRunProbe():
             edits |= {"probe.window": [0.3, 0.8], "probe.every": 1}
-    return base.edited(edits | at(FASHION, min(base.batch_size, LARGEST)) | budget)
+    return edits | at(FASHION, min(base.batch_size, LARGEST))

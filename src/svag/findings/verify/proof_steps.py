@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import comb
 
 from svag.arrays import FloatArray
-from svag.exact.processes import Ito, Process, SmallerBatches, Svag
+from svag.exact.processes import ExactProcess, Ito, SmallerBatches, Svag
 from svag.exact.weak_order import WeakOrder
 from svag.findings.verify.beds import EFFECTIVE_STEPS, SKEWED
 from svag.findings.verify.check import Check, claims, relative_error
@@ -108,10 +108,10 @@ def smooth_functions(rng: np.random.Generator) -> Iterator[Check]:
     yield control.at_least("one batch amplified by √l, with the same mean and covariance: slope in l", slope, -1.8)
 
 
-Draws = Sequence[tuple[float, float]]
+_Draws = Sequence[tuple[float, float]]
 
 
-def _mean_cosine(bed: AdditiveNoise, ell: int, weights: tuple[float, float], first: Draws, second: Draws) -> float:
+def _mean_cosine(bed: AdditiveNoise, ell: int, weights: tuple[float, float], first: _Draws, second: _Draws) -> float:
     """E cos of the weights after one step, over all pairs of draws (value of b, probability)."""
     (a, b), x, h = weights, bed.start, bed.lr / ell
     return sum(p * q * math.cos(x - h * (a * (x - g) + b * (x - f))) for (g, p), (f, q) in product(first, second))
@@ -192,7 +192,7 @@ def moment_estimate(rng: np.random.Generator) -> Iterator[Check]:
         )
 
 
-def _growth_rate(process: Process, m: int) -> float:
+def _growth_rate(process: ExactProcess, m: int) -> float:
     """C = l·sup_x [E(1 + x′²)^m/(1 + x²)^m − 1], the sup over a grid and at infinity."""
     step = SKEWED.step_matrix(process, 2 * m)
     x = np.sinh(np.linspace(-12, 12, 4001))

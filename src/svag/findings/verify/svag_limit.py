@@ -19,9 +19,9 @@ from svag.exact.processes import (
     SGD,
     CharacteristicProcess,
     EulerMaruyama,
+    ExactLimit,
+    ExactProcess,
     Ito,
-    Limit,
-    Process,
     SecondOrder,
     SmallerBatches,
     Svag,
@@ -47,7 +47,7 @@ RICHARDSON_SLOPE = 0.03
 
 
 def affine_order(
-    bed: AffineProblem, process: Callable[[int], Process], limit: Limit, ells: Sequence[int] = ELLS
+    bed: AffineProblem, process: Callable[[int], ExactProcess], limit: ExactLimit, ells: Sequence[int] = ELLS
 ) -> WeakOrder:
     """Order in l of x, x², x³, x⁴ with affine gradients, maximum over all steps."""
     return measure_weak_order(
@@ -57,12 +57,12 @@ def affine_order(
     )
 
 
-def circle_order(process: Callable[[int], CharacteristicProcess], limit: Limit) -> WeakOrder:
+def circle_order(process: Callable[[int], CharacteristicProcess], limit: ExactLimit) -> WeakOrder:
     """Order in l of cos x, sin x, cos 2x, sin 2x on the circle, maximum over all steps."""
     return measure_weak_order(ELLS, lambda ell: _circle_path(process(ell)), lambda ell: _circle_limit(limit, ell))
 
 
-def affine_richardson_order(bed: AffineProblem, process: Callable[[int], Process]) -> WeakOrder:
+def affine_richardson_order(bed: AffineProblem, process: Callable[[int], ExactProcess]) -> WeakOrder:
     """Order in l of 2E(2l) − E(l) with affine gradients, maximum over effective steps."""
     return _richardson_order(
         lambda ell: bed.moments(process(ell), EFFECTIVE_STEPS, DEGREES)[::ell, 1:],
@@ -75,7 +75,7 @@ def circle_richardson_order(process: Callable[[int], CharacteristicProcess]) -> 
     return _richardson_order(lambda ell: _circle_path(process(ell))[::ell], _circle_limit(Ito(), 1))
 
 
-def one_step_order(bed: AffineProblem, process: Callable[[int], Process]) -> WeakOrder:
+def one_step_order(bed: AffineProblem, process: Callable[[int], ExactProcess]) -> WeakOrder:
     """Order in l of E Δ, E Δ², E Δ³ of one step of η/l against the SDE's over the same time (lem:D, lem:Dtil)."""
     origin = bed.recentred()
     return measure_weak_order(
@@ -98,7 +98,7 @@ def _circle_path(process: CharacteristicProcess) -> FloatArray:
     return _circle_orbit(CIRCLE.step_matrix(process), EFFECTIVE_STEPS * process.ell)
 
 
-def _circle_limit(limit: Limit, ell: int) -> FloatArray:
+def _circle_limit(limit: ExactLimit, ell: int) -> FloatArray:
     return _circle_orbit(CIRCLE.flow(limit, CIRCLE.lr / ell), EFFECTIVE_STEPS * ell)
 
 
@@ -216,12 +216,12 @@ def second_order_sde(rng: np.random.Generator) -> Iterator[Check]:
     )
     yield control.near("Itô SDE: slope in 1/η, degrees 1–4", furthest(_order(Ito()).slopes[-1], -1), -1, SLOPE)
     variance = ADDITIVE.equilibrium(SGD, 2)[2]
-    error: dict[Limit, float] = {
+    error: dict[ExactLimit, float] = {
         limit: ADDITIVE.limit_equilibrium(limit, 2)[2] / variance - 1
         for limit in (Ito(), SecondOrder(), SecondOrder(corrected=True))
     }
     y = ADDITIVE.lr  # ηa, with a = 1
-    expected: dict[Limit, float] = {
+    expected: dict[ExactLimit, float] = {
         Ito(): -y / 2,
         SecondOrder(): -y / (1 + y / 2),
         SecondOrder(corrected=True): (1 + y) * (1 - y / 2) / (1 + y / 2) - 1,
@@ -234,7 +234,7 @@ def second_order_sde(rng: np.random.Generator) -> Iterator[Check]:
     yield claim.at_most("with the diffusion corrected: error over the Itô SDE's", mended, 0.1)
 
 
-def _order(limit: Limit) -> WeakOrder:
+def _order(limit: ExactLimit) -> WeakOrder:
     """Order in 1/η of SGD against an SDE over a fixed time of 2.4."""
 
     def bed(rate: int) -> AffineProblem:

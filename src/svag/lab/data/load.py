@@ -91,7 +91,7 @@ class DataSet:
         )
 
 
-def prepare(
+def to_dataset(
     arrays: Arrays,
     name: str,
     *,
@@ -217,6 +217,6 @@ def load_data(
     else:
         source = SOURCES[name]
         arrays, mean, std = files.read(source, data_folder(data_dir)), source.mean, source.std
-    return prepare(
+    return to_dataset(
         arrays, name, subset=subset, subset_seed=subset_seed, pool=pool, normalise=normalise, mean=mean, std=std
     ).to(device)

@@ -9,8 +9,9 @@ from torch import nn
 
 from svag.lab.models import networks
 from svag.lab.models.networks import MLP, PreResNet, ResNet
-from svag.lab.models.norms import NORMS, Norm, ScaleFreeGroupNorm
+from svag.lab.models.norms import NORMS, ScaleFreeGroupNorm
 from svag.lab.models.own import Flags, build_user_network, load_user_network
+from svag.records.parts import Norm
 
 
 def initialise(network: nn.Module, generator: torch.Generator | None) -> None:

@@ -8,7 +8,8 @@ authors' and what is ours. Sources: PreResNet is He et al. 2016 (fig:svag_accs),
 import torch
 from torch import Tensor, nn
 
-from svag.lab.models.norms import Norm, norm_layer
+from svag.lab.models.norms import norm_layer
+from svag.records.parts import Norm
 
 
 class PreResNet(nn.Module):

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from svag.lab.models.norms import Norm
+from svag.records.parts import Norm
 
 
 @dataclass(frozen=True)
