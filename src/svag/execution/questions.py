@@ -6,7 +6,7 @@ from typing import Any
 
 from svag.execution.conduct import conduct
 from svag.execution.execution import HERE, Execution
-from svag.experiments.base import MARGIN, Metric
+from svag.experiments.base import MARGIN, Metric, MomentumLimit
 from svag.experiments.compare import ELLS, Compare
 from svag.experiments.compare_finding import CompareFinding
 from svag.experiments.ladder import C2, TOLERANCE, Ladder
@@ -14,7 +14,6 @@ from svag.experiments.ladder_finding import LadderFinding
 from svag.experiments.ngd import Ngd
 from svag.experiments.ngd_finding import NgdFinding
 from svag.records.spec import RunSpec
-from svag.theory.optimizers import MomentumLimit
 
 Base = RunSpec | Mapping[str, Any] | str | Path
 

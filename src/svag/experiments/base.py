@@ -21,7 +21,7 @@ from svag.records.files import replace_file
 from svag.records.parts import EvaluateSpec, InRunProbe, NoProbe, Process, SgdSpec, SvagSpec
 from svag.records.record import RunRecord
 from svag.records.spec import RunSpec
-from svag.theory.optimizers import MomentumLimit
+from svag.theory.optimizers import MomentumLimit as MomentumLimit  # part of the signatures of the experiments
 
 if TYPE_CHECKING:
     from svag.experiments.evidence import Finding, PanelFinding
