@@ -69,6 +69,7 @@ def test_at_equilibrium_with_one_noise_scale_the_spread_is_the_distortion(tmp_pa
     assert answer.headline.startswith("Scaling from 16: the price list put the factor 2 at batch size 192 [")
     assert "; training statistics drifted apart by that factor at 187 [" in answer.headline
     assert dict(answer.numbers)["theorem"].endswith("on all 10 pairs of batch sizes")
+    assert panel.status.startswith("nothing more to run")
 
 
 def test_a_noise_scale_that_falls_explains_the_gap(tmp_path: Path) -> None:
@@ -118,6 +119,13 @@ def test_weights_that_had_not_quite_settled_are_named_where_the_inequality_fails
     assert "do not cover the same part of training" in shortfalls(drift_in(panel), [late, settled[1]])[0]
     estimate = [replace(one, critical=replace(one.critical, basis="gradient")) for one in panel.predictions]
     assert shortfalls(drift_in(panel), estimate) == (), "no theorem, no inequality to break"
+
+
+def test_a_ladder_that_loses_invariance_at_once_is_told_where_it_would_be_seen_to_hold(tmp_path: Path) -> None:
+    for size in (64, 128, 256, 512):
+        write_rung(tmp_path, size)
+    panel = found_in(tmp_path, sizes=(64, 128, 256, 512))
+    assert panel.status.endswith("start lower, where N/G is 8 (it is 2.5 at 64).")
 
 
 def test_a_pull_of_the_loss_is_compared_in_its_own_right(tmp_path: Path) -> None:

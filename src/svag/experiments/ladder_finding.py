@@ -33,6 +33,8 @@ from svag.stats.samples import json_fields
 
 # From this N/G on a ladder sees invariance hold over several rungs before it is lost: B* is then at least 10 times B.
 _INVARIANT_FROM = 8.0
+# Invariance counts as seen where it still holds at this multiple of the smallest batch.
+_HELD = 4
 
 
 @dataclass(frozen=True)
@@ -224,7 +226,7 @@ def _next(
         return (
             f"add batch sizes up to {first.critical.critical_batch:,.0f}, where the statistics must have drifted apart."
         )
-    if first.critical.noise_to_signal < _INVARIANT_FROM:
+    if drift.crossings[0].strict.value < _HELD * first.batch_size:
         ratio = f"N/{first.critical.signal} is {_INVARIANT_FROM:g}"
         return (
             f"nothing more is needed; to see invariance hold before it is lost, start lower, where {ratio} "
