@@ -7,6 +7,10 @@ import sys
 
 import torch
 import torch.distributed as dist
+
+# Imported while a group is open, as by the first optimizer, it keeps that group for good, whose threads may then abort
+# the process at its end.
+import torch.distributed.nn.functional
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
