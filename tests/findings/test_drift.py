@@ -37,6 +37,7 @@ def test_the_crossing_of_a_power_law_is_exact(exponent: float) -> None:
     assert first.strict.value == pytest.approx(32 * 2 ** (0.5 / abs(exponent)), rel=1e-12)
     assert first.predicted.value == pytest.approx(32 * (2 + 4.0))
     assert first.over_predicted.value == pytest.approx(first.observed.value / 192)
+    assert first.strict_over_predicted.value == pytest.approx(first.strict.value / 192)
 
 
 def test_a_ladder_that_does_not_drift_never_crosses() -> None:

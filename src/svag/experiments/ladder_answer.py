@@ -127,7 +127,7 @@ def _invariance(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
     if not panel.checked or panel.drift is None:
         return
     said = [
-        f"at {_size(one.strict)} from {one.baseline}"
+        f"at {_size(one.strict)} from {one.baseline}, {one.strict_over_predicted.value:.2f} of B*"
         if math.isfinite(one.strict.value)
         else f"not up to {panel.rungs[-1].batch_size:,} from {one.baseline}"
         for _, one in panel.checked

@@ -88,6 +88,7 @@ class Crossing:
             it does not up to the largest rung.
         over_predicted: observed over predicted.
         strict: the batch size at which invariance in the sense of def:lsi is lost: one ratio leaves [1/C, C].
+        strict_over_predicted: that batch size over B*.
     """
 
     baseline: int
@@ -96,6 +97,7 @@ class Crossing:
     observed: Estimate
     over_predicted: Estimate
     strict: Estimate
+    strict_over_predicted: Estimate
 
     def to_dict(self) -> dict[str, object]:
         """Return the crossing for a JSON document; unknown or unbounded numbers are null."""
@@ -302,7 +304,7 @@ def _crossing(base: _Rung, above: Sequence[_Pair], c2: float, lr_wd: float, conf
     observed = _first_above(sizes, np.column_stack([pair.spread for pair in above]), c2)
     strict = _first_above(sizes, np.column_stack([pair.strict for pair in above]), c2)
     with np.errstate(invalid="ignore"):
-        over = observed / predicted
+        over, strict_over = observed / predicted, strict / predicted
     return Crossing(
         baseline=base.batch_size,
         noise_to_signal=_estimate(base.noise_to_signal, confidence),
@@ -310,6 +312,7 @@ def _crossing(base: _Rung, above: Sequence[_Pair], c2: float, lr_wd: float, conf
         observed=_estimate(observed, confidence),
         over_predicted=_estimate(over, confidence),
         strict=_estimate(strict, confidence),
+        strict_over_predicted=_estimate(strict_over, confidence),
     )
 
 
