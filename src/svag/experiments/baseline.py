@@ -77,7 +77,8 @@ def _times(found: CriticalBatch, throughput: Mapping[int, float]) -> str:
         conclusion = "No larger batch saves time on this machine."
     return (
         f"Time to the same training loss, relative to batch size {found.batch_size}: estimated from the distortion and "
-        f"the speed of a training step measured on this machine.\n{found.price_list(throughput=throughput)}\n{conclusion}"
+        f"the speed of a training step measured on this machine.\n{found.price_list(throughput=throughput)}\n"
+        f"{conclusion}"
     )
 
 
