@@ -103,6 +103,12 @@ def test_throughput_adds_wall_clock_time(tmp_path: Path, monkeypatch: pytest.Mon
     assert {price["time"] for price in plain["prices"]} == {None}
 
 
+def test_a_batch_that_saves_no_time_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("svag.lab.measuring.throughput_of", lambda spec, **how: {32: 1000.0, 64: 1001.0})
+    result = invoke(app, ["predict", str(baseline(tmp_path)), "--throughput"])
+    assert result.stdout.endswith("No larger batch saves time on this machine.\n")
+
+
 def test_throughput_is_that_of_the_network_of_the_run() -> None:
     spec = at(32, **{"data.subset": 100, "model.width": 0.0625, "data.pool": 2})
     assert list(throughput_of(spec, device="cpu")) == [32, 64]  # 128 would be more than there is

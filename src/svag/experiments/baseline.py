@@ -76,11 +76,16 @@ def _times(found: CriticalBatch, throughput: Mapping[int, float]) -> str:
     """The price list with wall-clock times, and what the fastest row consists of."""
     fastest = min(found.prices(throughput=throughput), key=lambda price: price.time or 1.0)
     speed = throughput[fastest.batch_size] / throughput[found.batch_size]
+    conclusion = (
+        f"Fastest: batch size {fastest.batch_size}, {fastest.distortion:.3g}× the data at {speed:.3g}× the speed, "
+        f"{fastest.time:.2f}× the time."
+    )
+    if fastest.batch_size == found.batch_size:
+        conclusion = "No larger batch saves time on this machine."
     return (
         f"Time to the same training loss, relative to batch size {found.batch_size}: estimated from the distortion and "
         f"the speed of a training step measured on this machine.\n{found.price_list(throughput=throughput)}\n"
-        f"Fastest: batch size {fastest.batch_size}, {fastest.distortion:.3g}× the data at {speed:.3g}× the speed, "
-        f"{fastest.time:.2f}× the time."
+        f"{conclusion}"
     )
 
 
