@@ -106,7 +106,7 @@ def test_throughput_adds_wall_clock_time(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_batch_that_saves_no_time_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("svag.lab.measuring.throughput_of", lambda spec, **how: {32: 1000.0, 64: 1001.0})
     result = invoke(app, ["predict", str(baseline(tmp_path)), "--throughput"])
-    assert result.stdout.endswith("No larger batch saves time on this machine.\n")
+    assert "\nNo larger batch saves time on this machine.\n" in result.stdout
 
 
 def test_throughput_is_that_of_the_network_of_the_run() -> None:
