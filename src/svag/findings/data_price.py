@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
 
 from svag.arrays import FloatArray
 from svag.findings.prices import Estimate
+from svag.stats.means import welch
 
 # Shares of the baseline's examples at which its loss becomes a level to be reached.
 SHARES = (0.25, 0.5, 0.75)
@@ -99,15 +99,11 @@ def _factor(base: Sequence[Curve], other: Sequence[Curve], level: float, confide
     if not np.isfinite(groups[0]).all():
         longest = max(float(_falling(curve)[0][-1]) for curve in other)
         return Estimate(math.inf, longest / float(np.exp(groups[1].mean())), math.inf)
-    value = float(groups[0].mean() - groups[1].mean())
     if min(group.size for group in groups) < 2:
-        return Estimate(math.exp(value), 0.0, math.inf)
-    parts = [float(group.var(ddof=1)) / group.size for group in groups]
-    if not sum(parts):
-        return Estimate(math.exp(value), math.exp(value), math.exp(value))
-    freedom = sum(parts) ** 2 / sum(part**2 / (group.size - 1) for part, group in zip(parts, groups, strict=True))
-    reach = float(special.stdtrit(freedom, (1 + confidence) / 2)) * math.sqrt(sum(parts))
-    return Estimate(math.exp(value), math.exp(value - reach), math.exp(value + reach))
+        return Estimate(math.exp(groups[0].mean() - groups[1].mean()), 0.0, math.inf)
+    found = welch(*groups)
+    low, high = found.interval(confidence)
+    return Estimate(math.exp(found.value), math.exp(low), math.exp(high))
 
 
 def _reached(curve: Curve, level: float) -> float:

@@ -27,6 +27,7 @@ from svag.arrays import FloatArray
 from svag.findings.basis import Signal
 from svag.findings.prices import Estimate
 from svag.records.reading import Reading
+from svag.stats.means import mean_deviations
 from svag.theory.bounds import critical_batch_size
 from svag.theory.distortion import distortion
 from svag.theory.equilibrium import estimated_momentum_signal, momentum_signal, pull
@@ -204,11 +205,8 @@ class _Rung:
             return None
         table = np.array(blocks)
         count = len(table)
-        draws = table[rng.integers(0, count, size=(RESAMPLES, count))].mean(axis=1)
-        # the bootstrap of n numbers is too narrow: see `svag.stats.means.mean_deviations`
-        centre, upper = table.mean(axis=0), 0.975
-        expand = math.sqrt(count / (count - 1)) * float(special.stdtrit(count - 1, upper) / special.ndtri(upper))
-        means = np.vstack([centre, centre + (draws - centre) * expand])
+        centre = table.mean(axis=0)
+        means = np.vstack([centre, centre + mean_deviations(table, RESAMPLES, 0.95, count - 1, rng)])
         first = means[:, _R if compared == "R" else _T]
         if not (means[0, [_G, _N]] > 0).all() or not first[0] > 0:
             return None

@@ -163,6 +163,8 @@ def mean_deviations(
 ) -> FloatArray:
     r"""Deviations of the means of `resamples` bootstrap samples of one group from its mean, as wide as Student's.
 
+    A group is a row of numbers, or a table whose rows are drawn together, so that its columns stay correlated.
+
     The plain bootstrap of n numbers is too narrow twice over: its spread lacks a factor √(n/(n−1)), and its quantiles
     are the normal ones instead of Student's. The deviations are therefore multiplied by
 
@@ -177,12 +179,12 @@ def mean_deviations(
 
     Reference: Hesterberg (2015), the expanded percentile interval.
     """
-    n = group.size
+    n = len(group)
     if n < 2:
         raise ValueError(f"a bootstrap needs at least two numbers, got {n}")
-    if np.ptp(group) == 0:
-        return np.zeros(resamples)
+    if not np.ptp(group, axis=0).any():
+        return np.zeros((resamples, *group.shape[1:]))
     upper = (1 + confidence) / 2
     expand = math.sqrt(n / (n - 1)) * float(special.stdtrit(freedom, upper) / special.ndtri(upper))
-    centred = group - group.mean()
+    centred = group - group.mean(axis=0)
     return np.asarray(expand * centred[generator.integers(0, n, size=(resamples, n))].mean(axis=1))
