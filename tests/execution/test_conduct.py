@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import svag
 from svag.cli.app import app
-from svag.execution import measure
+from svag.execution import timing
 from svag.execution.conduct import conduct, preview
 from svag.execution.execution import Execution
 from svag.experiments import load_experiment
@@ -38,7 +38,7 @@ class Nobody:
 @pytest.fixture
 def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("svag.execution.pool.Pool", Nobody)
-    monkeypatch.setattr(measure, "_PATIENCE", 0.0)
+    monkeypatch.setattr(timing, "_PATIENCE", 0.0)
 
 
 @pytest.fixture
@@ -59,13 +59,13 @@ def test_data_is_loaded_and_a_network_is_built_once(
     called: list[str] = []
 
     def counted(name: str) -> None:
-        original = getattr(measure, name)
+        original = getattr(timing, name)
 
         def call(*given: Any) -> Any:
             called.append(name)
             return original(*given)
 
-        monkeypatch.setattr(measure, name, call)
+        monkeypatch.setattr(timing, name, call)
 
     counted("load_inputs")
     counted("prepare")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.lab.small import small
 
-from svag.execution import measure
+from svag.execution import timing
 from svag.execution.estimate import estimate_seconds, time_of
 from svag.execution.execution import Execution
 from svag.execution.plan import PlannedRun, plan_runs
@@ -21,7 +21,7 @@ def test_from_runs_of_the_same_shape(npz: Path, tmp_path: Path, monkeypatch: pyt
     run(plan[0].spec, plan[0].folder, device="cpu", progress=False)
     outcome = json.loads((plan[0].folder / "outcome.json").read_text())
     (plan[0].folder / "outcome.json").write_text(json.dumps({**outcome, "seconds": 5.0}))
-    monkeypatch.setattr(measure, "_time_an_update", None)  # nothing is measured
+    monkeypatch.setattr(timing, "_time_an_update", None)  # nothing is measured
     found = estimate_seconds(plan, Execution(workers=1, device="cpu"))
     # half a second per effective step; 20 and 30 of them are left, 8 examples each
     assert (found.runs, found.done, found.to_do, found.examples) == (3, 1, 2, 400)
@@ -39,7 +39,7 @@ def test_from_a_measurement(npz: Path, tmp_path: Path, monkeypatch: pytest.Monke
         tried.append((id(training), size))
         return float(size)
 
-    monkeypatch.setattr(measure, "_time_an_update", told)
+    monkeypatch.setattr(timing, "_time_an_update", told)
     svag = {"process": {"kind": "svag", "ell": 3}, "seed": 1}
     full = {"process": {"kind": "gd"}}
     probed = {"probe": {"kind": "frozen", "readings": 4, "window": [0, 10], "batches": 3}}
@@ -62,13 +62,13 @@ def test_for_a_cluster_the_threads_that_were_asked_for_are_timed(
         asked.append(threads)
         return {run.identity: 1.0 for run in runs}
 
-    monkeypatch.setattr(measure, "measured_seconds", told)
+    monkeypatch.setattr(timing, "timed_seconds", told)
     found = estimate_seconds(plan_runs([small(npz)], tmp_path), Execution(executor="ray", address="auto", threads=3))
     assert (asked, found.for_cluster, found.workers) == ([3], True, 1)
 
 
 def test_an_update_is_timed_without_a_trace(npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "_PATIENCE", 0.0)
+    monkeypatch.setattr(timing, "_PATIENCE", 0.0)
     plan = plan_runs([small(npz)], tmp_path)
     found = estimate_seconds(plan, Execution(device="cpu"))
     assert found.seconds > 0

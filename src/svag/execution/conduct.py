@@ -148,7 +148,7 @@ def look_ahead(
         get = " and ".join(f"svag data get {name}" for name in absent)
         done = sum(run.record().ended for run in own)
         return f"{runs}, {done} already done; how long they take is known after {get}", {}
-    from svag.execution.measure import load_data_of
+    from svag.execution.timing import load_data_of
 
     loaded = load_data_of(left, execution)
     return estimate_seconds(plan, execution, loaded), loaded.shapes
@@ -162,7 +162,7 @@ def _look_at_data(left: Sequence[PlannedRun], execution: Execution) -> dict[str,
     """The shapes of the data of the runs that are left, each of which must fit its data."""
     if not left:
         return {}
-    from svag.execution.measure import load_data_of  # and torch, which a plan that is done does not need
+    from svag.execution.timing import load_data_of  # and torch, which a plan that is done does not need
 
     return load_data_of(left, execution).shapes
 

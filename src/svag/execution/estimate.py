@@ -14,7 +14,7 @@ from svag.records.record import load_records
 from svag.records.spec import RunSpec, examples_per_step
 
 if TYPE_CHECKING:
-    from svag.execution.measure import LoadedData
+    from svag.execution.timing import LoadedData
 
 # What the time of an effective step does not depend on.
 _NOT_SHAPE = ("seed", "lr", "weight_decay", "optimizer", "schedule", "budget", "sampling")
@@ -81,7 +81,7 @@ def estimate_seconds(
 
     A run takes (effective steps left) × (seconds per effective step). The latter is that of finished runs of the same
     shape in the same folder, evaluations and probes included; without any, a few updates of its network are timed (see
-    `measured_seconds`). The runs are then dealt to the workers, the longest first, each to the one that is free first;
+    `timed_seconds`). The runs are then dealt to the workers, the longest first, each to the one that is free first;
     the last worker to become free ends the plan. That workers slow each other down is not counted.
 
     Args:
@@ -100,14 +100,14 @@ def estimate_seconds(
     if not left:
         return TimeEstimate(len(own), done, 0, 0.0, execution.workers or 1, for_cluster, broken)
     # torch and what needs it: not for a plan that is done
-    from svag.execution.measure import load_data_of, measured_seconds
+    from svag.execution.timing import load_data_of, timed_seconds
     from svag.lab.training import pick_device
 
     place = pick_device(execution.device)
     loaded = loaded or load_data_of(left, execution)
     known = _known(run.folder.parent for run in plan)
     unknown = [run for run in left if _shape(run.spec) not in known]
-    measured = measured_seconds(unknown, loaded, place, execution.threads)
+    measured = timed_seconds(unknown, loaded, place, execution.threads)
     examples, seconds = 0, []
     for run in left:
         size = loaded.shapes[run.identity].examples

@@ -63,7 +63,7 @@ FORWARD = 1 / 3
 _PATIENCE = 0.2
 
 
-def measured_seconds(
+def timed_seconds(
     runs: Sequence[PlannedRun], loaded: LoadedData, device: torch.device, threads: int
 ) -> dict[str, float]:
     """Seconds of each whole run, by identity, from a few updates of each distinct network and batch size.
