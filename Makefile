@@ -8,10 +8,10 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 # the question of the demo: make demo QUESTION=sde
 QUESTION ?= scaling
 
-.PHONY: help demo install test test-slow mutants format bench docs clean
+.PHONY: help demo install test test-integrations test-slow mutants format bench docs clean
 
 help:  ## say what there is
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
 
 demo: $(VENV)/base-installed  ## the main job on embedded data: predict, check, write the page (minutes)
 	$(BIN)/svag demo --question $(QUESTION)
@@ -29,6 +29,10 @@ $(VENV)/dev-installed: $(VENV)/base-installed
 	$(PIP) -e '.[dev,docs,ray]'
 	touch $@
 
+$(VENV)/integrations-installed: $(VENV)/dev-installed
+	$(PIP) -e '.[lightning,huggingface,tensorboard,wandb,notebook]'
+	touch $@
+
 # BackPACK asks for torchvision, which nothing here needs: it is installed without its dependencies.
 $(VENV)/bench-installed: $(VENV)/dev-installed
 	$(PIP) -e '.[bench]'
@@ -40,6 +44,9 @@ test: $(VENV)/dev-installed  ## format, lint, types, tests and doctests (minutes
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n $(WORKERS)
+
+test-integrations: $(VENV)/integrations-installed  ## against Lightning, Hugging Face, Accelerate and the loggers (minutes)
+	$(BIN)/pytest -n $(WORKERS) -m integrations
 
 test-slow: $(VENV)/dev-installed  ## the longer campaigns (up to half an hour)
 	$(BIN)/pytest -n $(WORKERS) -m slow

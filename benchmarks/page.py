@@ -10,9 +10,8 @@ sys.path.insert(0, str(ROOT))
 
 from tests.report.folders import around, compare_folder  # noqa: E402
 
-from svag.report.build import build_report  # noqa: E402
+from svag.report.build import build_report, write_files  # noqa: E402
 from svag.report.save import vega_bundle  # noqa: E402
-from svag.report.write import write_files  # noqa: E402
 
 
 def main() -> None:

@@ -23,7 +23,15 @@ BATCH = 32  # examples of one step, over all ranks
 def main() -> None:
     """Train on every rank, predict on the first."""
     dist.init_process_group("gloo")
-    rank, ranks = dist.get_rank(), dist.get_world_size()
+    readings = train(dist.get_rank(), dist.get_world_size())
+    # The wrapped model is gone by now. Where it outlives the group, torch now and then waits for ever at the end.
+    dist.destroy_process_group()
+    if readings:
+        print(svag.predict_critical_batch(readings, window=(0.5, 1.0)))
+
+
+def train(rank: int, ranks: int) -> list[svag.Reading]:
+    """Return the readings of all ranks together, on the first of them."""
     torch.manual_seed(0)  # the same data and weights everywhere
     torch.set_num_threads(1)
     x = torch.randn(2000, 20)
@@ -43,9 +51,7 @@ def main() -> None:
         nn.functional.cross_entropy(model(x[mine]), y[mine]).backward()
         probe.close_step()  # before optimizer.step()
         optimizer.step()
-    if rank == 0:
-        print(svag.predict_critical_batch(probe.readings, window=(0.5, 1.0)))
-    dist.destroy_process_group()
+    return list(probe.readings) if rank == 0 else []
 
 
 if __name__ == "__main__":

@@ -26,13 +26,13 @@ MAY_IMPORT = {
 }
 WITH_TORCH = set(re.split(r", | and ", re.findall(r"Torch is imported in ([\w, ]+) only", PAGE)[0]))
 CHART_LIBRARIES = {"altair", "vl_convert"}
-EVERYWHERE = {"arrays"}
+EVERYWHERE = {"arrays", "printed"}
 
 
 def modules() -> Iterator[tuple[str, Path]]:
     for path in sorted(SOURCE.rglob("*.py")):
         folder = path.relative_to(SOURCE).parts[0]
-        if folder not in {"__init__.py", "__main__.py", "arrays.py"}:
+        if folder not in {"__init__.py", "__main__.py", "arrays.py", "printed.py"}:
             yield folder, path
 
 

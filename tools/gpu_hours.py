@@ -96,6 +96,7 @@ def measured(spec: RunSpec, device: str) -> Speed:
 def seconds_of_an_update(spec: RunSpec, size: int, device: str) -> float:
     """Median time of forward pass, backward pass and update."""
     facts = FACTS[spec.data.name]
+    assert isinstance(spec.model, ModelSpec)  # the figures have images
     network = network_for(spec.model, spec.data.name).to(device)
     optimizer = torch.optim.SGD([p for p in network.parameters() if p.requires_grad], lr=1e-3)
     images = torch.randn(size, facts.channels, facts.pixels, facts.pixels, device=device)

@@ -1,4 +1,4 @@
-"""Writes docs/map.md: each label of the paper that the software names, with its code, its test and its command.
+"""Writes docs/map.md: each label of the paper that the software names, and ours, with code, test and command.
 
     python tools/make_map.py
 
@@ -11,13 +11,15 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from svag.experiments.figures.theory import THEORY
+from svag.experiments.figures import THEORY
 from svag.findings.verify import LABELS
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "svag"
 PAGE = ROOT / "docs" / "map.md"
-LABEL = re.compile(r"(?<![\w:])((?:thm|lem|cor|eq|fig|sec|subsec|def|app|appsec):(?:lem:)?[A-Za-z0-9_]+(?:-[a-z]+)*)")
+LABEL = re.compile(
+    r"(?<![\w:])((?:ours|thm|lem|cor|eq|fig|sec|subsec|def|app|appsec):(?:lem:)?[A-Za-z0-9_]+(?:-[a-z]+)*)"
+)
 VERIFIED = "paper/test_labels.py"
 ABOUT_LABELS = ("docs/", "cli/", "test_architecture.py")  # tests that name labels and are not about what they say
 
@@ -114,6 +116,11 @@ GROUPS: dict[str, dict[str, tuple[str, str | None]]] = {
         "thm:test": (THEORY["thm:test"], "theory/test_tail_index.py"),
         "thm:test_on_gaussian": (THEORY["thm:test_on_gaussian"], "theory/test_tail_index.py"),
     },
+    "Adam, AdamW and RMSprop (labels of our own)": {
+        "ours:rmsprop_sde": ("SVAG around RMSprop is an order-1 weak approximation of its SDE", VERIFIED),
+        "ours:adam_sde": ("the same for Adam and AdamW, with bias corrections", VERIFIED),
+        "ours:square_root_rule": ("the distortion of the square-root rule", VERIFIED),
+    },
     "Figures: SGD and SVAG": {
         "sec:experiments": ("the experiments", None),
         "sec:app_exp": ("their settings", None),
@@ -201,18 +208,19 @@ def page() -> str:
         present = [label for label in rows if label in named]
         if present:
             lines += [f"## {title}", "", "| label | what | code | test | command |", "|---|---|---|---|---|"]
-            lines += [_row(label, code_of(named[label]), tests) for label in present]
+            lines += [_row(label, named[label], tests) for label in present]
             lines.append("")
     return "\n".join(lines)
 
 
-def _row(label: str, code: list[str], tests: dict[str, list[str]]) -> str:
+def _row(label: str, files: list[str], tests: dict[str, list[str]]) -> str:
+    code = code_of(files)
     cells = (
         f"`{label}`",
         ROWS[label][0].replace("|", r"\|"),
         "<br>".join(f"`{name}`" for name in code),
         _code(test_of(label, code, tests)),
-        _code(command_of(label, code)),
+        _code(command_of(label, files)),
     )
     return "| " + " | ".join(cells) + " |"
 

@@ -40,14 +40,14 @@ if TYPE_CHECKING:  # the same names for those who read types; a test compares th
     from svag.records.record import RunRecord as RunRecord
     from svag.records.record import load_records as load_records
     from svag.records.spec import RunSpec as RunSpec
-    from svag.report.write import write_report as write_report
+    from svag.report.build import write_report as write_report
+    from svag.theory.adaptive import square_root_scaling as square_root_scaling
     from svag.theory.bounds import critical_batch_size as critical_batch_size
     from svag.theory.bounds import large_run_refutes as large_run_refutes
     from svag.theory.bounds import max_kappa as max_kappa
     from svag.theory.bounds import sgd_refutes_sde as sgd_refutes_sde
     from svag.theory.distortion import distortion as distortion
     from svag.theory.optimizers import linear_scaling as linear_scaling
-    from svag.theory.optimizers import square_root_scaling as square_root_scaling
     from svag.theory.weights import svag_weights as svag_weights
 
 __version__ = "0.1.0.dev0"
@@ -75,10 +75,11 @@ _NAMES = {
     "svag.records.reading": "Reading append_readings load_readings",
     "svag.records.record": "RunRecord load_records",
     "svag.records.spec": "RunSpec",
-    "svag.report.write": "write_report",
+    "svag.report.build": "write_report",
     "svag.theory.bounds": "critical_batch_size large_run_refutes max_kappa sgd_refutes_sde",
     "svag.theory.distortion": "distortion",
-    "svag.theory.optimizers": "linear_scaling square_root_scaling",
+    "svag.theory.adaptive": "square_root_scaling",
+    "svag.theory.optimizers": "linear_scaling",
     "svag.theory.weights": "svag_weights",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -34,13 +34,14 @@ def test_list_shows_what_is_here_and_how_to_get_the_rest(tmp_path: Path) -> None
     assert found["data_dir"] == str(tmp_path)
     assert {row["name"]: row["where"] for row in found["data"]} == {
         "fashion-small": "embedded",
+        "moby-dick": "embedded",
         "fashion-mnist": None,
         "cifar10": None,
         "cifar100": None,
         "svhn": str(folder),
     }
     elsewhere = json.loads(run(app, ["data", "list", "--json", "--data-dir", str(folder)]).stdout)
-    assert sum(row["here"] for row in elsewhere["data"]) == 1
+    assert sum(row["here"] for row in elsewhere["data"]) == 2
 
 
 def test_get_reads_what_is_here() -> None:
@@ -48,6 +49,7 @@ def test_get_reads_what_is_here() -> None:
     assert done.exit_code == 0
     assert "fashion-small is complete (embedded): 10000 training and 10000 test images, 10 classes." in done.stdout
     assert json.loads(run(app, ["data", "get", "fashion-small", "--json"]).stdout)["train"] == 10000
+    assert run(app, ["data", "get", "moby-dick"]).stdout == "moby-dick is embedded.\n"
 
 
 @pytest.mark.parametrize("name", ["mnist", "npz"])
@@ -73,7 +75,7 @@ def test_no_connection_is_exit_code_1_and_one_sentence(monkeypatch: pytest.Monke
     official = SOURCES["cifar10"]
     nowhere = Download("http://127.0.0.1:9/cifar-10-binary.tar.gz", "0" * 32, 1.0, official.downloads[0].members)
     monkeypatch.setitem(SOURCES, "cifar10", replace(official, downloads=(nowhere,)))
-    monkeypatch.setattr("svag.lab.data.fetch.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("svag.lab.data.files.time.sleep", lambda seconds: None)
     done = run(app, ["data", "get", "cifar10"])
     assert done.exit_code == 1
     assert "there is no connection to the server): try again later, or put cifar-10-binary.tar.gz into" in done.stderr

@@ -94,6 +94,39 @@ def test_compare_writes_what_was_asked_and_answers_then_only_reads(base: Path, t
     assert "all done already" in dry.stdout, "a folder that is finished is looked at without torch"
 
 
+def test_within_runs_a_pilot_plans_from_it_and_continues(base: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = ["compare", str(base), "--within", "60", "--out", str(out)]
+    before = answer([*command, "--dry-run"])
+    assert (before["runs"], "planned" in before) == (8, False), "without its pilot only the pilot is known"
+    assert not out.exists()
+    found = answer(command)
+    plan = found["plan"]
+    assert plan["ells"][:2] == [1, 4]
+    assert len(found["runs"]) == sum(plan["seeds"])
+    assert found["missing"] == []
+    assert found["limit"] == "plan"
+    asked = load_experiment(out)
+    assert isinstance(asked, Compare)
+    assert (asked.margin, asked.panels[0].split) == (0.6, 2)
+    again = invoke(app, [*command, "--dry-run"])
+    assert "Plan: the SDE's test accuracy to ±60.00 points" in again.stdout
+    assert "all done already" in again.stdout
+    shutil.rmtree(found["runs"][-1]["path"])
+    repeated = answer(command)
+    assert repeated["plan"] == plan, "the same pilot gives the same plan"
+    assert repeated["gap"] == found["gap"]
+
+
+@pytest.mark.parametrize(
+    "flag", [["--ell", "1", "4"], ["--seeds", "3"], ["--split", "2"], ["--margin", "1"], ["--ngd"]]
+)
+def test_within_chooses_the_arms_itself(base: Path, tmp_path: Path, flag: list[str]) -> None:
+    refused = invoke(app, ["compare", str(base), "--within", "1", *flag, "--out", str(tmp_path / "out")])
+    assert refused.exit_code == 2
+    assert f"{flag[0]}: --within chooses the arms" in " ".join(refused.stderr.split())
+
+
 def test_a_ladder_in_shards_has_a_probe_and_answers_when_all_are_done(base: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = [

@@ -105,10 +105,11 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     spec: Path, tmp_path: Path, flags: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent.parent.parent))
-    result = invoke(app, ["run", str(spec), "--out", str(tmp_path / "run"), *flags])
+    result = invoke(app, ["run", str(spec), "--trust-code", "--out", str(tmp_path / "run"), *flags])
     assert result.exit_code == 2, result.output
-    assert result.stderr.startswith(sentence), result.stderr
-    assert result.stderr.count("\n") == 1
+    said = [line for line in result.stderr.splitlines() if not line.startswith("Note: model.arch runs the code of")]
+    assert len(said) == 1, result.stderr
+    assert said[0].startswith(sentence), result.stderr
     assert not (tmp_path / "run").exists(), "nothing is left behind"
 
 
@@ -168,3 +169,30 @@ def test_list_takes_a_folder_s_name_for_text(tmp_path: Path, name: str) -> None:
     done = invoke(app, ["list", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert f"{name}/[/x]" in done.output
+
+
+ACTING = "\x1b]0;title\x07\x9b2J\u202e\udcff"
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_names_and_records_cannot_act_on_the_terminal(tmp_path: Path, flags: list[str]) -> None:
+    out = tmp_path / f"runs{ACTING}"
+    (out / ACTING).mkdir(parents=True)
+    (out / ACTING / "spec.json").write_bytes(json.dumps({"spec": {ACTING: 1}}).encode("utf-8", "surrogatepass"))
+    result = invoke(app, ["list", str(out), *flags], env={"COLUMNS": "1000"})
+    assert result.exit_code == 0, result.output
+    assert "\\u001b" in result.stdout
+    assert not set(result.output) & set(ACTING.replace("]0;title", "").replace("2J", ""))
+    if flags:
+        assert json.loads(result.stdout)[0]["path"] == str(out / ACTING)
+    empty = invoke(app, ["list", str(out / "\x1bnowhere"), *flags])
+    assert empty.exit_code == 2
+    assert "\x1b" not in empty.output
+
+
+def test_an_error_cannot_act_on_the_terminal(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text('{data: {name: "\\e[2J"}, model: {arch: mlp}, batch_size: 8, lr: 1, budget: 1}')
+    result = invoke(app, ["run", str(spec), "--out", str(tmp_path / "a")])
+    assert result.exit_code == 2
+    assert "\x1b" not in result.output

@@ -23,6 +23,7 @@ CASES: dict[str, dict[str, Any]] = {
     "chunks": {"ell": 2, "chunks": 2},
     "sgd": {"ell": 1},
     "momentum": {"ell": 2, "momentum_limit": "underdamped"},
+    "adamw": {"ell": 3},
 }
 # Which examples are whose: unequal shares, and divisible ones where the case cuts them.
 SHARES = {"chunks": [slice(0, 2), slice(2, 8)]}
@@ -33,7 +34,7 @@ def share(case: str, rank: int) -> slice:
     return SHARES.get(case, [slice(0, 3), slice(3, 8)])[rank]
 
 
-def fresh(momentum: float = 0.0) -> tuple[nn.Module, torch.optim.SGD]:
+def fresh(momentum: float = 0.0) -> tuple[nn.Module, torch.optim.Optimizer]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
     return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum, weight_decay=0.01)
@@ -51,6 +52,8 @@ def go(case: str, mine: slice, group: Any) -> dict[str, Any]:
     """Two effective steps of SVAG on these examples of every batch."""
     settings = CASES[case]
     model, optimizer = fresh(0.5 if case == "momentum" else 0.0)
+    if case == "adamw":
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, eps=1e-3)
     pairs = data(2 * settings["ell"], 2, BATCH)[:, :, mine]
     with svag.SVAG(model, optimizer, process_group=group, **settings) as sim:
         batches = iter([(first, second) for first, second in pairs])

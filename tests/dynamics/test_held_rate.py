@@ -109,7 +109,7 @@ def test_the_base_rate_is_back_after_any_error(where: str, monkeypatch: pytest.M
         optimizer.register_step_post_hook(fail)
     if where == "optimizer":
         monkeypatch.setattr(sys.modules["torch.optim.sgd"], "sgd", fail)  # torch.optim hides its submodule
-    with svag.SVAG(model, optimizer, ell=4) as sim, pytest.raises(OSError, match=where):
+    with svag.SVAG(model, optimizer, ell=4, atomic=True) as sim, pytest.raises(OSError, match=where):
         sim.step(loss_fn, forever())
     assert optimizer.param_groups[0]["lr"] == 0.5
     assert optimizer.param_groups[0]["dampening"] == 0

@@ -44,7 +44,8 @@ def test_noisy_gradient_descent_draws_the_noise_of_all_examples_on_every_rank(ra
 
 def test_one_message_a_sub_step_and_two_when_its_pair_is_measured(ranks: list[Any]) -> None:
     assert ranks[0]["messages"] == {
-        "svag": 6, "tracked": 12, "split": 12, "chunks": 4, "sgd": 2, "momentum": 4, "ngd": 4, "sde": 4, "gd": 4,
+        "svag": 6, "tracked": 12, "split": 12, "chunks": 4, "sgd": 2, "momentum": 4, "adamw": 6,
+        "ngd": 4, "sde": 4, "gd": 4,
     }  # fmt: skip
 
 

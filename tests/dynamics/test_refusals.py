@@ -66,7 +66,7 @@ BROKEN: list[tuple[str, Any, type[Exception], str]] = [
     ("pairs", "error", "sentence"), [case[1:] for case in BROKEN], ids=[case[0] for case in BROKEN]
 )
 def test_a_refused_effective_step_changes_nothing(pairs: list[Any], error: type[Exception], sentence: str) -> None:
-    setup = Setup(ell=3, check_finite=True, track_noise=True)
+    setup = Setup(ell=3, check_finite=True, track_noise=True, atomic=True)
     with setup.sim, pytest.raises(error, match=sentence) as found:
         setup.sim.step(setup.loss, iter(pairs))
     setup.assert_untouched()
@@ -75,6 +75,21 @@ def test_a_refused_effective_step_changes_nothing(pairs: list[Any], error: type[
         with setup.sim:  # and the run can go on
             setup.sim.step(setup.loss, setup.pairs(3))
         assert setup.sim.effective_step == 2
+
+
+def test_without_atomic_only_the_sub_step_that_failed_is_taken_back() -> None:
+    setup, twin = Setup(ell=3, check_finite=True), Setup(ell=3, check_finite=True)
+    with setup.sim, twin.sim:
+        with pytest.raises(ValueError, match=r"after 1 of the 3 pairs .* which was left after sub-step 1: "):
+            setup.sim.step(setup.loss, setup.pairs(1))
+        twin.sim.substep(twin.loss, batch(0), batch(1))
+        torch.testing.assert_close(setup.model.state_dict(), twin.model.state_dict(), rtol=0, atol=0)
+        assert setup.sim.state_dict() == twin.sim.state_dict()
+        with pytest.raises(RuntimeError, match="1 of 3 sub-steps are done: finish it with substep"):
+            setup.sim.step(setup.loss, setup.pairs(3))
+        for _ in range(2):
+            setup.sim.substep(setup.loss, batch(4), batch(5))
+        assert setup.sim.boundary
 
 
 def test_a_refused_substep_changes_nothing_either() -> None:
@@ -150,7 +165,10 @@ def test_optimizers_without_a_limit() -> None:
         pass
 
     for optimizer, sentence in (
-        (torch.optim.Adam(parameters), "optimizer is Adam"),
+        (torch.optim.NAdam(parameters), "optimizer is NAdam"),
+        (torch.optim.RAdam(parameters), "optimizer is RAdam"),
+        (torch.optim.Adafactor(parameters), "optimizer is Adafactor"),
+        (torch.optim.Rprop(parameters), "optimizer is Rprop"),
         (Mine(parameters, lr=0.1), "optimizer is Mine"),
         (torch.optim.SGD(parameters, lr=0.1, momentum=0.9, nesterov=True), "nesterov=True"),
         (torch.optim.SGD(parameters, lr=0.1, momentum=0.9, dampening=0.5), "dampening=0.5"),
@@ -165,6 +183,60 @@ def test_optimizers_without_a_limit() -> None:
     stranger = torch.optim.SGD(network().parameters(), lr=0.1)
     with pytest.raises(ValueError, match="trains no parameter of the model"):
         svag.SVAG(model, stranger, ell=2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "sentence"),
+    [
+        ("Adam", {"amsgrad": True}, "amsgrad=True, which has no limit: what works is torch.optim.Adam"),
+        ("AdamW", {"amsgrad": True}, "amsgrad=True, which has no limit"),
+        ("Adam", {"differentiable": True}, "differentiable=True, which has no limit: what works is torch.optim.Adam"),
+        ("Adam", {"capturable": True}, "capturable=True, which is for CUDA only: leave it out"),
+        ("RMSprop", {"capturable": True}, "capturable=True, which is for CUDA only: leave it out"),
+        ("Adam", {"lr": torch.tensor(0.1)}, "tensor for lr, give lr.item.*what works is torch.optim.Adam"),
+        ("Adam", {"betas": (torch.tensor(0.9), torch.tensor(0.99))}, "tensors for betas, give floats"),
+        ("Adam", {"betas": (0.9, 0.0)}, r"betas\[1\]=0, which has no limit"),
+        ("RMSprop", {"alpha": 0.0}, "alpha=0, which has no limit"),
+        ("RMSprop", {"momentum": 0.9}, "momentum=0.9, which has no limit: what works is torch.optim.Adam"),
+        ("RMSprop", {"centered": True}, "centered=True, which has no limit"),
+    ],
+)
+def test_adaptive_settings_without_a_limit(kind: str, settings: dict[str, Any], sentence: str) -> None:
+    model = network(norm=False)
+    optimizer = getattr(torch.optim, kind)([{"params": model[0].parameters()}, {"params": model[2].parameters()}])
+    svag.SVAG(model, optimizer, ell=2)
+    optimizer.param_groups[1].update(settings)
+    with pytest.raises(ValueError, match=f"parameter group 1 has a? ?{sentence}") as found:
+        svag.SVAG(model, optimizer, ell=2)
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize("kind", ["Adam", "AdamW", "RMSprop"])
+def test_what_exists_only_for_sgd_says_so(kind: str) -> None:
+    model = network(norm=False)
+    optimizer = getattr(torch.optim, kind)(model.parameters())
+    with pytest.raises(ValueError, match=f"optimizer is {kind}, and split=2 exists only for SGD: leave split at 1"):
+        svag.SVAG(model, optimizer, ell=2, split=2)
+    sentence = "momentum_limit='overdamped' exists only for SGD: leave it out, betas have one limit"
+    with pytest.raises(ValueError, match=f"optimizer is {kind}, and {sentence}"):
+        svag.SVAG(model, optimizer, ell=2, momentum_limit="overdamped")
+    for refine in (1, 2):
+        sentence = "noisy gradient descent exists only for SGD: what works is torch.optim.SGD itself"
+        with pytest.raises(ValueError, match=f"optimizer is {kind}, and {sentence}"):
+            svag.NoisyGD(model, optimizer, batch_size=2, dataset_size=6, refine=refine, generator=torch.Generator())
+
+
+def test_averages_that_a_type_cannot_hold() -> None:
+    """In bfloat16, 1 − 0.001/2 is 1: the second moment would never forget."""
+    model = network(norm=False).bfloat16()
+    coarse = "parameter group 0 is in bfloat16, which cannot hold a moving average that forgets 0.0005 a sub-step"
+    with pytest.raises(ValueError, match=f"{coarse}: keep the parameters in float32"):
+        svag.SVAG(model, torch.optim.AdamW(model.parameters()), ell=2)
+    with pytest.raises(ValueError, match="lower ell"):
+        svag.SVAG(model, torch.optim.RMSprop(model.parameters()), ell=2)
+    svag.SVAG(model, torch.optim.AdamW(model.parameters()), ell=1)
+    svag.SVAG(model, torch.optim.AdamW(model.parameters(), betas=(0.0, 0.9)), ell=4)
+    svag.SVAG(model, torch.optim.SGD(model.parameters(), lr=0.1), ell=512)
 
 
 def test_settings_changed_in_mid_run_are_refused_too() -> None:
@@ -188,3 +260,96 @@ def test_pairs_of_a_loader_in_epochs_are_refused_unless_told() -> None:
             svag.independent_pairs(loader)
     with pytest.warns(UserWarning, match="mixes sampling with discretisation"):
         svag.independent_pairs(DataLoader(data, 2, shuffle=True), allow_shuffle=True)
+
+
+def test_a_refinement_without_end_is_refused() -> None:
+    model = network(norm=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ValueError, match=r"ell must be at most 1000000, got 1e\+308"):
+        svag.SVAG(model, optimizer, ell=1e308)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"refine must be at most 1000000, got 1e\+308"):
+        svag.NoisyGD(model, optimizer, batch_size=2, dataset_size=4, generator=torch.Generator(), refine=1e308)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ell", [1, 3])
+def test_an_empty_batch_is_refused(ell: int) -> None:
+    setup = Setup(ell=ell)
+    empty = batch(0, size=0), batch(1, size=0)
+    with setup.sim, pytest.raises(ValueError, match="the batch is empty: its first tensor has 0 examples"):
+        setup.sim.substep(setup.loss, *empty)
+    setup.assert_untouched()
+
+
+def test_a_batch_may_be_anything_that_the_loss_takes() -> None:
+    setup = Setup(ell=1)
+    with setup.sim:
+        setup.sim.substep(lambda seed: setup.loss(batch(seed)), 3)
+
+
+def test_the_optimizer_must_be_that_of_the_model() -> None:
+    model, other = network(norm=False), network(norm=False)
+    stranger = torch.optim.SGD(other.parameters(), lr=0.1)
+    with pytest.raises(ValueError, match="the optimizer trains no parameter of the model"):
+        svag.NoisyGD(model, stranger, batch_size=2, dataset_size=6, generator=torch.Generator())
+    with pytest.raises(ValueError, match="the optimizer trains no parameter of the model"):
+        svag.SVAG(model, stranger, ell=2)
+    gd = svag.NoisyGD(other, stranger, batch_size=2, dataset_size=6, generator=torch.Generator())
+    before = deepcopy(other.state_dict())
+    with pytest.raises(ValueError, match="the losses do not depend on any parameter that the optimizer trains"):
+        gd.step(lambda b: (model(b[0]).squeeze(1) - b[1]).square(), [batch(0)])
+    torch.testing.assert_close(other.state_dict(), before, rtol=0, atol=0)
+
+
+STATES: list[tuple[object, type[Exception], str]] = [
+    ({}, ValueError, "the state has no"),
+    (None, TypeError, r"the state must be what state_dict\(\) gave, got NoneType"),
+    ([1], TypeError, "got list"),
+]
+CLOCKS: list[dict[str, Any]] = [
+    {"effective_step": -1},
+    {"effective_step": "x"},
+    {"substep": 2},
+    {"substep": 1},
+    {"begun": math.nan},
+    {"begun": None},
+    {"held": None},
+    {"held": [{"lr": 0.1, "nonsense": 1}]},
+    {"held": [1]},
+]
+
+
+def simulations() -> list[svag.SVAG | svag.NoisyGD]:
+    model = network(norm=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    noise = torch.Generator()
+    gd = svag.NoisyGD(model, optimizer, batch_size=2, dataset_size=6, generator=noise, refine=2)
+    return [svag.SVAG(model, optimizer, ell=2), gd]
+
+
+@pytest.mark.parametrize(("state", "kind", "sentence"), STATES)
+def test_what_is_no_state_is_refused(state: Any, kind: type[Exception], sentence: str) -> None:
+    for sim in simulations():
+        with pytest.raises(kind, match=sentence):
+            sim.load_state_dict(state)
+        with pytest.raises(kind, match=sentence):
+            sim.load_state_dict({**sim.state_dict(), "clock": state})
+
+
+@pytest.mark.parametrize("change", CLOCKS, ids=str)
+def test_a_damaged_state_changes_nothing(change: dict[str, Any]) -> None:
+    for sim in simulations():
+        before = sim.state_dict()
+        with pytest.raises(ValueError, match="the state is damaged") as refused:
+            sim.load_state_dict({**before, "clock": {**before["clock"], **change}})
+        assert "\n" not in str(refused.value)
+        assert sim.state_dict()["clock"] == before["clock"]
+
+
+@pytest.mark.parametrize("generator", [None, torch.zeros(3), torch.zeros(3, dtype=torch.uint8)])
+def test_a_damaged_generator_changes_nothing(generator: object) -> None:
+    gd = simulations()[1]
+    state = gd.state_dict()
+    moved = {**state["clock"], "effective_step": 5}
+    with pytest.raises(ValueError, match="the state of the generator is not one of this kind of generator"):
+        gd.load_state_dict({"clock": moved, "generator": generator})
+    assert gd.effective_step == 0

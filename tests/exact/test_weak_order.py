@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from svag.exact.processes import EulerMaruyama, SmallerBatches, Svag
-from svag.exact.weak_order import WeakOrder, measure_weak_order, richardson
+from svag.exact.processes import EulerMaruyama, SmallerBatches, Svag, WeakOrder, measure_weak_order, richardson
 
 
 def test_slopes_order_and_constant_of_a_known_error() -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import svag
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TWO_RANKS = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 # how it is started, in how many steps where it takes them, and what it must say
@@ -27,10 +29,28 @@ RUNS: dict[str, tuple[list[str], list[str], list[str]]] = {
 def test_example(name: str) -> None:
     how, steps, words = RUNS[name]
     command = [sys.executable, *how, str(EXAMPLES / name), *steps]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     for word in words:
         assert word in done.stdout
+
+
+def test_the_ladder_of_adamw_shows_predicted_and_observed_distortion_on_every_pair(tmp_path: Path) -> None:
+    """Cut short: a smaller network on 600 steps, three batch sizes, one seed."""
+    short = {"model.depth": 1, "model.width": 16, "data.context": 64, "lr": 0.003, "budget": 600, "evaluate.every": 1.0}
+    base = svag.RunSpec.load(EXAMPLES / "transformer_adamw.yaml", short)
+    here = svag.Execution(workers=1, device="cpu", progress=False)
+    (panel,) = svag.ladder(base, [8, 16, 32], seeds=1, out=tmp_path, execution=here).panels
+    assert panel.metric == "test_bits_per_character"
+    assert panel.drift is not None
+    assert panel.drift.compared == "V"
+    assert [(pair.baseline, pair.batch_size) for pair in panel.drift.pairs] == [(8, 16), (8, 32), (16, 32)]
+    for pair in panel.drift.pairs:
+        predicted, observed = pair.distortion, pair.second_moment_over_noise
+        assert observed is not None
+        assert min(predicted.value, observed.value) > 1
+        assert predicted.low <= observed.high
+        assert observed.low <= predicted.high
 
 
 def test_examples_are_short_and_all_are_run() -> None:

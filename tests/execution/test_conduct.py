@@ -11,12 +11,14 @@ from typer.testing import CliRunner
 import svag
 from svag.cli.app import app
 from svag.execution import timing
-from svag.execution.conduct import conduct, preview
+from svag.execution.conduct import _started_early, conduct, preview
 from svag.execution.execution import Execution
+from svag.execution.plan import plan_runs
 from svag.experiments import load_experiment
 from svag.experiments.ngd import Ngd
-from svag.lab.folder import make_folder, run_header, write_header
+from svag.lab.folder import run_header, write_header
 from svag.records.fields import SpecError
+from svag.records.files import make_folder
 from svag.records.identity import NUMERICS_VERSION
 
 HERE = Execution(workers=1, device="cpu")
@@ -37,7 +39,8 @@ class Nobody:
 
 @pytest.fixture
 def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("svag.execution.pool.Pool", Nobody)
+    monkeypatch.setattr("svag.execution.conduct.Pool", Nobody)
+    monkeypatch.setattr("svag.execution.conduct.WorkerGroup", Nobody)
     monkeypatch.setattr(timing, "_PATIENCE", 0.0)
 
 
@@ -135,3 +138,37 @@ def test_python_asks_what_the_command_line_asks(base: Path, tmp_path: Path) -> N
     svag.ngd(mapping, out=tmp_path / "mapping", execution=quiet)
     svag.ngd(svag.RunSpec.from_dict(mapping), seeds=[0, 1, 2], out=tmp_path / "spec", execution=quiet)
     assert load_experiment(tmp_path / "mapping") == load_experiment(tmp_path / "spec")
+
+
+def test_as_many_workers_start_early_as_are_known_to_be_needed(base: Path, tmp_path: Path) -> None:
+    plan = plan_runs(question(base).runs(), tmp_path / "out")
+    assert _started_early(plan, Execution(workers=2)) == 2
+    assert _started_early(plan, Execution(workers=1000)) == len(plan), "not more than there are runs"
+    assert _started_early(plan, Execution()) == 1, "their number depends on the devices, which torch has to tell"
+    assert _started_early([], Execution(workers=2)) == 0
+    assert _started_early(plan, Execution(executor="ray", workers=2)) == 0
+
+
+def test_workers_are_ended_when_the_plan_is_refused(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    class Noted(Nobody):
+        """Says when workers start and end."""
+
+        def __init__(self, *_: object) -> None:
+            seen.append("started")
+
+        def __exit__(self, *_: object) -> None:
+            seen.append("ended")
+
+    def refuse(*_: object) -> None:
+        seen.append("refused")
+        raise SpecError("data.path", "cannot be read")
+
+    monkeypatch.setattr("svag.execution.conduct.WorkerGroup", Noted)
+    monkeypatch.setattr(timing, "load_data_of", refuse)
+    with pytest.raises(SpecError):
+        conduct(question(base), tmp_path / "out", HERE)
+    assert seen == ["started", "refused", "ended"]

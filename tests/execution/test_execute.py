@@ -9,12 +9,12 @@ from tests.execution.nets import DEATHS
 from tests.lab.small import same_bits, small
 
 from svag.execution.conduct import execute
+from svag.execution.dispatch import first_step
 from svag.execution.execution import Execution
 from svag.execution.plan import plan_runs
-from svag.lab.folder import make_folder
 from svag.lab.run import run
 from svag.records.fields import SpecError
-from svag.records.files import RunLock
+from svag.records.files import RunLock, make_folder
 
 ALONE = Execution(workers=1, device="cpu", progress=False)
 DEADLY: dict[str, Any] = {"model": {"arch": "tests.execution.nets:build_deadly"}}
@@ -36,7 +36,7 @@ def test_a_killed_worker_costs_only_its_own_run_and_nothing_of_its_bits(
     # the longest first, a user's own network before a tiny one; the one that died goes on from its checkpoint
     assert begun == [
         "sgd B=8 seed=0 begins at effective step 0 of 10",
-        "sgd B=8 seed=0 begins at effective step 4 of 10",
+        "sgd B=8 seed=0 begins at effective step 6 of 10",
         "svag ell=4 split=1 B=8 seed=2 begins at effective step 0 of 10",
         "sgd B=8 seed=1 begins at effective step 0 of 10",
     ]
@@ -48,6 +48,18 @@ def test_a_killed_worker_costs_only_its_own_run_and_nothing_of_its_bits(
     monkeypatch.setattr("svag.execution.pool.WorkerProcess", None)  # nobody is started for a plan that is done
     assert [record.state for record in execute(plan, Execution(progress=False))] == ["finished"] * 3
     assert capfd.readouterr().err == ""
+
+
+def test_a_run_begins_where_its_checkpoint_is_whatever_was_evaluated_since(npz: Path, tmp_path: Path) -> None:
+    (planned,) = plan_runs([small(npz)], tmp_path)
+    run(planned.spec, planned.folder, device="cpu", progress=False)
+    (planned.folder / "outcome.json").unlink()
+    assert first_step(planned.folder, planned.identity, "cpu") == 10
+    (planned.folder / "checkpoint.pt").unlink()  # killed before the first one
+    assert planned.record().step == 10
+    assert first_step(planned.folder, planned.identity, "cpu") == 0
+    (planned.folder / "checkpoint.pt").write_bytes(b"damaged")
+    assert first_step(planned.folder, planned.identity, "cpu") == 0
 
 
 def test_three_deaths_and_an_error_are_failures_while_the_others_go_on_and_may_be_tried_again(

@@ -1,6 +1,7 @@
 """An execution refuses what makes no sense when it is made, by the name of the field."""
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -19,6 +20,12 @@ from svag.records.fields import SpecError
         ({"executor": "slurm"}, "executor: must be local or ray, got 'slurm'"),
         ({"shard": (2, 2)}, "shard: must be i/n with 0 ≤ i < n, got 2/2"),
         ({"shard": (-1, 2)}, "shard: must be i/n with 0 ≤ i < n, got -1/2"),
+        ({"shard": 3}, "shard: must be i/n with 0 ≤ i < n, got 3"),
+        ({"shard": ("a", "b")}, "shard: must be i/n with 0 ≤ i < n, got 'a'/'b'"),
+        ({"workers": [1]}, "workers: must be at least 1, got [1]"),
+        ({"threads": 1.5}, "threads: must be at least 1, got 1.5"),
+        ({"save_seconds": math.nan}, "save_seconds: must be at least 0, got nan"),
+        ({"device": {}}, "device: must be auto, cpu or cuda, got {}"),
         ({"address": "auto"}, "address: is that of a Ray cluster: set the executor to ray"),
     ],
 )

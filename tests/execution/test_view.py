@@ -87,3 +87,12 @@ def test_bars_at_a_terminal(board: Board, monkeypatch: pytest.MonkeyPatch) -> No
     shown = screen.getvalue()
     assert "something happened [B=8]" in shown
     assert "40/100" in shown
+
+
+def test_what_is_said_cannot_act_on_the_terminal(board: Board, capsys: pytest.CaptureFixture[str]) -> None:
+    RunLines(board).say("failed: \x1b[2J")
+    assert capsys.readouterr().err.startswith("failed: \\u001b[2J (")
+    console = Console(file=io.StringIO())
+    with Bars(board, console) as bars:
+        bars.say("failed: \x9bm")
+    assert "failed: \\u009bm" in console.file.getvalue()  # type: ignore[attr-defined]

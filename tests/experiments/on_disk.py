@@ -1,6 +1,7 @@
 """Run directories with known answers, written by hand: no training."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +25,19 @@ BASE = RunSpec.from_dict(
 )
 
 
+TEXT = RunSpec.from_dict(
+    {
+        "data": {"name": "moby-dick", "context": 16},
+        "model": {"arch": "transformer", "depth": 1, "width": 8, "heads": 1},
+        "optimizer": {"kind": "adamw", "betas": [0.98, 0.99]},
+        "batch_size": 16,
+        "lr": 0.001,
+        "weight_decay": 0.1,
+        "budget": 4000,
+    }
+)
+
+
 def at(batch_size: int, **edits: Any) -> RunSpec:
     """The base spec at another batch size, by the linear rule."""
     return BASE.edited({"batch_size": batch_size, "lr": 0.1 * batch_size / 32, **edits})
@@ -39,7 +53,10 @@ def write_run(
     readings: Sequence[Reading] = (),
     state: str | None = "finished",
 ) -> Path:
-    """A run directory: last test accuracy `final`, training loss by step `losses`; interrupted if `state` is None."""
+    """A run directory: last test accuracy `final`, training loss by step `losses`; interrupted if `state` is None.
+
+    Of a text, `final` and `curve` are bits per character.
+    """
     folder = root / identity(spec)[:12]
     folder.mkdir(parents=True)
     header = {"spec": spec.to_dict(), "identity": identity(spec), "steps": spec.steps()}
@@ -53,6 +70,7 @@ def write_run(
             "test_accuracy": value,
             "test_loss": None if value is None else 1 - value,
             "train_loss": loss_at.get(step),
+            **({"test_bits_per_character": value, "test_loss": _nats(value)} if spec.data.name == "moby-dick" else {}),
         }
         for step, value in sorted({**dict.fromkeys(loss_at), **points}.items())
     ]
@@ -61,6 +79,10 @@ def write_run(
     if state is not None:
         (folder / "outcome.json").write_text(json.dumps({"state": state, "reason": "" if state == "finished" else "x"}))
     return folder
+
+
+def _nats(bits: float | None) -> float | None:
+    return None if bits is None else bits * math.log(2)
 
 
 # 2 × 2 values around each mean in a fixed random order: averages are exact, blocks differ

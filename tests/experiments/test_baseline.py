@@ -1,9 +1,12 @@
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
+from types import SimpleNamespace
 
 from tests.experiments.on_disk import at, readings_at, write_run
 
-from svag.experiments.baseline import predict_from_runs
+from svag import Reading, predict_critical_batch
+from svag.experiments.baseline import BaselinePrediction, predict_from_runs, shortfall
 from svag.experiments.ladder import Ladder, LadderPanel
 from svag.experiments.ladder_finding import LadderFinding
 from svag.records.record import load_records
@@ -37,3 +40,24 @@ def test_a_ladder_predicts_from_a_rung_what_its_runs_predict_alone(tmp_path: Pat
         ladder, own = prediction.critical.to_dict(), alone.critical.to_dict()
         # a ladder chooses the window itself, the same for all its rungs, and the notes say so
         assert {**ladder, "notes": None} == {**own, "notes": None}
+
+
+def test_time_by_the_distortion_of_adam_is_called_a_heuristic() -> None:
+    readings = [Reading(g, 10.0, 1.0, 64, 4, optimizer="AdamW") for g in (0.9, 1.1) * 200]
+    speeds = {64: 100.0, 128: 190.0}
+    adam, sgd = (
+        str(BaselinePrediction(predict_critical_batch([replace(r, optimizer=name) for r in readings]), ("r",), speeds))
+        for name in ("AdamW", "SGD")
+    )
+    assert adam.endswith("That distortion is the factor in data is a heuristic, which was not measured for AdamW.")
+    assert "Fastest: batch size 128" in adam
+    assert "heuristic" not in sgd
+    assert "Fastest: batch size 128" in sgd
+
+
+def test_adam_does_not_wait_for_an_equilibrium_of_sgd() -> None:
+    spec = at(32, budget=93, probe={"kind": "in_run", "parts": 4})
+    assert shortfall([spec])
+    # as a spec of AdamW would have it: the check must not ask for a momentum
+    other = spec.model_copy(update={"optimizer": SimpleNamespace(kind="adamw")})
+    assert shortfall([other]) == ""

@@ -6,6 +6,7 @@ import pytest
 from tests.experiments.bases import base
 
 from svag.experiments.compare import Compare, ComparePanel
+from svag.experiments.ngd import Ngd
 from svag.records.fields import SpecError
 from svag.records.spec import RunSpec
 
@@ -61,6 +62,32 @@ def test_a_base_and_flags_make_the_same_experiment_as_its_parts() -> None:
     assert Compare.of(base(), (1, 4), (3, 5)).panels[0].name == "preresnet8 group on fashion-small"
 
 
+def test_a_text_is_judged_by_its_bits_per_character() -> None:
+    text = RunSpec.from_dict(
+        {
+            "data": {"name": "moby-dick"},
+            "model": {"arch": "transformer"},
+            "optimizer": {"kind": "adamw"},
+            "batch_size": 8,
+            "lr": 0.001,
+            "budget": 10,
+        }
+    )
+    found = Compare.of(text, ells=[1, 4], seeds=1)
+    assert (found.metric, Compare.of(base(), ells=[1, 4], seeds=1).metric) == (
+        "test_bits_per_character",
+        "test_accuracy",
+    )
+    assert Compare.from_specs(found.runs(), "t").metric == "test_bits_per_character"
+    assert Compare.of(text, ells=[1, 4], seeds=1, metric="test_loss").metric == "test_loss"
+    only_sgd: list[dict[str, Any]] = [{"ngd": True}, {"glsr": [2]}, {"split": 2}, {"momentum_limit": "overdamped"}]
+    for fields in only_sgd:
+        with pytest.raises(SpecError, match="SGD"):
+            Compare.of(text, ells=[1, 4], seeds=1, **fields).runs()
+    with pytest.raises(SpecError, match=r"^process.kind: ngd is defined for SGD only"):
+        Ngd.of(text, seeds=1).runs()
+
+
 def test_nonsense_is_refused_in_one_sentence_with_the_path_of_the_field() -> None:
     with pytest.raises(SpecError, match=r"^compare\.margin: must be greater than 0, got -1$"):
         Compare.of(base(), (1, 4), 2, margin=-1)
@@ -106,3 +133,14 @@ def test_a_panel_may_have_seeds_of_its_own() -> None:
     few, many = panel(base()), panel(base().edited({"batch_size": 32})).model_copy(update={"seeds": (0, 5)})
     found = compare(few, many).runs()
     assert [spec.seed for spec in found if spec.process.kind == "sgd"] == [0, 0, 5]
+
+
+def test_a_pilot_cuts_batches_in_two_where_it_can() -> None:
+    assert Compare.pilot(base()).panels[0].split == 2
+    assert Compare.pilot(base(model={"arch": "mlp", "norm": "batch"})).panels[0].split == 1
+    assert Compare.pilot(base(batch_size=9)).panels[0].split == 1
+    assert {(one.process.kind, one.seed) for one in Compare.pilot(base()).runs()} == {
+        (kind, seed) for kind in ("sgd", "svag") for seed in range(4)
+    }
+    with pytest.raises(SpecError, match="momentum has two limits"):
+        Compare.pilot(base(momentum=0.9)).runs()

@@ -8,8 +8,10 @@ import pytest
 from tests.experiments.on_disk import BASE, at, given, readings_at, write_run
 
 import svag
-from svag.experiments.compare import Compare, ComparePanel
-from svag.experiments.compare_finding import CompareFinding, ComparePanelFinding
+from svag.experiments import experiment_from
+from svag.experiments.compare import Compare, ComparePanel, SdePlan
+from svag.experiments.compare_finding import CompareFinding, ComparePanelFinding, plan_within
+from svag.records.fields import SpecError
 from svag.records.reading import Reading
 from svag.records.record import load_records
 from svag.stats.curves import gap_band
@@ -286,3 +288,111 @@ def test_a_finished_run_without_the_metric_is_missing(tmp_path: Path) -> None:
     finding = losses.find(load_records(tmp_path))
     assert len(finding.missing) == 15
     assert "finished without train_loss" in str(finding)
+
+
+PILOT = {1: (0.801, 0.804, 0.802, 0.799), 4: (0.802, 0.803, 0.798, 0.804)}
+
+
+def plan_of(experiment: Compare) -> SdePlan:
+    return given(experiment.panels[0].plan)
+
+
+def planned(root: Path, within: float, finals: Mapping[int, Sequence[float]] = PILOT) -> Compare:
+    pilot = Compare.pilot(BASE)
+    fill(root, finals, split=pilot.panels[0].split)
+    return plan_within(pilot, load_records(root), within)
+
+
+def test_a_plan_says_what_it_runs_what_it_costs_and_what_plain_svag_would_cost(tmp_path: Path) -> None:
+    experiment = planned(tmp_path, within=0.25)  # points: the margin is .0025
+    plan = plan_of(experiment)
+    assert (experiment.margin, plan.within, plan.split) == (0.0025, 0.0025, 2)
+    spread = math.sqrt((np.var(PILOT[1], ddof=1) + np.var(PILOT[4], ddof=1)) / 2)
+    assert plan.spread == pytest.approx(spread, rel=1e-12)
+    gap = contrast([np.array(PILOT[1]), np.array(PILOT[4])], [4 / 3, -4 / 3])
+    assert plan.constant == pytest.approx(abs(gap.value) + gap.error, rel=1e-12)
+    assert plan.bias == pytest.approx(plan.constant / math.prod(plan.limit_weights), rel=1e-12)
+    assert sum(plan.weights) == pytest.approx(1, rel=1e-12)
+    assert plan.chance >= 0.82
+    per_run = 32 * BASE.steps()
+    units = [1 if ell == 1 else ell for ell in plan.ells]  # 2l/m, m = 2
+    assert plan.examples == per_run * sum(n * unit for n, unit in zip(plan.seeds, units, strict=True))
+    plain = plan.plain_seeds[0] + plan.plain_seeds[1] * 2 * plan.plain_ell
+    assert plan.plain_examples == per_run * plain
+    assert plan.saving > 1.5
+    said = experiment.planned()
+    assert f"{plan.examples:,} examples" in said
+    assert f"plain SVAG at ell={plan.plain_ell} would take {plan.plain_examples:,}" in said
+    assert "to ±0.25 points" in said
+
+
+def test_every_arm_of_a_plan_has_its_own_seeds_and_the_pilot_is_among_them(tmp_path: Path) -> None:
+    experiment = planned(tmp_path, within=0.25)
+    plan = plan_of(experiment)
+    slots = experiment.slots()
+    for ell, seeds in zip(plan.ells, plan.seeds, strict=True):
+        found = [slot.seed for slot in slots if slot.arm.refinement == ell]
+        assert found == list(range(seeds))
+    assert set(Compare.pilot(BASE).runs()) <= set(experiment.runs())
+    assert experiment_from(json.loads(experiment.model_dump_json())) == experiment
+    # The plan rests on the pilot alone: with more of its own runs there it is the same.
+    fill(tmp_path, {16: (0.5, 0.9)}, split=2)
+    assert plan_within(Compare.pilot(BASE), load_records(tmp_path), 0.25) == experiment
+
+
+def test_a_planned_verdict_uses_the_planned_weights_and_allows_for_what_they_miss(tmp_path: Path) -> None:
+    experiment = planned(tmp_path / "pilot", within=0.25)
+    plan = plan_of(experiment)
+    weights = {4: -1 / 3, 16: 4 / 3}
+    fields = {"ells": (1, 4, 16), "seeds": (5, 4, 5), "weights": (0.0, -1 / 3, 4 / 3), "bias": 0.0004}
+    forced = experiment.with_plan(plan.model_copy(update=fields))
+    finals = {**FINALS, 4: FINALS[4][:4]}
+    fill(tmp_path / "all", finals, split=2)
+    panel = panel_of(forced.find(load_records(tmp_path / "all")))
+    arrays = {ell: np.array(values) for ell, values in finals.items()}
+    gap = contrast(list(arrays.values()), [1, 1 / 3, -4 / 3])
+    verdict, limit = given(panel.verdict), given(panel.limit)
+    assert verdict.limit == "plan"
+    assert verdict.gap == pytest.approx(gap.value, rel=1e-12)
+    low, high = gap.interval()
+    assert (verdict.low, verdict.high) == pytest.approx((low - 0.0004, high + 0.0004), rel=1e-9)
+    assert verdict.p_equivalent == pytest.approx(gap.p_equivalent(0.0025 - 0.0004), rel=1e-9)
+    expected = contrast([arrays[4], arrays[16]], list(weights.values()))
+    assert limit.source == "plan"
+    assert limit.value == pytest.approx(expected.value, rel=1e-12)
+    assert limit.high - limit.low == pytest.approx(np.diff(expected.interval())[0] + 0.0008, rel=1e-9)
+    assert panel.missing == ()
+    found = panel.to_dict()["plan"]
+    assert isinstance(found, dict)
+    assert found["saving"] == pytest.approx(plan.saving)
+    assert any(name == "planned" for name, _ in panel.answer().numbers)
+    unplanned = panel_of(asked(split=2, seeds=4).find(load_records(tmp_path / "all")))
+    assert "plan" not in unplanned.to_dict()
+    assert given(unplanned.verdict).limit == "fit"
+
+
+def test_an_arm_without_spread_leaves_a_planned_verdict_open() -> None:
+    finals = {1: [0.8, 0.81, 0.79], 4: [0.8, 0.81], 16: [0.8]}
+    found = svag.sde_verdict(finals, 0.1, limit_weights={4: -1 / 3, 16: 4 / 3})
+    assert (found.answer, found.limit) == ("inconclusive", "none")
+    found = svag.sde_verdict({ell: finals[ell] for ell in (1, 4)}, 0.1, limit_weights={4: 1.0})
+    assert (found.answer, found.limit) == ("equivalent", "plan")
+    assert found.status.startswith("nothing more to run")
+
+
+@pytest.mark.parametrize(
+    ("within", "finals", "reason"),
+    [
+        (-1.0, PILOT, "positive"),
+        (0.25, {1: PILOT[1], 4: (0.8, math.nan, 0.8, 0.8)}, "every seed finishes"),
+        (0.25, {1: PILOT[1], 4: PILOT[4][:3]}, "every seed finishes"),
+        (0.25, {1: (0.8,) * 4, 4: (0.8,) * 4}, "agree to the last digit"),
+        (1e-4, PILOT, "out of reach"),
+    ],
+)
+def test_a_plan_that_cannot_be_made_says_why(
+    tmp_path: Path, within: float, finals: Mapping[int, Sequence[float]], reason: str
+) -> None:
+    with pytest.raises(SpecError, match=reason) as refused:
+        planned(tmp_path, within, finals)
+    assert refused.value.path == "--within"

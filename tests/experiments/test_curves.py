@@ -2,8 +2,7 @@
 
 import math
 
-from svag.experiments.curves import DivergedEnd, MeanPoint, mean_curves
-from svag.experiments.runs import CurveRow, RunRow
+from svag.experiments.runs import CurveRow, DivergedEnd, MeanPoint, RunRow, mean_curves
 
 
 def evaluation(seed: int, step: int, accuracy: float | None, arm: str = "SGD") -> CurveRow:

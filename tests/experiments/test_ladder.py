@@ -1,12 +1,13 @@
 """Batch sizes along the linear rule: exactly these specs, and times that mean the same at every one of them."""
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from tests.experiments.bases import base
 
 from svag.experiments.ladder import Ladder, LadderPanel, rung, with_probe
 from svag.records.fields import SpecError
+from svag.records.optimizers import AdamOptimizer, AdamwOptimizer, RmspropOptimizer
 from svag.records.spec import RunSpec
 
 
@@ -93,6 +94,57 @@ def test_the_size_of_a_file_need_not_be_known() -> None:
         "lr": 0.1,
         "evaluate": {"every": 80, "train": False},
     }
+
+
+ADAMW = {"optimizer": {"kind": "adamw", "betas": [0.96875, 0.984375], "eps": 1e-6}, "lr": 0.25, "weight_decay": 0.5}
+
+
+def test_an_adaptive_optimizer_scales_by_the_square_root_rule() -> None:
+    """lr√κ, 1−β → κ(1−β), eps/√κ, decoupled weight decay·√κ; κ below 1 is the way back, bit for bit at powers of 4."""
+    spec = base(**ADAMW)
+    high = rung(spec, 256)
+    assert high.optimizer == AdamwOptimizer(betas=(0.875, 0.9375), eps=5e-7)
+    assert (high.lr, high.weight_decay, high.budget) == (0.5, 1.0, spec.budget)
+    assert rung(high, 64) == spec
+    adam = rung(base(**ADAMW | {"optimizer": {"kind": "adam", "betas": [0.0, 0.984375]}}), 256)
+    assert adam.optimizer == AdamOptimizer(betas=(0.0, 0.9375), eps=5e-9), "β₁ = 0 stays 0"
+    assert (adam.lr, adam.weight_decay) == (0.5, 0.5), "coupled L2 is part of the gradient"
+    rmsprop = rung(base(**ADAMW | {"optimizer": {"kind": "rmsprop", "alpha": 0.984375}}), 256)
+    assert (rmsprop.optimizer, rmsprop.lr) == (RmspropOptimizer(alpha=0.9375, eps=5e-9), 0.5)
+
+
+def test_a_ladder_of_adam_is_found_again_in_a_folder_of_its_runs() -> None:
+    runs = ladder(base(**ADAMW), (16, 64, 256)).runs()
+    (panel,) = Ladder.from_specs(runs, "t").panels
+    assert sorted(panel.batch_sizes) == [16, 64, 256]
+    linear = [spec.edited({"lr": 0.25 * spec.batch_size / 64}) for spec in runs]
+    with pytest.raises(SpecError, match="no two of these runs belong to one ladder"):
+        Ladder.from_specs(linear, "t")
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "name", "size", "fits"),
+    [
+        ({"kind": "adamw", "betas": [0.9, 0.999]}, "betas[0]", 640, 639),
+        ({"kind": "adam", "betas": [0.0, 0.5]}, "betas[1]", 128, 127),
+        ({"kind": "rmsprop", "alpha": 0.75}, "alpha", 256, 255),
+    ],
+)
+def test_a_rung_without_an_average_is_refused(optimizer: dict[str, Any], name: str, size: int, fits: int) -> None:
+    spec = base(**ADAMW | {"optimizer": optimizer})
+    with pytest.raises(SpecError, match=rf"raise it above .* at batch size 64, or stay below batch size {size}$") as no:
+        ladder(spec, (64, size)).runs()
+    assert no.value.path == f"optimizer.{name}"
+    assert rung(spec, fits).batch_size == fits
+
+
+def test_the_rule_is_that_of_the_optimizer() -> None:
+    rules: tuple[Literal["linear"], Literal["square_root"]] = ("linear", "square_root")
+    for spec, (own, other) in ((base(), rules), (base(**ADAMW), (rules[1], rules[0]))):
+        assert Ladder.of(spec, [16, 64], 1, rule=own).runs() == Ladder.of(spec, [16, 64], 1).runs()
+        with pytest.raises(SpecError, match=f"scales by the {own} rule, which is what its runs are priced for"):
+            Ladder.of(spec, [16, 64], 1, rule=other).runs()
+    assert Ladder.of(base(**ADAMW), [16, 64], 1).title == "Square-root scaling"
 
 
 @pytest.mark.parametrize(

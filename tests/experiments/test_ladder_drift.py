@@ -3,11 +3,12 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.experiments.on_disk import at, given, readings_at, write_run
 
-from svag.experiments.ladder import Ladder, LadderPanel
+from svag.experiments.ladder import Ladder, LadderPanel, rung
 from svag.experiments.ladder_drift import covered, shortfalls
 from svag.experiments.ladder_evidence import PREDICTS_FROM
 from svag.experiments.ladder_finding import LadderPanelFinding
@@ -23,9 +24,13 @@ ALL = (0.4, 0.9)  # all readings of all rungs, whose averages are exact
 
 
 def found_in(
-    root: Path, *, sizes: tuple[int, ...] = SIZES, window: tuple[float, float] | None = None
+    root: Path,
+    *,
+    sizes: tuple[int, ...] = SIZES,
+    window: tuple[float, float] | None = None,
+    base: RunSpec | None = None,
 ) -> LadderPanelFinding:
-    panel = LadderPanel(name="p", base=at(32), batch_sizes=sizes)
+    panel = LadderPanel(name="p", base=base or at(32), batch_sizes=sizes)
     seeds = tuple(sorted({given(record.spec).seed for record in load_records(root)}))
     finding = Ladder(title="t", seeds=seeds, panels=(panel,), window=window).find(load_records(root))
     return finding.panels[0]
@@ -152,6 +157,26 @@ def test_a_pull_of_the_loss_is_compared_in_its_own_right(tmp_path: Path) -> None
     assert "pull on the weights T" in dict(panel.answer().numbers)["theorem"]
 
 
+def test_a_baseline_is_held_against_its_own_price_list_where_another_rung_has_not_resolved_x(tmp_path: Path) -> None:
+    beta = 0.9
+    for size, signal in ((16, 0.5), (128, 0.5), (256, -0.5)):
+        spec, noise = at(size, momentum=beta), B_SIMPLE / size
+        velocity = (signal + noise) / (1 - beta**2)
+        readings = [
+            replace(one, momentum=beta, velocity_sq=velocity, noise_trace=noise, param_dot_grad=0.0)
+            for one in readings_at(spec, 1.0, noise, count=384)
+        ]
+        write_run(tmp_path, spec, 0.9, readings=readings)
+    ladder = LadderPanel(name="p", base=at(32, momentum=beta), batch_sizes=(16, 128, 256))
+    panel = Ladder(title="t", seeds=(0,), panels=(ladder,), window=ALL).find(load_records(tmp_path)).panels[0]
+    drift, smallest = drift_in(panel), panel.predictions[0].critical
+    assert (drift.signal, smallest.signal) == ("X̂", "X")
+    crossing = drift.crossings[0]
+    assert crossing.predicted.value == smallest.critical_batch
+    assert drift.pairs[0].distortion == smallest.distortion(128)
+    assert crossing.over_predicted.value == pytest.approx(crossing.observed.value / smallest.critical_batch)
+
+
 def test_with_momentum_the_distortion_is_made_of_x_which_stands_beside_the_ratios(tmp_path: Path) -> None:
     """X and κN unchanged, R at the balance 2λR = (1 + β)η|v|²: then R′/R is the distortion with ρ = N/X."""
     beta, signal = 0.9, 0.5
@@ -175,6 +200,95 @@ def test_with_momentum_the_distortion_is_made_of_x_which_stands_beside_the_ratio
     assert given(pair.moving).value == pytest.approx(1.0)
     assert panel.shortfalls == ()
     assert dict(panel.answer().numbers)["X × that of 16"].startswith("1 at 128; with momentum X takes the place")
+
+
+ADAMW = at(32, optimizer={"kind": "adamw", "betas": [0.9, 0.96]})
+
+
+def write_adam(root: Path, size: int, *, lag: float = 1.0, **changes: object) -> None:
+    """A rung of AdamW with G = 1, N = 160/B and V = G + N, up to a factor; nothing of V before the first step."""
+    for seed in range(2):
+        spec, noise = rung(ADAMW, size).edited({"seed": seed}), B_SIMPLE / size
+        first, *others = readings_at(spec, 1.0, noise, count=384)
+        known: dict[str, Any] = {"optimizer": "AdamW", "momentum": None, "betas": (0.9, 0.999), "eps": 1e-8} | changes
+        moment: dict[str, Any] = {"second_moment": lag * (1 + noise), "dimension": 1000} | changes
+        readings = [replace(first, **known), *(replace(one, **known | moment) for one in others)]
+        write_run(root, spec, 0.9 - 0.001 * seed, readings=readings)
+
+
+def test_of_adam_the_second_moment_is_compared_and_no_theorem_is_claimed(tmp_path: Path) -> None:
+    for size in SIZES:
+        write_adam(tmp_path, size)
+    panel = found_in(tmp_path, window=ALL, base=ADAMW)
+    drift = drift_in(panel)
+    assert (drift.compared, drift.signal, len(drift.pairs)) == ("V", "G", 10)
+    for pair in drift.pairs:
+        expected = distortion(pair.kappa, B_SIMPLE / pair.baseline)
+        assert pair.distortion.value == pytest.approx(expected, rel=0.005)  # one of 384 readings is left out
+        assert given(pair.second_moment_over_noise).value == pytest.approx(expected, rel=0.005)
+        assert pair.first.value == pytest.approx(expected, rel=1e-9), "κV′/V of V = G + N"
+        assert not covered(pair, panel.predictions)
+    assert (panel.shortfalls, panel.certificates) == ((), ())
+    assert all(rung.balance is None for rung in panel.rungs)
+    answer = panel.answer()
+    said = dict(answer.numbers)
+    drifted = "second moment κV, gradient |∇L|² and noise κN"
+    price_list = "the price list and the measured drift of"
+    assert said["reliability"] == f"estimates only: {price_list} {drifted} rule no batch size out"
+    # D from 16 is 1.09, 1.27, 1.64 and 2.36: 1 − 1/√D of it
+    assert said["steps from 16"] == (
+        "shorter than the square-root rule presumes by 4% at 32 (predicted 4%), 11% at 64 (predicted 11%), "
+        "22% at 128 (predicted 22%), 35% at 256 (predicted 35%)"
+    )
+    assert said["test error, 20% rule"].endswith("(the price list is not about test error)")
+    assert "theorem" not in str(answer)
+    assert said["κV′/V over κN′/N from 16"].startswith("1.09 [1.0")
+    assert "(D = 1.09 [1.0" in said["κV′/V over κN′/N from 16"]
+    assert [name for name in said if name.startswith("κV′/V")] == [f"κV′/V over κN′/N from {b}" for b in SIZES[:-1]]
+    assert said["V/(G + N)"].startswith("1.00 at B = 16, 1.00 at B = 32")
+    assert "def:lsi" not in said["invariance lost"]
+    assert "as printed / as plotted" not in said
+    assert "equilibrium" not in said
+    assert answer.tone == "open"
+    assert answer.headline.startswith(
+        "Scaling by the square-root rule from 16: the price list estimated the factor 2 at"
+    )
+    assert answer.headline.endswith("Both are estimates and rule no batch size out.")
+    assert panel.status.startswith("nothing more to run")
+    found = panel.to_dict()
+    assert found["compared"] == "V"
+    assert isinstance(found["pairs"], list)
+    assert found["pairs"][0]["second_moment_over_noise"]["value"] == pytest.approx(distortion(2.0, 10.0), rel=0.005)
+    assert isinstance(found["predictions"], list)
+    assert found["predictions"][0]["second_moment_ratio"] == pytest.approx(1.0, abs=0.005)
+
+
+def test_a_second_moment_that_lags_behind_is_seen_as_it_is(tmp_path: Path) -> None:
+    write_adam(tmp_path, 16)
+    write_adam(tmp_path, 128, lag=1.5)
+    panel = found_in(tmp_path, sizes=(16, 128), window=ALL, base=ADAMW)
+    (pair,) = drift_in(panel).pairs
+    assert given(pair.second_moment_over_noise).value == pytest.approx(1.5 * pair.distortion.value, rel=0.005)
+    assert dict(panel.answer().numbers)["V/(G + N)"].startswith("1.00 at B = 16, 1.50 at B = 128")
+
+
+def test_an_adam_ladder_that_ends_early_is_told_where_to_go_without_a_must(tmp_path: Path) -> None:
+    for size in (16, 32):
+        write_adam(tmp_path, size)
+    status = found_in(tmp_path, sizes=(16, 32), base=ADAMW).status
+    assert status.startswith("add batch sizes up to 19")
+    assert "are estimated to have drifted apart" in status
+
+
+def test_without_v_the_weight_norm_is_compared_and_sgd_never_has_v(tmp_path: Path) -> None:
+    for size in (16, 128):
+        write_adam(tmp_path / "amsgrad", size, second_moment=None, dimension=None)
+        write_rung(tmp_path / "sgd", size)
+    for name, base in (("amsgrad", ADAMW), ("sgd", None)):
+        panel = found_in(tmp_path / name, sizes=(16, 128), base=base)
+        (pair,) = drift_in(panel).pairs
+        assert (drift_in(panel).compared, pair.second_moment_over_noise) == ("R", None)
+        assert not any(name.startswith(("κV′", "V/")) for name in dict(panel.answer().numbers))
 
 
 def test_all_rungs_are_averaged_over_the_part_of_training_in_which_the_last_has_settled(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_adam_gets_the_square_root_rule() -> None:
     found = predict_critical_batch(settled(optimizer="AdamW", lr=1e-3, momentum=None))
     assert found.rule == "square_root"
     [price] = found.prices([256])
-    assert price.settings == "lr 0.002, 1−betas ×4, eps ÷2, weight decay ×2"
+    assert price.settings == "lr 0.002, 1−betas ×4, eps ÷2, weight decay 0.002"
     assert predict_critical_batch(settled(optimizer="LBFGS")).rule is None
 
 
@@ -139,6 +139,16 @@ def test_any_network_with_a_stationary_norm_has_the_theorem_about_the_pull(
     assert found.critical_batch == critical_batch_size(64, found.noise_to_signal), "ηλ has no part in this theorem"
     assert found.refutes(1024)
     assert not found.sde_refuted
+
+
+def test_weights_that_nothing_shrinks_have_no_theorem() -> None:
+    """T > 0 is a premise: where the loss grows the weights faster than weight decay shrinks them, |x|² only grows."""
+    found = predict_critical_batch(settled(param_dot_grad=-6.0, param_sq=2650.0))
+    assert found.pull_share is not None
+    assert found.pull_share < -1
+    assert (found.basis, found.ok, found.balance) == ("gradient", False, None)
+    assert said(found, "so that nothing shrinks them and |x|² only grows")
+    assert not found.refutes(10**6)
 
 
 def test_nearly_scale_invariant_is_a_remark() -> None:
@@ -393,3 +403,24 @@ def test_bad_input_is_one_sentence(arguments: tuple[list[Reading]], message: str
     with pytest.raises(ValueError, match=message) as caught:
         predict_critical_batch(*arguments)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"grad_sq": 5e-324}, "the largest grad_sq is 4.941e-324, outside 1e-60 to 1e60: rescale the loss"),
+        ({"noise_trace": 5e-324}, "the largest noise_trace is 4.941e-324"),
+        ({"noise_trace": 1e308}, r"the largest noise_trace is 1e\+308"),
+        ({"param_sq": 1e200}, r"the largest param_sq is 1e\+200"),
+        ({"lr": 1e-300}, "the largest lr is 1e-300"),
+    ],
+)
+def test_readings_beyond_the_numbers_of_a_computer_are_refused(change: dict[str, float], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        predict_critical_batch([replace(reading, **change) for reading in settled()])  # type: ignore[arg-type]
+
+
+def test_small_readings_are_as_good_as_large_ones() -> None:
+    scaled = [replace(one, grad_sq=one.grad_sq * 1e-40, noise_trace=one.noise_trace * 1e-40) for one in settled()]
+    one, other = predict_critical_batch(settled()), predict_critical_batch(scaled)
+    assert other.noise_to_signal == pytest.approx(one.noise_to_signal, rel=1e-12)

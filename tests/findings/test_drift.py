@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -92,6 +93,30 @@ def test_a_changing_rate_weighs_g_and_n_by_its_square_and_r_by_itself() -> None:
     assert pair.first.value == pytest.approx(1 / ((2 * 1 + 4) / 3))
 
 
+def test_a_rate_that_falls_once_weighs_the_halves_as_it_weighs_single_readings() -> None:
+    """What is averaged does not depend on the order of the readings, though blocks are cut along it."""
+
+    def rung(order: int) -> list[list[Reading]]:
+        early = Reading(1.0, 8.0, 1.0, 32, n=4, lr=0.2)
+        late = Reading(5.0, 16.0, 4.0, 32, n=4, lr=0.1)
+        return [[early] * 24 + [late] * 24, ([early, late] if order else [late, early]) * 24]
+
+    (pair,) = found_in({32: rung(0), 64: exact(64, 1.0, 1.0, 4.0, lr=0.4)}).pairs
+    assert pair.grad.value == pytest.approx(1 / ((4 * 1 + 5) / 5))
+    assert pair.noise.value == pytest.approx(2 * 4 / ((4 * 8 + 16) / 5))
+    assert pair.first.value == pytest.approx(1 / ((2 * 1 + 4) / 3))
+
+
+def test_blocks_that_differ_because_the_rate_falls_do_not_widen_the_intervals() -> None:
+    falling = [Reading(1.0 + k, 8.0, 1.0, 32, n=4, lr=0.2 / (1 + k)) for k in range(48)]
+    steady = exact(64, 1.0, 1.0, 4.0, lr=0.4)
+    (alike,) = found_in({32: [falling, falling], 64: steady}).pairs
+    assert alike.grad.low == pytest.approx(alike.grad.high)
+    (alone,) = found_in({32: [falling], 64: steady}).pairs  # one seed cannot tell a trend from scatter
+    assert alone.grad.low < 0.9 * alone.grad.value < alone.grad.value < 0.9 * alone.grad.high
+    assert alone.noise.low == pytest.approx(alone.noise.high)  # N is the same throughout, whatever the rate
+
+
 def test_too_few_readings_are_no_rung() -> None:
     ladder = power_ladder(0.5)
     assert measure_drift({32: ladder[32]}, rng=rng()) is None
@@ -161,3 +186,48 @@ def test_with_momentum_x_takes_the_place_of_g_in_the_distortion_and_stands_besid
 
 def test_without_momentum_there_is_no_x() -> None:
     assert all(pair.moving is None for pair in found_in(power_ladder(0.5)).pairs)
+
+
+def adam(batch_size: int, grad_sq: float, noise: float, second: float) -> list[list[Reading]]:
+    """One seed of Adam, whose first reading knows no V."""
+    (known,) = exact(batch_size, 1.0, grad_sq, noise, optimizer="AdamW", second_moment=second)  # type: ignore[arg-type]
+    return [[replace(known[0], second_moment=None, grad_sq=99.0), *known]]
+
+
+def test_of_adam_v_is_compared_and_grows_by_the_distortion() -> None:
+    """V = G + N at both rungs, and G and κN unchanged: κV′/V over κN′/N is D, and so is the spread."""
+    rho, kappa = 4.0, 8.0
+    ladder = {32: adam(32, 1.0, rho, 1 + rho), 256: adam(256, 1.0, rho / kappa, 1 + rho / kappa)}
+    (pair,) = found_in(ladder, compared="V").pairs  # type: ignore[arg-type]
+    d = (kappa + rho) / (1 + rho)
+    assert pair.first.value == pytest.approx(d), "κV′/V, not V′/V"
+    assert pair.second_moment_over_noise is not None
+    assert pair.second_moment_over_noise.value == pytest.approx(d)
+    assert pair.distortion.value == pytest.approx(d)
+    assert pair.spread.value == pytest.approx(d)
+    first = found_in(ladder, compared="V").crossings[0]  # type: ignore[arg-type]
+    assert first.predicted.value == pytest.approx(32 * (2 + rho))
+    (control,) = found_in(ladder).pairs
+    assert control.second_moment_over_noise is None, "R does not stand for V"
+
+
+def test_a_noise_scale_that_falls_moves_v_over_noise_and_not_the_spread_of_d() -> None:
+    """(κV′/V)/n = (κ/s + ρ)/(1 + ρ) where B_simple falls to a share s; a V that lags behind shows as it is."""
+    rho, kappa, share, lag = 4.0, 8.0, 0.5, 1.3
+    grad, noise = 0.7, 0.7 * share * rho / kappa
+    ladder = {32: adam(32, 1.0, rho, 1 + rho), 256: adam(256, grad, noise, lag * (grad + noise))}
+    (pair,) = found_in(ladder, compared="V").pairs  # type: ignore[arg-type]
+    assert pair.second_moment_over_noise is not None
+    assert pair.second_moment_over_noise.value == pytest.approx(lag * (kappa / share + rho) / (1 + rho))
+    assert pair.distortion.value == pytest.approx((kappa + rho) / (1 + rho))
+
+
+def test_rungs_without_v_cannot_be_compared_by_it() -> None:
+    assert measure_drift(power_ladder(0.5), rng=rng(), compared="V") is None
+
+
+def test_at_one_rate_blocks_keep_their_scatter_along_the_run() -> None:
+    """A trend that the rate does not explain stays in the interval, however alike the seeds are."""
+    growing = [Reading(1.0 + k / 48, 8.0, 1.0, 32, n=4, lr=0.3) for k in range(48)]
+    (pair,) = found_in({32: [growing, growing], 64: exact(64, 1.0, 1.0, 4.0, lr=0.6)}).pairs
+    assert pair.grad.low < 0.98 * pair.grad.value < pair.grad.value < 0.98 * pair.grad.high

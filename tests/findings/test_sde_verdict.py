@@ -1,6 +1,7 @@
 import json
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -202,6 +203,12 @@ def test_two_arms_are_enough_for_a_gap_but_not_for_convergence() -> None:
 def test_what_cannot_be_compared_is_refused(arms: dict[int, list[float]], margin: float, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         svag.sde_verdict(arms, margin=margin)
+
+
+@pytest.mark.parametrize("weights", [2.0, [1.0], {4: "x"}, {4: math.nan}])
+def test_a_plan_that_weighs_nothing_is_refused(weights: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="limit_weights"):
+        svag.sde_verdict({1: [1.0, 2.0], 4: [1.0, 2.0]}, margin=1.0, limit_weights=weights)
 
 
 def test_only_the_user_knows_the_margin() -> None:

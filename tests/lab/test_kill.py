@@ -16,6 +16,11 @@ ROOT = Path(__file__).parent.parent.parent
 CONV = {"model": {"arch": "preresnet8", "norm": "group", "width": 0.25}}
 BATCH_NORM = {"model": {"arch": "preresnet8", "norm": "batch", "width": 0.25, "scale_invariant": True}}
 AUGMENTED = {"data.augment": {"pad": 1, "flip": True}}
+TEXT = {
+    "data": {"name": "moby-dick", "context": 256, "subset": 64},
+    "model": {"arch": "transformer", "depth": 1, "width": 8, "heads": 2},
+    "optimizer": {"kind": "adamw"},
+}
 SURE = {"training", "writing"}
 FROZEN = {"probe": {"kind": "frozen", "readings": 4, "window": [0, 10], "batches": 3}}
 
@@ -50,6 +55,9 @@ def test_a_few_kills_at_each_kind_of_moment(tmp_path: Path) -> None:
         order(npz, {"model": {"arch": "tests.lab.dropout_net:build"}, "sampling": "shuffle", "momentum": 0.9},
               [("training", 5), ("evaluation", 2)]),
         order(npz, {"process": {"kind": "glsr", "parts": 4}} | BATCH_NORM, [("saving", 1), ("evaluation", 3)]),
+        order(npz, {"optimizer": {"kind": "rmsprop"}, "lr": 0.01} | CONV, [("training", 4), ("saving", 3)]),
+        order(npz, TEXT | {"process": {"kind": "svag", "ell": 2}, "probe": {"kind": "in_run"}},
+              [("training", 5), ("writing", 4)]),
         order(npz, {}, [("training", 7)], save_seconds=1000),  # killed before its first checkpoint
     ]  # fmt: skip
     for number, verdict in enumerate(verdicts(tmp_path, trials)):

@@ -181,3 +181,10 @@ def test_streams_do_not_move_each_other() -> None:
     assert not math.isclose(
         torch.rand((), generator=stream(0, "a")).item(), torch.rand((), generator=stream(1, "a")).item()
     )
+
+
+@pytest.mark.parametrize("spec", [None, {}, "spec.yaml"])
+def test_what_is_no_spec_is_refused(spec: Any, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"^spec must be a svag.RunSpec, got \w+: RunSpec.load\(path\) reads one$"):
+        run(spec, tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []

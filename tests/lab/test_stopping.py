@@ -12,8 +12,8 @@ from tests.lab.small import go, same_bits, small
 from torch import Tensor
 
 from svag.lab.run import run
-from svag.lab.stopping import HeldSignals
 from svag.lab.training import Training
+from svag.lab.watching import HeldSignals
 from svag.records.record import read_record
 
 

@@ -1,17 +1,19 @@
 """What readings know of an optimizer, and how its settings are refined for one step."""
 
+import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from tests.noise.nets import batches, data, loss_of, net
+from tests.noise.nets import batches, data, loss_of, net, sgd
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
-from svag import NoiseProbe, predict_critical_batch
+from svag import SVAG, NoiseProbe, NoisyGD, measure_noise, measure_throughput, predict_critical_batch
 from svag.noise.batches import split
-from svag.noise.optimizer import refinable_settings, trained_parameters, velocities, write_settings
+from svag.noise.optimizer import refinable_settings, trained_parameters, unwrapped, velocities, write_settings
 from svag.theory.optimizers import SGDSettings
 
 
@@ -86,7 +88,7 @@ def test_settings_are_read_for_every_group_and_written_back_as_they_were() -> No
     found = refinable_settings(optimizer)
     assert found == [SGDSettings(0.5, 0.0, 0.9), SGDSettings(1.0, 0.1, 0.9)]
     weight.grad = torch.ones_like(weight)
-    before = write_settings(optimizer, [one.refined(4, "underdamped") for one in found])
+    before = write_settings(optimizer, [one.refined(4, "underdamped") for one in found if isinstance(one, SGDSettings)])
     assert [(group["lr"], group["dampening"]) for group in optimizer.param_groups] == [(0.125, 0.75), (0.25, 0.75)]
     assert torch.equal(optimizer.state[weight]["momentum_buffer"], torch.zeros(2)), "a damped velocity starts from rest"
     assert bias not in optimizer.state, "there is no gradient for it yet"
@@ -102,3 +104,44 @@ def test_frozen_parameters_are_not_trained() -> None:
     first, *others = model.parameters()
     first.requires_grad_(False)
     assert [id(p) for p in trained_parameters(optimizer)] == [id(p) for p in others]
+
+
+class Forwarding(SGD):
+    """As the wrapper of Accelerate: a torch optimizer that holds another one, and was never initialised itself."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+
+
+def test_known_wrappers_are_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = net()
+    inner = sgd(model)
+    monkeypatch.setitem(sys.modules, "accelerate.optimizer", SimpleNamespace(AcceleratedOptimizer=Forwarding))
+    twice = Forwarding(Forwarding(inner))
+    assert unwrapped(twice) is inner
+    assert unwrapped(inner) is inner
+    probe = NoiseProbe(model, twice, batch_size=16)
+    probe.backward(loss_of(model), data(16))
+    frozen = measure_noise(model, loss_of(model), batches(2, 16), optimizer=twice)
+    for reading in (probe.readings[0], frozen):
+        assert (reading.optimizer, reading.lr, reading.weight_decay) == ("SGD", 0.1, 0.01)
+    assert SVAG(model, twice, ell=2).optimizer is inner
+    assert NoisyGD(model, twice, batch_size=4, dataset_size=8, generator=torch.Generator()).optimizer is inner
+    assert list(measure_throughput(model, twice, loss_of(model), data(4), [4])) == [4]
+
+
+def test_an_optimizer_that_holds_another_one_is_its_own_kind() -> None:
+    model = net()
+
+    class Lookahead(SGD):
+        optimizer: Optimizer
+
+    outer = Lookahead(model.parameters(), lr=0.1)
+    outer.optimizer = sgd(model)
+    assert unwrapped(outer) is outer
+
+
+@pytest.mark.parametrize("nothing", [None, "SGD"])
+def test_no_optimizer_is_one_sentence(nothing: Any) -> None:
+    with pytest.raises(TypeError, match=r"must be a torch.optim.Optimizer, got (NoneType|str): make the optimizer"):
+        NoiseProbe(net(), nothing, batch_size=16)

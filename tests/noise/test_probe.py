@@ -153,6 +153,39 @@ def test_parameters_restrict_tied_count_once_and_unused_are_zero() -> None:
     assert reading.param_sq == pytest.approx(sum(float(p.detach().square().sum()) for p in measured), rel=1e-12)
 
 
+def test_parameters_that_only_some_micro_batches_use() -> None:
+    """A gradient that comes late or never counts as 0 before, in every step."""
+    torch.manual_seed(0)
+    first, second, unused = (nn.Linear(4, 4, dtype=torch.float64) for _ in range(3))
+    model = nn.ModuleList([first, second, unused])
+    optimizer, (x, y) = sgd(model), data(8)
+    probe = NoiseProbe(model, optimizer, batch_size=8)
+    layers = [first, nn.Sequential(first, second)]
+    for _ in range(3):
+        optimizer.zero_grad()
+        parts = []
+        for layer, part in zip(layers, split((x, y), 2), strict=True):
+            loss = loss_of(layer)(part)
+            found: tuple[torch.Tensor | None, ...] = torch.autograd.grad(
+                loss, list(model.parameters()), retain_graph=True, allow_unused=True
+            )
+            parts.append(
+                torch.cat(
+                    [
+                        torch.zeros(p.numel()) if g is None else g.reshape(-1)
+                        for p, g in zip(model.parameters(), found, strict=True)
+                    ]
+                )
+            )
+            (loss / 2).backward()
+            probe.micro_batch()
+        probe.close_step()
+        optimizer.step()
+        one, other = parts
+        noise = float((one - other).square().sum()) / 4
+        assert numbers(probe.readings[-1]) == pytest.approx((float(one @ other), noise), rel=1e-10)
+
+
 def test_mixed_dtypes() -> None:
     model, batch = net(), data(16)
     model[4].float()  # type: ignore[index]
@@ -210,6 +243,54 @@ def test_a_short_or_abandoned_step_is_refused_or_skipped(abandoned: bool) -> Non
             probe.close_step()
     first, second = (numbers(reading) for reading in probe.readings)
     assert first == second == pytest.approx(expected(model, data(16), 4), rel=1e-10)
+
+
+def weighted(model: nn.Module, probe: NoiseProbe, sizes: list[int], weights: list[float | None]) -> None:
+    x, y = data(16)
+    model.zero_grad()
+    for rows, labels, weight in zip(x.split(sizes), y.split(sizes), weights, strict=True):
+        (loss_of(model)((rows, labels)) * len(rows) / 16).backward()
+        probe.micro_batch(weight=weight)
+    probe.close_step()
+
+
+@pytest.mark.parametrize("population", [None, 100])
+def test_parts_of_different_weights(population: int | None) -> None:
+    model, (x, y) = net(), data(16)
+    probe = NoiseProbe(model, sgd(model), batch_size=16, population=population)
+    sizes = [3, 8, 5]
+    weighted(model, probe, sizes, [size / 16 for size in sizes])
+    weighted(model, probe, [4, 4, 4, 4], [0.25] * 4)  # their number may change
+    parts = [gradient(model, part) * len(part[0]) / 16 for part in zip(x.split(sizes), y.split(sizes), strict=True)]
+    counted = torch.stack(parts)
+    square = float(counted.sum(dim=0).square().sum())
+    grad_sq = (square - float(counted.square().sum())) / (1 - sum((size / 16) ** 2 for size in sizes))
+    noise, taken = square - grad_sq, 0.0 if population is None else 16 / population
+    first, second = probe.readings
+    assert numbers(first) == pytest.approx((grad_sq + taken * noise, noise * (1 - taken)), rel=1e-10)
+    assert first.weights_sq == pytest.approx(sum((size / 16) ** 2 for size in sizes), rel=1e-12)
+    weights = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    assert first.param_dot_grad == pytest.approx(float(weights @ gradient(model, (x, y))), rel=1e-9)
+    # equal weights are equal parts
+    assert numbers(second) == pytest.approx(expected(model, (x, y), 4, population), rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([0.5, None], "1 of 2 micro-batches of a step came with a weight"),
+        ([0.5, 0.25], r"must add up to 1, got 0.75"),
+        ([0.5, 0.0], "weight must be positive"),
+    ],
+)
+def test_weights_that_make_no_sense_are_refused(weights: list[float | None], message: str) -> None:
+    model = net()
+    probe = NoiseProbe(model, sgd(model), batch_size=16)
+    with pytest.raises(ValueError, match=message):
+        weighted(model, probe, [8, 8], weights)
+    probe.skip_step()
+    weighted(model, probe, [4, 12], [0.25, 0.75 + 1e-7])
+    assert len(probe.readings) == 1
 
 
 def test_parts_named_in_backward_may_change() -> None:

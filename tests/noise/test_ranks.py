@@ -6,14 +6,55 @@ from typing import Any
 import pytest
 import torch
 from tests.noise.nets import batches, data, gradient, loss_of, net
-from tests.noise.ranks_worker import BATCH, STEPS
+from tests.noise.ranks_worker import BATCH, STEPS, WithUnused, made
 from tests.two_ranks import two_ranks
 from torch.optim import SGD
 
 from svag import NoiseProbe, Reading
 
 
-def one_process(parameters: bool = False) -> list[Reading]:
+# Which examples of a batch of 16 are a part, where both ranks cut their eight into so many consecutive pieces.
+def pieces(parts: int) -> list[list[int]]:
+    """The parts of both ranks, one after the other."""
+    size = BATCH // 2 // parts
+    return [list(range(start, start + size)) for start in range(0, BATCH, size)]
+
+
+def both(parts: int) -> list[list[int]]:
+    """The parts that the ranks have at the same time, together."""
+    own = pieces(parts)
+    return [own[number] + own[number + parts] for number in range(parts)]
+
+
+def one_process(
+    cut: list[list[int]],
+    parameters: bool = False,
+    weighted: bool = False,
+    every: int = 1,
+    unused: bool = False,
+    adamw: bool = False,
+) -> tuple[list[Reading], list[float]]:
+    """The same parts on one rank."""
+    model = WithUnused() if unused else net()
+    optimizer = made(model, adamw)
+    chosen = [p for p in model.parameters() if p.ndim > 1] if parameters else None
+    probe = NoiseProbe(model, optimizer, batch_size=BATCH, population=1000, parameters=chosen, every=every)
+    for x, y in batches(STEPS, BATCH):
+        optimizer.zero_grad()
+        for rows in cut:
+            (loss_of(model)((x[rows], y[rows])) * len(rows) / BATCH).backward()
+            probe.micro_batch(weight=len(rows) / BATCH if weighted else None)
+        probe.close_step()
+        optimizer.step()
+    return list(probe.readings), [number for p in model.parameters() for number in p.detach().reshape(-1).tolist()]
+
+
+def test_the_parts_of_two_ranks() -> None:
+    assert pieces(1) == [list(range(8)), list(range(8, 16))]
+    assert both(4)[1] == [2, 3, 10, 11]
+
+
+def halves(parameters: bool = False) -> list[Reading]:
     model = net()
     optimizer = SGD(model.parameters(), lr=0.1, momentum=0.5)
     chosen = [p for p in model.parameters() if p.ndim > 1] if parameters else None
@@ -22,7 +63,7 @@ def one_process(parameters: bool = False) -> list[Reading]:
         optimizer.zero_grad()
         probe.backward(loss_of(model), batch, parts=2)
         optimizer.step()
-    return probe.readings
+    return list(probe.readings)
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +75,73 @@ def numbers(reading: Reading) -> dict[str, float]:
     return {name: value for name, value in reading.to_dict().items() if isinstance(value, float | int)}
 
 
-@pytest.mark.parametrize("style", ["backward", "accumulate", "backward parts", "parameters"])
+@pytest.mark.parametrize("style", ["backward", "accumulate", "alone", "static", "parameters"])
 def test_two_processes_read_what_one_does(ranks: list[dict[str, dict[str, object]]], style: str) -> None:
-    reference = one_process(parameters=style == "parameters")
+    compare(ranks, style, halves(parameters=style == "parameters"))
+
+
+@pytest.mark.parametrize(
+    ("style", "parts"), [("backward parts", 2), ("micro-batches", 4), ("zeroed", 4), ("reduced", 4)]
+)
+def test_micro_batches_of_all_ranks_are_the_parts(ranks: list[dict[str, Any]], style: str, parts: int) -> None:
+    readings, _ = one_process(pieces(parts))
+    compare(ranks, style, readings)
+    assert readings[0].n == 2 * parts
+
+
+def test_weights_are_shares_of_the_step_of_all_ranks(ranks: list[dict[str, Any]]) -> None:
+    cut = [list(range(6)), [6, 7], list(range(8, 14)), [14, 15]]
+    compare(ranks, "weights", one_process(cut, weighted=True)[0])
+
+
+def test_steps_in_between_are_trained_without_a_reading(ranks: list[dict[str, Any]]) -> None:
+    readings, _ = one_process(pieces(2))
+    compare(ranks, "every second", [readings[0], readings[2]])
+
+
+def test_unused_parameters_count_as_0(ranks: list[dict[str, Any]]) -> None:
+    torch.manual_seed(0)
+    readings, _ = one_process(pieces(2), unused=True)
+    found = [(Reading(**one).grad_sq, Reading(**one).noise_trace) for one in ranks[0]["results"]["unused"]]
+    for mine, theirs in zip(found, readings, strict=True):
+        assert mine == pytest.approx((theirs.grad_sq, theirs.noise_trace), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "style", ["shards", "accumulate", "parameters", "adamw", "copies and a shard", "a copy and shards"]
+)
+def test_a_sharded_model_reads_what_one_process_does(ranks: list[dict[str, Any]], style: str) -> None:
+    readings, weights = one_process(both(4), parameters=style == "parameters", adamw=style == "adamw")
+    assert [one.second_moment is None for one in readings] == [style != "adamw" or n == 0 for n in range(STEPS)]
     for rank in ranks:
-        found = [Reading(**reading) for reading in rank["results"][style]]  # type: ignore[attr-defined]
-        assert len(found) == STEPS
+        found = rank["sharded"][style]
+        assert found["weights"] == pytest.approx(weights, rel=1e-10)
+        for mine, theirs in zip(found["readings"], readings, strict=True):
+            assert numbers(Reading(**mine)) == pytest.approx(numbers(theirs), rel=1e-9)
+            assert (mine["n"], mine["velocity_sq"] is None) == (4, theirs.velocity_sq is None)
+
+
+def test_what_cannot_be_measured_of_a_sharded_model(ranks: list[dict[str, Any]]) -> None:
+    for rank in ranks:
+        said = rank["sharded refusals"]
+        assert "parts must be at least 2, got 1" in said["one part"]
+        assert "16 examples on each of 2 ranks" in said["size"]
+        assert "another probe measures this model already" in said["second"]
+        assert "leave out process_group" in said["group"]
+        assert "FSDP shards the gradients" in said["svag"]
+        assert "with gradient synchronisation on for every micro-batch" in said["unreduced"]
+        assert "parameter bias is Replicate()" in said["replicate"]
+        assert "parameter bias is Partial(sum)" in said["partial"]
+
+
+def test_one_rank_saves_the_readings(ranks: list[dict[str, Any]]) -> None:
+    assert [rank["saved"] for rank in ranks] == [1, 1]
+
+
+def compare(ranks: list[dict[str, Any]], style: str, reference: list[Reading]) -> None:
+    for rank in ranks:
+        found = [Reading(**reading) for reading in rank["results"][style]]
+        assert len(found) == len(reference)
         for mine, theirs in zip(found, reference, strict=True):
             assert mine.optimizer == theirs.optimizer
             assert numbers(mine) == pytest.approx(numbers(theirs), rel=1e-9)
@@ -55,7 +157,7 @@ def test_only_a_rank_that_cuts_its_batch_shows_batch_norm_something_else(
 
 def test_refusals_are_one_sentence(ranks: list[dict[str, dict[str, object]]]) -> None:
     said = ranks[0]["refusals"]
-    assert "already has a communication hook" in str(said["hook"])
+    assert "a parameter got two gradients in one micro-batch" in str(said["pass"])
     assert "16 examples on each of 2 ranks" in str(said["size"])
     assert "outside no_sync()" in str(said["never"])
     assert "reduced 2 times in one step" in str(said["twice"])
@@ -66,8 +168,10 @@ def test_steps_that_nobody_closes_leave_nothing_behind(ranks: list[dict[str, dic
     probe = NoiseProbe(model, SGD(model.parameters(), lr=0.1), batch_size=BATCH)
     probe.backward(loss_of(model), data(BATCH), parts=2)
     (theirs,) = probe.readings
-    mine = Reading(**json.loads(str(ranks[0]["refusals"]["readings"])))
-    assert (mine.grad_sq, mine.noise_trace) == pytest.approx((theirs.grad_sq, theirs.noise_trace), rel=1e-9)
+    # nor do a communication hook of the user's own, and a probe that was closed before
+    for name in ("readings", "hook", "again"):
+        mine = Reading(**json.loads(str(ranks[0]["refusals"][name])))
+        assert (mine.grad_sq, mine.noise_trace) == pytest.approx((theirs.grad_sq, theirs.noise_trace), rel=1e-9)
 
 
 def test_a_frozen_reading_does_not_stop_the_buffers_from_being_sent(ranks: list[dict[str, dict[str, object]]]) -> None:
@@ -76,7 +180,7 @@ def test_a_frozen_reading_does_not_stop_the_buffers_from_being_sent(ranks: list[
 
 def test_a_model_takes_one_probe_and_a_closed_probe_refuses(ranks: list[dict[str, dict[str, object]]]) -> None:
     said = ranks[0]["refusals"]
-    assert "keep using the first probe" in str(said["second"])
+    assert "another probe measures this model already" in str(said["second"])
     assert "this probe is closed" in str(said["closed"])
 
 
@@ -92,7 +196,7 @@ def alone(style: str) -> tuple[list[Reading], list[float], list[float]]:
         losses.append(probe.backward(loss_of(model), batch, parts=4).item())
         optimizer.step()
     weights = [number for p in model.parameters() for number in p.detach().reshape(-1).tolist()]
-    return probe.readings, losses, weights
+    return list(probe.readings), losses, weights
 
 
 @pytest.mark.parametrize("style", ["backward", "accumulate", "parameters"])

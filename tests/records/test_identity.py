@@ -9,7 +9,8 @@ from tests.records.specs import base
 from svag.records import identity as module
 from svag.records.fields import SpecError
 from svag.records.identity import identity, own_source
-from svag.records.parts import DataSpec, SgdOptimizer
+from svag.records.optimizers import SgdOptimizer
+from svag.records.parts import DataSpec
 from svag.records.spec import RunSpec
 
 
@@ -53,19 +54,24 @@ def test_a_new_field_leaves_old_identities_alone(monkeypatch: pytest.MonkeyPatch
     class Cropped(DataSpec):
         crop: int = 0
 
-    class Compiled(RunSpec):
+    class Sorted(RunSpec):
         data: Cropped
-        compile: bool = False
+        sort: bool = False
 
     old = base()
-    same, crops, compiles = (
-        Compiled.from_dict(old.to_dict() | new)
-        for new in ({}, {"data": old.data.model_dump() | {"crop": 2}}, {"compile": True})
+    same, crops, sorts = (
+        Sorted.from_dict(old.to_dict() | new)
+        for new in ({}, {"data": old.data.model_dump() | {"crop": 2}}, {"sort": True})
     )
     assert identity(same) != identity(old), "the negative control: it is not listed yet"
-    monkeypatch.setattr(module, "ADDED", ("compile", "data.crop", "process.of_another_kind"))
+    monkeypatch.setattr(module, "ADDED", (*module.ADDED, "sort", "data.crop", "process.of_another_kind"))
     assert identity(same) == identity(old)
-    assert len({identity(one) for one in (old, crops, compiles)}) == 3
+    assert len({identity(one) for one in (old, crops, sorts)}) == 3
+
+
+def test_a_compiled_run_is_another_run() -> None:
+    assert identity(base().edited({"compile": True})) != identity(base())
+    assert identity(base().edited({"compile": False})) == identity(base())
 
 
 def test_identities_stay_what_they_are() -> None:

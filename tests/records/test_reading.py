@@ -1,4 +1,5 @@
 import json
+import os
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,12 @@ def test_refuses_what_no_run_can_leave(change: dict[str, object]) -> None:
     assert "\n" not in str(refused.value)
 
 
+def test_only_parts_of_different_weights_may_read_a_negative_noise() -> None:
+    assert reading(noise_trace=-1.0, weights_sq=0.7).noise_trace == -1.0
+    with pytest.raises(ValueError, match="noise_trace"):
+        reading(noise_trace=-1.0)
+
+
 def test_a_file_is_shared_by_runs_and_read_in_order(tmp_path: Path) -> None:
     path = tmp_path / "readings.jsonl"
     first = [reading(run="a", step=0, lr=0.1, population=100), reading(run="a", step=1)]
@@ -70,3 +77,29 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str) -> None:
     path.write_text(path.read_text() + line + "\n")
     with pytest.raises(ValueError, match=r"line 2 of .*readings\.jsonl is not"):
         load_readings(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"\x80\x00\xff" * 100, r"readings\.jsonl is not text: a file of readings has one JSON object a line"),
+        (b"[" * 100_000 + b"]" * 100_000, r"line 1 of .*readings\.jsonl is nested too deeply"),
+        (b'{"n": ' * 100_000 + b"}", r"line 1 of .*readings\.jsonl is nested too deeply"),
+        (b'{"n": ' + b"9" * 5000 + b"}", r"line 1 of .*readings\.jsonl is not"),
+        (b'{"n": 1e999}', r"line 1 of .*readings\.jsonl is not a reading"),
+        (b'{"run": "' + b"x" * 10**6 + b'", "n": "' + b"y" * 10**6 + b'"}', r"line 1 of .*jsonl is not a reading"),
+    ],
+)
+def test_a_file_of_something_else_is_one_sentence(tmp_path: Path, content: bytes, sentence: str) -> None:
+    path = tmp_path / "readings.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=sentence) as refused:
+        load_readings(path)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 400
+
+
+def test_a_pipe_is_no_file_of_readings(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="pipe is not a plain file"):
+        load_readings(tmp_path / "pipe")

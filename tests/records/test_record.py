@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.records.fuzz import answers_within
 from tests.records.specs import base
 
 from svag.records.files import DiskError, FolderInUse, Journal, RunLock, replace_file
-from svag.records.record import load_records, read_record
+from svag.records.record import ENDED, load_records, read_record
 
 ROWS: list[dict[str, Any]] = [
     {"kind": "evaluation", "step": 0, "test_accuracy": 0.1, "train_loss": None},
@@ -102,8 +103,9 @@ def test_a_run_that_has_ended_vouches_for_its_metrics(tmp_path: Path, change: di
 def test_the_records_of_the_repository_are_read() -> None:
     records = load_records(Path(__file__).parents[2] / "results")
     first = [record for record in records if record.numerics == 1]
-    assert {record.state for record in records} == {"finished"}
-    assert all(record.spec is not None and record.spec.optimizer.kind == "sgd" for record in records)
+    assert {record.state for record in records} <= set(ENDED)  # at large rates some runs of the atlas diverge
+    assert all(record.spec is not None for record in records)
+    assert {(record.state, given.optimizer.kind) for record in first if (given := record.spec)} == {("finished", "sgd")}
     assert all("no digest" in record.note for record in first)
 
 
@@ -165,3 +167,70 @@ def test_replacing_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 replace_file(path, b"new")
         assert path.read_bytes() == b"old"
         assert list(tmp_path.iterdir()) == [path], "nothing half-written stays behind"
+
+
+def _fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+BAD: dict[str, Any] = {
+    "deep spec": lambda run: (run / "spec.json").write_text(DEEP),
+    "deep outcome": lambda run: (run / "outcome.json").write_text('{"state": "finished", "seconds": ' + DEEP + "}"),
+    "deep metrics": lambda run: (run / "metrics.jsonl").write_text('{"kind": "evaluation", "step": ' + DEEP + "}\n"),
+    "endless steps": lambda run: (run / "spec.json").write_text(
+        json.dumps({"spec": base().to_dict(), "identity": "abc", "steps": 1}).replace('"steps": 1', '"steps": Infinity')
+    ),
+    "steps of 1e400": lambda run: (run / "spec.json").write_text(
+        json.dumps({"spec": base().to_dict(), "identity": "abc", "steps": 1}).replace('"steps": 1', '"steps": 1e400')
+    ),
+    "endless accuracy": lambda run: (run / "metrics.jsonl").write_text(
+        '{"kind": "evaluation", "step": 10, "test_accuracy": 1e400}\n'
+    ),
+    "a number of 400 digits": lambda run: (run / "metrics.jsonl").write_text(
+        '{"kind": "evaluation", "step": 10, "test_accuracy": 1' + 400 * "0" + "}\n"
+    ),
+    "half a character": lambda run: (run / "outcome.json").write_text('{"state": "finished", "reason": "\\ud800"}'),
+    "seconds of text": lambda run: (run / "outcome.json").write_text('{"state": "finished", "seconds": "x"}'),
+    "a pipe as metrics": lambda run: _fifo(run / "metrics.jsonl"),
+    "a pipe as spec": lambda run: _fifo(run / "spec.json"),
+    "a bomb": lambda run: ((run / "metrics.jsonl").unlink(), (run / "metrics.jsonl.xz").write_bytes(b"\xfd7zXZ\x00")),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_one_bad_record_does_not_spoil_the_others(tmp_path: Path, what: str) -> None:
+    write(tmp_path / "a", {"state": "finished"})
+    BAD[what](write(tmp_path / "b", {"state": "finished"}))
+    write(tmp_path / "c", {"state": "finished"})
+    with answers_within(60):
+        good, bad, other = load_records(tmp_path)
+    assert (good.state, other.state) == ("finished", "finished")
+    if what in {"deep outcome", "half a character"}:  # as if it had none: the run is to be continued
+        assert bad.state == "interrupted"
+    else:
+        assert (bad.state, bad.rows) == ("broken", ())
+        assert bad.problem.isprintable()
+        assert len(bad.problem) < 250
+    for record in (good, bad, other):
+        assert json.dumps(record.to_dict(), ensure_ascii=False).encode()
+        assert str(record).isprintable()
+
+
+def test_a_file_that_is_written_first_beside_another_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even a link whose name was guessed is not followed, and another process's half is not touched."""
+    precious, path = tmp_path / "precious", tmp_path / "spec.json"
+    precious.write_text("mine")
+    (tmp_path / "spec.json.part").symlink_to(precious)
+    monkeypatch.setattr("svag.records.files.secrets.token_hex", lambda _: "guessed")
+    (tmp_path / "spec.json.guessed.part").symlink_to(precious)
+    with pytest.raises(DiskError, match=r"spec\.json cannot be written \(File exists\)"):
+        replace_file(path, b"new")
+    (tmp_path / "spec.json.guessed.part").unlink()
+    replace_file(path, b"new")
+    assert (path.read_bytes(), precious.read_text()) == (b"new", "mine")
+    path.unlink()
+    path.symlink_to(precious)
+    replace_file(path, b"newer")
+    assert (path.read_bytes(), precious.read_text(), path.is_symlink()) == (b"newer", "mine", False)

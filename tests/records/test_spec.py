@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from tests.records.specs import BASE, any_spec, base
 
 from svag.records.fields import SpecError
-from svag.records.parts import SgdOptimizer
+from svag.records.optimizers import SgdOptimizer
 from svag.records.spec import RunSpec
 
 DESIGN = """
@@ -88,7 +88,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"budget": {"epochs": 1e308}}, "budget.epochs: must be less than or equal to"),
     ({"schedule": {"kind": "steps", "at": [1, 2], "factor": 1e200}}, "schedule.factor: must be less than or equal to"),
     ({"optimizer.momentum": 1}, "optimizer.momentum: must lie in [0, 1)"),
-    ({"optimizer.kind": "adam"}, "optimizer: kind must be one of sgd, got 'adam'"),
+    ({"optimizer.kind": "lion"}, "optimizer: kind must be one of sgd, adam, adamw, rmsprop, got 'lion'"),
     ({"optimizer.momentun": 0.9}, "optimizer.momentun: there is no such field; did you mean momentum?"),
     ({"optimizer": "sgd"}, "optimizer: must be a mapping of fields, got 'sgd'"),
     ({"weight_decay": 20}, "weight_decay: lr × weight_decay must stay below 2"),
@@ -155,11 +155,18 @@ def test_nonsense_is_refused_in_one_sentence(edits: dict[str, Any], reason: str)
     assert "\n" not in str(refused.value)
 
 
+def test_a_run_is_called_by_its_optimizer_and_its_process() -> None:
+    adamw = base({"optimizer": {"kind": "adamw"}})
+    assert (base().method, adamw.method) == ("sgd", "adamw")
+    svag = {"process": {"kind": "svag", "ell": 4}}
+    assert (base(svag).method, adamw.edited(svag).method) == ("svag ell=4 split=1", "adamw svag ell=4 split=1")
+
+
 def test_an_optimizer_without_a_kind_is_sgd() -> None:
     fields = base().to_dict()
     for one, momentum in (({}, 0.0), ({"momentum": 0.9}, 0.9)):
         assert RunSpec.from_dict(fields | {"optimizer": one}).optimizer == SgdOptimizer(momentum=momentum)
-    assert RunSpec.from_dict(fields | {"optimizer": SgdOptimizer(momentum=0.9)}).optimizer.momentum == 0.9
+    assert RunSpec.from_dict(fields | {"optimizer": SgdOptimizer(momentum=0.9)}).optimizer == SgdOptimizer(momentum=0.9)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -173,8 +180,10 @@ def test_the_momentum_of_an_old_spec_is_that_of_its_optimizer(tmp_path: Path, mo
     assert new.edited({"momentum": 0.5}) == new.edited({"optimizer.momentum": 0.5})
     (tmp_path / "old.yaml").write_text(DESIGN.replace("optimizer: {kind: sgd, momentum: 0.0}", "momentum: 0.5"))
     limit = {"process.momentum_limit": "overdamped"}
-    assert RunSpec.load(tmp_path / "old.yaml", limit).optimizer.momentum == 0.5
-    assert RunSpec.load(tmp_path / "old.yaml", limit | {"optimizer.momentum": 0.25}).optimizer.momentum == 0.25
+    assert RunSpec.load(tmp_path / "old.yaml", limit).optimizer == SgdOptimizer(momentum=0.5)
+    assert RunSpec.load(tmp_path / "old.yaml", limit | {"optimizer.momentum": 0.25}).optimizer == SgdOptimizer(
+        momentum=0.25
+    )
     with pytest.raises(SpecError, match=r"^momentum: is a field of optimizer, which is given too"):
         RunSpec.from_dict(fields | {"momentum": momentum})
     for also in ({"optimizer.momentum": 0.7}, {"optimizer": {"kind": "sgd"}}, {"optimizer.kind": "sgd"}):

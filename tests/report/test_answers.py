@@ -10,6 +10,7 @@ import pytest
 from tests.report.conftest import Find
 from tests.report.folders import ladder_folder
 
+from svag.experiments.compare import SdePlan
 from svag.experiments.compare_finding import CompareFinding, ComparePanelFinding
 from svag.experiments.evidence import Limit
 from svag.experiments.ladder_evidence import Certificate
@@ -27,6 +28,24 @@ ROUTES = (
 )
 
 
+PLAN = SdePlan(
+    metric="test_accuracy",
+    within=0.005,
+    ells=(1, 4, 16),
+    seeds=(6, 4, 5),
+    weights=(0.0, -1 / 3, 4 / 3),
+    split=2,
+    spread=0.002,
+    constant=0.01,
+    bias=0.0001,
+    chance=0.82,
+    examples=1_000,
+    plain_ell=16,
+    plain_seeds=(5, 5),
+    plain_examples=4_000,
+)
+
+
 def compare_panel(finding_of: Find) -> ComparePanelFinding:
     """A panel with everything that a comparison can know."""
     found = finding_of("compare_different")
@@ -35,7 +54,7 @@ def compare_panel(finding_of: Find) -> ComparePanelFinding:
     assert panel.verdict is not None
     noise = OwnNoise(0.09, 0.08, 0.1, 2.0, sde_refuted=True)
     verdict = replace(panel.verdict, p_divergence=0.125)
-    return replace(panel, closeness=CLOSE, own_noise=noise, decompositions=ROUTES, verdict=verdict)
+    return replace(panel, closeness=CLOSE, own_noise=noise, decompositions=ROUTES, verdict=verdict, plan=PLAN)
 
 
 def ladder_panel(finding_of: Find, name: str = "ladder") -> LadderPanelFinding:
@@ -56,6 +75,7 @@ def laddered(panel: LadderPanelFinding) -> Answer:
 COMPARE_ROWS: Mapping[str, tuple[object, set[str]]] = {
     "verdict": (None, {"SGD − SDE", "convergence in ell", "p values"}),
     "limit": (None, {"SDE limit"}),
+    "plan": (None, {"planned"}),
     "arms": ((), {"SGD", "SVAG ell=4", "SVAG ell=16"}),
     "richardson": (None, {"Richardson"}),
     "curve": (None, {"over the curve"}),
@@ -76,7 +96,8 @@ def test_what_a_comparison_knows_leaves_a_row(finding_of: Find, field: str) -> N
 
 def test_no_field_of_a_comparison_is_without_its_rows(finding_of: Find) -> None:
     panel = compare_panel(finding_of)
-    plain = {"name", "batch_size", "metric", "runs", "curves", "missing", "status"}  # said elsewhere on the page
+    # said elsewhere on the page
+    plain = {"name", "batch_size", "metric", "runs", "curves", "missing", "status", "optimizer"}
     assert set(vars(panel)) == plain | set(COMPARE_ROWS)
     assert set(dict(compared(panel).numbers)) == set[str]().union(*(rows for _, rows in COMPARE_ROWS.values()))
 
@@ -86,6 +107,7 @@ def test_a_comparison_says_its_evidence_in_numbers(finding_of: Find) -> None:
     assert panel.curve is not None
     said = dict(compared(panel).numbers)
     assert said["over the curve"].startswith(f"p = {panel.curve.p_value:.2g}, SGD against SVAG ell=16 up to")
+    assert said["planned"] == "1,000 examples; plain SVAG at ell=16 would take 4,000, 4 times as many"
     assert said["Richardson"].endswith("from ell = 4 and 16")
     assert said["C-closeness"].endswith("R 1.5 [1.25, ∞]; smallest C² = 2.25, at least 1.56")
     assert said["equilibrium"] == "growth over decay of |x|², 1 at equilibrium: SGD 0.875"
@@ -104,7 +126,8 @@ def test_an_accuracy_s_interval_ends_at_all_of_it(finding_of: Find) -> None:
 
 def test_the_card_holds_what_it_held_and_the_rest_unfolds(finding_of: Find) -> None:
     answer = compared(compare_panel(finding_of))
-    assert [name for name, _ in answer.in_card] == ["SGD − SDE", "SDE limit", "SGD", "SVAG ell=4", "SVAG ell=16"]
+    first = ["SGD − SDE", "SDE limit", "planned", "SGD", "SVAG ell=4", "SVAG ell=16"]
+    assert [name for name, _ in answer.in_card] == first
     assert answer.in_card + answer.folded == answer.numbers
     assert len(answer.folded) == 9
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from svag.report.theory import theory_figures
+from svag.report.sections import theory_figures
 
 
 @pytest.mark.parametrize("label", ["thm:sde_svag", "sec:counterexample", "fig:app_exotic_lr"])

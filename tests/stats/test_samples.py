@@ -1,5 +1,7 @@
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -47,3 +49,12 @@ def test_only_the_floats_of_a_record_are_changed() -> None:
         "limit": None,
         "missing": None,
     }
+
+
+@pytest.mark.parametrize("check", [positive, probability])
+def test_what_is_no_number_is_named(check: Callable[[str, Any], float]) -> None:
+    for value in ([0.5], "0.5", None, True):
+        with pytest.raises(TypeError, match=r"^margin must be a number, got a \w+$"):
+            check("margin", value)
+    with pytest.raises(ValueError, match="margin must be a finite number, got one beyond 1e308"):
+        check("margin", 10**400)

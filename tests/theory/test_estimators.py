@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from svag.arrays import FloatArray
-from svag.theory.estimators import NoiseEstimate, disjoint_parts, u_statistic
+from svag.theory.estimators import NoiseEstimate, disjoint_parts, u_statistic, weighted_parts
 
 POPULATION = 6
 EXAMPLES: FloatArray = np.random.default_rng(7).normal(size=(POPULATION, 3)) + np.array([1.0, -0.5, 0.25])
@@ -94,6 +94,66 @@ def test_batches_of_one_shuffled_epoch(batches: int, batch_size: int) -> None:
     assert mean(uncorrected)[1] == pytest.approx(truth[1] / (1 - batch_size / POPULATION), rel=1e-12)
 
 
+def weighted_sums(gradients: FloatArray, weights: FloatArray) -> tuple[float, float, float]:
+    counted = weights[:, None] * gradients
+    return float(np.sum(counted**2)), float(np.sum(counted.sum(axis=0) ** 2)), float(np.sum(weights**2))
+
+
+def of_sizes(sizes: tuple[int, ...], order: tuple[int, ...]) -> FloatArray:
+    """Mean gradients of consecutive parts of these sizes."""
+    ends = np.cumsum(sizes)
+    return np.stack(
+        [EXAMPLES[list(order[end - size : end])].mean(axis=0) for size, end in zip(sizes, ends, strict=True)]
+    )
+
+
+@pytest.mark.parametrize("sizes", [(1, 2), (1, 3), (1, 1, 2), (2, 2)])
+def test_unequal_parts_of_one_batch(sizes: tuple[int, ...]) -> None:
+    size, weights = sum(sizes), np.array(sizes) / sum(sizes)
+    independent = [
+        weighted_parts(*weighted_sums(of_sizes(sizes, order), weights))
+        for order in product(range(POPULATION), repeat=size)
+    ]
+    assert mean(independent) == pytest.approx((G, trace(with_replacement(size))), rel=1e-12)
+    disjoint = [
+        weighted_parts(*weighted_sums(of_sizes(sizes, order), weights), batch_size=size, population=POPULATION)
+        for order in permutations(range(POPULATION), size)
+    ]
+    assert mean(disjoint) == pytest.approx((G, trace(without_replacement(size))), rel=1e-12)
+
+
+def test_weights_need_not_be_the_sizes_of_the_parts() -> None:
+    sizes, weights = (1, 3), np.array([0.6, 0.4])
+    gradients = [of_sizes(sizes, order) for order in product(range(POPULATION), repeat=4)]
+    estimates = [weighted_parts(*weighted_sums(one, weights)) for one in gradients]
+    steps = [weights @ one for one in gradients]
+    assert mean(estimates) == pytest.approx((G, trace(steps)), rel=1e-12)
+
+
+def test_equal_weights_are_the_u_statistic() -> None:
+    gradients = EXAMPLES[:4]
+    equal = disjoint_parts(*sums(gradients), part_size=2, batch_size=8, population=20)
+    found = weighted_parts(*weighted_sums(gradients, np.full(4, 0.25)), batch_size=8, population=20)
+    assert (found.grad_sq, found.noise_trace) == pytest.approx((equal.grad_sq, equal.noise_trace), rel=1e-12)
+
+
+def test_the_formula_for_equal_parts_misreads_parts_of_3_20_9_and_40_tokens() -> None:
+    tokens = np.array([3, 20, 9, 40])
+    weights_sq = float(np.sum((tokens / tokens.sum()) ** 2))
+    signal, noise = 12.45, 4.56
+    # expectations of |Σc|² and Σ|c|² for parts that share one mean, whatever their variances
+    sq_sum, sum_sq = signal + noise, weights_sq * signal + noise
+    found = weighted_parts(sum_sq, sq_sum, weights_sq)
+    assert (found.grad_sq, found.noise_trace) == pytest.approx((signal, noise), rel=1e-12)
+    # negative control: every c_i taken for a quarter of the step
+    wrong = disjoint_parts(16 * sum_sq, 16 * sq_sum, 4, part_size=18, batch_size=72)
+    assert (wrong.grad_sq, wrong.noise_trace) == pytest.approx((9.91, 7.11), abs=0.01)
+
+
+def test_noise_of_unequal_parts_may_be_negative() -> None:
+    assert weighted_parts(sum_sq=2.0, sq_sum=4.0, weights_sq=0.82).noise_trace < 0
+
+
 def test_equal_gradients_have_no_noise_not_a_negative_one() -> None:
     third = 1 / 3
     assert u_statistic(3 * third**2, (3 * third) ** 2 * (1 + 1e-15), 3).noise_trace == 0.0
@@ -106,6 +166,9 @@ def test_equal_gradients_have_no_noise_not_a_negative_one() -> None:
         (lambda: u_statistic(float("nan"), 1.0, 2), "sum_sq must be a finite number"),
         (lambda: disjoint_parts(1.0, 1.0, 2, part_size=4, batch_size=8, population=8), "full batch has no noise"),
         (lambda: disjoint_parts(1.0, 1.0, 3, part_size=4, batch_size=4, population=10), "cannot be disjoint"),
+        (lambda: weighted_parts(1.0, 1.0, 1.0), "must add up to a number between 0 and 1, got 1"),
+        (lambda: weighted_parts(1.0, 1.0, 0.5, population=9), "population is given, and batch_size is not"),
+        (lambda: weighted_parts(1.0, 1.0, 0.5, batch_size=9, population=9), "full batch has no noise"),
         (lambda: disjoint_parts(1.0, 1.0, 2, part_size=0, batch_size=4), "part_size must be positive"),
     ],
 )

@@ -5,16 +5,10 @@ import math
 
 import pytest
 
+from svag.theory.adaptive import AdamSettings
 from svag.theory.bounds import adascale_gain, b_simple
 from svag.theory.equilibrium import effective_lr, effective_noise_to_signal, momentum_excess
-from svag.theory.optimizers import (
-    SGDSettings,
-    linear_scaling,
-    optimizer_kind,
-    refined_average,
-    settings_from,
-    square_root_scaling,
-)
+from svag.theory.optimizers import SGDSettings, linear_scaling, optimizer_kind, refined_average, settings_from
 
 
 def test_linear_scaling() -> None:
@@ -34,6 +28,8 @@ def test_linear_scaling_goes_down_too() -> None:
         (0, {"lr": 0.1, "batch_size": 8}, "kappa"),
         (math.nan, {"lr": 0.1, "batch_size": 8}, "kappa"),
         (1.3, {"lr": 0.1, "batch_size": 8}, "whole"),
+        (1e308, {"lr": 0.1, "batch_size": 8}, "kappa × batch_size must be a finite number, got inf"),
+        (1e300, {"lr": 1e100, "batch_size": 8}, "kappa × lr must be a finite number, got inf"),
         (0.01, {"lr": 0.1, "batch_size": 8}, "whole"),
         (2, {"lr": 0.1, "batch_size": 8.5}, "batch_size"),
         (2, {"lr": -0.1, "batch_size": 8}, "lr"),
@@ -44,22 +40,6 @@ def test_linear_scaling_goes_down_too() -> None:
 def test_linear_scaling_refuses(kappa: float, rest: dict[str, float], word: str) -> None:
     with pytest.raises(ValueError, match=word):
         linear_scaling(kappa, **rest)  # type: ignore[arg-type]
-
-
-def test_square_root_scaling_keeps_the_noise_of_adam() -> None:
-    scaled = square_root_scaling(9, lr=1e-3, betas=(0.9, 0.999), eps=3e-8, weight_decay=0.1)
-    assert scaled.kappa == 9
-    assert scaled.lr == pytest.approx(3e-3)
-    assert scaled.betas == pytest.approx((0.1, 0.991))
-    assert scaled.eps == pytest.approx(1e-8)
-    assert scaled.weight_decay == pytest.approx(0.3)
-
-
-def test_square_root_scaling_refuses_a_momentum_that_would_be_negative() -> None:
-    with pytest.raises(ValueError, match=r"betas\[0\].*scale by less"):
-        square_root_scaling(10, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0)
-    with pytest.raises(ValueError, match=r"betas\[1\] must lie in \[0, 1\)"):
-        square_root_scaling(2, lr=1e-3, betas=(0.9, 1.0), eps=1e-8, weight_decay=0.0)
 
 
 def test_b_simple_does_not_depend_on_the_batch_it_was_measured_at() -> None:
@@ -200,3 +180,35 @@ def test_settings_at_a_larger_batch_in_words(
     name: str, lr: float | None, weight_decay: float | None, said: str
 ) -> None:
     assert optimizer_kind(name).settings_at(4, lr=lr, weight_decay=weight_decay) == said
+
+
+@pytest.mark.parametrize(
+    ("name", "kappa", "betas", "said"),
+    [
+        ("AdamW", 4, (0.9, 0.999), "lr 0.2, betas (0.6, 0.996), eps 5e-09, weight decay 0.2"),
+        ("Adam", 4, (0.9, 0.999), "lr 0.2, betas (0.6, 0.996), eps 5e-09"),  # coupled: a part of the gradient
+        ("AdamW", 4, (0.0, 0.999), "lr 0.2, betas (0, 0.996), eps 5e-09, weight decay 0.2"),
+        ("AdamW", 16, (0.9, 0.99), "lr 0.4, betas (–, 0.84) as 16·(1−β₁) ≥ 1, eps 2.5e-09, weight decay 0.4"),
+        ("AdamW", 10, (0.9, 0.99), "lr 0.316, betas (–, 0.9) as 10·(1−β₁) ≥ 1, eps 3.16e-09, weight decay 0.316"),
+        (
+            "AdamW",
+            100,
+            (0.9, 0.98),
+            "lr 1, betas (–, –) as 100·(1−β₁) and 100·(1−β₂) ≥ 1, eps 1e-09, weight decay 1",
+        ),
+        ("AdamW", 100, (0.0, 0.98), "lr 1, betas (0, –) as 100·(1−β₂) ≥ 1, eps 1e-09, weight decay 1"),
+        ("RMSprop", 4, (0.0, 0.99), "lr 0.2, alpha 0.96, eps 5e-09"),
+        ("RMSprop", 100, (0.0, 0.99), "lr 1, alpha – as 100·(1−alpha) ≥ 1, eps 1e-09"),
+    ],
+)
+def test_settings_of_adam_at_a_larger_batch_in_words(
+    name: str, kappa: float, betas: tuple[float, float], said: str
+) -> None:
+    assert optimizer_kind(name).settings_at(kappa, lr=0.1, weight_decay=0.1, betas=betas, eps=1e-8) == said
+
+
+def test_words_and_settings_of_adam_are_one_rule() -> None:
+    adam = AdamSettings(lr=0.003, betas=(0.95, 0.995), eps=1e-6, weight_decay=0.1, decoupled=True).scaled(3)
+    said = f"lr {adam.lr:.3g}, betas ({adam.betas[0]:.6g}, {adam.betas[1]:.6g}), eps {adam.eps:.3g}, weight decay "
+    found = optimizer_kind("AdamW").settings_at(3, lr=0.003, weight_decay=0.1, betas=(0.95, 0.995), eps=1e-6)
+    assert found == f"{said}{adam.weight_decay:.3g}"

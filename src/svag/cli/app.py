@@ -8,14 +8,12 @@ from typing import Annotated
 import typer
 
 import svag
-from svag.cli.data import data
 from svag.cli.experiments import compare, demo, ladder, ngd
 from svag.cli.flags import ExperimentCommand
-from svag.cli.listing import list_runs
-from svag.cli.predict import predict
+from svag.cli.listing import data, list_runs
 from svag.cli.report import report
 from svag.cli.reproduce import reproduce
-from svag.cli.run import run
+from svag.cli.run import predict, run
 from svag.cli.verify import verify
 
 app = typer.Typer(

@@ -3,6 +3,7 @@
 Under torchrun several processes share a run; they have one voice, and all of them end with the same exit code.
 """
 
+import errno
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -15,9 +16,20 @@ if TYPE_CHECKING:
     from svag.lab.ranks import Ranks
 
 
+def echo(text: str, *, err: bool = False) -> None:
+    """Print text that may come from records, in which an escape code would act on the terminal."""
+    from svag.records.fields import visible
+
+    typer.echo(visible(text), err=err)
+
+
 def aloud(sentence: str) -> None:
     """Say something on standard error."""
-    typer.echo(sentence, err=True)
+    echo(sentence, err=True)
+
+
+# What a place says that is closed to this user, in an error that nobody has put into a sentence before.
+_CLOSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
 
 
 @contextmanager
@@ -31,7 +43,7 @@ def reported(say: Callable[[str], None] = aloud) -> Iterator[None]:
 
     try:
         yield
-    except (typer.Exit, typer.BadParameter):
+    except (typer.Exit, typer.BadParameter, typer.Abort):
         raise
     except (SpecError, FolderInUse) as error:
         say(f"Error: {error}")
@@ -42,6 +54,11 @@ def reported(say: Callable[[str], None] = aloud) -> Iterator[None]:
     except KeyboardInterrupt as interrupt:
         say(str(interrupt) or "interrupted: the same command continues from the last checkpoint")
         raise typer.Exit(130) from None
+    except OSError as error:
+        if error.filename is None or error.errno not in _CLOSED:
+            raise
+        say(f"Error: {os.fsdecode(error.filename)} cannot be read or written ({error.strerror}): check who may do so")
+        raise typer.Exit(1) from None
     except Exception as error:
         code = exit_code(type(error))
         if code is None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from svag.cli.errors import reported
+from svag.cli.errors import aloud, echo, reported
 from svag.cli.flags import (
     AsJson,
     BaseFile,
@@ -15,10 +15,13 @@ from svag.cli.flags import (
     Margin,
     MetricFlag,
     Out,
+    RuleFlag,
     Seeds,
     Setup,
     Split,
+    Within,
     Workers,
+    ask_about_code,
     default_out,
     load_base,
     whole_numbers,
@@ -26,8 +29,8 @@ from svag.cli.flags import (
 )
 from svag.execution.execution import Execution
 from svag.experiments.base import MARGIN
-from svag.experiments.compare import ELLS, Compare
-from svag.experiments.ladder import C2, TOLERANCE, Ladder
+from svag.experiments.compare import ELLS, PILOT_ELL, PILOT_SEEDS, Compare
+from svag.experiments.ladder import C2, Ladder
 from svag.experiments.ngd import Ngd
 from svag.records.fields import SpecError
 
@@ -50,17 +53,36 @@ def compare(
     ngd: Annotated[bool, typer.Option("--ngd", help="Also run noisy gradient descent, to decompose the gap.")] = False,
     limit: LimitFlag = None,
     margin: Margin = MARGIN,
-    metric: MetricFlag = "test_accuracy",
+    metric: MetricFlag = None,
+    within: Within = None,
     *,
     setup: Setup,
 ) -> None:
     """Run SGD and SVAG at several ell, and say whether SGD ends where its SDE ends.
 
+    With Adam or AdamW in the spec, that optimizer takes the place of SGD.
+
+    With --within the arms and their seeds are chosen from a short pilot, for the fewest examples; --dry-run says what
+    they cost once the pilot is there.
+
     Every field of the spec is also a flag: --lr 0.1 --model.norm group. The same command continues after an
     interruption; nothing is computed twice.
 
     Example: svag compare base.yaml --ell 1 4 16 --seeds 5 --margin 0.01
+    Example: svag compare base.yaml --within 0.5
     """
+    folder = out or default_out(base, "compare")
+    if within is not None:
+        _refuse_beside_within(context)
+        pilot = Compare.pilot(
+            load_base(base, context),
+            momentum_limit=limit,
+            metric=metric,
+            name=base.stem,
+            title=Compare.title_from(base),
+        )
+        _answer_within(pilot, within, folder, setup)
+        return
     experiment = Compare.of(
         load_base(base, context),
         whole_numbers("--ell", ell) if ell else ELLS,
@@ -74,7 +96,27 @@ def compare(
         name=base.stem,
         title=Compare.title_from(base),
     )
-    answer(experiment, out or default_out(base, "compare"), setup)
+    answer(experiment, folder, setup)
+
+
+def _refuse_beside_within(context: typer.Context) -> None:
+    """A plan chooses its arms: a flag that names them too contradicts it."""
+    for name in ("ell", "seeds", "split", "margin", "glsr", "ngd"):
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise SpecError(f"--{name}", "--within chooses the arms, their seeds and the margin: leave one of them out")
+
+
+def _answer_within(pilot: Compare, within: float, out: Path, setup: Setup) -> None:
+    """Run the pilot, then the plan that it gives; a dry run says what the next of the two costs."""
+    from svag.execution.conduct import plan_from_pilot
+
+    pilot_of = f"{PILOT_SEEDS} seeds of SGD and of SVAG at ell={PILOT_ELL}"
+    typer.echo(f"A plan for --within {within:g} is made from a pilot: {pilot_of}.", err=True)
+    experiment = plan_from_pilot(pilot, within, out, setup.execution, run=not setup.dry_run)
+    if setup.dry_run and not experiment.planned():
+        typer.echo("The pilot is not done: this is what it costs.", err=True)
+    answer(experiment, out, setup)
 
 
 @with_setup
@@ -86,23 +128,29 @@ def ladder(
     ] = None,
     seeds: Seeds = Ladder.default_seeds,
     out: Out = None,
+    rule: RuleFlag = None,
     ell: Ell = None,
     split: Split = 1,
     limit: LimitFlag = None,
     tolerance: Annotated[
-        float, typer.Option(metavar="X", help="Scaling fails where the test error exceeds the lowest by this fraction.")
-    ] = TOLERANCE,
+        float | None,
+        typer.Option(
+            metavar="X",
+            help="Scaling fails where the test error exceeds the lowest by this fraction (default: 0.2, and 0.02 for "
+            "the bits per character of a text).",
+        ),
+    ] = None,
     c2: Annotated[
         float, typer.Option(metavar="X", help="C² of the predictions: the factor by which statistics may change.")
     ] = C2,
     *,
     setup: Setup,
 ) -> None:
-    """Run SGD at several batch sizes along the linear scaling rule: where does it fail, and what did each run predict?
+    """Run at several batch sizes along the scaling rule: where does it fail, and what did each run predict?
 
-    The base gives the learning rate at its own batch size. With --ell, SVAG runs at every batch size too: the SDE
-    limit. Every field of the spec is also a flag: --lr 0.1 --model.norm group. The same command continues after an
-    interruption; nothing is computed twice.
+    The base gives the settings at its own batch size. SGD scales by the linear rule, Adam, AdamW and RMSprop by the
+    square-root rule. With --ell, SVAG runs at every batch size too: the SDE limit. Every field of the spec is also a
+    flag: --lr 0.1 --model.norm group. The same command continues after an interruption; nothing is computed twice.
 
     Example: svag ladder base.yaml --batch-sizes 16 32 64 128 256 --seeds 3
     """
@@ -113,6 +161,7 @@ def ladder(
         load_base(base, context),
         sizes,
         seeds,
+        rule=rule,
         ells=whole_numbers("--ell", ell or []),
         split=split,
         momentum_limit=limit,
@@ -131,7 +180,7 @@ def ngd(
     seeds: Seeds = Ngd.default_seeds,
     out: Out = None,
     margin: Margin = MARGIN,
-    metric: MetricFlag = "test_accuracy",
+    metric: MetricFlag = None,
     *,
     setup: Setup,
 ) -> None:
@@ -149,23 +198,29 @@ def ngd(
 def answer(experiment: "Experiment", out: Path, setup: Setup) -> None:
     """Carry out an experiment and print its answer; exit code 1 when a run failed."""
     from svag.execution.conduct import conduct, preview
+    from svag.execution.plan import plan_runs
 
     if setup.dry_run:
         announce(preview(experiment, out, setup.execution), setup)
         return
-    done = conduct(experiment, out, setup.execution)
+    code = [spec for spec in experiment.runs() if spec.model.is_callable]
+    left = [run.spec for run in plan_runs(code, out) if run.record().to_do]
+    ask_about_code(left, trusted=setup.trust_code)
+    from svag.report.tracking import following
+
+    with following(out, setup.track):
+        done = conduct(experiment, out, setup.execution)
     if done.left:
         sentence = f"{done.left} of {len(done.plan)} runs are left to other shards; without --shard the command answers"
         typer.echo(json.dumps({"runs": len(done.plan), "left": done.left}) if setup.as_json else sentence)
     else:
         from svag.cli.report import tell
-        from svag.report.build import report_of
-        from svag.report.write import write_files
+        from svag.report.build import report_of, write_files
 
         found = report_of(experiment, done.records)
         tell(found, write_files(found, out / "report", formats=()), as_json=setup.as_json)
     for failure in done.failures:
-        typer.echo(f"Error: {failure}", err=True)
+        aloud(f"Error: {failure}")
     if done.failures:
         raise typer.Exit(1)
 
@@ -173,9 +228,9 @@ def answer(experiment: "Experiment", out: Path, setup: Setup) -> None:
 def announce(announcement: "Announcement", setup: Setup) -> None:
     """Say what is about to be done: a dry run answers with it, others keep standard output for their answer."""
     if setup.dry_run and setup.as_json:
-        typer.echo(json.dumps(announcement.to_dict(), indent=2, ensure_ascii=False))
+        echo(json.dumps(announcement.to_dict(), indent=2, ensure_ascii=False))
     else:
-        typer.echo(announcement, err=not setup.dry_run)
+        echo(str(announcement), err=not setup.dry_run)
 
 
 Question = Annotated[
@@ -214,7 +269,9 @@ def _predict_first(folder: Path, execution: Execution) -> None:
     from svag.execution.plan import plan_runs
     from svag.experiments.baseline import predict_from_runs
     from svag.experiments.demo import baseline_runs
+    from svag.records.files import make_folder
 
+    make_folder(folder)  # a place that cannot be written is refused before a worker has started
     plan = plan_runs(baseline_runs(), folder)
     size = plan[0].spec.batch_size
     typer.echo(f"1. A baseline: {len(plan)} seeds at batch size {size}, with the gradient noise measured.", err=True)

@@ -5,8 +5,10 @@ that a command does not know is a field of its spec: `--lr 0.1 --model.norm batc
 """
 
 import inspect
+import os
 import re
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
@@ -15,24 +17,31 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from svag.cli.errors import reported
+from svag.cli.errors import aloud, reported
 from svag.execution.execution import Device, Execution, Executor
 from svag.experiments.base import Metric
 from svag.records.documents import parse_value
 from svag.records.fields import SpecError, near, shown
+from svag.records.identity import module_file
 from svag.records.spec import FIELDS, RunSpec
-from svag.theory.optimizers import MomentumLimit
+from svag.report.tracking import Tracker
+from svag.theory.optimizers import MomentumLimit, Rule
 
-BaseFile = Annotated[Path, typer.Argument(metavar="BASE", help="YAML file of the SGD run in question.")]
+BaseFile = Annotated[Path, typer.Argument(metavar="BASE", help="YAML file of the run in question.")]
 Out = Annotated[
     Path | None,
     typer.Option(help="Output folder (default: one in experiments/ that is named after what is run)."),
 ]
 Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Seeds per arm.")]
 Ell = Annotated[
-    list[str] | None, typer.Option(metavar="N...", help="Refinements of SVAG: --ell 1 4 16 (ell = 1 is SGD).")
+    list[str] | None,
+    typer.Option(metavar="N...", help="Refinements of SVAG: --ell 1 4 16 (ell = 1 is the optimizer itself)."),
 ]
 Split = Annotated[int, typer.Option(min=1, metavar="N", help="Parts into which SVAG cuts the batch.")]
+RuleFlag = Annotated[
+    Rule | None,
+    typer.Option(metavar="RULE", help="linear for SGD, square_root for the others (default: the optimizer's own)."),
+]
 LimitFlag = Annotated[
     MomentumLimit | None,
     typer.Option(
@@ -42,11 +51,26 @@ LimitFlag = Annotated[
     ),
 ]
 Margin = Annotated[float, typer.Option(metavar="X", help="Gap that would not matter, in units of the metric.")]
+Within = Annotated[
+    float | None,
+    typer.Option(
+        metavar="X",
+        help="Find the SDE's value, and the gap, to within X: percentage points of an accuracy, or units of a loss. "
+        "Chooses ell, split and seeds from a pilot.",
+    ),
+]
 MetricFlag = Annotated[
-    Metric,
-    typer.Option(metavar="METRIC", help="What to compare: test_accuracy (a fraction), test_loss or train_loss."),
+    Metric | None,
+    typer.Option(
+        metavar="METRIC",
+        help="What to compare: test_accuracy (a fraction), test_loss, train_loss or test_bits_per_character "
+        "(default: the first, and the last for a text).",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+TrustCode = Annotated[
+    bool, typer.Option("--trust-code", help="Import a network that is given as package.module:callable without asking.")
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print how many runs there are and how long they take, and stop.")
 ]
@@ -64,6 +88,10 @@ ExecutorFlag = Annotated[Executor, typer.Option(help="Workers on this machine, o
 Address = Annotated[
     str | None,
     typer.Option(help="Ray cluster; auto: the one of this machine (default: $RAY_ADDRESS, or a new local one)."),
+]
+
+Track = Annotated[
+    Tracker | None, typer.Option(help="Log the runs there too, while they run; nothing is logged otherwise.")
 ]
 
 # The fields of `Execution` that are flags of every command that carries out runs: a new one is a row here.
@@ -85,10 +113,12 @@ class Setup:
     execution: Execution
     dry_run: bool = False
     as_json: bool = False
+    trust_code: bool = False
+    track: Tracker | None = None
 
 
 def with_setup(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the flags of `Execution`, --dry-run and --json in place of its last parameter, `setup`.
+    """Give a command the flags of `Execution`, --trust-code, --dry-run and --json in place of its last one, `setup`.
 
     What a user can do something about is reported in one sentence.
     """
@@ -100,13 +130,15 @@ def with_setup(command: Callable[..., None]) -> Callable[..., None]:
         return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
     shared = [flag(name, annotation, default[name]) for name, annotation in EXECUTION.items()]
-    every = [*own, *shared, flag("dry_run", DryRun, False), flag("as_json", AsJson, False)]
+    alone = {"trust_code": TrustCode, "dry_run": DryRun, "as_json": AsJson}
+    switches = [flag(name, annotation, False) for name, annotation in alone.items()]
+    every = [*own, *shared, flag("track", Track, None), *switches]
 
     @wraps(command)
     def with_flags(**given: Any) -> None:
         with reported():
             execution = execution_from({name: given.pop(name) for name in EXECUTION})
-            setup = Setup(execution, given.pop("dry_run"), given.pop("as_json"))
+            setup = Setup(execution, track=given.pop("track"), **{name: given.pop(name) for name in alone})
             command(**given, setup=setup)
 
     with_flags.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
@@ -134,6 +166,28 @@ def shard_of(text: str | None) -> tuple[int, int] | None:
     if not found:
         raise SpecError("shard", f"must be i/n, such as 0/4 for the first of four, got {shown(text)}")
     return int(found[1]), int(found[2])
+
+
+def somebody_is_there() -> bool:
+    """Whether a question would be seen and could be answered: several processes of one run ask nothing."""
+    return os.environ.get("WORLD_SIZE", "1") == "1" and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def ask_about_code(specs: Iterable[RunSpec], *, trusted: bool, quiet: bool = False) -> None:
+    """Say which modules the networks of the specs import, and go on only with --trust-code or a person's yes.
+
+    A spec may come from anybody, and a module does what it likes as soon as it is imported. Who calls from Python has
+    code of his own there, and is not asked; nor are workers, which run what has been agreed to.
+    """
+    for module in dict.fromkeys(spec.model.arch.partition(":")[0] for spec in specs if spec.model.is_callable):
+        file = module_file(module, Path.cwd())
+        if not trusted and not somebody_is_there():
+            reason = f"runs the code of {module} ({file}): give --trust-code if you know what that does"
+            raise SpecError("model.arch", reason)
+        if not quiet:
+            aloud(f"Note: model.arch runs the code of {module} ({file}).")
+        if not trusted and not typer.confirm("Do you know what that does, and shall it run?", err=True):
+            raise SpecError("model.arch", f"{module} was not imported, and nothing was run")
 
 
 _NUMBERS = re.compile(r"[\d.,]+")

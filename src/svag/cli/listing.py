@@ -1,4 +1,4 @@
-"""`svag list`: the runs in a folder, or the figures and theorems of the paper that can be reproduced, as a table."""
+"""`svag list` and `svag data`: which runs, figures and data sets there are, and fetching a data set."""
 
 import json
 from pathlib import Path
@@ -9,14 +9,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from svag.cli.flags import AsJson, DataDir
+
 if TYPE_CHECKING:
     from svag.records.record import RunRecord
 
 
 def list_figures(as_json: bool) -> None:
     """Print every label with its family, what it shows and the command that shows it."""
-    from svag.experiments.figures import LABELS, figure
-    from svag.experiments.figures.theory import THEORY, UNVERIFIED
+    from svag.experiments.figures import LABELS, THEORY, UNVERIFIED, figure
 
     rows = []
     for label, family in LABELS.items():
@@ -50,6 +51,7 @@ def list_runs(
 
     Example: svag list figures
     """
+    from svag.cli.errors import echo
     from svag.records.record import load_records
 
     if str(folder) == "figures":  # a folder of that name is listed by its full path
@@ -57,18 +59,26 @@ def list_runs(
         return
 
     if not folder.is_dir():
-        typer.echo(f"Error: there is no folder {folder}", err=True)
+        echo(f"Error: there is no folder {folder}", err=True)
         raise typer.Exit(2)
     records = load_records(folder)
     if as_json:
-        typer.echo(json.dumps([record.to_dict() for record in records], ensure_ascii=False, indent=2))
+        echo(json.dumps([record.to_dict() for record in records], ensure_ascii=False, indent=2))
     elif not records:
-        typer.echo(f"no runs in {folder}")
+        echo(f"no runs in {folder}")
     else:
         _print(records, folder)
 
 
+def _quality(record: "RunRecord") -> str:
+    """The accuracy of the last evaluation, or what a text was predicted to."""
+    bits, accuracy = record.final.get("test_bits_per_character"), record.final.get("test_accuracy")
+    return f"{bits:.3f} bits" if bits is not None else "" if accuracy is None else f"{accuracy:.4f}"
+
+
 def _print(records: "list[RunRecord]", folder: Path) -> None:
+    from svag.records.fields import visible
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("run", "state", "data", "network", "process"):
         table.add_column(name, no_wrap=True)
@@ -77,10 +87,9 @@ def _print(records: "list[RunRecord]", folder: Path) -> None:
     for record in records:
         colour = COLOURS.get(record.state, "bold red")
         where = str(record.path.relative_to(folder)) if record.path != folder else record.path.name
-        accuracy = record.final.get("test_accuracy")
-        cells = [*_description(record), f"{record.step}/{record.steps}", "" if accuracy is None else f"{accuracy:.4f}"]
+        cells = [*_description(record), f"{record.step}/{record.steps}", _quality(record)]
         # Text everywhere: a folder called [bold] stays text
-        table.add_row(Text(where), Text(record.state, style=colour), *map(Text, cells))
+        table.add_row(Text(visible(where)), Text(record.state, style=colour), *(Text(visible(cell)) for cell in cells))
     wide = None if Console().is_terminal else 250  # a file has no edge to cut at
     Console(width=wide).print(table)
 
@@ -89,7 +98,90 @@ def _description(record: "RunRecord") -> tuple[str, ...]:
     spec = record.spec
     if spec is None:
         return record.problem, "", "", "", "", ""
-    settings = spec.process.model_dump(exclude={"kind"}, exclude_none=True)
-    process = " ".join([spec.process.kind, *(f"{name}={value}" for name, value in settings.items())])
     network = f"{spec.model.arch} {spec.model.norm}"
-    return spec.data.name, network, process, str(spec.batch_size), f"{spec.lr:g}", str(spec.seed)
+    return spec.data.name, network, spec.method, str(spec.batch_size), f"{spec.lr:g}", str(spec.seed)
+
+
+data = typer.Typer(help="Show the data sets, or fetch one.", no_args_is_help=True)
+
+
+@data.command("list")
+def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """Show the data sets and where they are.
+
+    Example: svag data list --json
+    """
+    from svag.lab.data import files, sources
+    from svag.lab.data.files import data_folder
+    from svag.lab.data.sources import SOURCES
+
+    folder = data_folder(data_dir)
+    embedded = {sources.NAME: sources.TITLE, **sources.TEXT_TITLES}
+    rows: list[dict[str, object]] = [
+        {"name": name, "title": title, "here": True, "where": "embedded"} for name, title in embedded.items()
+    ]
+    for source in SOURCES.values():
+        found = files.find(source, folder)
+        rows.append(
+            {
+                "name": source.name,
+                "title": source.title,
+                "here": found is not None,
+                "where": str(found[0].parent) if found else None,
+                "megabytes": round(source.megabytes),
+            }
+        )
+    if as_json:
+        typer.echo(json.dumps({"data_dir": str(folder), "data": rows}, ensure_ascii=False, indent=2))
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("name", no_wrap=True)
+    table.add_column("what", no_wrap=True)
+    table.add_column("here", overflow="fold")
+    for row in rows:
+        table.add_row(
+            str(row["name"]), str(row["title"]), str(row["where"]) if row["here"] else f"no ({row['megabytes']} MB)"
+        )
+    table.add_row("npz", "your own arrays", "a file of yours")
+    Console().print(table)
+    typer.echo(f"\n`svag data get NAME` fetches one into {folder}.")
+
+
+@data.command()
+def get(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the data set, as in `svag data list`.")],
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fetch a data set from its official place, unless it is here, and verify it.
+
+    Exit code 1 when it cannot be fetched or is corrupt, 2 for a name that does not exist.
+
+    Example: svag data get cifar10
+    """
+    from svag.lab.data import files, sources
+    from svag.lab.data.files import data_folder
+    from svag.lab.data.formats import DataError
+    from svag.lab.data.sources import SOURCES
+
+    if name in sources.TEXT_TITLES:
+        typer.echo(json.dumps({"name": name, "where": "embedded"}) if as_json else f"{name} is embedded.")
+        return
+    if name != sources.NAME and name not in SOURCES:
+        names = (sources.NAME, *SOURCES, *sources.TEXT_TITLES)
+        raise typer.BadParameter(f"no data set is called {name}; there are {', '.join(names)}.", param_hint="NAME")
+    try:
+        arrays = sources.read_small() if name == sources.NAME else files.read(SOURCES[name], data_folder(data_dir))
+    except DataError as error:
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(1) from error
+    found = None if name == sources.NAME else files.find(SOURCES[name], data_folder(data_dir))
+    where = str(found[0].parent) if found else "embedded"
+    train, test = len(arrays.train_x), len(arrays.test_x)
+    if as_json:
+        row = {"name": name, "where": where, "train": train, "test": test, "classes": arrays.num_classes}
+        typer.echo(json.dumps(row, ensure_ascii=False, indent=2))
+    else:
+        typer.echo(
+            f"{name} is complete ({where}): {train} training and {test} test images, {arrays.num_classes} classes."
+        )

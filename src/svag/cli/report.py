@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from svag.report.tracking import Tracker
+
 if TYPE_CHECKING:
+    from svag.report.build import Written
     from svag.report.content import Report
-    from svag.report.write import Written
 
 
 class Format(StrEnum):
@@ -34,6 +36,9 @@ def report(
     ] = None,
     formats: Annotated[list[Format] | None, typer.Option("--format", help="Figure format (repeatable).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the finding and the paths as JSON.")] = False,
+    track: Annotated[
+        Tracker | None, typer.Option(help="Also send the runs to a tracker: its curves are those of the records.")
+    ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Answer from the records: a page that opens offline, a summary in Markdown, figures and tables.
@@ -45,8 +50,7 @@ def report(
     from svag.cli.errors import reported
 
     with reported():
-        from svag.report.build import build_report
-        from svag.report.write import write_files
+        from svag.report.build import build_report, write_files
 
         if kind is not None:
             from svag.experiments import experiment_of_runs
@@ -56,6 +60,11 @@ def report(
         found = build_report(folder)
         chosen = [one.value for one in formats] if formats else ["png", "svg"]
         written = write_files(found, out or folder / "report", chosen)
+        if track is not None:
+            from svag.experiments.wording import count
+            from svag.report.tracking import replay
+
+            typer.echo(f"{count(replay(folder, track), 'run')} sent to {track}", err=True)
     tell(found, written, as_json=as_json)
     if open_page:
         import webbrowser
@@ -65,8 +74,10 @@ def report(
 
 def tell(found: "Report", written: "Written", *, as_json: bool) -> None:
     """Print a report as JSON, or as a table with the places of the page and the summary."""
+    from svag.cli.errors import echo
+
     if as_json:
-        typer.echo(json.dumps({**found.finding, **written.to_dict()}, ensure_ascii=False, indent=2))
+        echo(json.dumps({**found.finding, **written.to_dict()}, ensure_ascii=False, indent=2))
         return
     from rich.console import Console
 
@@ -75,4 +86,4 @@ def tell(found: "Report", written: "Written", *, as_json: bool) -> None:
     console = Console()
     for part in render_terminal(found):
         console.print(part)
-    typer.echo(f"\nPage: {written.page}\nSummary: {written.summary}")
+    echo(f"\nPage: {written.page}\nSummary: {written.summary}")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from svag.cli.errors import aloud
 from svag.cli.experiments import announce, answer
-from svag.cli.flags import Out, Setup, field_edits, with_setup
+from svag.cli.flags import Out, Setup, ask_about_code, field_edits, with_setup
 from svag.records.fields import SpecError
 
 if TYPE_CHECKING:
@@ -66,13 +67,15 @@ def _refuse_what_theory_has_not(label: str, edits: "Mapping[str, Any]", seeds: i
         raise SpecError("--shard", "a label of the theory has no runs to share")
     if setup.execution.executor == "ray":
         raise SpecError("--executor", "a label of the theory is checked on this machine")
+    if setup.track is not None:
+        raise SpecError("--track", "a label of the theory has no curves to log")
 
 
 def _theory(label: str, size: "Size", edits: "Mapping[str, Any]", out: Path, setup: Setup) -> None:
     """Check a label and draw it, where there is something to draw; exit code 1 when a check fails."""
     from svag.cli.verify import verify
     from svag.execution.conduct import Announcement
-    from svag.experiments.figures.theory import THEORY
+    from svag.experiments.figures import THEORY
     from svag.findings.verify import LABELS
 
     if label == TAILS:
@@ -82,7 +85,7 @@ def _theory(label: str, size: "Size", edits: "Mapping[str, Any]", out: Path, set
         takes = "no runs, nothing is trained; it takes seconds to a minute"
         announce(Announcement("theory", THEORY[label], label, None, "", out, 0, takes), setup)
         return
-    from svag.report.theory import theory_figures
+    from svag.report.sections import theory_figures
 
     figures = theory_figures(label)
     paths = _save(figures, out)
@@ -97,24 +100,26 @@ def _tails(size: "Size", edits: "Mapping[str, Any]", out: Path, setup: Setup) ->
     """Train one network, and ask its gradients about their tails; exit code 1 when it cannot be trained."""
     from svag.execution.conduct import Announcement, execute, look_ahead, trouble
     from svag.execution.plan import plan_runs
-    from svag.experiments.figures.theory import THEORY, trained
+    from svag.experiments.figures import THEORY, trained
 
     spec = trained(size).edited(edits)
     plan = plan_runs([spec], out)
     note = "with " + ", ".join(f"{path} = {value}" for path, value in edits.items()) if edits else ""
     title = f"{THEORY[TAILS]} One is trained: {spec.model.arch} {spec.model.norm} on {spec.data.name}"
     alone = replace(setup.execution, workers=1)
+    if not setup.dry_run:
+        ask_about_code([spec], trusted=setup.trust_code)
     estimate, shapes = look_ahead(plan, alone, fetch=not setup.dry_run)
     announce(Announcement("theory", title, TAILS, size, note, out, 1, estimate), setup)
     if setup.dry_run:
         return
     [record] = execute(plan, alone, shapes)
     if record.state != "finished":
-        typer.echo(f"Error: {trouble(plan[0], record)}", err=True)
+        aloud(f"Error: {trouble(plan[0], record)}")
         raise typer.Exit(1)
     from svag.findings.heavy_tails import heavy_tails
     from svag.lab.gradients import run_gradients
-    from svag.report.theory import tail_figure
+    from svag.report.sections import tail_figure
 
     batches = 80 if size == "smoke" else 512
     found = heavy_tails(run_gradients(plan[0].folder, batches, device=alone.device, data_dir=alone.data_dir))

@@ -1,12 +1,17 @@
-"""`svag run`: one run from a YAML spec."""
+"""`svag run` and `svag predict`: one run from a YAML spec, and what it says that larger batches would cost."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from svag.cli.flags import AsJson, DataDir, DeviceFlag, Threads, edits_from
+from svag.cli.flags import AsJson, DataDir, DeviceFlag, Threads, Track, TrustCode, ask_about_code, edits_from
+
+if TYPE_CHECKING:
+    from svag.experiments.baseline import BaselinePredictions
+    from svag.records.spec import RunSpec
 
 
 def run(
@@ -16,6 +21,8 @@ def run(
     device: DeviceFlag = "auto",
     data_dir: DataDir = None,
     threads: Threads = 1,
+    trust_code: TrustCode = False,
+    track: Track = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a spec, or continue it where it was left.
@@ -27,22 +34,125 @@ def run(
 
     Example: svag run base.yaml --lr 0.1 --process.kind svag --process.ell 4
     """
-    from svag.cli.errors import processes
+    from svag.cli.errors import echo, processes
     from svag.experiments.baseline import shortfall
     from svag.records.identity import identity
+    from svag.records.record import read_record
     from svag.records.spec import RunSpec
 
     with processes(device) as ranks:
         quiet = ranks is not None and ranks.rank > 0
         chosen = RunSpec.load(spec, edits_from(context.args))
         folder = out or Path("runs") / identity(chosen)[:12]
+        if not read_record(folder).ended:
+            ask_about_code([chosen], trusted=trust_code, quiet=quiet)
         if chosen.process.kind == "svag" and chosen.sampling == "shuffle" and not quiet:
             typer.echo("Note: shuffled batches are not independent: a comparison over ell mixes sampling in.", err=True)
         if not quiet and (caution := shortfall([chosen])):
             typer.echo(f"Note: {caution}", err=True)
         from svag.lab.run import run as run_spec
+        from svag.report.tracking import following
 
         group = None if ranks is None else ranks.group.process_group
-        record = run_spec(chosen, folder, device=device, data_dir=data_dir, threads=threads, process_group=group)
+        with following(folder, None if quiet else track):
+            record = run_spec(chosen, folder, device=device, data_dir=data_dir, threads=threads, process_group=group)
     if not quiet:
-        typer.echo(json.dumps(record.to_dict(), ensure_ascii=False, indent=2) if as_json else str(record))
+        echo(json.dumps(record.to_dict(), ensure_ascii=False, indent=2) if as_json else str(record))
+
+
+def predict(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH",
+            help="A run directory, a folder of runs, or a file of svag.append_readings; several are fine.",
+        ),
+    ],
+    c2: Annotated[
+        float, typer.Option("--c2", help="C²: beyond B*, training statistics must change by more than this factor.")
+    ] = 2.0,
+    confidence: Annotated[float, typer.Option(help="Level of the interval.")] = 0.95,
+    window: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="FROM TO", help="Effective steps (4000 8000) or fractions of the budget (0.5 0.8)."),
+    ] = None,
+    throughput: Annotated[
+        bool, typer.Option("--throughput", help="Time training steps of the run's network, and add wall-clock time.")
+    ] = False,
+    device: DeviceFlag = "auto",
+    data_dir: DataDir = None,
+    threads: Threads = 1,
+    trust_code: TrustCode = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the prediction as JSON.")] = False,
+) -> None:
+    """Print the price list of larger batches, and B*, from one ordinary run with a probe.
+
+    Seeds of one setting are averaged together; runs at several batch sizes predict one by one. The prediction refutes
+    and never certifies: below B* nothing is promised. --device, --data-dir, --threads and --trust-code are for
+    --throughput.
+
+    Example: svag predict runs/baseline --window 0.5 0.8
+    """
+    from svag.cli.errors import echo, reported
+
+    with reported():
+        found = _predictions(paths, c2, confidence, window, throughput, device, data_dir, threads, trust_code)
+    for sentence in found.skipped:
+        echo(f"Note: {sentence}", err=True)
+    echo(json.dumps(found.to_dict(), ensure_ascii=False, indent=2) if as_json else str(found))
+
+
+def _predictions(
+    paths: list[Path],
+    c2: float,
+    confidence: float,
+    window: tuple[str, str] | None,
+    throughput: bool,
+    device: str,
+    data_dir: Path | None,
+    threads: int,
+    trust_code: bool,
+) -> "BaselinePredictions":
+    from svag.experiments.baseline import BaselinePredictions, predict_from_files, predict_from_runs
+    from svag.records.fields import SpecError
+    from svag.records.record import load_records
+
+    files = [path for path in paths if path.is_file()]
+    for path in paths:
+        if not path.exists():
+            raise SpecError("", f"there is no folder or file {path}: give a finished run, or a file of readings")
+    if files and throughput:
+        raise SpecError(
+            "--throughput",
+            f"the network behind {files[0]} is not known: measure it with svag.measure_throughput, and give that to "
+            "found.prices(throughput=…)",
+        )
+
+    def speeds(spec: "RunSpec") -> Mapping[int, float]:
+        ask_about_code([spec], trusted=trust_code)
+        from svag.lab.measuring import throughput_of  # and torch, which a price list without times does not need
+
+        return throughput_of(spec, device=device, data_dir=data_dir, threads=threads)
+
+    chosen = _steps_or_fractions(window)
+    found = [predict_from_files(files, c2, confidence, chosen)] if files else []
+    if len(files) < len(paths):
+        folders = [path for path in paths if path not in files]
+        records = {record.path.resolve(): record for folder in folders for record in load_records(folder)}
+        if not records:
+            raise SpecError("", f"there is no run in {folders[0]}: give a folder that svag run has written")
+        found.append(predict_from_runs(records.values(), c2, confidence, chosen, speeds if throughput else None))
+    return BaselinePredictions(
+        tuple(one for part in found for one in part.predictions), tuple(one for part in found for one in part.skipped)
+    )
+
+
+def _steps_or_fractions(window: tuple[str, str] | None) -> tuple[float, float] | None:
+    from svag.records.fields import SpecError, time_point
+
+    if window is None:
+        return None
+    try:
+        return time_point(window[0]), time_point(window[1])
+    except ValueError as error:
+        raise SpecError("--window", str(error)) from None

@@ -18,7 +18,7 @@ NETWORK_LABELS = {"lem:sc", "cor:sc", "lem:2nd_sde_hessian", "lem:D", "eq:noisy_
 def verify(
     labels: Annotated[
         list[str] | None,
-        typer.Argument(metavar="LABEL", help="LaTeX labels in the paper (default: all)."),
+        typer.Argument(metavar="LABEL", help="LaTeX labels in the paper, or ours:… (default: all)."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the checks that simulate.")] = 0,

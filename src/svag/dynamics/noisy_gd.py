@@ -17,12 +17,13 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, IterableDataset
 
 from svag.dynamics.gradient_pass import Batch, LossFn, unchanged_on_error
-from svag.dynamics.refined_step import Clock, RefinedStep
+from svag.dynamics.refined_step import Clock, RefinedStep, refuse_other_model, refuse_strange_state
 from svag.noise.batches import batch_size_of, split, tensors_of
 from svag.noise.group import Group
-from svag.noise.optimizer import refinable_settings, trained_parameters
+from svag.noise.optimizer import sgd_settings, trained_parameters, unwrapped
 from svag.noise.parameters import batch_norms
 from svag.theory import domain
+from svag.theory.optimizers import WHAT_WORKS
 from svag.theory.weights import IndependentSampling, noise_amplitude
 
 
@@ -72,19 +73,24 @@ class NoisyGD:
         refine: int = 1,
         process_group: ProcessGroup | None = None,
     ) -> None:
+        self.refine = domain.refinement("refine", refine)
         self._amplitude = noise_amplitude(batch_size, dataset_size, sampling=sampling, refine=refine)
         self._n = domain.whole("dataset_size", dataset_size)
         if not isinstance(generator, Generator):
-            raise TypeError(f"generator must be a torch.Generator, got {generator}: give Generator().manual_seed(0)")
+            raise TypeError(
+                f"generator must be a torch.Generator, got {domain.shown(generator)}: give Generator().manual_seed(0)"
+            )
         if isinstance(model, DistributedDataParallel):
             raise ValueError(
                 "noisy gradient descent weighs examples across the whole pass, which DistributedDataParallel would "
                 "average: give the model without its wrapper, and process_group"
             )
-        if refine > 1 and any(settings.momentum for settings in refinable_settings(optimizer)):
+        optimizer = unwrapped(optimizer)
+        sgd = sgd_settings(optimizer, "noisy gradient descent", WHAT_WORKS)
+        if refine > 1 and any(settings.momentum for settings in sgd):
             raise ValueError(f"refine={refine} is the SDE of SGD without momentum: set momentum to 0, or refine to 1")
         refuse_layers(model)
-        self.refine = domain.whole("refine", refine)
+        refuse_other_model(model, optimizer)
         self._model = model
         self._generator = generator
         self._group = Group(process_group)
@@ -135,8 +141,14 @@ class NoisyGD:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where `state_dict` was called."""
+        refuse_strange_state(state, self.state_dict())
+        generator = state["generator"]
+        try:
+            Generator(self._generator.device).set_state(generator)  # tried elsewhere first: all is loaded, or nothing
+        except (RuntimeError, TypeError) as error:
+            raise ValueError("the state of the generator is not one of this kind of generator: load another") from error
         self._clock.load_state_dict(state["clock"])
-        self._generator.set_state(state["generator"])
+        self._generator.set_state(generator)
 
     def __repr__(self) -> str:
         return f"NoisyGD(refine={self.refine}, effective_step={self.effective_step}, time={self.time:g})"
@@ -215,6 +227,11 @@ class NoisyGD:
             seen += len(losses)
         if seen != count:
             raise ValueError(f"chunks held {seen} of the {whole} examples: give every example once")
+        if seen and all(p.grad is None for p in trained_parameters(self.optimizer)):
+            raise ValueError(
+                "the losses do not depend on any parameter that the optimizer trains: build it from the parameters of "
+                "the model that losses_fn uses"
+            )
         return total
 
     def _guard(self, losses_fn: LossFn, chunk: Batch) -> None:

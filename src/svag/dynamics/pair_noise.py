@@ -108,4 +108,4 @@ class PairNoise:
 
     def collect(self) -> list[Reading]:
         """Return all readings. Pairs with gradients that are not finite are left out, and reported once as an error."""
-        return self._pending.collect()
+        return list(self._pending.collect())

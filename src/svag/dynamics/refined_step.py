@@ -1,6 +1,6 @@
-"""The user's own optimizer, stepped at refined settings while everybody else reads η, and the clock that counts."""
+"""The user's own optimizer, stepped at refined settings that nobody else sees, and the clock that counts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -9,8 +9,16 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.optim import Optimizer
 
-from svag.noise.optimizer import refinable_settings, write_settings
-from svag.theory.optimizers import MomentumLimit, OptimizerSettings, refined_average, settings_from
+from svag.noise.optimizer import (
+    from_substep_units,
+    refinable_settings,
+    refuse_coarse,
+    to_substep_units,
+    trained_parameters,
+    write_settings,
+)
+from svag.theory import domain
+from svag.theory.optimizers import MomentumLimit, OptimizerSettings, SGDSettings, refined_average, settings_from
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
@@ -84,10 +92,32 @@ class Clock:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go where `state_dict` was called."""
+        refuse_strange_state(state, self.state_dict())
         if state["ell"] != self.ell:
             raise ValueError(f"the state was saved with {state['ell']} sub-steps in an effective step, not {self.ell}")
-        restored = Clock(**{**state, "held": [settings_from(fields) for fields in state["held"]]})
-        vars(self).update(vars(restored))
+        try:
+            steps = [domain.whole(name, state[name], at_least=0) for name in ("effective_step", "substep")]
+            held = [settings_from(fields) for fields in state["held"]]
+            begun = domain.finite("begun", state["begun"])
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise ValueError(f"the state is damaged ({error}): load another one") from error
+        if steps[1] >= self.ell or (steps[1] and not held):
+            raise ValueError(f"the state is damaged (substep {steps[1]} of {self.ell}): load another one")
+        self.effective_step, self.substep, self.begun, self.held = *steps, begun, held
+
+
+def refuse_strange_state(state: object, like: Mapping[str, object]) -> None:
+    """Refuse a state that was not saved by a `state_dict` with the entries of `like`."""
+    if not isinstance(state, Mapping):
+        raise TypeError(f"the state must be what state_dict() gave, got {type(state).__name__}")
+    if missing := [name for name in like if name not in state]:
+        raise ValueError(f"the state has no {', '.join(missing)}: give what state_dict() of the same class gave")
+
+
+def refuse_other_model(model: nn.Module, optimizer: Optimizer) -> None:
+    """Refuse an optimizer that trains nothing of the model."""
+    if not {id(p) for p in trained_parameters(optimizer)} & {id(p) for p in model.parameters()}:
+        raise ValueError("the optimizer trains no parameter of the model: build it from model.parameters()")
 
 
 class RunningStatistics:
@@ -124,7 +154,8 @@ class RefinedStep:
 
     The refined settings are put into the parameter groups after all step pre-hooks have run (by the closure that the
     optimizer calls first) and taken out again before any step post-hook runs: loggers, schedulers and hooks only ever
-    see the user's own.
+    see the user's own. The same goes for the units of the second moment of Adam and RMSprop and for their count of
+    steps, so that a state of the optimizer never depends on `ell`.
     """
 
     def __init__(self, optimizer: Optimizer, ell: int, momentum_limit: MomentumLimit | None) -> None:
@@ -134,7 +165,9 @@ class RefinedStep:
         self._handles: list[RemovableHandle] = []
         self._visible: list[dict[str, Any]] = []
         self._ours = False
-        self._refined(refinable_settings(optimizer))
+        refined = self._refined(refinable_settings(optimizer))
+        if ell > 1:
+            refuse_coarse(optimizer, refined)
 
     def __enter__(self) -> "RefinedStep":
         guard = self.optimizer.register_step_pre_hook(self._refuse_strangers)
@@ -158,10 +191,11 @@ class RefinedStep:
         self._refined(clock.held)
 
     def step(self, clock: Clock) -> None:
-        """x ← x − (η/l)·.grad, by the optimizer itself."""
+        """Take one sub-step with `.grad`, by the optimizer itself; for SGD, x ← x − (η/l)·.grad."""
         refined = self._refined(clock.held)
 
         def refine() -> None:
+            to_substep_units(self.optimizer, self._ell)
             self._visible = write_settings(self.optimizer, refined)
 
         self._ours = True
@@ -173,13 +207,19 @@ class RefinedStep:
 
     def _refined(self, held: Sequence[OptimizerSettings]) -> list[OptimizerSettings]:
         """The settings of one sub-step, for every parameter group."""
-        return [settings.refined(self._ell, self._momentum_limit) for settings in held]
+        return [
+            settings.refined(self._ell, self._momentum_limit)
+            if isinstance(settings, SGDSettings)
+            else settings.refined(self._ell)
+            for settings in held
+        ]
 
     def _restore(self, *_: Any) -> None:
         if self._visible:
             for group, own in zip(self.optimizer.param_groups, self._visible, strict=True):
                 group.update(own)
             self._visible = []
+            from_substep_units(self.optimizer, self._ell)
 
     def _refuse_strangers(self, *_: Any) -> None:
         if not self._ours:

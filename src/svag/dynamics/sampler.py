@@ -43,14 +43,12 @@ class BatchSampler:
     ) -> None:
         self.n = domain.whole("n", n)
         self.batch_size = domain.whole("batch_size", batch_size)
-        if sampling not in get_args(Sampling):
-            raise ValueError(f"sampling must be one of {', '.join(get_args(Sampling))}, got {sampling!r}")
+        domain.one_of("sampling", sampling, get_args(Sampling))
         if sampling != "with_replacement" and batch_size > n:
             raise ValueError(f"batch_size={batch_size} exceeds the n={n} examples: draw with_replacement or fewer")
         if not isinstance(generator, Generator):
-            raise TypeError(
-                f"generator must be a torch.Generator, got {generator}: give torch.Generator().manual_seed(0)"
-            )
+            given = domain.shown(generator)
+            raise TypeError(f"generator must be a torch.Generator, got {given}: give torch.Generator().manual_seed(0)")
         if generator.device.type != "cpu":
             raise ValueError(f"generator is on {generator.device}, but indices are drawn on the CPU: give a CPU one")
         self.sampling = sampling

@@ -1,7 +1,7 @@
-"""SVAG as a drop-in for one step of SGD in any training loop (eq:svag_iter, thm:sde_svag)."""
+"""SVAG as a drop-in for one step of SGD, Adam or RMSprop in any training loop (eq:svag_iter, thm:sde_svag)."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -13,10 +13,10 @@ from torch.optim import Optimizer
 
 from svag.dynamics.gradient_pass import Batch, GradientPass, LossFn, check_pair, unchanged_on_error
 from svag.dynamics.pair_noise import PairNoise
-from svag.dynamics.refined_step import Clock, RefinedStep, RunningStatistics
+from svag.dynamics.refined_step import Clock, RefinedStep, RunningStatistics, refuse_other_model, refuse_strange_state
 from svag.noise.batches import batch_size_of
 from svag.noise.group import Group
-from svag.noise.optimizer import refinable_settings, settings_of, trained_parameters, velocities
+from svag.noise.optimizer import settings_of, sgd_settings, trained_parameters, unwrapped, velocities
 from svag.noise.parameters import batch_norms, refuse_sharded, refuse_sparse
 from svag.records.reading import Reading
 from svag.theory import domain
@@ -25,7 +25,7 @@ from svag.theory.weights import finite_population_weights, svag_weights
 
 
 class SVAG:
-    r"""Stochastic Variance Amplified Gradient around your own `torch.optim.SGD`.
+    r"""Stochastic Variance Amplified Gradient around your own `torch.optim.SGD`, `Adam`, `AdamW` or `RMSprop`.
 
     $$x \leftarrow x - \frac{\eta}{l}\,\bigl(a\,\nabla L_{\gamma_1}(x) + b\,\nabla L_{\gamma_2}(x)\bigr),
       \qquad a, b = \tfrac12\bigl(1 \pm \sqrt{2l/m - 1}\bigr)$$
@@ -34,6 +34,15 @@ class SVAG:
     optimizer's own `lr`, which stays what it is for everyone who looks; η/l is what is applied. l such sub-steps are
     one effective step, the counterpart of one SGD step, with η (and momentum) read at its start and held. `ell=1` is
     SGD bit for bit and evaluates only the first batch; as `ell` grows the run approaches the Itô SDE of SGD.
+
+    Around Adam and its kin a sub-step is their own step with the same weighted gradient at
+
+    $$\eta/\sqrt{l}, \quad 1-\beta \to (1-\beta)/l, \quad \epsilon\sqrt{l}, \quad \lambda/\sqrt{l}
+      \text{ (decoupled)}$$
+
+    Coupled weight decay and β₁ = 0 stay as they are. In a sub-step the second moment is l times Adam's, and l sub-steps
+    are counted for one step; the state is put into these units while the optimizer steps and back at once. So
+    `optimizer.state` always holds v in Adam's own units, and effective steps in `step`.
 
     >>> x = nn.Parameter(torch.tensor([1.0]))
     >>> model = nn.ParameterList([x])
@@ -45,10 +54,12 @@ class SVAG:
 
     Args:
         model: the model; its BatchNorm running statistics are slowed to the same time scale while the context is open.
-        optimizer: a `torch.optim.SGD`. Its learning rate stays visible as η and follows any scheduler.
+        optimizer: a `torch.optim.SGD`, `Adam`, `AdamW`, or an `RMSprop` that has taken some steps. Its learning rate
+            stays visible as η and follows any scheduler.
         ell: SVAG's refinement, a whole number of at least 1.
-        split: cut the batch of the SGD run into this many parts and draw batches of one part's size (at most 2·ell).
-        momentum_limit: "underdamped" or "overdamped", to be named when the optimizer has momentum.
+        split: cut the batch of the SGD run into this many parts and draw batches of one part's size (at most 2·ell);
+            SGD only.
+        momentum_limit: "underdamped" or "overdamped", to be named when SGD has momentum.
         track_noise: keep a `Reading` of G and N from every pair, in `noise`.
         check_finite: refuse a step whose loss is not finite. It waits for the device.
         chunks: cut every batch into this many equal parts that are back-propagated one after the other, to save
@@ -57,8 +68,11 @@ class SVAG:
         process_group: the ranks that share every batch, such as `torch.distributed.group.WORLD`. Each holds the same
             weights and passes its own share of both batches, of any size; the gradients are averaged over all examples
             in one message a sub-step (two with `track_noise`), and losses and readings are those of the whole batches.
+        atomic: take back the whole effective step when something goes wrong in `step`, not only the sub-step that
+            failed. It costs a copy of the weights and of the optimizer's state every effective step.
 
-    Reference: Li, Malladi, Arora (2021), eq:svag_iter; `split` and `momentum_limit` are ours.
+    Reference: Li, Malladi, Arora (2021), eq:svag_iter; for Adam and RMSprop Malladi, Lyu, Panigrahi, Arora (2022), who
+    write ℓ for √l; `split` and `momentum_limit` are ours.
     """
 
     def __init__(
@@ -74,12 +88,13 @@ class SVAG:
         chunks: int = 1,
         population: int | None = None,
         process_group: ProcessGroup | None = None,
+        atomic: bool = False,
     ) -> None:
-        self.ell = domain.whole("ell", ell)
+        self.ell = domain.refinement("ell", ell)
         self.split = domain.whole("split", split)
         self.momentum_limit = momentum_limit
         self._population = None if population is None else domain.whole("population", population)
-        self._check_finite = check_finite
+        self._check_finite, self._atomic = check_finite, atomic
         corrected = population is not None and self.split > 1  # then both weights differ from 0 even if ell is split
         two_batches = svag_weights(self.ell, self.split)[1] != 0 or corrected
         if corrected and self.split == 2 * self.ell:
@@ -94,12 +109,16 @@ class SVAG:
             )
         self._model = model
         self._group = Group(process_group, model)
+        optimizer = unwrapped(optimizer)  # it is stepped itself: a wrapper may skip or count sub-steps
         self._refined = RefinedStep(optimizer, self.ell, momentum_limit)
         self.optimizer = optimizer
-        if momentum_limit is not None and not any(settings.momentum for settings in refinable_settings(optimizer)):
-            raise ValueError(f"momentum_limit={momentum_limit!r} was named, but the optimizer has no momentum")
-        if not {id(p) for p in trained_parameters(self.optimizer)} & {id(p) for p in model.parameters()}:
-            raise ValueError("the optimizer trains no parameter of the model: build it from model.parameters()")
+        if self.split > 1:
+            sgd_settings(optimizer, f"split={split}", "leave split at 1")
+        if momentum_limit is not None:
+            sgd = sgd_settings(optimizer, f"momentum_limit={momentum_limit!r}", "leave it out, betas have one limit")
+            if not any(settings.momentum for settings in sgd):
+                raise ValueError(f"momentum_limit={momentum_limit!r} was named, but the optimizer has no momentum")
+        refuse_other_model(model, optimizer)
         self._cut = split > 1 or domain.whole("chunks", chunks) > 1
         self._refuse_cut_batch_norm()
         if track_noise:
@@ -128,7 +147,7 @@ class SVAG:
 
     @property
     def effective_step(self) -> int:
-        """Effective steps that have ended: the number of SGD steps this run corresponds to."""
+        """Effective steps that have ended: the number of plain optimizer steps this run corresponds to."""
         return self._clock.effective_step
 
     @property
@@ -147,7 +166,7 @@ class SVAG:
         return self._noise.collect() if self._noise else []
 
     def step(self, loss_fn: LossFn, pairs: Iterator[tuple[Batch, Batch]]) -> Tensor:
-        """Take one effective step: `ell` sub-steps on the next `ell` pairs. It replaces one step of SGD.
+        """Take one effective step: `ell` sub-steps on the next `ell` pairs. It replaces one step of the optimizer.
 
         Args:
             loss_fn: the mean loss of a batch, called as `loss_fn(batch)`.
@@ -155,7 +174,7 @@ class SVAG:
 
         Returns:
             The mean loss of the evaluated batches, detached. If anything goes wrong on the way, model and optimizer are
-            as they were before the effective step.
+            as they were before the sub-step that failed, or with `atomic` before the whole effective step.
         """
         self._refuse_closed()
         if not self.boundary:
@@ -168,8 +187,12 @@ class SVAG:
                 f"pairs must be an iterator, got {type(pairs).__name__}, which would start again at every step: "
                 "make svag.independent_pairs(loader) once, before the loop"
             )
-        with self._transaction(weights=self.ell > 1):
-            losses = [self._update(loss_fn, *self._next_pair(pairs, done)) for done in range(self.ell)]
+        whole = self._atomic and self.ell > 1
+        with self._transaction(weights=True) if whole else nullcontext():
+            losses = []
+            for done in range(self.ell):
+                with nullcontext() if whole else self._transaction(weights=False):
+                    losses.append(self._update(loss_fn, *self._next_pair(pairs, done)))
         return torch.stack(losses).mean()
 
     def substep(self, loss_fn: LossFn, first: Batch, second: Batch = None) -> Tensor:
@@ -193,6 +216,7 @@ class SVAG:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where `state_dict` was called; the readings in `noise` are not part of it."""
+        refuse_strange_state(state, self.state_dict())
         for name, mine in (("ell", self.ell), ("split", self.split), ("momentum_limit", self.momentum_limit)):
             if state[name] != mine:
                 raise ValueError(f"the state was saved with {name}={state[name]}, but this svag.SVAG has {name}={mine}")
@@ -231,7 +255,7 @@ class SVAG:
                 f"the loss is not finite in effective step {self.effective_step}: the step was not taken, lower the "
                 "learning rate or look at the batch"
             )
-        self._refined.step(self._clock)  # x ← x − (η/l) .grad
+        self._refined.step(self._clock)  # SGD: x ← x − (η/l) .grad
         self._clock.tick()
         return loss
 
@@ -289,7 +313,8 @@ class SVAG:
         pair: object = next(pairs, None)
         if pair is None:
             raise ValueError(
-                f"pairs ended after {done} of the {self.ell} pairs of an effective step, which was not taken: "
+                f"pairs ended after {done} of the {self.ell} pairs of an effective step, "
+                f"{'which was not taken' if self._atomic or not done else f'which was left after sub-step {done}'}: "
                 "give an endless iterator, such as svag.independent_pairs over a svag.BatchSampler"
             )
         if not isinstance(pair, tuple) or len(pair) != 2:  # a list is what a DataLoader makes of one batch

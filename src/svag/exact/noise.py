@@ -1,11 +1,16 @@
 """Laws of the gradient of one example: finitely many, or a shower of them (compound Poisson)."""
 
+import math
 from dataclasses import dataclass
+from itertools import product
 from typing import TypeAlias
 
 import numpy as np
 from numpy.polynomial import Polynomial
 from scipy.special import comb
+
+from svag.theory import domain
+from svag.theory.weights import svag_weights
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,40 @@ class CompoundPoisson:
 
 
 Noise: TypeAlias = Atoms | CompoundPoisson
+NoiseLaw: TypeAlias = tuple[tuple[float, float], ...]
+"""Pairs of a probability and a value."""
+
+
+@dataclass(frozen=True)
+class TwoValues:
+    """Noise of mean 0 and variance 1 with two values; the upper one has the probability `chance`."""
+
+    chance: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.chance < 1:
+            raise ValueError(f"chance must lie strictly between 0 and 1, got {self.chance}")
+
+    def batch(self, kappa: int = 1) -> NoiseLaw:
+        """The law at κ times the batch: the mean of κ independent values.
+
+        >>> TwoValues(0.5).batch(2)
+        ((0.25, -1.0), (0.5, 0.0), (0.25, 1.0))
+        """
+        p, upper = self.chance, math.sqrt((1 - self.chance) / self.chance)
+        return tuple(
+            (math.comb(kappa, k) * p**k * (1 - p) ** (kappa - k), (k * upper - (kappa - k) / upper) / kappa)
+            for k in range(domain.whole("kappa", kappa) + 1)
+        )
+
+    def svag(self, ell: int) -> NoiseLaw:
+        """The law of az₁ + bz₂ with the weights of SVAG: mean 0, variance l.
+
+        >>> TwoValues(0.5).svag(5)
+        ((0.25, -1.0), (0.25, -3.0), (0.25, 3.0), (0.25, 1.0))
+        """
+        a, b = svag_weights(ell)
+        return tuple((p * q, a * y + b * z) for (p, y), (q, z) in product(self.batch(), repeat=2))
 
 
 def moments_to_cumulants(moments: list[Polynomial]) -> list[Polynomial]:

@@ -16,7 +16,7 @@ from scipy.linalg import expm
 
 from svag.arrays import FloatArray
 from svag.exact.affine import orbit
-from svag.exact.weak_order import WeakOrder, measure_weak_order
+from svag.exact.processes import WeakOrder, measure_weak_order
 from svag.theory import domain
 from svag.theory.weights import svag_weights
 

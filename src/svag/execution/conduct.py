@@ -10,12 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from svag.execution.estimate import TimeEstimate, estimate_seconds
+from svag.execution.estimate import TimeEstimate, estimate_seconds, untimed
 from svag.execution.execution import HERE, Execution
 from svag.execution.plan import DataShape, PlannedRun, own_runs, plan_runs
+from svag.execution.pool import Pool, WorkerGroup
 from svag.experiments.base import RUNS, Experiment, save_experiment
 from svag.experiments.baseline import shortfall
+from svag.experiments.compare import Compare
 from svag.experiments.runs import one_version
+from svag.records.fields import visible
 from svag.records.identity import NUMERICS_VERSION
 from svag.records.record import REMEDY, RunRecord, load_records
 
@@ -34,6 +37,7 @@ class Announcement:
         runs: how many there are in all.
         estimate: how long they take, or a sentence that says why that is not known.
         caution: a sentence on what the plan cannot give; empty if there is nothing to say.
+        planned: how the runs were chosen, where a plan chose them.
     """
 
     kind: str
@@ -45,12 +49,14 @@ class Announcement:
     runs: int
     estimate: TimeEstimate | str
     caution: str = ""
+    planned: str = ""
 
     def __str__(self) -> str:
         head = " at size ".join(filter(None, (self.label, self.size)))
         lines = [f"{head}: {self.title}" if head else self.title]
         if self.note:
             lines.append(f"Differs from the paper: {self.note}.")
+        lines += [self.planned] if self.planned else []
         lines.append(f"{self.out}: {self.estimate}")
         return "\n".join([*lines, *([f"Note: {self.caution}"] if self.caution else [])])
 
@@ -58,7 +64,8 @@ class Announcement:
         """As JSON values."""
         about = {name: getattr(self, name) for name in ("kind", "title", "label", "size", "note")}
         estimate = {"unknown": self.estimate} if isinstance(self.estimate, str) else self.estimate.to_dict()
-        return {**about, "out": str(self.out), "runs": self.runs, "estimate": estimate, "caution": self.caution}
+        found = {**about, "out": str(self.out), "runs": self.runs, "estimate": estimate, "caution": self.caution}
+        return {**found, "planned": self.planned} if self.planned else found
 
 
 @dataclass(frozen=True)
@@ -103,13 +110,48 @@ def conduct(experiment: Experiment, out: Path, execution: Execution = HERE) -> C
         execution: how its runs are carried out; without `progress` nothing is announced.
     """
     plan = _checked_plan(experiment, out, execution)
-    if execution.progress:
-        estimate, shapes = look_ahead(plan, execution)
-        print(_announcement(experiment, out, plan, estimate), file=sys.stderr, flush=True)
-    else:
-        shapes = _look_at_data(_left(plan, execution), execution)
-    save_experiment(experiment, out)
-    return Conducted(plan, execute(plan, execution, shapes))
+    with WorkerGroup(execution.threads, _started_early(plan, execution)) as workers:
+        if execution.progress:
+            estimate, shapes = look_ahead(plan, execution)
+            print(visible(str(_announcement(experiment, out, plan, estimate))), file=sys.stderr, flush=True)
+        else:
+            shapes = _look_at_data(_left(plan, execution), execution)
+        save_experiment(experiment, out)
+        return Conducted(plan, execute(plan, execution, shapes, workers))
+
+
+def _started_early(plan: Sequence[PlannedRun], execution: Execution) -> int:
+    """How many workers shall import torch while this process does, looks at the data, and times the networks.
+
+    Without knowing the devices, which torch would have to tell, it is one if their number is not given.
+    """
+    if execution.executor == "ray":
+        return 0
+    known = execution.workers is not None or execution.device == "cpu"
+    return min(len(_left(plan, execution)), execution.workers_on("cpu") if known else 1)
+
+
+def plan_from_pilot(
+    pilot: Compare, within: float, out: Path, execution: Execution = HERE, *, run: bool = True
+) -> Compare:
+    """Run the pilot of a comparison, and plan the comparison from it; the pilot itself while it is not done.
+
+    The plan depends on the runs of the pilot alone, so that the same command finds it again when it is continued.
+
+    Args:
+        pilot: from `Compare.pilot`.
+        within: the accuracy wanted, as `--within` takes it.
+        out: the folder of the experiment.
+        execution: how the runs of the pilot are carried out.
+        run: whether to run what is left of the pilot.
+    """
+    plan = _checked_plan(pilot, out, execution)
+    records = conduct(pilot, out, execution).records if run and _left(plan, execution) else [p.record() for p in plan]
+    if not all(record.ended for record in records):
+        return pilot
+    from svag.experiments.compare_finding import plan_within  # and scipy
+
+    return plan_within(pilot, records, within)
 
 
 def preview(experiment: Experiment, out: Path, execution: Execution = HERE) -> Announcement:
@@ -129,7 +171,8 @@ def _announcement(
     experiment: Experiment, out: Path, plan: Sequence[PlannedRun], estimate: TimeEstimate | str
 ) -> Announcement:
     about = (experiment.kind, experiment.title, experiment.label, experiment.size, experiment.note)
-    return Announcement(*about, out, len(plan), estimate, shortfall(run.spec for run in plan))
+    caution = shortfall(run.spec for run in plan)
+    return Announcement(*about, out, len(plan), estimate, caution, experiment.planned())
 
 
 def look_ahead(
@@ -137,21 +180,29 @@ def look_ahead(
 ) -> tuple[TimeEstimate | str, Mapping[str, DataShape]]:
     """How long what is left of a plan takes, and the shapes of its data, which is loaded once for both.
 
-    Without `fetch`, data that is not there is not downloaded: then a sentence says how to find out.
+    Without `fetch`, data that is not there is not downloaded, and no code of a user's is imported to time its network:
+    then a sentence says why the time is not known.
     """
     left = _left(plan, execution)
     if not left:
         return estimate_seconds(plan, execution), {}
     if not fetch and (absent := _absent(left, execution)):
-        own = own_runs(plan, execution.shard)
-        runs = "1 run" if len(own) == 1 else f"{len(own)} runs"
         get = " and ".join(f"svag data get {name}" for name in absent)
-        done = sum(run.record().ended for run in own)
-        return f"{runs}, {done} already done; how long they take is known after {get}", {}
+        return _without_time(plan, execution, f"known after {get}"), {}
     from svag.execution.timing import load_data_of
 
     loaded = load_data_of(left, execution)
+    if not fetch and (code := [run.spec.model.arch for run in untimed(plan, left) if run.spec.model.is_callable]):
+        reason = f"not known: the network is the code of {code[0]}, which a dry run does not import"
+        return _without_time(plan, execution, reason), loaded.shapes
     return estimate_seconds(plan, execution, loaded), loaded.shapes
+
+
+def _without_time(plan: Sequence[PlannedRun], execution: Execution, known: str) -> str:
+    own = own_runs(plan, execution.shard)
+    runs = "1 run" if len(own) == 1 else f"{len(own)} runs"
+    done = sum(run.record().ended for run in own)
+    return f"{runs}, {done} already done; how long they take is {known}"
 
 
 def _left(plan: Sequence[PlannedRun], execution: Execution) -> list[PlannedRun]:
@@ -177,7 +228,10 @@ def _absent(runs: Sequence[PlannedRun], execution: Execution) -> list[str]:
 
 
 def execute(
-    plan: Sequence[PlannedRun], execution: Execution = HERE, shapes: Mapping[str, DataShape] | None = None
+    plan: Sequence[PlannedRun],
+    execution: Execution = HERE,
+    shapes: Mapping[str, DataShape] | None = None,
+    workers: WorkerGroup | None = None,
 ) -> list[RunRecord]:
     """Carry out what is left of a plan, the longest runs first, and return the records of all its runs, in its order.
 
@@ -194,27 +248,34 @@ def execute(
         plan: from `plan_runs`.
         execution: how.
         shapes: the shapes of the runs' data, by identity, as far as the data has been looked at already.
+        workers: those on this machine that have been started already.
     """
     own, waiting = own_runs(plan, execution.shard), _left(plan, execution)
     if waiting:
         execution.check_extra()
         known = shapes or {}
         unknown = [run for run in waiting if run.identity not in known]
-        carry_out = _on_ray if execution.executor == "ray" else _here
-        carry_out(own, waiting, {**known, **_look_at_data(unknown, execution)}, execution)
+        known = {**known, **_look_at_data(unknown, execution)}
+        if execution.executor == "ray":
+            _on_ray(own, waiting, known, execution)
+        else:
+            _here(own, waiting, known, execution, workers or WorkerGroup(execution.threads))
     return [run.record() for run in plan]
 
 
 def _here(
-    own: list[PlannedRun], waiting: list[PlannedRun], shapes: Mapping[str, DataShape], execution: Execution
+    own: list[PlannedRun],
+    waiting: list[PlannedRun],
+    shapes: Mapping[str, DataShape],
+    execution: Execution,
+    workers: WorkerGroup,
 ) -> None:
     from svag.execution.dispatch import dispatching
-    from svag.execution.pool import Pool
     from svag.lab.training import pick_device
 
     here = replace(execution, device="cuda" if pick_device(execution.device).type == "cuda" else "cpu")
-    with dispatching(own, waiting, shapes, here) as dispatch, Pool(dispatch, here) as pool:
-        pool.work()
+    with dispatching(own, waiting, shapes, here) as dispatch, workers:
+        Pool(dispatch, here, workers).work()
 
 
 def _on_ray(

@@ -9,20 +9,23 @@ import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from time import monotonic
 from types import FrameType
 from typing import Any
 
 import torch
 
-from svag.execution.execution import Execution
+from svag.execution.execution import DEATHS, LOOK_AGAIN, Execution
 from svag.execution.plan import DataShape, PlannedRun, cost
 from svag.execution.view import Board, View, view_of
 from svag.lab.data.formats import DataError
 from svag.lab.folder import record_failure
 from svag.lab.run import RunFailed
+from svag.lab.state import CheckpointError, load_checkpoint
 from svag.records.fields import SpecError
 from svag.records.files import DiskError, FolderInUse
+from svag.records.record import CHECKPOINT
 
 
 class PlanFailed(RunFailed):
@@ -71,14 +74,14 @@ def from_message(message: dict[str, Any]) -> Exception:
     return ValueError(sentence)
 
 
-DEATHS = 3
-"""After so many deaths of the process that computes it a run is recorded as failed."""
-
-GRACE = 5.0
-"""Seconds that a run has to finish its step and make a checkpoint when its worker is told to end."""
-
-LOOK_AGAIN = 1.0
-"""Seconds after which a run that another process has is looked at again."""
+def first_step(folder: Path, identity: str, device: str) -> int:
+    """The effective step at which a run will go on: that of its checkpoint, 0 without one; evaluations may be ahead."""
+    try:
+        state = load_checkpoint(folder / CHECKPOINT, identity, torch.device(device))
+    except CheckpointError:
+        return 0  # who runs it says what is wrong
+    step = None if state is None else state.get("step")
+    return step if isinstance(step, int) and step > 0 else 0
 
 
 class Dispatch:
@@ -170,13 +173,18 @@ class Dispatch:
 
     def died(self, run: PlannedRun, how: str) -> None:
         """Who computed a run has died: it is tried again from its checkpoint, unless that has happened too often."""
-        self._board.leave(run)
         self._deaths[run.identity] += 1
         if self._deaths[run.identity] >= DEATHS:
+            self._board.leave(run)
             self._fail(run, f"{how}, as {DEATHS - 1} times before", recorded=False)
         else:
-            self._waiting.appendleft(run)
-            self._view.say(f"{run.name} is tried again from its last checkpoint: {how}")
+            self.try_again(run, how)
+
+    def try_again(self, run: PlannedRun, why: str) -> None:
+        """A run that had begun is the next again, from its checkpoint."""
+        self._board.leave(run)
+        self._waiting.appendleft(run)
+        self._view.say(f"{run.name} is tried again from its last checkpoint: {why}")
 
     def leave_to_others(self, run: PlannedRun) -> None:
         """Another process has a run."""

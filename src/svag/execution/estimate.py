@@ -2,7 +2,7 @@
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,8 +106,7 @@ def estimate_seconds(
     place = pick_device(execution.device)
     loaded = loaded or load_data_of(left, execution)
     known = _known(run.folder.parent for run in plan)
-    unknown = [run for run in left if _shape(run.spec) not in known]
-    measured = timed_seconds(unknown, loaded, place, execution.threads)
+    measured = timed_seconds(untimed(plan, left, known), loaded, place, execution.threads)
     examples, seconds = 0, []
     for run in left:
         size = loaded.shapes[run.identity].examples
@@ -118,6 +117,14 @@ def estimate_seconds(
         seconds.append(whole * missing / steps)
     workers = execution.workers_on(place.type)
     return TimeEstimate(len(own), done, examples, time_of(seconds, workers), workers, for_cluster, broken)
+
+
+def untimed(
+    plan: Sequence[PlannedRun], left: Iterable[PlannedRun], known: Mapping[str, float] | None = None
+) -> list[PlannedRun]:
+    """The runs whose time is not known from finished runs of the plan: some updates of their networks must be timed."""
+    known = _known(run.folder.parent for run in plan) if known is None else known
+    return [run for run in left if _shape(run.spec) not in known]
 
 
 def time_of(seconds: Iterable[float], workers: int) -> float:

@@ -3,13 +3,29 @@
 import os
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from svag.records.fields import SpecError
+from svag.records.fields import SpecError, shown
 
 Device = Literal["auto", "cpu", "cuda"]
 Executor = Literal["local", "ray"]
+
+
+def _is_shard(shard: object) -> bool:
+    two = isinstance(shard, tuple | list) and len(shard) == 2 and all(isinstance(one, Integral) for one in shard)
+    return two and 0 <= shard[0] < shard[1]  # type: ignore[index]  # two whole numbers
+
+
+DEATHS = 3
+"""After so many deaths of the process that computes it a run is recorded as failed."""
+
+GRACE = 5.0
+"""Seconds that a run has to finish its step and make a checkpoint when its worker is told to end."""
+
+LOOK_AGAIN = 1.0
+"""Seconds after which a run that another process has is looked at again."""
 
 
 @dataclass(frozen=True)
@@ -51,18 +67,21 @@ class Execution:
     save_seconds: float = 60.0
 
     def __post_init__(self) -> None:
-        for name, least in (("workers", 1), ("threads", 1), ("save_seconds", 0)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise SpecError(name, f"must be at least {least}, got {value}")
-        if self.device not in get_args(Device):
-            raise SpecError("device", f"must be auto, cpu or cuda, got {self.device!r}")
-        if self.executor not in get_args(Executor):
-            raise SpecError("executor", f"must be local or ray, got {self.executor!r}")
-        if self.shard is not None and not 0 <= self.shard[0] < self.shard[1]:
-            index, count = self.shard
-            reason = f"must be i/n with 0 ≤ i < n, got {index}/{count}: the first of four is 0/4, the last 3/4"
-            raise SpecError("shard", reason)
+        for name, least, kind in (("workers", 1, Integral), ("threads", 1, Integral), ("save_seconds", 0, Real)):
+            value: Any = getattr(self, name)
+            if value is not None and not (isinstance(value, kind) and bool(value >= least)):  # type: ignore[operator]
+                raise SpecError(name, f"must be at least {least}, got {shown(value)}")
+        device: object = self.device
+        if not isinstance(device, str) or device not in get_args(Device):
+            raise SpecError("device", f"must be auto, cpu or cuda, got {shown(device)}")
+        executor: object = self.executor
+        if not isinstance(executor, str) or executor not in get_args(Executor):
+            raise SpecError("executor", f"must be local or ray, got {shown(executor)}")
+        shard: object = self.shard
+        if shard is not None and not _is_shard(shard):
+            given = "/".join(map(shown, shard)) if isinstance(shard, tuple) else shown(shard)
+            reason = f"must be i/n with 0 ≤ i < n, got {given}: the first of four is 0/4, the last 3/4"
+            raise SpecError("shard", reason[:300])
         if self.address is not None and self.executor != "ray":
             raise SpecError("address", "is that of a Ray cluster: set the executor to ray")
 

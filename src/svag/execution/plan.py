@@ -16,6 +16,7 @@ from svag.records.identity import identity
 from svag.records.parts import FULL_PASS, ModelSpec, SvagSpec, substeps
 from svag.records.record import RunRecord, holds_run, read_record
 from svag.records.spec import RunSpec, examples_per_step
+from svag.records.text import TransformerSpec
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class PlannedRun:
     @property
     def name(self) -> str:
         """What it is called among the runs of a plan: process, batch size, seed."""
-        return f"{self.spec.process.name} B={self.spec.batch_size} seed={self.spec.seed}"
+        return self.spec.name
 
     def record(self) -> RunRecord:
         """What there is of it. A run that nobody has written anything of is an interrupted one at its start."""
@@ -95,12 +96,14 @@ def updates_per_step(spec: RunSpec) -> int:
     return (2 if pairs else 1) * substeps(spec.process)
 
 
-def multiply_adds(model: ModelSpec, data: DataShape) -> float:
+def multiply_adds(model: ModelSpec | TransformerSpec, data: DataShape) -> float:
     """Multiply-adds of one example in the forward pass, roughly; a user's own network counts as a small one.
 
     In the convolutional networks the channels double where the area is divided by four, so that all layers cost the
     same: 9 · channels² · area each.
     """
+    if isinstance(model, TransformerSpec):
+        return model.depth * 12 * model.width**2 * data.channels  # the channels of a window are its characters
     depth, channels = 8, 16.0
     if model.arch == "mlp":
         hidden = 256 * model.width

@@ -1,6 +1,7 @@
 """The workers of a plan on this machine: who does what, and what happens when one dies.
 
-A worker is a process that is given orders and sends reports; its own side of that is `svag.execution.worker`.
+A worker is a process that is given orders and sends reports; its own side of that is `svag.execution.worker`. Torch is
+imported here only where it is needed: workers can be started before this process imports it, and import it meanwhile.
 """
 
 import json
@@ -14,11 +15,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from time import monotonic
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
-from svag.execution.dispatch import DEATHS, GRACE, LOOK_AGAIN, Dispatch, PlanFailed, order_for
-from svag.execution.execution import Execution
+from svag.execution.execution import DEATHS, GRACE, LOOK_AGAIN, Execution
 from svag.execution.plan import PlannedRun
+
+if TYPE_CHECKING:
+    from svag.execution.dispatch import Dispatch
 
 # A fresh interpreter that knows the same modules, whatever __main__ is: a script, a notebook, the command line.
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from svag.execution.worker import main; main()"
@@ -55,6 +58,8 @@ class WorkerProcess:
 
     def give(self, run: PlannedRun, execution: Execution) -> None:
         """Send an order; if the worker is dead already, its end is reported through the queue."""
+        from svag.execution.dispatch import order_for
+
         self.run = run
         order = {**order_for(run, execution), "worker": self.number}
         with suppress(OSError):
@@ -118,19 +123,24 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class Pool:
-    """Worker processes, to which the runs of a plan are handed out.
+class WorkerGroup:
+    """Worker processes that have been started, perhaps before there is anything to do; a context that ends them.
 
     Args:
-        dispatch: the runs.
-        execution: how they are carried out, with the device that was chosen.
+        threads: threads of torch that each will use.
+        count: so many are started at once.
     """
 
-    def __init__(self, dispatch: Dispatch, execution: Execution) -> None:
-        self._dispatch, self._execution = dispatch, execution
-        self._reports: queue.SimpleQueue[tuple[WorkerProcess, dict[str, Any] | None]] = queue.SimpleQueue()
-        self._workers: list[WorkerProcess] = []
-        self._stillborn = 0
+    def __init__(self, threads: int, count: int = 0) -> None:
+        self._threads = threads
+        self.reports: queue.SimpleQueue[tuple[WorkerProcess, dict[str, Any] | None]] = queue.SimpleQueue()
+        self.running: list[WorkerProcess] = []
+        for number in range(count):
+            self.start(number)
+
+    def start(self, number: int) -> None:
+        """Start the worker of this number."""
+        self.running.append(WorkerProcess(number, self._threads, self.reports))
 
     def __enter__(self) -> Self:
         return self
@@ -139,14 +149,28 @@ class Pool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            for worker in self._workers:
+            for worker in self.running:
                 worker.terminate()
             until = monotonic() + GRACE
-            for worker in self._workers:
+            for worker in self.running:
                 worker.wait_until(until)
         finally:  # also when somebody is not patient enough
-            for worker in self._workers:
+            for worker in self.running:
                 worker.kill()
+
+
+class Pool:
+    """Hands the runs of a plan out to workers.
+
+    Args:
+        dispatch: the runs.
+        execution: how they are carried out, with the device that was chosen.
+        workers: those that have been started; more of them are started when there is more to do.
+    """
+
+    def __init__(self, dispatch: "Dispatch", execution: Execution, workers: WorkerGroup) -> None:
+        self._dispatch, self._execution, self._workers = dispatch, execution, workers
+        self._stillborn = 0
 
     def work(self) -> None:
         """Carry out all runs."""
@@ -158,26 +182,28 @@ class Pool:
                 self._dispatch.look_again()
 
     def _something_left(self) -> bool:
-        return self._dispatch.something_left or any(worker.run is not None for worker in self._workers)
+        return self._dispatch.something_left or any(worker.run is not None for worker in self._workers.running)
 
     def _start_workers(self) -> None:
-        taken = {worker.number for worker in self._workers}
+        taken = {worker.number for worker in self._workers.running}
         free = [number for number in range(self._execution.workers_on(self._execution.device)) if number not in taken]
-        wanted = self._dispatch.waiting - sum(worker.run is None for worker in self._workers)
+        wanted = self._dispatch.waiting - sum(worker.run is None for worker in self._workers.running)
         for number in free[: max(wanted, 0)]:
-            self._workers.append(WorkerProcess(number, self._execution.threads, self._reports))
+            self._workers.start(number)
 
     def _hand_out(self) -> None:
         """Give each free worker the next run."""
-        for worker in self._workers:
+        from svag.execution.dispatch import first_step
+
+        for worker in self._workers.running:
             if worker.ready and worker.run is None and (run := self._dispatch.take()) is not None:
-                step = run.record().step
+                step = first_step(run.folder, run.identity, self._execution.device)
                 worker.give(run, self._execution)
                 self._dispatch.begin(run, step)
 
     def _listen(self) -> None:
         try:
-            worker, report = self._reports.get(timeout=LOOK_AGAIN)
+            worker, report = self._workers.reports.get(timeout=LOOK_AGAIN)
         except queue.Empty:
             return
         if report is None:
@@ -189,7 +215,9 @@ class Pool:
 
     def _bury(self, worker: WorkerProcess) -> None:
         """A worker has died: its run is tried again, unless that has happened too often."""
-        self._workers.remove(worker)
+        from svag.execution.dispatch import PlanFailed
+
+        self._workers.running.remove(worker)
         how = worker.how_it_ended()
         if worker.run is not None:
             self._dispatch.died(worker.run, how)

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from svag.execution.conduct import conduct
+from svag.execution.conduct import conduct, plan_from_pilot
 from svag.execution.execution import HERE, Execution
-from svag.experiments.base import MARGIN, Metric, MomentumLimit
+from svag.experiments.base import MARGIN, Metric, MomentumLimit, Rule
 from svag.experiments.compare import ELLS, Compare
 from svag.experiments.compare_finding import CompareFinding
-from svag.experiments.ladder import C2, TOLERANCE, Ladder
+from svag.experiments.ladder import C2, Ladder
 from svag.experiments.ladder_finding import LadderFinding
 from svag.experiments.ngd import Ngd
 from svag.experiments.ngd_finding import NgdFinding
@@ -23,15 +23,16 @@ def ladder(
     batch_sizes: Sequence[int],
     *,
     seeds: int | Sequence[int] = Ladder.default_seeds,
+    rule: Rule | None = None,
     ells: Sequence[int] = (),
     split: int = 1,
     momentum_limit: MomentumLimit | None = None,
-    tolerance: float = TOLERANCE,
+    tolerance: float | None = None,
     c2: float = C2,
     out: str | Path = "ladder",
     execution: Execution = HERE,
 ) -> LadderFinding:
-    """Run SGD at several batch sizes along the linear scaling rule: where does it fail, and what did each run predict?
+    """Run at several batch sizes along the scaling rule: where does it fail, and what did each run predict?
 
     Runs that are in the folder already are not repeated, so that the same call continues after an interruption.
 
@@ -50,14 +51,16 @@ def ladder(
     [(20, 0.1), (40, 0.2)]
 
     Args:
-        base: the SGD run in question, which gives the learning rate at its own batch size: a spec, a mapping of its
+        base: the run in question, which gives the learning rate at its own batch size: a spec, a mapping of its
             fields, or the path of a YAML file. Without a probe it gets one.
         batch_sizes: the batch sizes to run at.
         seeds: how many seeds of each (3 means 0, 1 and 2), or which.
+        rule: "linear" for SGD, "square_root" for Adam, AdamW and RMSprop; the optimizer's own when None.
         ells: also run SVAG at these ell and every batch size: the SDE limit.
         split: into how many parts SVAG cuts the batch.
         momentum_limit: which limit SVAG follows when the base has momentum.
-        tolerance: scaling fails where the test error exceeds the lowest one by this fraction of it.
+        tolerance: scaling fails where the test error exceeds the lowest one by this fraction of it; when None 0.2, or
+            0.02 of the bits per character of a text.
         c2: C² of the predictions: by what factor a statistic may change.
         out: the folder of the experiment.
         execution: how the runs are carried out.
@@ -67,6 +70,7 @@ def ladder(
         spec,
         batch_sizes,
         seeds,
+        rule=rule,
         ells=ells,
         split=split,
         momentum_limit=momentum_limit,
@@ -88,7 +92,8 @@ def compare(
     glsr: Sequence[int] = (),
     ngd: bool = False,
     momentum_limit: MomentumLimit | None = None,
-    metric: Metric = "test_accuracy",
+    metric: Metric | None = None,
+    within: float | None = None,
     out: str | Path = "compare",
     execution: Execution = HERE,
 ) -> CompareFinding:
@@ -119,11 +124,20 @@ def compare(
         glsr: also run the coupled ladder (def:glsr) with these numbers of parts.
         ngd: also run noisy gradient descent, for the decomposition of the gap.
         momentum_limit: which limit SVAG follows when the base has momentum.
-        metric: what is compared: "test_accuracy", "test_loss" or "train_loss".
+        metric: what is compared: "test_accuracy", "test_loss", "train_loss" or "test_bits_per_character"; when None the
+            first, and the last for a text.
+        within: find the SDE's value, and the gap, to within this: percentage points of an accuracy, units of a loss.
+            Then `ells`, `seeds`, `split` and `margin` are chosen from a short pilot, for the fewest examples.
         out: the folder of the experiment.
         execution: how the runs are carried out.
     """
     spec, name, file = _origin(base)
+    if within is not None:
+        pilot = Compare.pilot(
+            spec, momentum_limit=momentum_limit, metric=metric, name=name, title=Compare.title_from(file)
+        )
+        planned = plan_from_pilot(pilot, within, Path(out), execution)
+        return planned.find(conduct(planned, Path(out), execution).records)
     experiment = Compare.of(
         spec,
         ells,
@@ -145,7 +159,7 @@ def ngd(
     *,
     margin: float = MARGIN,
     seeds: int | Sequence[int] = Ngd.default_seeds,
-    metric: Metric = "test_accuracy",
+    metric: Metric | None = None,
     out: str | Path = "ngd",
     execution: Execution = HERE,
 ) -> NgdFinding:
@@ -168,7 +182,8 @@ def ngd(
         base: the SGD run in question: a spec, a mapping of its fields, or the path of a YAML file.
         margin: the gap in `metric` that would not matter, in its units (accuracies are fractions).
         seeds: how many seeds of each (3 means 0, 1 and 2), or which.
-        metric: what is compared: "test_accuracy", "test_loss" or "train_loss".
+        metric: what is compared: "test_accuracy", "test_loss", "train_loss" or "test_bits_per_character"; when None the
+            first, and the last for a text.
         out: the folder of the experiment.
         execution: how the runs are carried out.
     """

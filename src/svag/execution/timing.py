@@ -14,6 +14,7 @@ from svag.lab.data.load import DataSet
 from svag.lab.training import Training, check_inputs, load_inputs, prepare
 from svag.records.parts import DataSpec, FrozenProbe
 from svag.records.spec import RunSpec, examples_per_step
+from svag.records.text import TextSpec
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +26,7 @@ class LoadedData:
         shapes: the shape of each run's data, by the run's identity; this is what outlives the data.
     """
 
-    sets: dict[DataSpec, DataSet]
+    sets: dict[DataSpec | TextSpec, DataSet]
     shapes: dict[str, DataShape]
 
     def of(self, spec: RunSpec) -> DataSet:
@@ -33,8 +34,10 @@ class LoadedData:
         return self.sets[_unaugmented(spec)]
 
 
-def _unaugmented(spec: RunSpec) -> DataSpec:
+def _unaugmented(spec: RunSpec) -> DataSpec | TextSpec:
     """What names a data set: runs that augment it differently share it."""
+    if isinstance(spec.data, TextSpec):
+        return spec.data
     return spec.data.model_copy(update={"augment": None})
 
 
@@ -60,7 +63,7 @@ LARGEST = 64
 # A forward pass is a third of forward and backward.
 FORWARD = 1 / 3
 # An update is repeated within so many seconds, since the first is the slowest.
-_PATIENCE = 0.2
+_PATIENCE = 0.1
 
 
 def timed_seconds(
@@ -79,7 +82,7 @@ def timed_seconds(
         network = repr((_unaugmented(spec), spec.model))
         if (network, tried) not in updates:
             if network not in networks:
-                networks[network] = prepare(spec, loaded.of(spec).to(device))
+                networks[network] = prepare(spec.edited({"compile": False}), loaded.of(spec).to(device))
             updates[network, tried] = _time_an_update(networks[network], tried)
         return updates[network, tried] * max(1.0, size / LARGEST)
 

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from svag.execution.plan import PlannedRun
 from svag.lab.watching import NothingToClose
+from svag.records.fields import visible
 
 
 def roughly(seconds: float) -> str:
@@ -162,7 +163,7 @@ def picture(board: Board) -> RenderableType:
     for line in board.running.values():
         accuracy = "" if line.accuracy is None else f"test accuracy {line.accuracy:.4f}"
         bar = ProgressBar(total=max(line.steps, 1), completed=line.step, width=30)
-        table.add_row(Text(line.name), bar, f"{line.step}/{line.steps}", accuracy)
+        table.add_row(Text(visible(line.name)), bar, f"{line.step}/{line.steps}", accuracy)
     return Group(table, Text(summary(board)))
 
 
@@ -184,7 +185,7 @@ class Bars:
 
     def say(self, sentence: str) -> None:
         """Say what happened, above the bars."""
-        self._live.console.print(Text(sentence))
+        self._live.console.print(Text(visible(sentence)))
 
 
 class RunLines(NothingToClose):
@@ -196,7 +197,7 @@ class RunLines(NothingToClose):
     def say(self, sentence: str) -> None:
         """Say what happened, and where the plan is."""
         if not self._quiet:
-            print(f"{sentence} ({summary(self._board)})", file=sys.stderr, flush=True)
+            print(f"{visible(sentence)} ({summary(self._board)})", file=sys.stderr, flush=True)
 
 
 def view_of(board: Board, *, progress: bool) -> View:

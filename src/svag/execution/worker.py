@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from typing import IO, Any
 
-from svag.execution.dispatch import GRACE, to_message
-from svag.execution.execution import Execution
+from svag.execution.dispatch import to_message
+from svag.execution.execution import GRACE, Execution
 from svag.lab.run import run
 from svag.lab.training import pick_device
 from svag.lab.watching import NothingToClose

@@ -4,7 +4,6 @@ Each family is two modules: its question and plan (`compare`, `ladder`, `ngd`), 
 which loads scipy and is imported when an answer is wanted). The table below is all that knows every family.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,8 @@ from svag.experiments.compare import Compare
 from svag.experiments.ladder import Ladder
 from svag.experiments.ngd import Ngd
 from svag.experiments.runs import one_version
-from svag.records.fields import SpecError, shown
+from svag.records.fields import SpecError, cut, shown
+from svag.records.files import parse_json, read_file
 from svag.records.record import load_records
 
 FAMILIES: dict[str, type[Experiment]] = {"compare": Compare, "ladder": Ladder, "ngd": Ngd}
@@ -41,9 +41,11 @@ def load_experiment(folder: Path) -> Experiment | None:
     if not path.exists():
         return None
     try:
-        return experiment_from(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise SpecError(str(path), f"cannot be read: {' '.join(str(error).split())}") from None
+        return experiment_from(parse_json(read_file(path)))
+    except OSError as error:
+        raise SpecError(str(path), f"cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise SpecError(str(path), f"cannot be read: {cut(str(error))}") from None
 
 
 def experiment_of_runs(folder: Path, kind: str) -> Experiment:

@@ -10,18 +10,21 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
 
 from svag.records.fields import Seed, SpecError, spec_error
-from svag.records.files import replace_file
+from svag.records.files import make_folder, replace_file
+from svag.records.optimizers import TITLES
 from svag.records.parts import EvaluateSpec, InRunProbe, NoProbe, Process, SgdSpec, SvagSpec
 from svag.records.record import RunRecord
 from svag.records.spec import RunSpec
-from svag.theory.optimizers import MomentumLimit as MomentumLimit  # part of the signatures of the experiments
+from svag.records.text import TextSpec
+from svag.theory.optimizers import MomentumLimit as MomentumLimit  # these are part of the signatures of the experiments
+from svag.theory.optimizers import Rule as Rule
 
 if TYPE_CHECKING:
     from svag.experiments.evidence import Finding, PanelFinding
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
 EXPERIMENT, RUNS = "experiment.json", "runs"
 
 Size = Literal["smoke", "small", "paper"]
-Metric = Literal["test_accuracy", "test_loss", "train_loss"]
+Metric = Literal["test_accuracy", "test_loss", "train_loss", "test_bits_per_character"]
 MARGIN = 0.01
 
 
@@ -39,14 +42,19 @@ class ArmName:
 
     >>> str(ArmName("svag", 4)), str(ArmName("sgd"))
     ('SVAG ell=4', 'SGD')
+    >>> str(ArmName("sgd", optimizer="AdamW")), ArmName("sgd", optimizer="AdamW") == SGD
+    ('AdamW', True)
 
     Attributes:
         kind: of the process.
         refinement: ell of SVAG, parts of the coupled ladder, 1 of the others.
+        optimizer: what the arm that is the optimizer itself is called; a panel has one optimizer, so that it tells no
+            arms apart.
     """
 
     kind: Literal["sgd", "svag", "glsr", "ngd", "gd"]
     refinement: int = 1
+    optimizer: str = field(default=TITLES["sgd"], compare=False)
 
     def __str__(self) -> str:
         match self.kind:
@@ -54,6 +62,8 @@ class ArmName:
                 return f"SVAG ell={self.refinement}"
             case "glsr":
                 return f"ladder parts={self.refinement}"
+            case "sgd":
+                return self.optimizer
         return self.kind.upper()
 
 
@@ -124,6 +134,16 @@ class Panel(_Frozen, ABC):
         Order: increasing batch size, then increasing refinement.
         """
 
+    @property
+    def optimizer(self) -> str:
+        """What people call the optimizer of its runs."""
+        return self.base.optimizer.title
+
+    @property
+    def itself(self) -> ArmName:
+        """The arm that is the optimizer itself: equal to `SGD`, whatever it is called."""
+        return ArmName("sgd", optimizer=self.optimizer)
+
     def edited(self, edits: Mapping[str, Any]) -> Self:
         """The same panel with fields of its base replaced."""
         return self.model_copy(update={"base": self.base.edited(edits)})
@@ -146,7 +166,7 @@ class Experiment(_Frozen, ABC):
         panels: the settings in question.
     """
 
-    question: ClassVar[str]  # what a page of this family asks
+    question: ClassVar[str]  # what a page of this family asks, about {optimizer}
     needs: ClassVar[str]  # the runs without which there is nothing to ask
     subject: ClassVar[str]  # what is run, in the title of an experiment about one base
     default_seeds: ClassVar[int]
@@ -174,6 +194,10 @@ class Experiment(_Frozen, ABC):
         """The title of an experiment about the base in a file, or about one that was given without a file."""
         return cls.subject if file is None else f"{cls.subject} from {file.name}"
 
+    def asks(self) -> str:
+        """The question of the family, about the optimizers of the panels."""
+        return self.question.format(optimizer=" or ".join(dict.fromkeys(panel.optimizer for panel in self.panels)))
+
     def seeds_of(self, panel: Panel) -> tuple[Seed, ...]:
         """The seeds of one panel, in order."""
         return panel.seeds or self.seeds
@@ -195,6 +219,10 @@ class Experiment(_Frozen, ABC):
     @abstractmethod
     def asked(self) -> str:
         """What is asked of which arms, and what decides: one line."""
+
+    def planned(self) -> str:
+        """How the runs were chosen, where a plan chose them: what is announced before they begin."""
+        return ""
 
     @abstractmethod
     def find(self, records: Sequence[RunRecord]) -> "Finding[PanelFinding]":
@@ -285,9 +313,20 @@ def refusals_of(panel: Panel, among: int) -> Iterator[None]:
 
 def save_experiment(experiment: Experiment, folder: Path) -> None:
     """Write `experiment.json`; what was asked before is replaced, the runs stay."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     text = json.dumps(experiment.model_dump(mode="json"), indent=2, ensure_ascii=False)
     replace_file(folder / EXPERIMENT, text.encode() + b"\n")
+
+
+def own_metric(panels: Sequence[Panel]) -> Metric:
+    """What runs on such data are judged by, unless something else is asked for: of a text, its bits per character."""
+    text = any(isinstance(panel.base.data, TextSpec) for panel in panels)
+    return "test_bits_per_character" if text else "test_accuracy"
+
+
+def metric_of(fields: dict[str, Any]) -> Metric:
+    """The default of a field `metric` that stands after `panels`."""
+    return own_metric(fields["panels"])
 
 
 def seeds_from(seeds: int | Iterable[int]) -> tuple[int, ...]:
@@ -303,7 +342,8 @@ def require_sgd(base: RunSpec) -> None:
     """An experiment varies the process itself: its base is the SGD run in question."""
     if not isinstance(base.process, SgdSpec):
         raise SpecError(
-            "process.kind", f"the base of an experiment is the SGD run in question, got {base.process.kind}"
+            "process.kind",
+            f"the base of an experiment is the {base.optimizer.title} run in question, got {base.process.kind}",
         )
 
 

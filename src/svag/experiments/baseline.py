@@ -12,6 +12,7 @@ from svag.experiments.base import setting
 from svag.experiments.runs import by_seed, one_version
 from svag.findings.critical_batch import CriticalBatch, predict_critical_batch
 from svag.records.fields import SpecError, step_of
+from svag.records.optimizers import SgdOptimizer
 from svag.records.parts import NoProbe, SgdSpec
 from svag.records.reading import Reading, load_readings
 from svag.records.record import REMEDY, RunRecord, notes_on
@@ -82,6 +83,10 @@ def _times(found: CriticalBatch, throughput: Mapping[int, float]) -> str:
     )
     if fastest.batch_size == found.batch_size:
         conclusion = "No larger batch saves time on this machine."
+    if found.basis == "second_moment":
+        conclusion += (
+            f" That distortion is the factor in data is a heuristic, which was not measured for {found.optimizer}."
+        )
     return (
         f"Time to the same training loss, relative to batch size {found.batch_size}: estimated from the distortion and "
         f"the speed of a training step measured on this machine.\n{found.price_list(throughput=throughput)}\n"
@@ -258,6 +263,8 @@ def _settling(spec: RunSpec) -> tuple[int, float] | None:
     measured = not isinstance(spec.probe, NoProbe) and isinstance(setting(spec).process, SgdSpec)
     counted = isinstance(spec.budget, int) or spec.data.examples is not None
     if not (measured and counted and spec.weight_decay and isinstance(spec.schedule, Constant | Steps)):
+        return None
+    if not isinstance(spec.optimizer, SgdOptimizer):  # no theorem waits for an equilibrium of the others
         return None
     steps = spec.steps()
     if isinstance(spec.schedule, Steps):

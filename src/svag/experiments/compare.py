@@ -3,22 +3,25 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
+from svag.experiments import wording
 from svag.experiments.base import (
     MARGIN,
     NGD,
-    SGD,
     ArmName,
     Experiment,
     Metric,
     Panel,
+    Slot,
     described,
+    metric_of,
     other_arm,
     processes_at,
     require_sgd,
     seeds_from,
     setting,
+    svag_arm,
     svag_arms,
     svag_fields,
 )
@@ -33,6 +36,78 @@ if TYPE_CHECKING:
 
 
 ELLS = (1, 4, 16)
+# The pilot of a planned comparison: seeds of SGD and of one cheap SVAG arm, which the plan goes on with.
+PILOT_ELL, PILOT_SEEDS = 4, 4
+
+
+class SdePlan(BaseModel):
+    """How the SDE's value is found to a given accuracy for the fewest examples; it prints itself.
+
+    Attributes:
+        metric: what is compared.
+        within: the accuracy wanted, in units of the metric: the margin of the comparison.
+        ells: of the arms; 1 is SGD.
+        seeds: of each arm.
+        weights: of the mean of each arm in the SDE limit; 0 of arms that are not in it.
+        split: of the SVAG arms.
+        spread: standard deviation over seeds in the pilot.
+        constant: how far SGD may be from its SDE, by the pilot: its estimate plus one standard error.
+        bias: what the limit may still miss if no coefficient of E_∞ + c₁/l + c₂/l² + … is above `constant`.
+        chance: of the answer "equivalent" if there is no gap.
+        examples: that all runs look at, those of the pilot included.
+        plain_ell: the ell of plain SVAG that does the same for the fewest examples.
+        plain_seeds: of SGD, and of that SVAG.
+        plain_examples: that those runs would look at.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    metric: Metric
+    within: Positive
+    ells: tuple[Count, ...]
+    seeds: tuple[Count, ...]
+    weights: tuple[float, ...]
+    split: Count
+    spread: float
+    constant: float
+    bias: float
+    chance: float
+    examples: int
+    plain_ell: Count
+    plain_seeds: tuple[Count, Count]
+    plain_examples: int
+
+    @property
+    def limit_weights(self) -> dict[int, float]:
+        """The arms that the limit is made of."""
+        return {ell: weight for ell, weight in zip(self.ells, self.weights, strict=True) if weight}
+
+    @property
+    def saving(self) -> float:
+        """Examples of plain SVAG over those of this plan."""
+        return self.plain_examples / self.examples
+
+    def said(self) -> str:
+        """The cost, beside that of plain SVAG."""
+        plain = f"plain SVAG at ell={self.plain_ell} would take {self.plain_examples:,}"
+        return f"{self.examples:,} examples; {plain}, {self.saving:.2g} times as many"
+
+    def __str__(self) -> str:
+        def size(number: float) -> str:
+            return wording.difference(number, self.metric).removeprefix("+")
+
+        arms = ", ".join(f"{n} of {svag_arm(ell)}" for ell, n in zip(self.ells, self.seeds, strict=True))
+        terms = " + ".join(f"{weight:.3f}·E_{ell}" for ell, weight in self.limit_weights.items()).replace("-", "−")
+        cut = f", batches cut in {self.split}" if self.split > 1 else ""
+        lines = (
+            f"Plan: the SDE's {wording.UNITS[self.metric]} to ±{size(self.within)}",
+            f"  pilot: spread {size(self.spread)}, SGD at most {size(self.constant)} from its SDE",
+            f"  seeds: {arms}{cut}",
+            f"  SDE limit: {terms}, which may still miss {size(self.bias)}",
+            f'  chance of "equivalent" if there is no gap: {self.chance:.2f}',
+            f"  cost: {self.said()}",
+        )
+        return "\n".join(lines)
 
 
 class ComparePanel(Panel):
@@ -44,6 +119,7 @@ class ComparePanel(Panel):
         glsr: numbers of parts of the coupled ladder (def:glsr), for the decomposition over it; none if empty.
         ngd: whether to run NGD too, for the paper's decomposition (eq:noise_decomposition).
         momentum_limit: which limit the SVAG arms of a base with momentum follow.
+        plan: which seeds each arm gets, and how the limit is made of them; without one every arm gets all seeds.
     """
 
     ells: tuple[Count, ...]
@@ -51,21 +127,29 @@ class ComparePanel(Panel):
     glsr: tuple[Count, ...] = ()
     ngd: bool = False
     momentum_limit: MomentumLimit | None = None
+    plan: SdePlan | None = None
+
+    def asks_for(self, slot: Slot) -> bool:
+        """Whether this seed of this arm belongs to the plan."""
+        if self.plan is None:
+            return True
+        return slot.seed < dict(zip(self.plan.ells, self.plan.seeds, strict=True))[slot.arm.refinement]
 
     def arms(self) -> list[tuple[ArmName, RunSpec]]:
         """SGD, SVAG by increasing ell, the coupled ladder by increasing parts, NGD."""
         require_sgd(self.base)
-        found = [(SGD, self.base), *svag_arms(self.base, self.ells, self.split, self.momentum_limit)]
+        found = [(self.itself, self.base), *svag_arms(self.base, self.ells, self.split, self.momentum_limit)]
         others = [(ArmName("glsr", parts), {"kind": "glsr", "parts": parts}) for parts in sorted(set(self.glsr) - {1})]
         others += [(NGD, {"kind": "ngd"})] if self.ngd else []
         found += [other_arm(arm, self.base, process) for arm, process in others]
         if not any(ell > 1 for ell in self.ells):
-            raise SpecError("ell", "SGD alone has nothing to be compared with: name at least one ell above 1")
+            alone = f"{self.optimizer} alone has nothing to be compared with"
+            raise SpecError("ell", f"{alone}: name at least one ell above 1")
         return found
 
     def smallest(self, edits: Mapping[str, Any]) -> Self:
         """SGD and one SVAG."""
-        return super().smallest(edits).model_copy(update={"ells": (1, 2)})
+        return super().smallest(edits).model_copy(update={"ells": (1, 2), "plan": None})
 
 
 class Compare(Experiment):
@@ -81,7 +165,8 @@ class Compare(Experiment):
     """
 
     question: ClassVar[str] = (
-        "Does the SDE describe this SGD? SVAG converges to the SDE as ell grows; the gap is SGD minus that limit."
+        "Does the SDE describe this {optimizer}? SVAG converges to the SDE as ell grows; the gap is {optimizer} minus "
+        "that limit."
     )
     needs: ClassVar[str] = "SGD, and SVAG at some ell above 1 with all other fields equal"
     subject: ClassVar[str] = "SGD and SVAG"
@@ -90,7 +175,7 @@ class Compare(Experiment):
     kind: Literal["compare"] = "compare"
     panels: tuple[ComparePanel, ...] = Field(min_length=1)
     margin: Positive = MARGIN
-    metric: Metric = "test_accuracy"
+    metric: Metric = Field(default_factory=metric_of)
 
     @classmethod
     def of(
@@ -104,7 +189,7 @@ class Compare(Experiment):
         ngd: bool = False,
         momentum_limit: MomentumLimit | None = None,
         margin: float = MARGIN,
-        metric: Metric = "test_accuracy",
+        metric: Metric | None = None,
         name: str | None = None,
         title: str = subject,
     ) -> Self:
@@ -119,7 +204,7 @@ class Compare(Experiment):
             ngd: whether to run NGD too.
             momentum_limit: which limit SVAG follows, if the base has momentum.
             margin: the gap that would not matter.
-            metric: what is compared.
+            metric: what is compared; when None test accuracy, or bits per character of a text.
             name: of the panel; network and data when None.
             title: one line.
         """
@@ -132,8 +217,62 @@ class Compare(Experiment):
             "ngd": ngd,
             "momentum_limit": momentum_limit,
         }
-        fields = {"title": title, "seeds": seeds_from(seeds), "panels": (panel,), "margin": margin, "metric": metric}
-        return cls.model_validate(fields)
+        title = title.replace(cls.subject, f"{base.optimizer.title} and SVAG")
+        fields = {"title": title, "seeds": seeds_from(seeds), "panels": (panel,), "margin": margin}
+        return cls.model_validate(fields if metric is None else {**fields, "metric": metric})
+
+    @classmethod
+    def pilot(
+        cls,
+        base: RunSpec,
+        *,
+        momentum_limit: MomentumLimit | None = None,
+        metric: Metric | None = None,
+        name: str | None = None,
+        title: str = subject,
+    ) -> Self:
+        """A few seeds of SGD and of one cheap SVAG, from which a comparison is planned.
+
+        Batches are cut in two where that is possible: half the examples, and SGD lies on the same curve in 1/l.
+
+        >>> base = RunSpec.from_yaml(
+        ...     "{data: {name: svhn}, model: {arch: mlp, norm: layer}, batch_size: 8, lr: 1, budget: 9}")
+        >>> Compare.pilot(base).panels[0].split, Compare.pilot(base.edited({"model.norm": "batch"})).panels[0].split
+        (2, 1)
+        """
+        pilots = [
+            cls.of(
+                base,
+                (1, PILOT_ELL),
+                PILOT_SEEDS,
+                split=split,
+                momentum_limit=momentum_limit,
+                metric=metric,
+                name=name,
+                title=title,
+            )
+            for split in (2, 1)
+        ]
+        try:
+            pilots[0].slots()
+        except SpecError:  # BatchNorm, or a batch that cannot be halved
+            return pilots[1]
+        return pilots[0]
+
+    def with_plan(self, plan: SdePlan) -> Self:
+        """The same comparison with the arms and the seeds of a plan."""
+        (panel,) = self.panels
+        panels = (panel.model_copy(update={"ells": plan.ells, "split": plan.split, "plan": plan}),)
+        seeds = tuple(range(max(plan.seeds)))
+        return self.model_copy(update={"panels": panels, "seeds": seeds, "margin": plan.within})
+
+    def slots(self) -> dict[Slot, RunSpec]:
+        """The runs that belong to this comparison; those of a plan have seeds of their own in every arm."""
+        return {slot: spec for slot, spec in super().slots().items() if self.panels[slot.panel].asks_for(slot)}
+
+    def planned(self) -> str:
+        """The plans, where there are any."""
+        return "\n".join(str(panel.plan) for panel in self.panels if panel.plan is not None)
 
     def asked(self) -> str:
         """The ell of every panel, and the margin."""

@@ -3,12 +3,13 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import numpy as np
 
 from svag.experiments import wording
 from svag.experiments.base import NGD, SGD, ArmName, Metric, svag_arm
-from svag.experiments.compare import Compare, ComparePanel
+from svag.experiments.compare import PILOT_ELL, PILOT_SEEDS, Compare, ComparePanel, SdePlan
 from svag.experiments.evidence import (
     TONES,
     ArmResult,
@@ -16,6 +17,7 @@ from svag.experiments.evidence import (
     Limit,
     arm_result,
     fitted_limit,
+    planned_limit,
     richardson_limit,
     sgd_curve,
 )
@@ -33,7 +35,11 @@ from svag.experiments.sde_evidence import (
 )
 from svag.experiments.wording import Answer
 from svag.findings.sde_verdict import SDEVerdict, sde_verdict
+from svag.records.fields import SpecError
 from svag.records.record import RunRecord
+from svag.stats.allocation import Level, chance_of_equivalence, plan_gap
+from svag.stats.means import remaining_bias
+from svag.theory.weights import pair_cost
 
 _ROUTES = {"gaussian": "decomposed through NGD", "ladder": "decomposed through the ladder"}
 
@@ -58,6 +64,8 @@ class ComparePanelFinding:
         curves: all evaluations.
         missing: runs without a result.
         status: what to do next.
+        optimizer: what people call the one that is compared with its SDE.
+        plan: how seeds and limit were planned, if they were.
     """
 
     name: str
@@ -75,6 +83,8 @@ class ComparePanelFinding:
     curves: tuple[CurveRow, ...]
     missing: tuple[MissingRun, ...]
     status: str
+    optimizer: str
+    plan: SdePlan | None = None
 
     def to_dict(self) -> dict[str, object]:
         """Return the panel for a JSON document: the fields of the verdict, then the rest; without the curves."""
@@ -98,21 +108,28 @@ class ComparePanelFinding:
             "runs": [row.to_dict() for row in self.runs],
             "missing": [asdict(run) for run in self.missing],
             "status": self.status,
+            **({} if self.plan is None else {"plan": {**self.plan.model_dump(), "saving": self.plan.saving}}),
         }
 
     def answer(self) -> Answer:
         """Whether SGD ends where its SDE ends, the gap, the limit and the arms first."""
-        found, metric = self.verdict, self.metric
+        found, metric, nothing = (
+            self.verdict,
+            self.metric,
+            f"No answer yet: {self.optimizer} and SVAG both need results.",
+        )
         numbers = []
         if found is not None:
             limits = wording.interval(found.low, found.high, metric)
-            numbers.append(("SGD − SDE", f"{wording.difference(found.gap, metric)} {limits}"))
+            numbers.append((f"{self.optimizer} − SDE", f"{wording.difference(found.gap, metric)} {limits}"))
         if self.limit is not None:
             numbers.append(("SDE limit", self.limit.said(metric)))
+        if self.plan is not None:
+            numbers.append(("planned", self.plan.said()))
         numbers += [(arm.arm, arm.said(metric)) for arm in self.arms]
         return Answer(
             self.name,
-            "No answer yet: SGD and SVAG both need results." if found is None else _headline(found, metric),
+            nothing if found is None else _headline(found, metric, self.optimizer),
             "open" if found is None else TONES[found.answer],
             (*numbers, *self._more()),
             self.status,
@@ -123,16 +140,16 @@ class ComparePanelFinding:
     def _more(self) -> Iterator[tuple[str, str]]:
         """One row for everything else that was found."""
         if self.curve is not None:
-            yield "over the curve", self.curve.said(self.metric)
+            yield "over the curve", self.curve.said(self.metric, self.optimizer)
         if self.verdict is not None:
             yield "convergence in ell", _convergence(self.verdict)
         if self.richardson is not None:
             ells = " and ".join(map(str, self.richardson.ells))
             yield "Richardson", f"{self.richardson.said(self.metric)} from ell = {ells}"
         if self.own_noise is not None:
-            yield from self.own_noise.rows()
+            yield from self.own_noise.rows(self.optimizer)
         if self.closeness is not None:
-            yield from self.closeness.rows()
+            yield from self.closeness.rows(self.optimizer)
         for one in self.decompositions:
             yield _ROUTES[one.route], one.said(self.metric)
         if self.verdict is not None:
@@ -162,16 +179,17 @@ class CompareFinding(Finding[ComparePanelFinding]):
     kind = "compare"
 
 
-def _headline(found: SDEVerdict, metric: Metric) -> str:
+def _headline(found: SDEVerdict, metric: Metric, optimizer: str) -> str:
     margin = wording.difference(found.margin, metric).removeprefix("+")
     match found.answer:
         case "equivalent":
-            return f"Yes: SGD ends where its SDE ends, to within ±{margin}."
+            return f"Yes: {optimizer} ends where its SDE ends, to within ±{margin}."
         case "different":
             if not (math.isfinite(found.gap) and found.p_different < 0.05):
-                return "No: SGD and its SDE do not diverge equally often."
+                return f"No: {optimizer} and its SDE do not diverge equally often."
             side = "above" if found.gap > 0 else "below"
-            return f"No: SGD ends {wording.difference(abs(found.gap), metric).removeprefix('+')} {side} its SDE."
+            far = wording.difference(abs(found.gap), metric).removeprefix("+")
+            return f"No: {optimizer} ends {far} {side} its SDE."
         case "inconclusive":
             return f"Not decided: these runs cannot tell a gap from none, to within ±{margin}."
 
@@ -184,6 +202,8 @@ def _convergence(found: SDEVerdict) -> str:
             return f"{shown}; the limit is E_∞ of E_∞ + c/ell ({tested})"
         case "largest_ell":
             return f"{shown}; the limit is the largest ell, because E_∞ + c/ell does not fit ({tested})"
+        case "plan":
+            return f"{shown}; the limit is by the planned weights"
         case "none":
             return f"{shown}; the spread is unknown"
 
@@ -201,8 +221,12 @@ def _panel(experiment: Compare, panel: ComparePanel, runs: PanelRuns) -> Compare
     by_ell = {ell: found for ell in sorted({1, *panel.ells}) if (found := finals[svag_arm(ell)])}
     arrays = {ell: np.array(list(found.values())) for ell, found in by_ell.items()}
     largest = max(by_ell, default=1)
-    verdict = sde_verdict(arrays, experiment.margin) if 1 in by_ell and largest > 1 else None
-    limit = fitted_limit(arrays) if largest > 1 else None
+    weights, bias = (None, 0.0) if panel.plan is None else (panel.plan.limit_weights, panel.plan.bias)
+    compared = 1 in by_ell and largest > 1
+    verdict = sde_verdict(arrays, experiment.margin, limit_weights=weights, bias=bias) if compared else None
+    limit = None if weights is None else planned_limit(arrays, weights, bias)
+    if weights is None and largest > 1:
+        limit = fitted_limit(arrays)
     refined = richardson_limit(arrays) if largest > 1 else None
     return ComparePanelFinding(
         name=panel.name,
@@ -219,7 +243,10 @@ def _panel(experiment: Compare, panel: ComparePanel, runs: PanelRuns) -> Compare
         runs=runs.rows(),
         curves=runs.curves(),
         missing=runs.missing,
-        status=runs.remedy if verdict is None or runs.missing else verdict.status,
+        # the verdict is made of numbers alone, and calls what it compares with the SDE by the name in the paper
+        status=runs.remedy if verdict is None or runs.missing else verdict.status.replace(str(SGD), panel.optimizer),
+        optimizer=panel.optimizer,
+        plan=panel.plan,
     )
 
 
@@ -244,3 +271,69 @@ def _decompositions(
             ell = parts if parts in svag else max(svag)
             found.append(ladder_route(sgd, finals[ArmName("glsr", parts)], svag[ell], parts, ell))
     return tuple(one for one in found if one is not None)
+
+
+# The ell that a plan may choose from, and the power it aims at: the chance is computed to within .02 of the truth.
+_MENU = (4, 8, 16, 32, 64, 128, 256)
+_PLAIN_MENU = (2, *_MENU, 512, 1024, 2048, 4096)
+_POWER = 0.82
+
+
+def plan_within(pilot: Compare, records: Sequence[RunRecord], within: float) -> Compare:
+    """Plan a comparison that places the gap, and the SDE's value, within a given distance, from the runs of a pilot.
+
+    The arms are SGD, the SVAG of the pilot, and what the cheapest extrapolation from at most three ell needs. Their
+    seeds are so many that "equivalent" is the answer with probability .8 if there is no gap, on average over what the
+    true spread may be after a pilot as short as this. The spread is taken to be the same in all arms.
+
+    Args:
+        pilot: from `Compare.pilot`.
+        records: its runs, all ended.
+        within: the margin: percentage points of an accuracy, otherwise in units of the metric.
+    """
+    (panel,), metric = pilot.panels, pilot.metric
+    margin = within / 100 if wording.is_share(metric) else within
+    if not (math.isfinite(margin) and margin > 0):
+        raise SpecError("--within", f"must be a positive number, got {within:g}")
+    (runs,), _ = gather(pilot, records, metric)
+    size = panel.base.batch_size
+    sgd, svag = (np.array(list(runs.finals(svag_arm(ell), size, metric).values())) for ell in (1, PILOT_ELL))
+    if runs.missing or not np.isfinite([*sgd, *svag]).all():
+        raise SpecError("--within", "a plan needs a pilot of which every seed finishes: lower the learning rate")
+    gap, freedom = remaining_bias(1.0, 1 / PILOT_ELL, sgd, svag), sgd.size + svag.size - 2
+    constant = abs(gap.value) + gap.error
+    spread = math.sqrt((float(sgd.var(ddof=1)) * (sgd.size - 1) + float(svag.var(ddof=1)) * (svag.size - 1)) / freedom)
+    if spread == 0:
+        raise SpecError("--within", f"the seeds of the pilot agree to the last digit of {metric}: take another metric")
+
+    def level(ell: int, split: int) -> Level:
+        return Level(1 / ell, pair_cost(ell, split), spread)
+
+    first, cut = level(1, 1), [level(ell, panel.split) for ell in _MENU]
+    cheapest = partial(plan_gap, first, margin=margin, constant=constant, power=_POWER, pilot_freedom=freedom)
+    best = cheapest(menu=cut, begun={first: PILOT_SEEDS, cut[0]: PILOT_SEEDS}, most=3)
+    plain = cheapest(menu=[level(ell, 1) for ell in _PLAIN_MENU], begun={first: PILOT_SEEDS}, most=1)
+    if best is None or plain is None:
+        raise SpecError(
+            "--within",
+            f"is out of reach at {within:g}: the spread of the pilot is {wording.value(spread, metric)}, and SGD may "
+            f"be {wording.value(constant, metric)} from its SDE; widen it",
+        )
+    examples = size * next(iter(runs.found.values())).steps  # of one run of SGD
+    plan = SdePlan(
+        metric=metric,
+        within=margin,
+        ells=tuple(round(1 / one.x) for one in best.levels),
+        seeds=tuple(map(round, best.samples)),
+        weights=tuple((one == first) - weight for one, weight in zip(best.levels, best.weights, strict=True)),
+        split=panel.split,
+        spread=spread,
+        constant=constant,
+        bias=best.bias,
+        chance=chance_of_equivalence(best, margin, pilot_freedom=freedom),
+        examples=round(examples * best.cost),
+        plain_ell=round(1 / plain.levels[-1].x),
+        plain_seeds=(round(plain.samples[0]), round(plain.samples[1])),
+        plain_examples=round(examples * plain.cost),
+    )
+    return pilot.with_plan(plan)

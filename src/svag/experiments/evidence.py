@@ -2,16 +2,17 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import ClassVar, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
 from svag.arrays import FloatArray
 from svag.experiments import wording
-from svag.experiments.base import ArmName, Metric
+from svag.experiments.base import SGD, ArmName, Metric
 from svag.experiments.runs import CurveRow, MissingRun
 from svag.experiments.wording import Answer, Tone
+from svag.printed import Printed
 from svag.stats.means import Contrast, contrast, fit_limit
 from svag.stats.samples import json_fields
 
@@ -40,7 +41,7 @@ AnyPanel = TypeVar("AnyPanel", bound=PanelFinding, covariant=True)
 
 
 @dataclass(frozen=True)
-class Finding(Generic[AnyPanel]):
+class Finding(Printed, Generic[AnyPanel]):
     """What an experiment found; each family has a class of its own, so that readers can tell them apart.
 
     Attributes:
@@ -79,12 +80,12 @@ class Finding(Generic[AnyPanel]):
 
 
 def sgd_curve(rows: tuple[CurveRow, ...], metric: Metric) -> tuple[tuple[float, ...], str]:
-    """The curve of the first seed of SGD, and what it is."""
-    mine = [row for row in rows if row.arm == "SGD"]
+    """The curve of the first seed of the optimizer itself, and what it is."""
+    mine = [row for row in rows if wording.is_optimizer(row.arm)]
     first = min((row.seed for row in mine), default=0)
     found = (getattr(row, metric) for row in mine if row.seed == first)
     values = tuple(float(value) for value in found if value is not None)
-    return values, f"{wording.UNITS[metric]} of SGD, seed {first}"
+    return values, f"{wording.UNITS[metric]} of {mine[0].arm if mine else SGD}, seed {first}"
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ def arm_result(arm: ArmName, finals: Mapping[int, float]) -> ArmResult:
     )
 
 
-LimitMethod = Literal["fit", "richardson", "largest_ell"]
+LimitMethod = Literal["fit", "richardson", "largest_ell", "plan"]
 _LEVEL = 0.05
 
 
@@ -162,8 +163,8 @@ class Limit:
         value: the estimate.
         low: lower 95% limit.
         high: upper 95% limit.
-        source: "fit" (E_∞ of E_ell = E_∞ + c/ell), "richardson" (the same through the two largest ell), or
-            "largest_ell" (the line does not fit).
+        source: "fit" (E_∞ of E_ell = E_∞ + c/ell), "richardson" (the same through the two largest ell),
+            "largest_ell" (the line does not fit), or "plan" (weights that were chosen beforehand).
         ells: the ell it was made of.
         diverged: seeds that diverged there, and are not in it.
     """
@@ -226,6 +227,21 @@ def fitted_limit(finals: Mapping[int, FloatArray]) -> LimitEstimate | None:
         return _result(used, fit.limit_weights, "fit", tuple(used), diverged)
     largest = max(used)
     return _result(used, [float(ell == largest) for ell in used], "largest_ell", (largest,), diverged)
+
+
+def planned_limit(finals: Mapping[int, FloatArray], weights: Mapping[int, float], bias: float) -> LimitEstimate | None:
+    """The limit by weights that were chosen beforehand, its interval widened by `bias`; None while an arm is missing.
+
+    >>> found = planned_limit({1: np.ones(2), 4: np.array([1.0, 1.0]), 16: np.array([2.0, 4.0])}, {16: 1.0}, bias=0.5)
+    >>> found.limit.value, found.limit.source
+    (3.0, 'plan')
+    """
+    used, diverged = _usable(finals)
+    if set(weights) - set(used):
+        return None
+    groups = {ell: used[ell] for ell in weights}
+    found = _result(groups, list(weights.values()), "plan", tuple(weights), diverged)
+    return replace(found, limit=replace(found.limit, low=found.limit.low - bias, high=found.limit.high + bias))
 
 
 def richardson_limit(finals: Mapping[int, FloatArray]) -> LimitEstimate | None:

@@ -1,6 +1,7 @@
-"""Up to which batch size does linear scaling hold? SGD at batch sizes along the rule, each measured (fig:lsr_acc_gnr).
+"""Up to which batch size does scaling hold? One run at batch sizes along the rule, each measured (fig:lsr_acc_gnr).
 
-A ladder means the same at every batch size: fractions of the budget stay, numbers of effective steps are divided by κ.
+The rule is that of the optimizer: linear for SGD, square-root for Adam, AdamW and RMSprop. A ladder means the same at
+every batch size: fractions of the budget stay, numbers of effective steps are divided by κ.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -9,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, Field
 
 from svag.experiments.base import (
-    SGD,
     ArmName,
     Experiment,
     Panel,
     described,
+    own_metric,
     processes_at,
     require_sgd,
     seeds_from,
@@ -21,20 +22,24 @@ from svag.experiments.base import (
     svag_arms,
     svag_fields,
 )
+from svag.experiments.wording import percent
 from svag.records.fields import Count, Positive, Several, Share, SpecError, step_of
 from svag.records.parts import FrozenProbe, InRunProbe, NoProbe
 from svag.records.record import RunRecord
 from svag.records.schedules import Steps
 from svag.records.spec import RunSpec
+from svag.theory.adaptive import AdamSettings, RMSpropSettings
 from svag.theory.domain import closeness
-from svag.theory.optimizers import MomentumLimit, linear_scaling
+from svag.theory.optimizers import MomentumLimit, Rule
 
 if TYPE_CHECKING:
     from svag.experiments.ladder_finding import LadderFinding
 
 
 SMALLEST_LADDER = (8, 16, 32)
-TOLERANCE = 0.2
+# As in the paper for test errors. Most of the bits per character of a text are left whatever is learned, so that 20%
+# more of them would undo most of a training.
+TOLERANCE, TEXT_TOLERANCE = 0.2, 0.02
 C2 = 2.0
 
 
@@ -44,11 +49,18 @@ def _increasing(window: tuple[float, float]) -> tuple[float, float]:
     return window
 
 
+def _tolerance_of(fields: dict[str, Any]) -> float:
+    """The default of the tolerance, by what the panels are judged by."""
+    errors = any(own_metric([panel]) == "test_accuracy" for panel in fields["panels"])
+    return TOLERANCE if errors else TEXT_TOLERANCE
+
+
 class LadderPanel(Panel):
-    """Batch sizes along the linear scaling rule from one base spec, which gives the rate at its own batch size.
+    """Batch sizes along the scaling rule from one base spec, which gives the settings at its own batch size.
 
     Attributes:
         batch_sizes: the rungs.
+        rule: linear for SGD, square_root for the other optimizers; the optimizer's own when None.
         ells: refinements of SVAG run at every rung besides SGD: the SDE limit against B; none if empty.
         split: of the SVAG arms.
         momentum_limit: which limit the SVAG arms of a base with momentum follow.
@@ -56,6 +68,7 @@ class LadderPanel(Panel):
     """
 
     batch_sizes: tuple[Count, ...]
+    rule: Rule | None = None
     ells: tuple[Count, ...] = ()
     split: Count = 1
     momentum_limit: MomentumLimit | None = None
@@ -64,6 +77,7 @@ class LadderPanel(Panel):
     def arms(self) -> list[tuple[ArmName, RunSpec]]:
         """SGD at every batch size, with SVAG beside it where it is asked for."""
         require_sgd(self.base)
+        check_rule(self.base, self.rule)
         if len(set(self.batch_sizes)) < 2:
             raise SpecError("batch_sizes", "a ladder has at least two rungs: name more batch sizes")
         if self.probe_batches and len(self.probe_batches) != len(self.batch_sizes):
@@ -75,7 +89,7 @@ class LadderPanel(Panel):
             sgd = rung(self.base, size)
             if size in batches and isinstance(sgd.probe, FrozenProbe):
                 sgd = sgd.edited({"probe.batches": batches[size]})
-            found += [(SGD, sgd), *svag_arms(sgd, self.ells, self.split, self.momentum_limit)]
+            found += [(self.itself, sgd), *svag_arms(sgd, self.ells, self.split, self.momentum_limit)]
         return found
 
     def edited(self, edits: Mapping[str, Any]) -> Self:
@@ -91,31 +105,33 @@ class LadderPanel(Panel):
 
 
 class Ladder(Experiment):
-    """How far do training statistics drift apart along the linear scaling rule, and what did each rung predict?
+    """How far do training statistics drift apart along the scaling rule, and what did each rung predict?
 
     >>> base = RunSpec.from_yaml("{data: {name: svhn}, model: {arch: mlp}, batch_size: 8, lr: 1, budget: {epochs: 9}}")
     >>> [(spec.batch_size, spec.lr) for spec in Ladder.of(base, batch_sizes=[4, 8, 16], seeds=1).runs()]
     [(4, 0.5), (8, 1.0), (16, 2.0)]
 
     Attributes:
-        tolerance: test error fails where it exceeds the lowest by this fraction of it.
+        tolerance: test error fails where it exceeds the lowest by this fraction of it: 20% unless told otherwise, 2% of
+            the bits per character of a text.
         c2: C² of the predictions.
         window: fractions of the budget between which all rungs are averaged; what is settled at all of them when None.
     """
 
     question: ClassVar[str] = (
-        "How far does linear scaling go? Batch size and learning rate grow together. Each small rung prices the larger "
-        "ones from its own gradient noise; the ladder then measures how far training statistics really drifted apart."
+        "How far does scaling by {rule} go? Batch size and learning rate grow together. Each small rung prices the "
+        "larger ones from its own gradient noise; the ladder then measures how far training statistics really drifted "
+        "apart."
     )
     needs: ClassVar[str] = (
-        "SGD at two batch sizes, with the learning rate and every number of steps scaled exactly from the smaller one"
+        "SGD at two batch sizes, with the settings and every number of steps scaled exactly from the smaller one"
     )
     subject: ClassVar[str] = "Linear scaling"
     default_seeds: ClassVar[int] = 3
 
     kind: Literal["ladder"] = "ladder"
     panels: tuple[LadderPanel, ...] = Field(min_length=1)
-    tolerance: Positive = TOLERANCE
+    tolerance: Positive = Field(default_factory=_tolerance_of)
     c2: Annotated[Positive, AfterValidator(closeness)] = C2
     window: Annotated[tuple[Share, Share], AfterValidator(_increasing)] | None = None
 
@@ -126,10 +142,11 @@ class Ladder(Experiment):
         batch_sizes: Iterable[int],
         seeds: int | Iterable[int],
         *,
+        rule: Rule | None = None,
         ells: Iterable[int] = (),
         split: int = 1,
         momentum_limit: MomentumLimit | None = None,
-        tolerance: float = TOLERANCE,
+        tolerance: float | None = None,
         c2: float = C2,
         name: str | None = None,
         title: str = subject,
@@ -140,10 +157,12 @@ class Ladder(Experiment):
             base: the SGD run at the reference batch size.
             batch_sizes: the rungs.
             seeds: how many, or which.
+            rule: of the scaling; that of the optimizer when None.
             ells: refinements of SVAG at every rung; none if empty.
             split: into how many parts SVAG cuts its batches.
             momentum_limit: which limit SVAG follows, if the base has momentum.
-            tolerance: the fraction of the lowest test error by which it may grow.
+            tolerance: the fraction of the lowest test error by which it may grow; when None 20%, or 2% of the bits per
+                character of a text.
             c2: C² of the predictions.
             name: of the panel; network and data when None.
             title: one line.
@@ -153,12 +172,20 @@ class Ladder(Experiment):
             "name": name or described(base),
             "base": with_probe(base, sizes),
             "batch_sizes": sizes,
+            "rule": rule,
             "ells": tuple(ells),
             "split": split,
             "momentum_limit": momentum_limit,
         }
-        fields = {"title": title, "seeds": seeds_from(seeds), "panels": (panel,), "tolerance": tolerance, "c2": c2}
-        return cls.model_validate(fields)
+        if base.optimizer.rule == "square_root":
+            title = title.replace(cls.subject, "Square-root scaling")
+        fields = {"title": title, "seeds": seeds_from(seeds), "panels": (panel,), "c2": c2}
+        return cls.model_validate(fields if tolerance is None else {**fields, "tolerance": tolerance})
+
+    def asks(self) -> str:
+        """The question, about the rule of the panels."""
+        adaptive = all(panel.base.optimizer.rule == "square_root" for panel in self.panels)
+        return self.question.format(rule="the square-root rule" if adaptive else "the rule")
 
     def asked(self) -> str:
         """The batch sizes of every panel, the tolerance, C² and the window."""
@@ -166,7 +193,7 @@ class Ladder(Experiment):
         window = (
             "" if self.window is None else f", averages over {self.window[0]:.0%} to {self.window[1]:.0%} of training"
         )
-        return f"{sizes}; tolerance {self.tolerance:.0%}, C² = {self.c2:g}{window}"
+        return f"{sizes}; tolerance {percent(self.tolerance)}, C² = {self.c2:g}{window}"
 
     def find(self, records: Sequence[RunRecord]) -> "LadderFinding":
         """Find what the rungs of each ladder predicted, how far they drifted apart, and where test error failed."""
@@ -187,8 +214,15 @@ class Ladder(Experiment):
         return LadderPanel(name=described(base), base=base, batch_sizes=sizes, **svag)
 
 
+def check_rule(base: RunSpec, rule: Rule | None) -> None:
+    """Refuse a rule that is not the optimizer's: what the rungs predict is about that one only."""
+    own, kind = base.optimizer.rule, base.optimizer.kind
+    if rule not in (None, own):
+        raise SpecError("rule", f"{kind} scales by the {own} rule, which is what its runs are priced for: use {own}")
+
+
 def rung(base: RunSpec, batch_size: int) -> RunSpec:
-    """The base at another batch size, along the linear scaling rule (def:lsr): the same epochs, the same times.
+    """The base at another batch size, along the rule of its optimizer (def:lsr for SGD): the same epochs and times.
 
     At its own batch size the base is left as it is, so that a run of it that is there already is not repeated. Whatever
     is a number of effective steps is divided by κ.
@@ -196,15 +230,36 @@ def rung(base: RunSpec, batch_size: int) -> RunSpec:
     >>> base = RunSpec.from_yaml("{data: {name: svhn}, model: {arch: mlp}, batch_size: 8, lr: 1, budget: 900}")
     >>> rung(base, 32).budget, rung(base, 32).lr
     (225, 4.0)
+    >>> rung(base.edited({"optimizer": {"kind": "adamw", "betas": [0.96875, 0.984375]}}), 32).optimizer.betas
+    (0.875, 0.9375)
     """
     if batch_size == base.batch_size:
         return base
     kappa = batch_size / base.batch_size
+    _refuse_short_averages(base, batch_size)
     try:
-        scaled = linear_scaling(kappa, lr=base.lr, batch_size=base.batch_size, weight_decay=base.weight_decay)
+        scaled = base.optimizer.settings(base.lr, base.weight_decay).scaled(kappa)
     except ValueError as error:
         raise SpecError("batch_sizes", f"{batch_size} cannot be reached from {base.batch_size}: {error}") from None
-    return base.edited(scaled_steps(base, kappa) | {"batch_size": scaled.batch_size, "lr": scaled.lr})
+    edits: dict[str, Any] = {"batch_size": batch_size, "lr": scaled.lr, "weight_decay": scaled.weight_decay}
+    match scaled:
+        case AdamSettings():
+            edits |= {"optimizer.betas": scaled.betas, "optimizer.eps": scaled.eps}
+        case RMSpropSettings():
+            edits |= {"optimizer.alpha": scaled.alpha, "optimizer.eps": scaled.eps}
+    return base.edited(scaled_steps(base, kappa) | edits)
+
+
+def _refuse_short_averages(base: RunSpec, batch_size: int) -> None:
+    """At κ times the batch an average forgets κ(1 − β) a step, and at 1 it is no average any more."""
+    for name, beta in base.optimizer.averages.items():
+        kappa, limit = batch_size / base.batch_size, base.batch_size / (1 - beta)
+        if batch_size * (1 + 1e-9) >= limit:  # 10 × (1 − 0.9) is just below 1 in floating point
+            raise SpecError(
+                f"optimizer.{name}",
+                f"{beta:g} cannot be scaled to batch size {batch_size}, where {kappa:g}·(1 − β) is not below 1: raise "
+                f"it above {1 - 1 / kappa:.4g} at batch size {base.batch_size}, or stay below batch size {limit:.4g}",
+            )
 
 
 def scaled_steps(spec: RunSpec, kappa: float) -> dict[str, Any]:

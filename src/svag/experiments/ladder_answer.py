@@ -8,13 +8,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from svag.experiments import wording
+from svag.experiments.base import Metric
+from svag.experiments.evidence import Limit
 from svag.experiments.ladder_drift import covered
 from svag.experiments.ladder_evidence import PREDICTS_FROM, RungPrediction, ruled_out
-from svag.experiments.wording import Answer, Numbers, Tone, unbounded
+from svag.experiments.wording import Answer, Numbers, Tone, criterion, judged_by, percent, unbounded
 from svag.findings.data_price import DataPrice
 from svag.findings.drift import Crossing
 from svag.findings.prices import Estimate
 from svag.findings.scaling_verdict import ScalingVerdict
+from svag.theory.adaptive import step_shortfall
 
 if TYPE_CHECKING:
     from svag.experiments.ladder_finding import LadderPanelFinding
@@ -24,12 +27,14 @@ _UNDECIDED = "not decided"
 COMPARED = {
     "R": "weight norm |x|², gradient |∇L|² and noise κN",
     "T": "pull on the weights T, gradient |∇L|² and noise κN",
+    "V": "second moment κV, gradient |∇L|² and noise κN",
 }
 
 
 def answer(panel: "LadderPanelFinding") -> Answer:
     """The answer of a panel; what was predicted, what was measured and test error stand first."""
-    numbers = [*_predicted(panel), *_theorem(panel), *_invariance(panel), *_examples(panel), *_test_error(panel)]
+    numbers = [*_predicted(panel), *_theorem(panel), *_second_moment(panel), *_invariance(panel), *_examples(panel)]
+    numbers += _test_error(panel)
     return Answer(
         panel.name,
         headline(panel),
@@ -37,7 +42,7 @@ def answer(panel: "LadderPanelFinding") -> Answer:
         (*numbers, *_more(panel)),
         panel.status,
         tuple(rung.error for rung in panel.rungs),
-        "test error by batch size",
+        f"{criterion(panel.metric)} by batch size",
         first=len(numbers),
     )
 
@@ -47,8 +52,8 @@ def headline(panel: "LadderPanelFinding") -> str:
     if not panel.checked:
         return error_headline(panel)
     one, crossing = panel.checked[0]
-    factor, size = f"{panel.c2:g}", f"batch size {_size(_predicted_size(one))}"
-    start = f"Scaling from {one.batch_size}: the price list"
+    factor, size = f"{panel.c2:g}", f"batch size {size_said(_predicted_size(one))}"
+    start = f"Scaling {'by the square-root rule ' if panel.adaptive else ''}from {one.batch_size}: the price list"
     if math.isinf(one.critical.critical_batch):
         start += f" has no end at which the factor reaches {factor}"
     else:
@@ -57,9 +62,15 @@ def headline(panel: "LadderPanelFinding") -> str:
     if math.isinf(crossing.observed.value):
         seen = f"training statistics did not drift apart by that factor up to {last:,}, the largest batch here"
     else:
-        seen = f"training statistics drifted apart by that factor at {_size(crossing.observed)}"
+        seen = f"training statistics drifted apart by that factor at {size_said(crossing.observed)}"
         seen += f", {_ratio(crossing.over_predicted)} of it" if math.isfinite(crossing.over_predicted.value) else ""
-    return f"{start}; {seen}." + ("" if one.theorem else " No theorem applies here, so nothing is refuted.")
+    return f"{start}; {seen}.{'' if one.theorem else _caution(panel)}"
+
+
+def _caution(panel: "LadderPanelFinding") -> str:
+    if panel.adaptive:
+        return " Both are estimates and rule no batch size out."
+    return " No theorem applies here, so nothing is refuted."
 
 
 def tone(panel: "LadderPanelFinding") -> Tone:
@@ -78,7 +89,8 @@ def _predicted_size(one: RungPrediction) -> Estimate:
     return Estimate(one.critical.critical_batch, one.critical.low, one.critical.high)
 
 
-def _size(found: Estimate) -> str:
+def size_said(found: Estimate) -> str:
+    """A batch size with its interval."""
     return f"{wording.batch(found.value)} {wording.batch_interval(found.low, found.high)}"
 
 
@@ -92,7 +104,7 @@ def _crossed(crossing: Crossing, last: int) -> str:
         low = f" (at least {wording.batch(crossing.observed.low)})" if math.isfinite(crossing.observed.low) else ""
         return f"not reached up to {last:,}{low}"
     share = f", {_ratio(crossing.over_predicted)} of it" if math.isfinite(crossing.over_predicted.value) else ""
-    return f"measured {_size(crossing.observed)}{share}"
+    return f"measured {size_said(crossing.observed)}{share}"
 
 
 def _predicted(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
@@ -100,7 +112,7 @@ def _predicted(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
     last = panel.rungs[-1].batch_size
     for one, crossing in panel.checked:
         kind = "B*" if one.theorem else "estimated B*"
-        yield f"from {one.batch_size}", f"{kind} = {_size(_predicted_size(one))}; {_crossed(crossing, last)}"
+        yield f"from {one.batch_size}", f"{kind} = {size_said(_predicted_size(one))}; {_crossed(crossing, last)}"
     if panel.predictions and not panel.checked:
         yield "predicted", "no baseline predicts: see Next"
 
@@ -110,6 +122,10 @@ def _theorem(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
     if panel.drift is None:
         return
     compared = COMPARED[panel.drift.compared]
+    if panel.adaptive:
+        said = "estimates only: the price list and the measured drift of"
+        yield "reliability", f"{said} {compared} rule no batch size out"
+        return
     pairs = [pair for pair in panel.drift.pairs if covered(pair, panel.predictions)]
     if not pairs:
         yield "theorem", f"none applies: the drift of {compared} is an observation, and nothing is refuted"
@@ -122,17 +138,47 @@ def _theorem(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
         yield "theorem", f"kept: {compared} {held}"
 
 
+def _second_moment(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
+    """By how much the second moment grew beyond what the square-root rule presumes, with D, one row a baseline.
+
+    The first row says what that means for the steps.
+    """
+    pairs = [] if panel.drift is None else panel.drift.pairs
+    known = [(pair, seen) for pair in pairs if (seen := pair.second_moment_over_noise) is not None]
+    if known:
+        first = known[0][0].baseline
+        steps = [
+            f"{_shortfall(seen)} at {pair.batch_size} (predicted {_shortfall(pair.distortion)})"
+            for pair, seen in known
+            if pair.baseline == first
+        ]
+        yield f"steps from {first}", f"shorter than the square-root rule presumes by {', '.join(steps)}"
+    for base in dict.fromkeys(pair.baseline for pair, _ in known):
+        said = [
+            f"{_ratio(seen)} at {pair.batch_size} (D = {_ratio(pair.distortion)})"
+            for pair, seen in known
+            if pair.baseline == base
+        ]
+        yield f"κV′/V over κN′/N from {base}", ", ".join(said)
+
+
+def _shortfall(found: Estimate) -> str:
+    return f"{step_shortfall(max(found.value, 1.0)):.0%}"  # measured, it may be below 1 by chance
+
+
 def _invariance(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
     """Where strict invariance in the sense of def:lsi is lost: one of the three has changed by more than C."""
     if not panel.checked or panel.drift is None:
         return
     said = [
-        f"at {_size(one.strict)} from {one.baseline}, {one.strict_over_predicted.value:.2f} of B*"
+        f"at {size_said(one.strict)} from {one.baseline}, {one.strict_over_predicted.value:.2f} of B*"
         if math.isfinite(one.strict.value)
         else f"not up to {panel.rungs[-1].batch_size:,} from {one.baseline}"
         for _, one in panel.checked
     ]
-    bound = f"def:lsi: one of the three changes by more than C = {math.sqrt(panel.c2):.3g}"
+    bound = f"one of the three changes by more than C = {math.sqrt(panel.c2):.3g}"
+    if panel.drift.compared != "V":  # the definition is about linear scaling and the weight norm
+        bound = f"def:lsi: {bound}"
     yield "invariance lost", f"{'; '.join(said)} ({bound})"
 
 
@@ -160,6 +206,12 @@ def _factors(price: DataPrice) -> str:
     return f"{low}×{more}" if low == high else f"{low} to {high}×{more}"
 
 
+def _final(number: float, panel: "LadderPanelFinding") -> str:
+    """A test error, or the test loss of a text with its units."""
+    said = wording.value(number, panel.metric)
+    return said if wording.is_share(panel.metric) else f"{said} {wording.unit(panel.metric)}"
+
+
 def _distortion(one: RungPrediction, batch_size: float) -> str:
     return f"{one.critical.distortion(batch_size).value:.2g}"
 
@@ -175,8 +227,8 @@ def error_headline(panel: "LadderPanelFinding") -> str:
         return "Fewer than two batch sizes have results."
     said = _error_said(panel, panel.scaling)
     if said.startswith(_UNDECIDED):
-        return f"{_UNDECIDED.capitalize()} by test error{said.removeprefix(_UNDECIDED)}."
-    return f"Test error, {panel.scaling.tolerance:.0%} rule: {said}."
+        return f"{_UNDECIDED.capitalize()} by {criterion(panel.metric)}{said.removeprefix(_UNDECIDED)}."
+    return f"{criterion(panel.metric).capitalize()}, {percent(panel.scaling.tolerance)} rule: {said}."
 
 
 def _error_said(panel: "LadderPanelFinding", found: ScalingVerdict) -> str:
@@ -206,10 +258,12 @@ def _test_error(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
         if panel.checked and found.observed is not None and found.answer == "fails":
             one = panel.checked[0][0]
             said += f", where D from {one.batch_size} is {_distortion(one, found.observed)}"
-        yield f"test error, {found.tolerance:.0%} rule", f"{said} (no theorem speaks of test error)"
+        judged = judged_by(panel.metric)
+        apart = f"the price list is not about {judged}" if panel.adaptive else f"no theorem speaks of {judged}"
+        yield f"{judged}, {percent(found.tolerance)} rule", f"{said} ({apart})"
         if found.best_batch is not None:
             best = min(rung.error for rung in panel.rungs if rung.batch_size == found.best_batch)
-            yield "lowest test error", f"{best:.2%} at batch size {found.best_batch:,}"
+            yield f"lowest {judged}", f"{_final(best, panel)} at batch size {found.best_batch:,}"
     if lost := [rung for rung in panel.rungs if rung.diverged]:
         first, *others = (f"{rung.diverged} of {rung.seeds}{{}} at {rung.batch_size:,}" for rung in lost)
         yield "diverged", ", ".join([first.format(" seeds"), *(one.format("") for one in others)])
@@ -248,7 +302,7 @@ def _drifted(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
 
 def _ruled_out(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
     forms = [f"{one.said} as {one.form}" for one in panel.ranges if one.form != "sharp"]
-    if forms:
+    if forms and panel.predictions[0].critical.rule != "square_root":
         yield "as printed / as plotted", f"B* = {'; '.join(forms)}"
     if panel.certificates:
         fired = ruled_out(panel.certificates).items()
@@ -260,14 +314,23 @@ def _rungs(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
     if balances:
         said = ", ".join(f"{balance:.3g} at B = {size}" for size, balance in balances)
         yield "equilibrium", f"growth over decay of |x|², 1 at equilibrium: {said}"
+    premises = [(one.batch_size, one.critical.second_moment_ratio) for one in panel.predictions]
+    known = [f"{ratio:.2f} at B = {size}" for size, ratio in premises if ratio is not None]
+    if known:
+        yield "V/(G + N)", f"{', '.join(known)}; 1 where v has settled at the squared gradient, as D presumes"
     ratios = [(one.batch_size, one.critical.noise_to_signal) for one in panel.predictions]
     if ratios:
         signal = panel.predictions[0].critical.signal
         yield f"N/{signal}", ", ".join(f"{wording.plain(ratio)} at B = {size}" for size, ratio in ratios)
     limits = [(rung.batch_size, rung.sde) for rung in panel.rungs if rung.sde is not None]
     if limits:
-        said = ", ".join(f"{one.value:.2%} ({one.low:.2%} to {one.high:.2%}) at B = {size}" for size, one in limits)
-        yield "SDE limit of the error", said
+        said = ", ".join(f"{_between(one, panel.metric)} at B = {size}" for size, one in limits)
+        yield f"SDE limit of the {judged_by(panel.metric).removeprefix('test ')}", said
+
+
+def _between(limit: Limit, metric: Metric) -> str:
+    value, low, high = (wording.value(number, metric) for number in (limit.value, limit.low, limit.high))
+    return f"{value} ({low} to {high})"
 
 
 def _silent(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:

@@ -4,7 +4,9 @@ All rungs are averaged over one window of training time, as fractions of the bud
 decides for all of them. The training loss is compared before the learning rate first falls.
 """
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,12 +16,14 @@ from svag.experiments.runs import PanelRuns
 from svag.findings.basis import THEOREMS, Signal
 from svag.findings.critical_batch import CriticalBatch
 from svag.findings.data_price import Curve, DataPrice, data_prices
-from svag.findings.drift import Compared, Drift, PairDrift, measure_drift
+from svag.findings.drift import Compared, Crossing, Drift, PairDrift, measure_drift
+from svag.findings.prices import Estimate
 from svag.findings.windows import choose_window
 from svag.records.fields import step_of
 from svag.records.reading import Reading
 from svag.records.record import RunRecord
 from svag.records.schedules import Steps
+from svag.stats.ratios import Interval, quotient
 
 Fractions = tuple[float, float]
 
@@ -67,8 +71,8 @@ def drift_of(
 ) -> Drift | None:
     """How far the rungs that predict something drifted apart; None when fewer than two can be compared.
 
-    The pull T is compared where a prediction rests on it, the weight norm otherwise; what the two mean where no theorem
-    applies is for the reader of the basis to say.
+    The second moment V is compared where the optimizer has one, the pull T where two predictions rest on it, the weight
+    norm otherwise; what they mean where no theorem applies is for the reader of the basis to say.
     """
     if window is None or not predictions:
         return None
@@ -77,8 +81,11 @@ def drift_of(
     # ηλ is linear in the batch size, and known where the theorem of the paper applies
     settled = next((one for one in found if one.lr_wd), None)
     lr_wd = 0.0 if settled is None else settled.lr_wd * found[0].batch_size / settled.batch_size
-    compared: Compared = "T" if any(one.basis == "pull" for one in found) else "R"
-    return measure_drift(
+    # a theorem speaks of a pair only where both rungs rest on it; T says nothing of weights that have not settled
+    compared: Compared = "T" if sum(one.basis == "pull" for one in found) > 1 else "R"
+    if all(one.basis == "second_moment" and one.second_moment_ratio is not None for one in found):
+        compared = "V"
+    drift = measure_drift(
         rungs,
         # fixed, so that a report of the same records always says the same
         rng=np.random.default_rng(0),
@@ -87,6 +94,39 @@ def drift_of(
         signal=_signal([one.signal for one in found]),
         lr_wd=lr_wd if compared == "R" else 0.0,
     )
+    return None if drift is None else _as_priced(drift, {one.batch_size: one for one in found})
+
+
+def _as_priced(drift: Drift, found: Mapping[int, CriticalBatch]) -> Drift:
+    """The drift beside each baseline's own price list, which with momentum may rest on another signal."""
+
+    def own(baseline: int) -> CriticalBatch | None:
+        return found[baseline] if found[baseline].signal != drift.signal else None
+
+    def pair_of(pair: PairDrift) -> PairDrift:
+        priced = own(pair.baseline)
+        return pair if priced is None else replace(pair, distortion=priced.distortion(pair.batch_size))
+
+    def crossing_of(crossing: Crossing) -> Crossing:
+        priced = own(crossing.baseline)
+        if priced is None:
+            return crossing
+        predicted = Estimate(priced.critical_batch, priced.low, priced.high)
+        return replace(
+            crossing,
+            predicted=predicted,
+            over_predicted=_over(crossing.observed, predicted),
+            strict_over_predicted=_over(crossing.strict, predicted),
+        )
+
+    return replace(drift, pairs=tuple(map(pair_of, drift.pairs)), crossings=tuple(map(crossing_of, drift.crossings)))
+
+
+def _over(observed: Estimate, predicted: Estimate) -> Estimate:
+    if not (math.isfinite(observed.value) and math.isfinite(predicted.value)):
+        return Estimate(math.inf, 0.0, math.inf)
+    over = quotient(Interval(**vars(observed)), Interval(**vars(predicted)))
+    return Estimate(over.value, over.low, over.high)
 
 
 def _signal(signals: Sequence[Signal]) -> Signal:
@@ -138,10 +178,11 @@ def _same_time(one: CriticalBatch, other: CriticalBatch) -> bool:
 
 def data_of(runs: PanelRuns, sizes: Sequence[int]) -> tuple[DataPrice, ...]:
     """The measured factor in examples between any two rungs, before the learning rate first falls."""
-    return data_prices(_loss_curves({size: list(runs.of(SGD, size).values()) for size in sizes}))
+    return data_prices(loss_curves({size: list(runs.of(SGD, size).values()) for size in sizes}))
 
 
-def _loss_curves(rungs: Mapping[int, Sequence[RunRecord]]) -> dict[int, list[Curve]]:
+def loss_curves(rungs: Mapping[int, Sequence[RunRecord]]) -> dict[int, list[Curve]]:
+    """The training losses of finished runs against examples, over the part that all of them had one rate for."""
     finished = {size: [run for run in records if run.state == "finished"] for size, records in rungs.items()}
     share = min((_held(run) for records in finished.values() for run in records), default=1.0)
     return {size: [_curve(run, size, share) for run in records] for size, records in finished.items() if records}

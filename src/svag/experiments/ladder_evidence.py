@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from svag.experiments import wording
-from svag.experiments.base import SGD, svag_arm
+from svag.experiments.base import SGD, ArmName, own_metric, svag_arm
 from svag.experiments.evidence import Limit, fitted_limit
 from svag.experiments.ladder import LadderPanel, rung
 from svag.experiments.runs import PanelRuns
@@ -30,10 +30,10 @@ class Rung:
 
     Attributes:
         batch_size: B.
-        lr: η, by the linear rule.
+        lr: η, by the scaling rule.
         seeds: runs with a result.
         diverged: how many of them diverged.
-        errors: final test error by seed, NaN where diverged.
+        errors: final test error by seed, of a text bits per character; NaN where diverged.
         error: mean of those that finished; NaN if none did.
         error_low: lower 95% limit of that mean over seeds; −∞ with fewer than two.
         error_high: upper limit.
@@ -63,6 +63,13 @@ class Rung:
         flat = json_fields({**asdict(self), "errors": None, "sde": None})
         errors = [json_fields({"seed": seed, "error": error}) for seed, error in self.errors]
         return {**flat, "errors": errors, "sde": None if self.sde is None else self.sde.to_dict()}
+
+
+def final_errors(panel: LadderPanel, runs: PanelRuns, arm: ArmName, size: int) -> dict[int, float]:
+    """Final test error of an arm by seed; of a text its bits per character."""
+    metric = own_metric([panel])
+    finals = runs.finals(arm, size, metric)
+    return {seed: 1 - value if metric == "test_accuracy" else value for seed, value in finals.items()}
 
 
 def rung_of(
@@ -125,9 +132,9 @@ def _inverse(ratio: float) -> float:
 def _sde_error(panel: LadderPanel, runs: PanelRuns, size: int, errors: Mapping[int, float]) -> Limit | None:
     finals = {1: np.array(list(errors.values()))}
     for ell in panel.ells:
-        accuracies = runs.finals(svag_arm(ell), size, "test_accuracy")
-        if ell > 1 and accuracies:
-            finals[ell] = 1 - np.array(list(accuracies.values()))
+        found = final_errors(panel, runs, svag_arm(ell), size)
+        if ell > 1 and found:
+            finals[ell] = np.array(list(found.values()))
     estimate = fitted_limit(finals) if len(finals) > 1 else None
     return None if estimate is None else estimate.limit
 
@@ -198,6 +205,7 @@ class RungPrediction:
                 "b_simple": found.b_simple,
                 "basis": found.basis,
                 "balance": found.balance,
+                "second_moment_ratio": found.second_moment_ratio,
                 "readings": found.readings,
                 "distortion": [price.to_dict() for price in self.prices],
                 "ok": found.ok,

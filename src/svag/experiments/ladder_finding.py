@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from svag.experiments import ladder_answer
-from svag.experiments.base import SGD
+from svag.experiments.base import SGD, Metric, own_metric
 from svag.experiments.evidence import Finding
 from svag.experiments.ladder import Ladder, LadderPanel
 from svag.experiments.ladder_drift import Fractions, data_of, drift_of, shared_window, shortfalls, steps_at
@@ -16,6 +16,7 @@ from svag.experiments.ladder_evidence import (
     Rung,
     RungPrediction,
     certificates,
+    final_errors,
     pooled,
     prediction_of,
     ranges,
@@ -30,6 +31,7 @@ from svag.findings.prices import Estimate
 from svag.findings.scaling_verdict import ScalingVerdict, scaling_verdict
 from svag.records.record import RunRecord
 from svag.stats.samples import json_fields
+from svag.theory.optimizers import Rule
 
 # From this N/G on a ladder sees invariance hold over several rungs before it is lost: B* is then at least 10 times B.
 _INVARIANT_FROM = 8.0
@@ -58,6 +60,8 @@ class LadderPanelFinding:
         curves: all evaluations.
         missing: runs without a result.
         status: what to do next.
+        metric: what scaling is seen to fail by: test accuracy, as test error, or bits per character of a text.
+        rule: along which the batch sizes lie: "linear" or "square_root".
     """
 
     name: str
@@ -76,6 +80,13 @@ class LadderPanelFinding:
     curves: tuple[CurveRow, ...]
     missing: tuple[MissingRun, ...]
     status: str
+    metric: Metric
+    rule: Rule
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether this is about Adam or its kin: all that is predicted is then an estimate, and there is no theorem."""
+        return self.rule == "square_root"
 
     @property
     def observed(self) -> float | None:
@@ -118,6 +129,7 @@ class LadderPanelFinding:
             "certificates": [json_fields(asdict(one)) for one in self.certificates],
             "scaling": None if found is None else found.to_dict(),
             "c2": self.c2,
+            "metric": self.metric,
             "runs": [row.to_dict() for row in self.runs],
             "missing": [asdict(run) for run in self.missing],
             "status": self.status,
@@ -157,7 +169,7 @@ def find_ladder(experiment: Ladder, records: Sequence[RunRecord]) -> LadderFindi
 
 def _panel(experiment: Ladder, panel: LadderPanel, runs: PanelRuns) -> LadderPanelFinding:
     sizes = sorted(set(panel.batch_sizes))
-    errors = {size: found for size in sizes if (found := _errors(runs, size))}
+    errors = {size: found for size in sizes if (found := final_errors(panel, runs, SGD, size))}
     scaling, unscaled = _scaling(errors, experiment.tolerance)
     window = experiment.window or shared_window(runs, sizes)
     # what larger batches cost is said of the same part of training in which it is then measured
@@ -184,11 +196,9 @@ def _panel(experiment: Ladder, panel: LadderPanel, runs: PanelRuns) -> LadderPan
         curves=runs.curves(),
         missing=runs.missing,
         status=_next(runs, predictions, drift, scaling, unscaled, unread),
+        metric=own_metric([panel]),
+        rule=panel.base.optimizer.rule,
     )
-
-
-def _errors(runs: PanelRuns, size: int) -> dict[int, float]:
-    return {seed: 1 - accuracy for seed, accuracy in runs.finals(SGD, size, "test_accuracy").items()}
 
 
 def _scaling(errors: Mapping[int, Mapping[int, float]], tolerance: float) -> tuple[ScalingVerdict | None, str]:
@@ -220,12 +230,12 @@ def _next(
         return f"no baseline predicts; {smallest}: {first.status}"
     if drift is None:
         return "take readings at two batch sizes at least, 12 or more in the same part of training."
-    if not first.theorem:
+    adaptive = first.critical.basis == "second_moment"
+    if not (first.theorem or adaptive):
         return f"{smallest}, no theorem applies: {first.critical.status}"
     if math.isinf(drift.crossings[0].observed.value):
-        return (
-            f"add batch sizes up to {first.critical.critical_batch:,.0f}, where the statistics must have drifted apart."
-        )
+        size, claim = f"{first.critical.critical_batch:,.0f}", "are estimated to" if adaptive else "must"
+        return f"add batch sizes up to {size}, where the statistics {claim} have drifted apart."
     if drift.crossings[0].strict.value < _HELD * first.batch_size:
         ratio = f"N/{first.critical.signal} is {_INVARIANT_FROM:g}"
         return (

@@ -15,6 +15,7 @@ from svag.experiments.base import (
     Metric,
     Panel,
     described,
+    metric_of,
     other_arm,
     require_sgd,
     seeds_from,
@@ -57,7 +58,7 @@ class Ngd(Experiment):
     kind: Literal["ngd"] = "ngd"
     panels: tuple[NgdPanel, ...] = Field(min_length=1)
     margin: Positive = MARGIN
-    metric: Metric = "test_accuracy"
+    metric: Metric = Field(default_factory=metric_of)
 
     @classmethod
     def of(
@@ -66,7 +67,7 @@ class Ngd(Experiment):
         seeds: int | Iterable[int],
         *,
         margin: float = MARGIN,
-        metric: Metric = "test_accuracy",
+        metric: Metric | None = None,
         name: str | None = None,
         title: str = subject,
     ) -> Self:
@@ -76,13 +77,13 @@ class Ngd(Experiment):
             base: the SGD run in question.
             seeds: how many, or which.
             margin: the gap that would not matter.
-            metric: what is compared.
+            metric: what is compared; when None test accuracy, or bits per character of a text.
             name: of the panel; network and data when None.
             title: one line.
         """
         panel = {"name": name or described(base), "base": base}
-        fields = {"title": title, "seeds": seeds_from(seeds), "panels": (panel,), "margin": margin, "metric": metric}
-        return cls.model_validate(fields)
+        fields = {"title": title, "seeds": seeds_from(seeds), "panels": (panel,), "margin": margin}
+        return cls.model_validate(fields if metric is None else {**fields, "metric": metric})
 
     def asked(self) -> str:
         """The arms and the margin."""

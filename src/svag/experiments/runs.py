@@ -1,13 +1,16 @@
-"""The runs of an experiment: which record belongs to which slot, what each arm came to, and which runs are missing.
+"""The runs of an experiment: which record belongs to which slot, what each arm came to, and the curves of its panels.
 
 A record belongs to the slots whose spec it has, up to what is measured and evaluated on the way (`base.matched`).
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from copy import copy
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
 
 from svag.experiments.base import ArmName, Experiment, Metric, Slot, matched
 from svag.records.fields import SpecError
@@ -74,6 +77,11 @@ class RunRow:
     readings: int
     path: str
 
+    @property
+    def test_bits_per_character(self) -> float:
+        """The test loss of a text in bits."""
+        return self.test_loss / math.log(2)
+
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; NaN is null."""
         return json_fields(asdict(self))
@@ -90,6 +98,11 @@ class CurveRow:
     test_accuracy: float | None
     test_loss: float | None
     train_loss: float | None
+
+    @property
+    def test_bits_per_character(self) -> float | None:
+        """The test loss of a text in bits."""
+        return None if self.test_loss is None else self.test_loss / math.log(2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,9 +136,15 @@ class PanelRuns:
 
     def readings(self, arm: ArmName, batch_size: int) -> dict[int, list[Reading]]:
         """Readings by seed of the finished runs that have any, each naming its run."""
+        named = self._named_readings
+        return {seed: named[run.path] for seed, run in self.of(arm, batch_size).items() if run.path in named}
+
+    @cached_property
+    def _named_readings(self) -> dict[Path, list[Reading]]:
+        """By run directory; every part of a finding asks for them again."""
         return {
-            seed: [replace(reading, run=f"seed {seed}") for reading in run.readings]
-            for seed, run in self.of(arm, batch_size).items()
+            run.path: [_named(reading, f"seed {slot.seed}") for reading in run.readings]
+            for slot, run in self.found.items()
             if run.state == "finished" and run.readings
         }
 
@@ -148,6 +167,13 @@ class PanelRuns:
             for slot, run in self.found.items()
             for row in run.evaluations
         )
+
+
+def _named(reading: Reading, run: str) -> Reading:
+    """The reading with the name of its run; not checked a second time, which would take longer than reading it did."""
+    other = copy(reading)
+    object.__setattr__(other, "run", run)
+    return other
 
 
 def by_seed(runs: Iterable[RunRecord]) -> list[tuple[int, RunRecord]]:
@@ -258,3 +284,89 @@ def _row(slot: Slot, run: RunRecord) -> RunRow:
         readings=len(run.readings),
         path=str(run.path),
     )
+
+
+@dataclass(frozen=True)
+class MeanPoint:
+    """One series at one evaluation.
+
+    Attributes:
+        series: the arm, or the rung.
+        step: the effective step.
+        budget: the same as a share of the longest run of the series.
+        mean: over the seeds that were still running then.
+        low: their smallest value.
+        high: their largest value.
+        seeds: how many they are.
+    """
+
+    series: str
+    step: int
+    budget: float
+    mean: float
+    low: float
+    high: float
+    seeds: int
+
+
+@dataclass(frozen=True)
+class DivergedEnd:
+    """Where a diverged run was evaluated last."""
+
+    series: str
+    seed: int
+    step: int
+    budget: float
+    value: float
+
+
+@dataclass(frozen=True)
+class MeanCurves:
+    """The curves of one panel in one metric.
+
+    Attributes:
+        points: the means, series by series, in the order of the steps.
+        diverged: where runs ended early.
+    """
+
+    points: tuple[MeanPoint, ...]
+    diverged: tuple[DivergedEnd, ...]
+
+
+def mean_curves(
+    curves: Sequence[CurveRow], runs: Sequence[RunRow], metric: Metric, series_of: Callable[[CurveRow | RunRow], str]
+) -> MeanCurves:
+    """Average a metric over the seeds; evaluations without it, or where it is not finite, are left out.
+
+    >>> rows = [CurveRow("SGD", 64, seed, 20, accuracy, None, None) for seed, accuracy in enumerate((0.5, 0.75))]
+    >>> (point,) = mean_curves(rows, [], "test_accuracy", lambda row: row.arm).points
+    >>> point.series, point.mean, point.low, point.high
+    ('SGD', 0.625, 0.5, 0.75)
+
+    Args:
+        curves: every evaluation of every run.
+        runs: every run with its state.
+        metric: what to average.
+        series_of: the name of the series that an evaluation or a run belongs to.
+    """
+    values: dict[str, dict[int, list[float]]] = {}
+    last: dict[tuple[str, int], tuple[int, float]] = {}
+    for row in curves:
+        found = getattr(row, metric)
+        if found is not None and math.isfinite(found):
+            values.setdefault(series_of(row), {}).setdefault(row.step, []).append(found)
+            last[series_of(row), row.seed] = (row.step, found)
+    longest = {series: max(1, *steps) for series, steps in values.items()}
+    points = [
+        MeanPoint(series, step, step / longest[series], sum(found) / len(found), min(found), max(found), len(found))
+        for series, steps in values.items()
+        for step, found in sorted(steps.items())
+    ]
+    lost = [(series_of(run), run.seed) for run in runs if run.state == "diverged"]
+    ends = [
+        DivergedEnd(series, seed, step, step / longest[series], value)
+        for series, seed in lost
+        if (series, seed) in last
+        for step, value in (last[series, seed],)
+    ]
+    return MeanCurves(tuple(points), tuple(ends))

@@ -14,7 +14,7 @@ import numpy as np
 
 from svag.arrays import FloatArray
 from svag.experiments import wording
-from svag.experiments.base import Metric
+from svag.experiments.base import SGD, Metric
 from svag.experiments.evidence import fitted_limit
 from svag.findings.averages import Averages
 from svag.findings.basis import BALANCED
@@ -29,7 +29,7 @@ from svag.stats.samples import json_fields
 from svag.stats.series import integrated_autocorrelation_time, plan_blocks
 from svag.theory.bounds import Equilibrium, sde_threshold, smallest_c2
 
-_CONFIDENCE = 0.95
+_CONFIDENCE, _SGD = 0.95, str(SGD)
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class CurveGap:
         """Return the fields for a JSON document; an infinite t is null, and so is an infinite limit."""
         return json_fields(asdict(self))
 
-    def said(self, metric: Metric) -> str:
+    def said(self, metric: Metric, optimizer: str = _SGD) -> str:
         """The test, and where the two are furthest apart."""
         limits = ""
         if math.isfinite(self.low):
@@ -75,7 +75,8 @@ class CurveGap:
         lost = f", before {wording.count(self.diverged, 'seed')} diverged" if self.diverged else ""
         weak = "; more seeds are needed for a p below 0.05" if self.smallest_p >= 0.05 else ""
         return (
-            f"p = {self.p_value:.2g}, SGD against SVAG ell={self.ell} up to effective step {self.until_step:,}{lost}; "
+            f"p = {self.p_value:.2g}, {optimizer} against SVAG ell={self.ell} up to effective step "
+            f"{self.until_step:,}{lost}; "
             f"furthest apart at {self.at_step:,}, by {wording.difference(self.gap, metric)}{limits}; "
             f"{self.smallest_p:.2g} is the smallest p possible{weak}"
         )
@@ -156,15 +157,15 @@ class Closeness:
             return "before equilibrium"
         return "at equilibrium" if len(balances) == 2 else "(equilibrium not tested)"
 
-    def rows(self) -> Iterator[tuple[str, str]]:
+    def rows(self, optimizer: str = _SGD) -> Iterator[tuple[str, str]]:
         """What is said of it: the ratios, and how far both were at equilibrium."""
         ratios = ", ".join(
             f"{one.name} {wording.plain(one.value)} [{wording.plain(one.low)}, {wording.plain(one.high)}]"
             for one in self.ratios
         )
         smallest = f"smallest C² = {wording.plain(self.c2)}, at least {wording.plain(self.c2_low)}"
-        yield "C-closeness", f"SGD over SVAG ell={self.ell} {self.where}: {ratios}; {smallest}"
-        balances = (("SGD", self.sgd_balance), (f"SVAG ell={self.ell}", self.svag_balance))
+        yield "C-closeness", f"{optimizer} over SVAG ell={self.ell} {self.where}: {ratios}; {smallest}"
+        balances = ((optimizer, self.sgd_balance), (f"SVAG ell={self.ell}", self.svag_balance))
         known = [f"{name} {balance:.3g}" for name, balance in balances if balance is not None]
         if known:
             yield "equilibrium", f"growth over decay of |x|², 1 at equilibrium: {', '.join(known)}"
@@ -243,13 +244,13 @@ class OwnNoise:
         """Return the fields for a JSON document; infinity is null."""
         return json_fields(asdict(self))
 
-    def rows(self) -> Iterator[tuple[str, str]]:
+    def rows(self, optimizer: str = _SGD) -> Iterator[tuple[str, str]]:
         """That the SDE is refuted, or nothing: an N/G above the threshold does not confirm it."""
         if self.sde_refuted:
             limits = f"[{wording.plain(self.low)}, {wording.plain(self.high)}]"
             below = f"it is below {wording.plain(sde_threshold(self.c2))} (C² = {wording.plain(self.c2)})"
             found = f"N/G = {wording.plain(self.noise_to_signal)} {limits}"
-            yield "SGD's own noise", f"{found} alone shows that SGD is not C-close to its SDE: {below}"
+            yield f"{optimizer}'s own noise", f"{found} alone shows that {optimizer} is not C-close to its SDE: {below}"
 
 
 def own_noise(sgd: Sequence[Reading]) -> OwnNoise | None:

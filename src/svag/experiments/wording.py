@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from svag.records.optimizers import TITLES
+
 Tone = Literal["yes", "no", "open"]
 Numbers = tuple[tuple[str, str], ...]
 
@@ -56,7 +58,57 @@ class Answer:
         return "\n".join([f"{self.panel}: {self.headline}", *numbers, f"Next: {self.next}"])
 
 
-UNITS = {"test_accuracy": "test accuracy", "test_loss": "test loss (nats)", "train_loss": "train loss (nats)"}
+UNITS = {
+    "test_accuracy": "test accuracy",
+    "test_loss": "test loss (nats)",
+    "train_loss": "train loss (nats)",
+    "test_bits_per_character": "test loss (bits per character)",
+}
+
+
+def is_optimizer(arm: str) -> bool:
+    """Whether an arm of that name is the optimizer itself.
+
+    >>> is_optimizer("SGD"), is_optimizer("AdamW"), is_optimizer("SVAG ell=4")
+    (True, True, False)
+    """
+    return arm in TITLES.values()
+
+
+def criterion(metric: str) -> str:
+    """What scaling fails by: the lower, the better.
+
+    >>> criterion("test_accuracy"), criterion("test_bits_per_character")
+    ('test error', 'test loss (bits per character)')
+    """
+    return "test error" if is_share(metric) else UNITS[metric]
+
+
+def judged_by(metric: str) -> str:
+    """The same without its units.
+
+    >>> judged_by("test_accuracy"), judged_by("test_bits_per_character")
+    ('test error', 'test loss')
+    """
+    return criterion(metric).partition(" (")[0]
+
+
+def unit(metric: str) -> str:
+    """The units of a difference.
+
+    >>> unit("test_accuracy"), unit("test_loss"), unit("test_bits_per_character")
+    ('percentage points', 'nats', 'bits per character')
+    """
+    return "percentage points" if is_share(metric) else UNITS[metric].partition(" (")[2].removesuffix(")")
+
+
+def percent(share: float) -> str:
+    """A share that somebody chose.
+
+    >>> percent(0.2), percent(0.005)
+    ('20%', '0.5%')
+    """
+    return f"{100 * share:.3g}%"
 
 
 def is_share(metric: str) -> bool:
@@ -89,10 +141,15 @@ def difference(number: float, metric: str) -> str:
 
     >>> difference(-0.0123, "test_accuracy"), difference(math.nan, "test_loss")
     ('−1.23 points', 'unknown')
+    >>> difference(0.0123, "test_bits_per_character")
+    '+0.0123 bits per character'
     """
     if math.isnan(number):
         return "unknown"
-    return f"{_signed(number, metric)} points" if is_share(metric) else _signed(number, metric)
+    said = _signed(number, metric)
+    if metric == "test_bits_per_character":
+        return f"{said} {unit(metric)}"
+    return f"{said} points" if is_share(metric) else said
 
 
 def interval(low: float, high: float, metric: str) -> str:

@@ -72,8 +72,11 @@ def read_arms(name: str, arms: Mapping[int, ArrayLike], key: str) -> list[Arm]:
     >>> [(arm.key, arm.seeds, arm.diverged) for arm in read_arms("finals", {4: [1.0, None], 1: [2.0]}, "ell")]
     [(1, 1, 0), (4, 2, 1)]
     """
-    if not arms or not isinstance(arms, Mapping):
-        raise ValueError(f"{name} must map each {key} to one number per seed, as in {{1: [0.61, 0.63]}}, got {arms!r}")
+    given: object = arms
+    if not isinstance(given, Mapping) or not given:
+        raise ValueError(
+            f"{name} must map each {key} to one number per seed, as in {{1: [0.61, 0.63]}}, got {domain.shown(arms)}"
+        )
     return sorted((_read(name, arms[value], value, key) for value in arms), key=lambda arm: arm.key)
 
 

@@ -1,7 +1,8 @@
 """Readings of one run setting, averaged: G, N, R, and what the theory makes of them.
 
 Averages come first and ratios last. Where the learning rate changes, G and N take weights η² and R takes η: these are
-the weights with which a step moves the weight norm (`svag.theory.equilibrium.window_balance`).
+the weights with which a step moves the weight norm (`svag.theory.equilibrium.window_balance`). V takes η² too, which
+for Adam and its kin is the time of a step in their SDE.
 """
 
 import math
@@ -26,6 +27,7 @@ from svag.theory.equilibrium import (
     pull_share,
     window_balance,
 )
+from svag.theory.optimizers import optimizer_kind
 
 # A run is cut into this many stretches, and a straight line is taken off each, before its readings are asked how
 # correlated they are: what N/G does over a training is no correlation.
@@ -66,6 +68,22 @@ class Averages:
     def momentum(self) -> float:
         """β, 0 when unknown."""
         return self.setting.momentum or 0.0
+
+    @property
+    def betas(self) -> tuple[float, float] | None:
+        """Rates of the averages of Adam, where they are the same throughout; a schedule may move them."""
+        found = {reading.betas for reading in self.readings}
+        return self.setting.betas if len(found) == 1 else None
+
+    @property
+    def eps(self) -> float | None:
+        """Of Adam and its kin, where it is the same throughout."""
+        return self.setting.eps if len({reading.eps for reading in self.readings}) == 1 else None
+
+    @property
+    def plain(self) -> bool:
+        """Whether steps are multiples of gradients or of their average, so that the weight norm has a balance."""
+        return optimizer_kind(self.setting.optimizer).family == "sgd"
 
     @cached_property
     def rates(self) -> FloatArray | None:
@@ -143,6 +161,27 @@ class Averages:
         return np.array(values) if len(values) == len(self.readings) else None
 
     @cached_property
+    def second_moment(self) -> FloatArray:
+        """V of each reading, NaN where it is not known."""
+        values = [reading.second_moment for reading in self.readings]
+        return np.array([math.nan if value is None else value for value in values])
+
+    @property
+    def second_moment_ratio(self) -> float | None:
+        """V over E|ĝ|² = G + N, 1 where v has settled at the squared gradient; None when V is not known."""
+        known = np.isfinite(self.second_moment)
+        step_sq = (self.grad_sq + self.setting.ell * self.noise)[known] @ self.weights[known]
+        return float(self.second_moment[known] @ self.weights[known] / step_sq) if step_sq > 0 else None
+
+    @property
+    def eps_to_root(self) -> float | None:
+        """ε over √(V/d), the root of what v is in the mean over the d parameters; None when one is not known."""
+        known, dimension = self.second_moment[np.isfinite(self.second_moment)], self.readings[-1].dimension
+        if self.eps is None or dimension is None or not known.any():
+            return None
+        return self.eps / math.sqrt(float(known.mean()) / dimension)
+
+    @cached_property
     def moving_signal(self) -> FloatArray | None:
         """X of each reading with momentum, from the velocity or else from the weight norm; None when unknown."""
         beta = self.momentum
@@ -188,9 +227,9 @@ class Averages:
 
     @property
     def excess(self) -> float | None:
-        """E = 2λR/(η_eff N), or None when λ or η are unknown or 0."""
+        """E = 2λR/(η_eff N), or None when λ or η are unknown or 0, or the optimizer is not SGD."""
         noise, param = self.weighted(self.noise), self.mean_of_r(self.param_sq)
-        if not (self.mean_lr and self.setting.weight_decay and noise > 0 and param > 0):
+        if not (self.plain and self.mean_lr and self.setting.weight_decay and noise > 0 and param > 0):
             return None
         return momentum_excess(
             param, noise, lr=self.mean_lr, weight_decay=self.setting.weight_decay, momentum=self.momentum
@@ -200,7 +239,7 @@ class Averages:
     def share(self) -> float | None:
         """Pull of the loss itself on the weights, relative to weight decay (lem:sc: 0); None when unknown."""
         lr, decay, param = self.mean_lr, self.setting.weight_decay, self.mean_of_r(self.param_sq)
-        if self.param_dot_grad is None or not (lr and decay and param > 0):
+        if self.param_dot_grad is None or not (self.plain and lr and decay and param > 0):
             return None
         return pull_share(param, self.mean_of_r(self.param_dot_grad), lr=lr, weight_decay=decay, ell=self.setting.ell)
 
@@ -208,10 +247,10 @@ class Averages:
     def balance(self) -> float | None:
         """Growth of the weights over their decay, 1 where |x|² is stationary, the loss's own pull included if known.
 
-        None when the learning rate or the weight decay is unknown, or nothing shrinks the weights.
+        None when the learning rate or the weight decay is unknown, nothing shrinks the weights, or steps are not plain.
         """
         lr, decay = self.mean_lr, self.setting.weight_decay
-        if self.momentum:
+        if self.momentum and self.plain:
             return None if lr is None or decay is None else self._momentum_balance(lr, decay)
         found = self._window_balance()
         return found.ratio if found is not None and found.decay > 0 else None
@@ -236,7 +275,13 @@ class Averages:
 
     def _window_balance(self) -> Balance | None:
         decay, ell = self.setting.weight_decay, self.setting.ell
-        if decay is None or self.rates is None or not self.rates.any() or not self.param_sq.mean() > 0:
+        if (
+            not self.plain
+            or decay is None
+            or self.rates is None
+            or not self.rates.any()
+            or not self.param_sq.mean() > 0
+        ):
             return None
         products = np.zeros_like(self.param_sq) if self.param_dot_grad is None else self.param_dot_grad
         step_sq = self.grad_sq + ell * self.noise

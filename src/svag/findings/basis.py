@@ -6,7 +6,7 @@ Scale invariance and stationarity decide the basis, not whether there is an answ
 - "pull": any network whose |x|² is stationary; the theorem speaks of the pull T, G and κN (ours).
 - "gradient": SGD elsewhere, and optimizers that are not known here: the noise-scale estimate.
 - "momentum": SGD with momentum elsewhere: X where it is resolved, otherwise X̂ from G.
-- "second_moment": Adam and its kin, under the square-root rule.
+- "second_moment": Adam and its kin, under the square-root rule; closeness then speaks of V, G and κN (ours).
 """
 
 import math
@@ -19,6 +19,8 @@ from svag.findings.averages import Averages
 from svag.findings.windows import MATERIAL, drift
 from svag.stats.ratios import RatioInterval, pair_moments
 from svag.stats.series import BlockPlan
+from svag.theory.adaptive import distortion_with_eps
+from svag.theory.distortion import distortion
 from svag.theory.equilibrium import effective_lr, steps_to_equilibrium
 from svag.theory.optimizers import Rule, optimizer_kind
 
@@ -34,6 +36,12 @@ _E_FOLDS = 3.0
 _MIN_BLOCKS = 5
 # Parts whose N/G differs from that of whole batches by more than this factor say nothing useful about them.
 _FAR = 2.0
+# V may be off from G + N by this much before the premise of the square-root rule is in question.
+_PREMISE = 0.2
+# From this share of √(V/d) on, eps is felt in the steps of most parameters.
+_EPS_FELT = 0.1
+# The price of the sentences: four times the batch.
+EXAMPLE = 4
 
 
 @dataclass(frozen=True)
@@ -155,7 +163,9 @@ def _equilibrium_reasons(found: Averages, steps: int | None) -> Iterator[str]:
     cure = "train longer at this learning rate, or move the window later."
     if found.rate_varies:
         waited, cure = "", "they do not settle while the learning rate changes."
-    if balance is not None and abs(balance - 1) > BALANCED:
+    if found.share is not None and found.share <= -1:  # T > 0 is a premise: nothing else could hold |x|² in place
+        yield f"Not at equilibrium: {_own_pull(found.share)}, so that nothing shrinks them and |x|² only grows."
+    elif balance is not None and abs(balance - 1) > BALANCED:
         unknown = "" if found.param_dot_grad is not None else " (or the network is not scale invariant)"
         yield f"Not at equilibrium{unknown}: the weights grow {balance:.2f} times as fast as they decay{waited}; {cure}"
     elif balance is None or passed is None or passed < _E_FOLDS:
@@ -222,13 +232,16 @@ def remarks(found: Averages, ground: Ground) -> Iterator[str]:
     elif ground.signal == "X̂":
         yield (
             f"Momentum {found.momentum:g}: N/X̂ takes the place of N/G, with X̂ = G(1−β)/(1+β); the truth lies between "
-            "this price and that of the same gradients without momentum."
+            "this price and that of the same gradients without momentum. On the ladder where this was measured, "
+            "training statistics drifted apart at a quarter of such a B*."
         )
     if ground.measured is not None and ground.measured.kind == "empty":
         yield (
             "The average X = (1−β²)|v|² − N is significantly negative: train longer at this learning rate, and do not "
             "clip gradients between close_step() and the optimizer's step."
         )
+    if ground.basis == "second_moment":
+        yield from _on_second_moment(found, ground)
     if (grown := found.missing_growth) is not None:
         yield (
             f"By the gradients |x|² should have grown by {grown[0]:.0%} over the window, and it changed by "
@@ -246,6 +259,45 @@ def remarks(found: Averages, ground: Ground) -> Iterator[str]:
         )
     if ground.interval.blocks >= _MIN_BLOCKS and not ground.interval.enough:
         yield f"Only {ground.interval.blocks} independent blocks: the interval is wider than it need be."
+
+
+def _on_second_moment(found: Averages, ground: Ground) -> Iterator[str]:
+    """Whether v is what the prices presume, where the rule ends, and what eps does to it."""
+    setting, ratio = found.setting, found.second_moment_ratio
+    if ratio is None:
+        yield "The second moment was not recorded, so that V ≈ G + N, which the prices presume, was not tested."
+    else:
+        yield f"V = Σv̂ is {ratio:.2f} times G + N, {_premise(found, ratio)}"
+    names = ("alpha", "alpha") if setting.optimizer == "RMSprop" else ("β₁", "β₂")
+    averages = [(beta, name) for beta, name in zip(found.betas or (), names, strict=False) if beta > 0]
+    if averages:
+        beta, name = min(averages)
+        yield (
+            f"The rule ends below batch size {setting.batch_size / (1 - beta):.0f}, where κ(1 − {name}) reaches 1: "
+            "its average would be over less than one batch."
+        )
+    if (eps := found.eps_to_root) is not None and eps > _EPS_FELT and resolved(ground.interval):
+        listed = distortion(EXAMPLE, ground.interval.value)
+        yield (
+            f"eps is {eps:.2g} times √(V/d), the root mean square of √v̂ over the d measured parameters. Where eps is "
+            f"felt, distortion is smaller: {distortion_with_eps(listed, eps):.3g} instead of {listed:.3g} at batch "
+            f"size {EXAMPLE * setting.batch_size} for a parameter of that size, and 1 where eps is much larger than √v̂."
+        )
+
+
+def _premise(found: Averages, ratio: float) -> str:
+    if abs(ratio - 1) <= _PREMISE:
+        return "as the prices presume: v has settled at the squared gradient."
+    if ratio < 1:
+        why = "gradients are clipped after they are read, or v remembers smaller ones"
+    elif found.setting.weight_decay and not optimizer_kind(found.setting.optimizer).decoupled:
+        why = "weight decay is a part of the gradient here, or v remembers larger ones"
+    else:
+        why = "v remembers larger gradients than those of the window"
+    return (
+        f"and the prices presume that the two agree. Likely cause: {why}. The distortion is less certain than its "
+        "interval then."
+    )
 
 
 def not_invariant(share: float) -> str:

@@ -1,6 +1,5 @@
 """From readings of one ordinary run to a price list of larger batches, and B* (thm:lsr_kappa_bound)."""
 
-import html
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -19,9 +18,9 @@ from svag.findings.basis import (
     resolved,
     verdict,
 )
-from svag.findings.history import Stretch, history_of, limits_of
-from svag.findings.prices import Estimate, Price, price_table, relative_time
+from svag.findings.prices import Estimate, Price, Stretch, history_of, limits_of, price_table, relative_time
 from svag.findings.windows import Chosen, Window, choose_window, steps_into_phase
+from svag.printed import Printed
 from svag.records.reading import Reading
 from svag.stats.samples import json_number, probability
 from svag.theory import domain
@@ -33,7 +32,7 @@ _DOUBLINGS = 6
 
 
 @dataclass(frozen=True)
-class CriticalBatch:
+class CriticalBatch(Printed):
     """What larger batches cost, from one run: the price list, B* with its interval, and what to think of them.
 
     >>> found = predict_critical_batch(
@@ -81,6 +80,10 @@ class CriticalBatch:
         approximate: some readings saw BatchNorm in parts.
         parts_ratio: N/G of such parts over that of whole batches, where it was compared; None otherwise.
         lr_wd: ηλ where the distortion depends on it, 0 elsewhere.
+        second_moment_ratio: V over G + N, 1 where v of Adam or RMSprop has settled at the squared gradient, which the
+            prices presume; None when V is unknown.
+        betas: rates of the averages of Adam, (0, alpha) of RMSprop; None when they varied or are unknown.
+        eps: of the same optimizers; None when it varied or is unknown.
         lr: η, or None when it varied or is unknown.
         weight_decay: λ, or None when unknown.
         optimizer: its kind, or None when unknown.
@@ -123,6 +126,9 @@ class CriticalBatch:
     approximate: bool
     parts_ratio: float | None
     lr_wd: float
+    second_moment_ratio: float | None
+    betas: tuple[float, float] | None
+    eps: float | None
     lr: float | None
     weight_decay: float | None
     optimizer: str | None
@@ -191,7 +197,9 @@ class CriticalBatch:
 
     def _price(self, size: int, found: Estimate, speeds: dict[int, float]) -> Price:
         kappa = domain.whole("batch_size", size) / self.batch_size
-        settings = optimizer_kind(self.optimizer).settings_at(kappa, lr=self.lr, weight_decay=self.weight_decay)
+        settings = optimizer_kind(self.optimizer).settings_at(
+            kappa, lr=self.lr, weight_decay=self.weight_decay, betas=self.betas, eps=self.eps
+        )
         time = relative_time(found.value, size, self.batch_size, speeds) if speeds else None
         return Price(size, kappa, settings, found.value, found.low, found.high, self.refutes(size), time)
 
@@ -204,6 +212,7 @@ class CriticalBatch:
             **flat,
             "notes": list(self.notes),
             "window": list(self.window),
+            "betas": None if self.betas is None else list(self.betas),
             "history": [row.to_dict() for row in self.history],
             "prices": [price.to_dict() for price in self.prices()],
             "price_bound": None if bound is None else [price.to_dict() for price in bound],
@@ -211,10 +220,6 @@ class CriticalBatch:
 
     def __str__(self) -> str:
         return wording.answer(self)
-
-    def _repr_html_(self) -> str:
-        head, _, rest = (html.escape(part) for part in str(self).partition("\n"))
-        return f"<p><b>{head}</b></p><pre>{rest}</pre>"
 
 
 def predict_critical_batch(
@@ -272,6 +277,10 @@ def _checked(readings: Iterable[Reading]) -> list[Reading]:
         raise TypeError(f"readings must be svag.Reading objects, got {type(strangers[0]).__name__}")
     if not given:
         raise ValueError("there are no readings: take them from a NoiseProbe, measure_noise or load_readings")
+    for name in ("grad_sq", "noise_trace", "param_sq", "lr"):  # fourth powers of them are averaged
+        most = max(abs(getattr(reading, name) or 0.0) for reading in given)
+        if most and not 1e-60 < most < 1e60:
+            raise ValueError(f"the largest {name} is {most:.4g}, outside 1e-60 to 1e60: rescale the loss")
     return given
 
 
@@ -285,7 +294,7 @@ def _conclude(
         for form in ("sharp", "printed", "plotted")
     )
     mean_grad_sq = found.weighted(found.grad_sq)
-    plain = found.weighted(found.noise) / mean_grad_sq if mean_grad_sq > 0 else math.inf
+    plain = max(found.weighted(found.noise), 0.0) / mean_grad_sq if mean_grad_sq > 0 else math.inf
     doubts = [*parts_doubts(found), *amount_doubts(found, ground, sharp[1], sharp[2])]
     is_resolved = resolved(ground.interval) and not doubts
     sde_refuted = ground.basis == "weight_norm" and is_resolved and sgd_refutes_sde(high, c2)
@@ -331,6 +340,9 @@ def _conclude(
         approximate=any(reading.approximate for reading in found.readings),
         parts_ratio=found.parts_ratio,
         lr_wd=ground.lr_wd,
+        second_moment_ratio=found.second_moment_ratio,
+        betas=found.betas,
+        eps=found.eps,
         lr=found.lr,
         weight_decay=setting.weight_decay,
         optimizer=setting.optimizer,
@@ -338,3 +350,41 @@ def _conclude(
         measured=measured,
         one_sided=one_sided(found, ground),
     )
+
+
+def logged_numbers(readings: Iterable[Reading]) -> dict[str, float]:
+    """The headline numbers of `predict_critical_batch` over all `readings`, for a logger; without its history.
+
+    What is not resolved is left out: never NaN, never infinite. While G alone is not resolved, the lower limit of N/G
+    stays.
+
+    >>> readings = [
+    ...     Reading(g, n, param_sq=1.0, batch_size=128, n=4) for g, n in [(0.9, 9.0), (1.1, 11.0), (1.0, 10.0)] * 100
+    ... ]
+    >>> {name: round(value, 2) for name, value in logged_numbers(readings).items()}
+    {'noise_to_signal': 10.0, 'noise_to_signal_low': 10.0, 'critical_batch': 1536.0, 'b_simple': 1280.0, \
+'distortion_2x': 1.09, 'distortion_4x': 1.27}
+    >>> logged_numbers(readings[:3])
+    {}
+    """
+    given = list(readings)
+    if not given:
+        return {}
+    chosen = choose_window(given, (0.0, 1.0))
+    averages = Averages.over(chosen.readings)
+    ground = find_ground(averages, steps_into_phase(given, chosen.readings[0]), 0.95)
+    found = _conclude(averages, ground, chosen, (), 2.0)
+    if not found.resolved:
+        low = found.noise_to_signal_low
+        return {"noise_to_signal_low": low} if found.one_sided and 0 < low < math.inf else {}
+    numbers = {
+        "noise_to_signal": found.noise_to_signal,
+        "noise_to_signal_low": found.noise_to_signal_low,
+        "critical_batch": found.critical_batch,
+        "b_simple": found.b_simple,
+    }
+    for factor in (2, 4):
+        size = factor * found.batch_size
+        if found.population is None or size <= found.population:
+            numbers[f"distortion_{factor}x"] = found.distortion(size).value
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}

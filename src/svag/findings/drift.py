@@ -8,7 +8,9 @@ Their *spread*, the largest over the smallest, is what `svag.distortion` bounds 
 is also what (C,κ)-linear-scaling invariance keeps below C². On an ordinary network T′/T takes the place of r, with T
 the pull of `svag.theory.equilibrium.pull`. Since n/g = B_simple′/B_simple, the spread equals the distortion as long as
 the noise scale does not depend on the batch size. With momentum X = (1−β²)|v|² − N takes the place of G in the
-distortion; r, g and n are compared all the same, with X′/X beside them.
+distortion; r, g and n are compared all the same, with X′/X beside them. Adam and its kin scale by the square-root rule,
+and κV′/V takes the place of r, with V = Σv̂: the distortion is what (κV′/V)/n comes to where V = G + N and the noise
+scale stays. That is an estimate, and no theorem.
 
 Intervals come from a bootstrap over blocks of readings, the blocks of all seeds together. They do not see what a whole
 seed has in common, so that they are too narrow where seeds differ by more than their blocks do.
@@ -34,9 +36,10 @@ from svag.theory.equilibrium import estimated_momentum_signal, momentum_signal, 
 
 BLOCKS = 12
 RESAMPLES = 2000
-_R, _G, _N, _T, _X = range(5)
+_R, _G, _N, _T, _X, _V = range(6)
 
-Compared = Literal["R", "T"]
+Compared = Literal["R", "T", "V"]
+_COLUMN: dict[Compared, int] = {"R": _R, "T": _T, "V": _V}
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class PairDrift:
         baseline: batch size of the smaller one.
         batch_size: of the larger one.
         kappa: their quotient.
-        first: r = R′/R, or T′/T where the weight norm is not what the theorem is about.
+        first: r = R′/R; T′/T where the weight norm is not what the theorem is about; κV′/V of Adam and its kin.
         grad: g = G′/G.
         noise: n = κN′/N.
         noise_scale: B_simple′/B_simple = n/g; where it is 1, the spread is the distortion.
@@ -55,6 +58,7 @@ class PairDrift:
         strict: the smallest C² of def:lsi: the square of how far the three are from 1 at most.
         distortion: D(κ) as the smaller rung predicts it.
         moving: X′/X with momentum; None without, or where X is not positive.
+        second_moment_over_noise: (κV′/V)/n, which D is a prediction of; None where V is not compared.
         below: whether the whole interval of the spread lies below that of D, which no equilibrium allows; with X in
             place of G where D is made of X.
     """
@@ -70,6 +74,7 @@ class PairDrift:
     strict: Estimate
     distortion: Estimate
     moving: Estimate | None
+    second_moment_over_noise: Estimate | None
     below: bool
 
     def to_dict(self) -> dict[str, object]:
@@ -110,7 +115,7 @@ class Drift:
     """What a ladder measured of the theorem's own statistics.
 
     Attributes:
-        compared: "R" or "T", which of them stands beside G and κN.
+        compared: "R", "T" or "V", which of them stands beside G and κN.
         signal: what N is divided by in the distortion: "G", or with momentum "X" or "X̂".
         c2: C².
         confidence: level of the intervals.
@@ -147,14 +152,15 @@ def measure_drift(
     signal: Signal = "G",
     lr_wd: float = 0.0,
 ) -> Drift | None:
-    """Compare every two rungs of a ladder by R (or T), G and κN.
+    """Compare every two rungs of a ladder by R (or T, or κV), G and κN.
 
     Args:
         rungs: batch size → one sequence of readings per seed, all from the same window of training time.
         rng: of the bootstrap.
         c2: C².
         confidence: level of the intervals.
-        compared: "R" at the equilibrium of a scale-invariant network, "T" where only |x|² is stationary.
+        compared: "R" at the equilibrium of a scale-invariant network, "T" where only |x|² is stationary, "V" for Adam
+            and its kin, over the readings that know it.
         signal: what N is divided by in the distortion: "G", or with momentum "X" or its estimate "X̂" from G.
         lr_wd: ηλ of the smallest rung, for "R" without momentum; 0 otherwise.
 
@@ -176,7 +182,7 @@ def measure_drift(
     pairs, crossings = [], []
     for index, base in enumerate(known[:-1]):
         decay = lr_wd * base.batch_size / start
-        above = [_Pair(base, other, decay) for other in known[index + 1 :]]
+        above = [_Pair(base, other, decay, compared) for other in known[index + 1 :]]
         pairs += [pair.summary(confidence) for pair in above]
         crossings.append(_crossing(base, above, c2, decay, confidence))
     return Drift(compared, signal, c2, confidence, tuple(pairs), tuple(crossings))
@@ -184,7 +190,7 @@ def measure_drift(
 
 @dataclass(frozen=True, eq=False)
 class _Rung:
-    """Averages of R, G, N, T and X at one batch size: the estimates in the first row, bootstrap draws in the others."""
+    """Averages of R, G, N, T, X, V at one batch size: the estimates in the first row, bootstrap draws in the others."""
 
     batch_size: int
     means: FloatArray
@@ -200,14 +206,15 @@ class _Rung:
         signal: Signal,
         rng: np.random.Generator,
     ) -> "_Rung | None":
-        blocks = [block for run in runs for block in _blocks(run)]
-        if len(blocks) < 2:
+        known = [[one for one in run if one.second_moment is not None] for run in runs] if compared == "V" else runs
+        cut = [found for run in known if (found := _blocks(run))]
+        if not cut:
             return None
-        table = np.array(blocks)
-        count = len(table)
-        centre = table.mean(axis=0)
-        means = np.vstack([centre, centre + mean_deviations(table, RESAMPLES, 0.95, count - 1, rng)])
-        first = means[:, _R if compared == "R" else _T]
+        blocks, weights = np.moveaxis(np.array(cut), 2, 0)  # each: seed, block, quantity
+        centre = blocks.mean(axis=(0, 1))
+        scatter = _scatter(blocks, weights, centre)
+        means = np.vstack([centre, centre + mean_deviations(scatter, RESAMPLES, 0.95, len(scatter) - 1, rng)])
+        first = means[:, _COLUMN[compared]]
         if not (means[0, [_G, _N]] > 0).all() or not first[0] > 0:
             return None
         momentum = next(reading.momentum for run in runs for reading in run) or 0.0
@@ -229,7 +236,8 @@ class _Rung:
     @cached_property
     def noise_to_signal(self) -> FloatArray:
         # a signal that is not known or not positive leaves N/G without an upper limit
-        return np.divide(self.noise, self.signal, out=np.full_like(self.noise, math.inf), where=self.signal > 0)
+        noise = np.maximum(self.noise, 0.0)  # a draw from few blocks may be below
+        return np.divide(noise, self.signal, out=np.full_like(noise, math.inf), where=self.signal > 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,6 +247,7 @@ class _Pair:
     base: _Rung
     other: _Rung
     lr_wd: float
+    compared: Compared
 
     @property
     def kappa(self) -> float:
@@ -246,11 +255,13 @@ class _Pair:
 
     @cached_property
     def ratios(self) -> FloatArray:
-        """r, g and n, a column each; NaN in the draws where an average is not positive."""
+        """r (or what stands for it), g and n, a column each; NaN in the draws where an average is not positive."""
         return self._ratios(self.other.grad / self.base.grad)
 
     def _ratios(self, signal: FloatArray) -> FloatArray:
         first, noise = self.other.first / self.base.first, self.kappa * self.other.noise / self.base.noise
+        if self.compared == "V":
+            first = self.kappa * first
         table = np.column_stack([first, signal, noise])
         return np.where(table > 0, table, math.nan)
 
@@ -276,6 +287,7 @@ class _Pair:
     def summary(self, confidence: float) -> PairDrift:
         first, grad, noise = (_estimate(column, confidence) for column in self.ratios.T)
         moving, predicted = self.other.moving / self.base.moving, self.distortion(confidence)
+        over = _estimate(self.ratios[:, 0] / self.ratios[:, 2], confidence) if self.compared == "V" else None
         return PairDrift(
             baseline=self.base.batch_size,
             batch_size=self.other.batch_size,
@@ -288,6 +300,7 @@ class _Pair:
             strict=_estimate(self.strict, confidence),
             distortion=predicted,
             moving=_estimate(moving, confidence) if self.base.moving[0] > 0 and self.other.moving[0] > 0 else None,
+            second_moment_over_noise=over,
             below=_estimate(self.bounded, confidence).high < predicted.low,
         )
 
@@ -327,9 +340,9 @@ def _first_above(sizes: FloatArray, values: FloatArray, level: float) -> FloatAr
     rows = np.arange(len(logs))
     low, high = logs[rows, at - 1], logs[rows, at]
     left, right = np.log(sizes[at - 1]), np.log(sizes[at])
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):  # in rows that never exceed it
         share = np.where(np.isinf(high), 0.0, (target - low) / (high - low))
-    return np.where(beyond.any(axis=1), np.exp(left + share * (right - left)), math.inf)
+        return np.where(beyond.any(axis=1), np.exp(left + share * (right - left)), math.inf)
 
 
 def _estimate(draws: FloatArray, confidence: float) -> Estimate:
@@ -349,20 +362,30 @@ def _estimate(draws: FloatArray, confidence: float) -> Estimate:
     return Estimate(value, min(float(low), value), max(float(high), value))
 
 
-def _blocks(run: Sequence[Reading]) -> list[list[float]]:
-    """Means of R, G, N, T and X over consecutive blocks of one run; G, N and X weighted by η², R and T by η."""
+def _blocks(run: Sequence[Reading]) -> list[tuple[FloatArray, FloatArray]]:
+    """Consecutive blocks of one run: R, G, N, T, X and V times their weights, and the weights, 1 on average over a run.
+
+    R and T are weighted by η, the others by η².
+    """
     if len(run) < BLOCKS:
         return []
-    return [_averages([run[i] for i in index]) for index in np.array_split(np.arange(len(run)), BLOCKS)]
+    rates = np.array([1.0 if one.lr is None else one.lr for one in run])
+    weights = np.array([rates, rates**2, rates**2, rates, rates**2, rates**2]).T
+    weights = weights / weights.mean(axis=0)
+    rows = [(one.param_sq, one.grad_sq, one.noise_trace, _pull(one), _moving(one), one.second_moment) for one in run]
+    parts = zip(np.array_split(weights * np.array(rows, float), BLOCKS), np.array_split(weights, BLOCKS), strict=True)
+    return [(values.mean(axis=0), weight.mean(axis=0)) for values, weight in parts]
 
 
-def _averages(readings: Sequence[Reading]) -> list[float]:
-    lr = np.array([1.0 if reading.lr is None else reading.lr for reading in readings])
-    squares = np.array([[reading.grad_sq, reading.noise_trace, _moving(reading)] for reading in readings])
-    firsts = np.array([[reading.param_sq, _pull(reading)] for reading in readings])
-    grad, noise, moving = np.average(squares, axis=0, weights=lr**2)
-    param, own = np.average(firsts, axis=0, weights=lr)
-    return [float(param), float(grad), float(noise), float(own), float(moving)]
+def _scatter(blocks: FloatArray, weights: FloatArray, centre: FloatArray) -> FloatArray:
+    """How far blocks lie from the average, by what they weigh in it, which is what a bootstrap draws from.
+
+    Under a changing rate blocks differ by design: those of S seeds are compared place by place, which lacks √(S/(S−1)).
+    """
+    apart, seeds = blocks - weights * centre, len(blocks)
+    if seeds > 1 and np.ptp(weights) > 1e-6:  # beyond rounding
+        apart = (apart - apart.mean(axis=0)) * math.sqrt(seeds / (seeds - 1))
+    return apart.reshape(-1, apart.shape[-1])
 
 
 def _pull(reading: Reading) -> float:

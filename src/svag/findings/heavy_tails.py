@@ -7,6 +7,7 @@ import numpy as np
 from scipy.stats import levy_stable
 
 from svag.arrays import FloatArray
+from svag.printed import Printed
 from svag.stats.means import Contrast, contrast
 from svag.stats.samples import json_fields
 from svag.theory.estimators import u_statistic
@@ -48,7 +49,7 @@ class TracePoint:
 
 
 @dataclass(frozen=True)
-class TailFinding:
+class TailFinding(Printed):
     """What a table of gradients says about their tails.
 
     Attributes:
@@ -122,7 +123,7 @@ def heavy_tails(gradients: FloatArray, seed: int = 0) -> TailFinding:
     (True, True)
 
     Args:
-        gradients: from `svag.lab.gradients.gradient_table`.
+        gradients: from `svag.lab.measuring.gradient_table`.
         seed: of the α-stable control.
     """
     table = np.asarray(gradients, dtype=np.float64)

@@ -1,14 +1,25 @@
-"""The price list: what each larger batch costs, with the settings that the scaling rule asks for."""
+"""What an answer is made of: estimates, the rows of the price list, and the answer along the run.
+
+N/G and B* change as training goes on, so they are also given over equal parts of a run.
+"""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from svag.findings.averages import Averages
+from svag.findings.basis import Ground, signal_series
+from svag.findings.windows import choose_window, parts_of_runs
+from svag.printed import Printed
+from svag.records.reading import Reading
+from svag.stats.ratios import RatioInterval
 from svag.stats.samples import json_number
+from svag.theory.bounds import critical_batch_size
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Estimate(Printed):
     """A number with its interval.
 
     >>> print(Estimate(1.5, 1.25, math.inf))
@@ -33,7 +44,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Price:
+class Price(Printed):
     """One row of the price list.
 
     >>> print(Price(256, 4.0, "lr 0.4", 1.5, 1.4, 1.6, False))
@@ -86,12 +97,38 @@ def price_table(prices: Sequence[Price], one_sided: bool = False) -> str:
         time = "–" if price.time is None else f"{price.time:.2f}×"
         remarks = [*(["ruled out"] * price.refuted), *(["← fastest"] * (times != [] and price.time == fastest))]
         rows.append((str(price.batch_size), price.settings, shown, time if times else "", ", ".join(remarks)))
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    others = sum(width + 2 for column, width in enumerate(widths) if column != 1 and width)
+    folded = [_folded(row[1], _WIDEST - others) for row in rows]
+    widths[1] = max(len(line) for lines in folded for line in lines)
     lines = []
-    for size, *cells, remark in rows:
-        padded = [size.rjust(widths[0]), *(cell.ljust(width) for cell, width in zip(cells, widths[1:], strict=True))]
+    for (size, _, *cells, remark), (settings, *more) in zip(rows, folded, strict=True):
+        padded = [size.rjust(widths[0]), settings.ljust(widths[1])]
+        padded += [cell.ljust(width) for cell, width in zip(cells, widths[2:4], strict=True)]
         lines.append("  ".join([*(cell for cell in padded if cell), remark]).rstrip())
+        lines += [" " * (widths[0] + 2) + line for line in more]
     return "\n".join(lines)
+
+
+_WIDEST = 80  # columns of a terminal
+
+
+def _folded(settings: str, width: int) -> list[str]:
+    """Lines of at most so many characters, broken between settings and never within one.
+
+    >>> _folded("lr 0.2, betas (0.8, 0.99), eps 1e-08", 30)
+    ['lr 0.2, betas (0.8, 0.99),', 'eps 1e-08']
+    """
+    first, *others = re.split(r", (?![^(]*\))", settings)
+    lines = [first]
+    for one in others:
+        together = f"{lines[-1]}, {one}"
+        if len(together) < width:  # a comma may follow
+            lines[-1] = together
+        else:
+            lines[-1] += ","
+            lines.append(one)
+    return lines
 
 
 def relative_time(distortion: float, size: int, base: int, throughput: dict[int, float]) -> float | None:
@@ -109,3 +146,59 @@ def _two(value: float) -> str:
 
 def _short(value: float) -> str:
     return f"{value:.3g}" if math.isfinite(value) else "∞"
+
+
+# The run is cut into this many parts, or into fewer so that each gets this many readings.
+_PARTS = 5
+_READINGS_A_PART = 40
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The answer over one part of the run.
+
+    Attributes:
+        start: its first effective step.
+        stop: its last, plus 1.
+        noise_to_signal: N/G there (with momentum N/X or N/X̂, as in the whole).
+        critical_batch: B* from there.
+    """
+
+    start: int
+    stop: int
+    noise_to_signal: Estimate
+    critical_batch: Estimate
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields as JSON values."""
+        return {
+            "start": self.start,
+            "stop": self.stop,
+            "noise_to_signal": self.noise_to_signal.to_dict(),
+            "critical_batch": self.critical_batch.to_dict(),
+        }
+
+
+def history_of(readings: Sequence[Reading], ground: Ground, c2: float, confidence: float) -> tuple[Stretch, ...]:
+    """The answer over equal parts of the run, with the signal of the whole; nothing for a part that no ratio fits."""
+    count = min(_PARTS, len(readings) // _READINGS_A_PART)
+    rows = []
+    for part in parts_of_runs(readings, count) if count > 1 else []:
+        try:
+            found = Averages.over(part)
+        except ValueError:  # a setting changed within this part
+            continue
+        series = signal_series(found, ground.signal) if found.readings else None
+        interval = None if series is None else found.ratio(series, confidence)
+        if interval is None or interval.kind == "empty":
+            continue
+        ratios = limits_of(interval)
+        sizes = (critical_batch_size(part[0].batch_size, ratio, c2, "sharp", ground.lr_wd) for ratio in ratios)
+        span = choose_window(part, (0, 1))
+        rows.append(Stretch(span.start, span.stop, Estimate(*ratios), Estimate(*sizes)))
+    return tuple(rows)
+
+
+def limits_of(interval: RatioInterval) -> tuple[float, float, float]:
+    """Value and limits of N/G; where no positive ratio fits, nothing is known."""
+    return (math.inf, 0.0, math.inf) if interval.kind == "empty" else (interval.value, interval.low, interval.high)

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from svag.arrays import FloatArray
 from svag.findings.arms import Arm, ArmSummary, describe, read_arms
+from svag.printed import Printed
 from svag.stats.means import mean_deviations
 from svag.stats.samples import json_fields
 from svag.theory import domain
@@ -26,7 +27,7 @@ ScalingAnswer = Literal["fails", "never fails", "fails from the start", "improve
 
 
 @dataclass(frozen=True)
-class ScalingVerdict:
+class ScalingVerdict(Printed):
     """Where the linear scaling rule was seen to fail.
 
     >>> found = scaling_verdict({32: [0.1, 0.101, 0.099], 256: [0.14, 0.15, 0.148]})
@@ -124,7 +125,9 @@ def scaling_verdict(
     domain.positive("tolerance", tolerance)
     if chance is not None:
         domain.positive("chance", chance)
-    domain.whole("resamples", resamples, at_least=100)
+    resamples = domain.whole("resamples", resamples, at_least=100)
+    if resamples > domain.MOST:
+        raise ValueError(f"resamples must be at most {domain.MOST}, got {resamples:.4g}: 1000 are enough")
     arms = read_arms("errors", errors, "batch_size")
     if len(arms) == 1:
         raise ValueError(f"errors hold only batch size {arms[0].key}: a ladder needs at least two")

@@ -15,17 +15,18 @@ from typing import Literal
 from numpy.typing import ArrayLike
 
 from svag.findings.arms import Arm, ArmSummary, describe, read_arms
+from svag.printed import Printed
 from svag.stats.decisions import Decision, compare_rates, holm, samples_to_decide
-from svag.stats.means import Contrast, fit_limit, remaining_bias, welch
+from svag.stats.means import Contrast, contrast, fit_limit, remaining_bias, welch
 from svag.stats.samples import json_fields
 from svag.theory import domain
 
 _LEVEL = 0.05
-LimitSource = Literal["fit", "largest_ell", "none"]
+LimitSource = Literal["fit", "largest_ell", "plan", "none"]
 
 
 @dataclass(frozen=True)
-class SDEVerdict:
+class SDEVerdict(Printed):
     """Whether the SDE describes this SGD run, in one metric.
 
     >>> found = sde_verdict({1: [61.0, 61.5, 61.2], 4: [61.1, 60.8, 61.3], 16: [61.0, 61.4, 61.0]}, margin=1.0)
@@ -43,7 +44,8 @@ class SDEVerdict:
         converged_at: the smallest ell > 1 of which that is shown.
         status: what to do next.
         limit: where the SDE limit comes from: "fit", E_∞ of E_ell = E_∞ + c/ell; "largest_ell", because that line does
-            not fit; "none", because there are too few numbers.
+            not fit; "plan", a combination of some ell that was chosen beforehand; "none", because there are too few
+            numbers.
         lack_of_fit: p value of the test that the line fits; None when two ell leave nothing to test.
         p_different: p value for a gap, corrected by Holm if divergence rates were compared too.
         p_equivalent: p value for "smaller than the margin".
@@ -77,6 +79,7 @@ class SDEVerdict:
         fit = {
             "fit": f"limit from E_∞ + c/ell ({tested})",
             "largest_ell": f"limit is the largest ell, because E_∞ + c/ell does not fit ({tested})",
+            "plan": "limit by the planned weights",
             "none": "spread unknown",
         }[self.limit]
         shown = f"converged in ell from {self.converged_at} on" if self.converged else "convergence in ell not shown"
@@ -87,7 +90,13 @@ class SDEVerdict:
         return {**json_fields(vars(self)), "arms": [arm.to_dict("ell") for arm in self.arms]}
 
 
-def sde_verdict(finals: Mapping[int, ArrayLike], margin: float) -> SDEVerdict:
+def sde_verdict(
+    finals: Mapping[int, ArrayLike],
+    margin: float,
+    *,
+    limit_weights: Mapping[int, float] | None = None,
+    bias: float = 0.0,
+) -> SDEVerdict:
     r"""Decide whether SGD ends where its SDE ends, from the final metric of a few seeds of SVAG at several ell.
 
     $$E_l = E_\infty + c/l,\qquad \text{gap} = E_1 - E_\infty = c$$
@@ -112,6 +121,9 @@ def sde_verdict(finals: Mapping[int, ArrayLike], margin: float) -> SDEVerdict:
     Args:
         finals: ell → one final metric per seed; all at one `split`, and with the seeds of SGD under ell = 1.
         margin: the largest gap that would not matter to you, in the metric's units.
+        limit_weights: ell → weight of its mean in the SDE limit, where a plan has fixed the estimate beforehand; then
+            nothing is fitted.
+        bias: what that limit may still miss: the interval is widened by it.
     """
     domain.positive("margin", margin)
     arms = read_arms("finals", finals, "ell")
@@ -119,7 +131,11 @@ def sde_verdict(finals: Mapping[int, ArrayLike], margin: float) -> SDEVerdict:
         raise ValueError(f"finals lack ell=1, which is SGD itself; got ell = {[arm.key for arm in arms]}")
     if len(arms) == 1:
         raise ValueError("finals hold only ell=1, which is SGD: run SVAG too, best at ell=4 and ell=16")
-    found = _weigh(arms, float(margin))
+    if limit_weights is not None:
+        if not isinstance(limit_weights, Mapping):
+            raise TypeError(f"limit_weights must map ell to a weight, got a {type(limit_weights).__name__}")
+        limit_weights = {ell: domain.finite("a weight of limit_weights", one) for ell, one in limit_weights.items()}
+    found = _weigh(arms, float(margin), limit_weights, domain.non_negative("bias", bias))
     low, high = found.gap.interval() if found.measured else (-math.inf, math.inf)
     return SDEVerdict(
         answer=found.answer,
@@ -146,9 +162,9 @@ class _Gap:
 
     Attributes:
         estimate: the estimate, with infinite error when there are too few numbers.
-        allowance: what the limit itself may still miss: 0 when it is fitted; when it is the largest ell, margin/2 if
-            SVAG has converged, and otherwise as much as it moved from the ell before (unknown if that was closer than
-            a factor 4).
+        allowance: what the limit itself may still miss: 0 when it is fitted; its bias when it was planned; when it is
+            the largest ell, margin/2 if SVAG has converged, and otherwise as much as it moved from the ell before
+            (unknown if that was closer than a factor 4).
         seeds: seeds of the smallest arm used.
     """
 
@@ -198,9 +214,9 @@ class _Evidence:
 
     @property
     def trusted(self) -> bool:
-        """Whether the limit stands for the SDE: every ell was used, and the line fits or SVAG has converged in ell."""
+        """Whether the limit stands for the SDE: every ell was used, and the line fits, or was not needed."""
         converged = self.gap.limit == "largest_ell" and self.converged_at is not None
-        return not self.unused and (self.gap.limit == "fit" or converged)
+        return not self.unused and (self.gap.limit in {"fit", "plan"} or converged)
 
     @property
     def p_equivalent(self) -> float:
@@ -225,7 +241,9 @@ class _Evidence:
         return samples_to_decide(gap.value, gap.error, gap.freedom, self.gap.seeds, self.margin - self.gap.allowance)
 
 
-def _weigh(arms: Sequence[Arm], margin: float) -> _Evidence:
+def _weigh(
+    arms: Sequence[Arm], margin: float, limit_weights: Mapping[int, float] | None = None, bias: float = 0.0
+) -> _Evidence:
     """Test everything: `arms` in increasing ell, the first of them SGD."""
     several = [arm for arm in arms if arm.key > 1 and arm.finite.size > 1]
     biases = [
@@ -234,6 +252,8 @@ def _weigh(arms: Sequence[Arm], margin: float) -> _Evidence:
     ][::-1]
     converged_at = _converged_at(biases, margin)
     gap = _gap(arms, None if converged_at is None else margin / 2)
+    if limit_weights is not None and gap.limit != "none":
+        gap = _planned_gap(arms, limit_weights, bias)
     p_rates = None
     if any(arm.diverged for arm in arms):
         p_rates = compare_rates(arms[0].diverged, arms[0].seeds, arms[-1].diverged, arms[-1].seeds).p_value
@@ -279,6 +299,15 @@ def _gap(arms: Sequence[Arm], still_missing: float | None) -> _Gap:
         wide = used[-2].key > 1 and used[-1].key >= 4 * used[-2].key
         still_missing = max(map(abs, last_move.interval())) if wide else math.inf
     return _Gap(welch(used[0].finite, used[-1].finite), "largest_ell", fit.lack_of_fit, still_missing, seeds)
+
+
+def _planned_gap(arms: Sequence[Arm], weights: Mapping[int, float], bias: float) -> _Gap:
+    """SGD minus the planned combination; `none` while one of its arms has no spread to show."""
+    used = [arm for arm in arms if arm.key == 1 or weights.get(arm.key)]
+    if set(weights) - {arm.key for arm in used} or any(arm.finite.size < 2 for arm in used):
+        return _Gap(Contrast(math.nan, math.inf, 1.0), "none", None, 0.0, 1)
+    estimate = contrast([arm.finite for arm in used], [(arm.key == 1) - weights.get(arm.key, 0.0) for arm in used])
+    return _Gap(estimate, "plan", None, bias, min(arm.finite.size for arm in used))
 
 
 def _next_step(found: _Evidence) -> str:
@@ -346,7 +375,7 @@ def _undecided(found: _Evidence) -> str:
 
 def _convergence(found: _Evidence) -> str:
     largest = found.arms[-1].key
-    if found.converged_at is not None:
+    if found.converged_at is not None or found.gap.limit == "plan":  # a plan allows for what its ell still miss
         return "nothing more to run"
     if not found.biases:
         return f"add ell={largest // 4 if largest >= 16 else 4 * largest} to see whether SVAG has converged in ell"

@@ -14,6 +14,7 @@ import numpy as np
 from svag.arrays import FloatArray
 from svag.records.reading import Reading
 from svag.stats.series import trend_test
+from svag.theory import domain
 
 # A phase with fewer readings, or with less than a tenth of the run, is a step of a ramp and no plateau.
 _PLATEAU = 20
@@ -144,7 +145,9 @@ def _plateaus(run: list[Reading]) -> list[list[Reading]]:
 def _between(run: list[Reading], window: Window) -> list[Reading]:
     limits: object = window
     if not isinstance(limits, tuple | list) or [isinstance(limit, int | float) for limit in limits] != [True, True]:
-        raise ValueError(f"window must be two increasing fractions between 0 and 1, or two steps, got {window!r}")
+        raise ValueError(
+            f"window must be two increasing fractions between 0 and 1, or two steps, got {domain.shown(window)}"
+        )
     start, stop = window
     if isinstance(start, int) and isinstance(stop, int) and (start, stop) != (0, 1):
         if any(reading.step is None for reading in run):

@@ -3,8 +3,9 @@
 import math
 from typing import TYPE_CHECKING
 
-from svag.findings.basis import THEOREMS
+from svag.findings.basis import EXAMPLE, THEOREMS
 from svag.findings.prices import Estimate
+from svag.theory.adaptive import step_shortfall
 from svag.theory.bounds import sde_threshold
 
 if TYPE_CHECKING:
@@ -33,8 +34,31 @@ def answer(found: "CriticalBatch") -> str:
         lines = [f"No price list yet from batch size {found.batch_size}.", _numbers(found), found.status]
     else:
         table = [found.price_list(), *_bound(found)]
-        lines = [headline(found), _MEANING[found.basis], "", *table, "", _numbers(found), found.status]
+        lines = [
+            headline(found),
+            _MEANING[found.basis],
+            *_shortfall(found),
+            "",
+            *table,
+            "",
+            _numbers(found),
+            found.status,
+        ]
     return "\n".join([*lines, *(f"- {note}" for note in found.notes)])
+
+
+def _shortfall(found: "CriticalBatch") -> list[str]:
+    """What distortion does to the steps of Adam, at one batch size."""
+    prices = found.prices()
+    price = next((one for one in prices if one.kappa == EXAMPLE), prices[-1] if prices else None)
+    if found.basis != "second_moment" or price is None:
+        return []
+    most, cost = ("at most ", price.high) if found.one_sided else ("", price.distortion)
+    said = (
+        f"At batch size {price.batch_size}, {price.kappa:g} times this one, the second moment will be {most}{cost:.3g} "
+        f"times what the rule presumes, so that steps are {most}{step_shortfall(cost):.0%} short."
+    )
+    return [said]
 
 
 def _bound(found: "CriticalBatch") -> list[str]:
@@ -47,7 +71,8 @@ def _bound(found: "CriticalBatch") -> list[str]:
 
 def headline(found: "CriticalBatch") -> str:
     """The answer in a sentence; where B* moves along the run, its range first."""
-    start = f"Scaling from batch size {found.batch_size}"
+    rule = " by the square-root rule" if found.basis == "second_moment" else ""
+    start = f"Scaling{rule} from batch size {found.batch_size}"
     moving = moving_range(found)
     if moving is not None:
         start += f" (B* = {_whole(moving.low)} to {_whole(moving.high)} along the run)"
@@ -62,7 +87,8 @@ def headline(found: "CriticalBatch") -> str:
         return f"{start}: beyond {limits} training statistics must change by more than a factor of {_c2(found)}."
     if found.basis == "second_moment":
         return (
-            f"{start}: beyond {limits} the estimated distortion exceeds {_c2(found)}; no theorem applies to this run."
+            f"{start}: beyond {limits} the second moment, the gradient and its noise are "
+            f"estimated to drift apart by more than a factor of {_c2(found)}; no theorem applies to this run."
         )
     cost = f"a batch is estimated to cost more than {found.c2:g} times the examples (C² = {found.c2:g})"
     return f"{start}: beyond {limits} {cost}; no theorem applies to this run."

@@ -18,9 +18,20 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from svag.lab.state import CheckpointError, Run, load_checkpoint, refuse_other_number, save_checkpoint
+from svag.lab.state import CheckpointError, Run, check_state, load_checkpoint, refuse_other_number, save_checkpoint
 from svag.noise.frozen import PartsComparison
-from svag.records.files import Journal, RunLock, digest, disk_error, parse_lines, replace_file
+from svag.records.files import (
+    DiskError,
+    Journal,
+    RunLock,
+    digest,
+    disk_error,
+    forget_parts,
+    make_folder,
+    parse_lines,
+    read_file,
+    replace_file,
+)
 from svag.records.identity import NUMERICS_VERSION
 from svag.records.reading import KIND, Reading, reading_of, row_of
 from svag.records.record import CHECKPOINT, LOSS, METRICS, OUTCOME, SPEC, TIMINGS, RunRecord, read_record
@@ -64,14 +75,6 @@ def _processor() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
-
-
-def make_folder(path: Path) -> None:
-    """Make the folder of a run, with those above it."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise disk_error(path, error) from error
 
 
 def run_header(spec: RunSpec, identity: str, examples: int) -> dict[str, Any]:
@@ -140,19 +143,37 @@ def write_outcome(
     replace_file(path / OUTCOME, json.dumps(outcome, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
-def read_checkpoint(path: Path, identity: str, run: Run) -> dict[str, Any] | None:
-    """The state that a run directory's checkpoint holds, None without one: all is checked and nothing is touched."""
-    place, training = path / CHECKPOINT, run.training
+def restore(path: Path, identity: str, run: Run) -> int:
+    """Go to where a run directory's checkpoint was made, and return how many bytes of its metrics belong to that.
+
+    Without a checkpoint the run stays at its start. All of it is checked, and no file is touched.
+    """
+    place, training, metrics = path / CHECKPOINT, run.training, _bytes(path / METRICS)
     state = load_checkpoint(place, identity, training.data.device)
     if state is None:
-        return None
+        return 0
+    try:
+        check_state(state, run)
+    except ValueError as error:
+        raise CheckpointError(f"{place} is not of this run, {error}: remove it to start the run anew") from error
     refuse_other_number(place, state["processes"][-1], training.ranks, training.model)
-    if digest(_bytes(path / METRICS)[: state["metrics_length"]]) != state["metrics_sha256"]:
+    kept: int = state["metrics_length"]
+    whole_lines = kept == 0 or metrics[kept - 1 : kept] == b"\n"  # and as many of them as there were
+    if not whole_lines or digest(metrics[:kept]) != state["metrics_sha256"]:
         raise CheckpointError(
             f"{path / METRICS} is damaged, it is not what it was when {CHECKPOINT} was made: remove both to start the "
             "run anew"
         )
-    return state
+    try:
+        run.load_state_dict(state)
+        for row in parse_lines(metrics[:kept]):
+            if row.get("kind") == KIND:
+                run.progress.since.append(reading_of(row))
+            elif row.get("kind") == "evaluation":
+                run.progress.since.clear()
+    except Exception as error:  # what torch says of a state that only looks right
+        raise CheckpointError(f"{place} is damaged: remove it to start the run anew") from error
+    return kept
 
 
 class RunFolder:
@@ -160,13 +181,18 @@ class RunFolder:
 
     def __init__(self, path: Path, identity: str, header: dict[str, Any]) -> None:
         self._path, self._identity = path, identity
+        forget_parts(path, (SPEC, CHECKPOINT, OUTCOME))
         try:
             (path / OUTCOME).unlink(missing_ok=True)  # that of a run that failed and is tried again
         except OSError as error:
             raise disk_error(path / OUTCOME, error) from error
         self._header = write_header(path, header)
         self._metrics = Journal(path / METRICS)
-        self._timings = Journal(path / TIMINGS)
+        try:
+            self._timings = Journal(path / TIMINGS)
+        except DiskError:
+            self._metrics.close()
+            raise
         self._began = time.monotonic()
         self._before = 0.0
 
@@ -186,21 +212,10 @@ class RunFolder:
         """Seconds of this run so far, over all sessions; what a killed one did after its checkpoint is not counted."""
         return self._before + time.monotonic() - self._began
 
-    def resume(self, run: Run, state: dict[str, Any] | None) -> None:
-        """Go to a checkpoint from `read_checkpoint`, or to the start; what was written later is written again."""
-        self._metrics.cut(0 if state is None else state["metrics_length"])
-        if state is None:
-            return
-        try:
-            run.load_state_dict(state)
-        except (KeyError, ValueError, RuntimeError, TypeError) as error:
-            raise CheckpointError(f"{self._path / CHECKPOINT} is damaged: remove it to start the run anew") from error
+    def resume(self, run: Run, kept: int) -> None:
+        """Go on where `restore` has gone; what was written later is written again."""
+        self._metrics.cut(kept)
         self._before = run.progress.seconds
-        for row in parse_lines((self._path / METRICS).read_bytes()):
-            if row.get("kind") == KIND:
-                run.progress.since.append(reading_of(row))
-            elif row.get("kind") == "evaluation":
-                run.progress.since.clear()
 
     def write_readings(self, run: Run, readings: Sequence[Reading]) -> None:
         """Append readings; they also wait for the next evaluation, which summarises them."""
@@ -291,7 +306,7 @@ def _seconds(folder: Path) -> float:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_file(path)
     except OSError:
         return b""
 

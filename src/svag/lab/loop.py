@@ -19,11 +19,11 @@ from svag.lab.measuring import Diverged, check_parts, needs_check
 from svag.lab.ranks import ALONE, Ranks
 from svag.lab.state import Run
 from svag.lab.steppers import CHUNK
-from svag.lab.stopping import HeldSignals
 from svag.lab.streams import own_randomness
-from svag.lab.training import Training
-from svag.lab.watching import Watcher
+from svag.lab.training import Training, cross_entropy
+from svag.lab.watching import HeldSignals, Watcher
 from svag.noise.parameters import square_norm
+from svag.records.optimizers import SgdOptimizer
 from svag.records.parts import FrozenProbe, GdSpec, GlsrSpec, InRunProbe, substeps
 from svag.records.reading import Reading
 from svag.records.spec import RunSpec
@@ -44,31 +44,38 @@ def loss_points(steps: int) -> list[int]:
     return sorted({math.ceil(steps * row / LOSS_ROWS) for row in range(1, LOSS_ROWS + 1)} - {0})
 
 
-def loss_and_accuracy(model: nn.Module, images: Tensor, labels: Tensor, ranks: Ranks = ALONE) -> tuple[float, float]:
-    """Mean loss and share of right answers, in evaluation mode; the model goes back to training afterwards."""
-    loss = torch.zeros((), dtype=torch.float64, device=images.device)
-    right = torch.zeros((), dtype=torch.int64, device=images.device)
+def loss_and_accuracy(model: nn.Module, inputs: Tensor, labels: Tensor, ranks: Ranks = ALONE) -> tuple[float, float]:
+    """Mean loss and share of right answers, in evaluation mode; the model goes back to training afterwards.
+
+    Every character of a window of text counts as an answer.
+    """
+    loss = torch.zeros((), dtype=torch.float64, device=inputs.device)
+    right = torch.zeros((), dtype=torch.int64, device=inputs.device)
     model.eval()
     with torch.no_grad():
         share = ranks.share(len(labels))
         for start in range(share.start, share.stop, CHUNK):
             rows = slice(start, min(start + CHUNK, share.stop))
-            logits, answers = model(images[rows]), labels[rows]
-            loss += nn.functional.cross_entropy(logits, answers, reduction="sum")
-            right += (logits.argmax(dim=1) == answers).sum()
+            logits, answers = model(inputs[rows]), labels[rows]
+            loss += cross_entropy(logits, answers, reduction="sum")
+            right += (logits.argmax(dim=-1) == answers).sum()
     model.train()
-    return ranks.total(loss).item() / len(labels), ranks.total(right).item() / len(labels)
+    return ranks.total(loss).item() / labels.numel(), ranks.total(right).item() / labels.numel()
 
 
 def evaluate(training: Training) -> dict[str, float]:
-    """Test loss and accuracy, R, and the same of the training set if the spec asks for it."""
+    """Test loss and accuracy, of a text also bits per character, R, and the training set's if the spec asks for it."""
     data, ranks = training.data, training.ranks
     ranks.same_buffers(training.model)
     test_loss, test_accuracy = loss_and_accuracy(training.model, data.test_x, data.test_y, ranks)
     found = {"test_loss": test_loss, "test_accuracy": test_accuracy}
+    if data.is_text:
+        found["test_bits_per_character"] = test_loss / math.log(2)
     if training.spec.evaluate.train:
         loss, accuracy = loss_and_accuracy(training.model, data.train_x, data.train_y, ranks)
         found |= {"train_set_loss": loss, "train_set_accuracy": accuracy}
+        if data.is_text:
+            found["train_set_bits_per_character"] = loss / math.log(2)
     trained = [parameter for parameter in training.model.parameters() if parameter.requires_grad]
     return {**found, "param_sq": float(square_norm(trained))}
 
@@ -78,7 +85,7 @@ def noise_summary(spec: RunSpec, readings: Sequence[Reading]) -> dict[str, Any]:
 
     `balance` is growth over decay of the weight norm, 1 at equilibrium of a scale-invariant loss: a ratio of averages.
     It is None for a network that is not declared scale invariant, where the loss itself pulls on the norm, without
-    weight decay, and when the learning rate changed among the readings.
+    weight decay, when the learning rate changed among the readings, and for other optimizers than SGD.
     """
     grad_sq, noise_trace, param_sq = (
         fsum(getattr(reading, name) for reading in readings) / len(readings)
@@ -106,6 +113,8 @@ def _balance(
         return None
     # the ladder's readings are already those of its own smaller batches and rates
     ell = 1 if isinstance(spec.process, GlsrSpec) else substeps(spec.process)
+    if not isinstance(spec.optimizer, SgdOptimizer):
+        return None
     if spec.optimizer.momentum:
         velocities = [reading.velocity_sq for reading in readings if reading.velocity_sq is not None]
         if ell > 1 or len(velocities) < len(readings):

@@ -10,13 +10,12 @@ from pathlib import Path
 import torch
 from torch.distributed import ProcessGroup
 
-from svag.lab.folder import NoFolder, RunFolder, make_folder, read_checkpoint, run_header
+from svag.lab.folder import NoFolder, RunFolder, restore, run_header
 from svag.lab.loop import Loop
 from svag.lab.measuring import Diverged, FrozenReadings
 from svag.lab.ranks import RankLost, Ranks, ranks_answer
 from svag.lab.state import Progress, Run, start_together
 from svag.lab.steppers import stepper_for
-from svag.lab.stopping import HeldSignals
 from svag.lab.streams import stream_seed
 from svag.lab.training import (
     Training,
@@ -27,9 +26,9 @@ from svag.lab.training import (
     prepare,
     refuse_small_shares,
 )
-from svag.lab.watching import Watcher, watcher
+from svag.lab.watching import HeldSignals, Watcher, watcher
 from svag.noise.group import LostMessage
-from svag.records.files import DiskError, RunLock
+from svag.records.files import DiskError, RunLock, make_folder
 from svag.records.identity import identity
 from svag.records.parts import FrozenProbe
 from svag.records.record import REMEDY, RunRecord, holds_run, read_record
@@ -86,6 +85,8 @@ def run(
             Only the first of them looks at `out`, shows progress, and writes.
         watching: who is told where the run is, instead of the bar or the lines.
     """
+    if not isinstance(spec, RunSpec):
+        raise TypeError(f"spec must be a svag.RunSpec, got {type(spec).__name__}: RunSpec.load(path) reads one")
     folder, place, ranks = Path(out), pick_device(device), Ranks.of(process_group)
     name = identity(spec)
     with ranks_answer():
@@ -125,9 +126,9 @@ def _run(training: Training, folder: Path, name: str, told: Watcher, note: str, 
             now = _look(folder, name)
             if now.ended:
                 return now
-            saved = read_checkpoint(folder, name, moving)
+            kept = restore(folder, name, moving)
             written = until_the_end.enter_context(RunFolder(folder, name, header))
-            written.resume(moving, saved)
+            written.resume(moving, kept)
             return None
 
         if (ended := ranks.first(open_folder)) is not None:

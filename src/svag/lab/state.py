@@ -7,7 +7,7 @@ notice a damaged number.
 
 import hashlib
 import io
-import pickle
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from svag.lab.measuring import FrozenReadings
 from svag.lab.ranks import Ranks
 from svag.lab.steppers import Stepper
 from svag.lab.training import Training, local_batch_norms
-from svag.records.files import replace_file
+from svag.records.fields import shown
+from svag.records.files import read_file, replace_file
 from svag.records.reading import Reading
 
 FORMAT = 3
@@ -43,18 +44,20 @@ def load_checkpoint(path: Path, identity: str, device: torch.device) -> dict[str
     if not path.exists():
         return None
     try:
-        file = path.read_bytes()
+        file = read_file(path)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: remove it to start the run anew") from error
     content, sha256 = file[:-_SHA256], file[-_SHA256:]
     if hashlib.sha256(content).digest() != sha256:
         raise CheckpointError(f"{path} is damaged, or of an earlier version: remove it to start the run anew")
     try:
-        state: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        mine, made_on = state["format"] == FORMAT and state["identity"] == identity, state["device"]
-    except (RuntimeError, EOFError, KeyError, TypeError, ValueError, pickle.UnpicklingError) as error:
+        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:  # a pickle that is none, or of other things than tensors, fails in many ways
         raise CheckpointError(f"{path} cannot be read: remove it to start the run anew") from error
-    if not mine:
+    if not isinstance(state, dict) or not all(isinstance(state.get(name), str) for name in ("identity", "device")):
+        raise CheckpointError(f"{path} holds no state of a run: remove it to start the run anew")
+    made_on = state["device"]
+    if state.get("format") is not FORMAT or state["identity"] != identity:
         raise CheckpointError(f"{path} belongs to another run or version: remove it to start the run anew")
     if made_on != device.type:
         raise CheckpointError(
@@ -62,6 +65,92 @@ def load_checkpoint(path: Path, identity: str, device: torch.device) -> dict[str
             f"{made_on}, or remove it to start the run anew on {device.type}"
         )
     return state
+
+
+def check_state(state: dict[str, Any], run: "Run") -> None:
+    """Refuse a state that is not one of this run, by a ValueError that says what is wrong; nothing is touched.
+
+    Every value has the type, the range or the shape that it has in the run as it is now. Of the optimizer, which has
+    kept nothing yet, every tensor has the shape of its parameter, or is a single number.
+
+    Args:
+        state: what a checkpoint holds.
+        run: the run, before its first step.
+    """
+    fresh = run.state_dict()
+    if missing := [name for name in (*fresh, "metrics_length", "metrics_sha256") if name not in state]:
+        raise ValueError(f"it has no {missing[0]}")
+    steps = run.training.spec.steps(run.training.examples)
+    step = _whole("step", state["step"], 0, steps)
+    _whole("loss_count", state["loss_count"], 0, step)
+    _whole("metrics_length", state["metrics_length"], 0, 10**18)
+    _whole("threads", state["threads"], 1, 1024)
+    for name in ("time", "seconds", "loss_offset"):
+        _number(name, state[name], at_least=-math.inf if name == "loss_offset" else 0.0)
+    if state["parts_ratio"] is not None:
+        _number("parts_ratio", state["parts_ratio"], at_least=0.0)
+    if not isinstance(state["processes"], list) or not 0 < len(state["processes"]) <= 10_000:
+        raise ValueError(f"processes must be a list of numbers, got {shown(state['processes'])}")
+    for one in state["processes"]:
+        _whole("processes", one, 1, 10_000)
+    for name in ("loss_sum", "model", "stepper", "frozen", "random", "random_cuda"):
+        _alike(name, state[name], fresh[name])
+    _check_optimizer(state["optimizer"], fresh["optimizer"], run.training.optimizer)
+
+
+def _check_optimizer(state: Any, fresh: dict[str, Any], optimizer: torch.optim.Optimizer) -> None:
+    if not isinstance(state, dict) or not isinstance(state.get("state"), dict):
+        raise ValueError(f"optimizer must be a state of torch.optim, got {shown(type(state))}")
+    _alike("optimizer.param_groups", state.get("param_groups"), fresh["param_groups"])
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for index, kept in state["state"].items():
+        _whole("a parameter of the optimizer", index, 0, len(parameters) - 1)
+        if not isinstance(kept, dict):
+            raise ValueError(f"optimizer.state.{index} must hold tensors, got {shown(kept)}")
+        for name, value in kept.items():
+            alone = value is None or (isinstance(value, Tensor) and value.dim() == 0)
+            if not alone and not (isinstance(value, Tensor) and value.shape == parameters[index].shape):
+                raise ValueError(f"optimizer.state.{index}.{shown(name)} does not have the shape of its parameter")
+
+
+def _alike(name: str, value: Any, fresh: Any) -> None:
+    """Refuse a value that does not have the type, the keys and the shapes of the one that the run has now."""
+    match fresh:
+        case Tensor():
+            if not isinstance(value, Tensor) or value.shape != fresh.shape or value.dtype != fresh.dtype:
+                raise ValueError(f"{name} must be a tensor of shape {tuple(fresh.shape)} and type {fresh.dtype}")
+        case dict():
+            if not isinstance(value, dict) or value.keys() != fresh.keys():
+                raise ValueError(f"{name} must hold {len(fresh)} values of certain names, and does not")
+            for key, one in fresh.items():
+                _alike(f"{name}.{key}", value[key], one)
+            if "position" in fresh and "n" in fresh:  # of a shuffled epoch
+                _whole(f"{name}.position", value["position"], 0, fresh["n"])
+        case list() | tuple():
+            if type(value) is not type(fresh) or len(value) < len(fresh):
+                raise ValueError(f"{name} must be a list of {len(fresh)} values, got {shown(value)}")
+            for place, one in enumerate(fresh):
+                _alike(f"{name}.{place}", value[place], one)
+        case None:  # what the run has only later, and looks at when it loads it
+            return
+        case bool() | str():
+            if type(value) is not type(fresh):
+                raise ValueError(f"{name} must be like {shown(fresh)}, got {shown(value)}")
+        case int():
+            _whole(name, value, 0, 10**18)
+        case float():
+            _number(name, value, at_least=-math.inf)
+
+
+def _whole(name: str, value: Any, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(f"{name} must be a whole number from {least} to {most}, got {shown(value)}")
+    return value
+
+
+def _number(name: str, value: Any, *, at_least: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not at_least <= value < math.inf:
+        raise ValueError(f"{name} must be a number{' of at least 0' if at_least == 0 else ''}, got {shown(value)}")
 
 
 def refuse_other_number(path: Path, before: int, ranks: Ranks, model: nn.Module) -> None:

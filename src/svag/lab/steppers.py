@@ -120,9 +120,10 @@ class SgdStepper:
         """The readings since the last call."""
         if self._probe is None:
             return []
-        probe, self._probe = self._probe, self._fresh_probe()
+        probe = self._probe
         probe.close()
-        return one_per_step(without_broken(lambda: probe.readings))
+        self._probe = self._fresh_probe()
+        return one_per_step(without_broken(lambda: list(probe.readings)))
 
     def state_dict(self) -> dict[str, Any]:
         """Where the process is."""
@@ -324,6 +325,7 @@ def one_per_step(readings: Sequence[Reading]) -> list[Reading]:
 
 def _average(group: list[Reading]) -> Reading:
     velocities = [reading.velocity_sq for reading in group if reading.velocity_sq is not None]
+    moments = [reading.second_moment for reading in group if reading.second_moment is not None]
     products = [reading.param_dot_grad for reading in group if reading.param_dot_grad is not None]
     return replace(
         group[0],
@@ -331,6 +333,7 @@ def _average(group: list[Reading]) -> Reading:
         noise_trace=fsum(reading.noise_trace for reading in group) / len(group),
         param_sq=fsum(reading.param_sq for reading in group) / len(group),
         velocity_sq=fsum(velocities) / len(group) if len(velocities) == len(group) else None,
+        second_moment=fsum(moments) / len(group) if len(moments) == len(group) else None,
         param_dot_grad=fsum(products) / len(group) if len(products) == len(group) else None,
         n=sum(reading.n for reading in group),
     )

@@ -3,30 +3,36 @@
 Here is also what a spec alone cannot know: whether it fits its data, and whether so many ranks can share its batches.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD
+from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
-from svag.lab.data.load import DataSet, load_data
+from svag.lab.data.load import DataSet, load_data, load_text
 from svag.lab.models.build import build_model, lay_out, memory_layout
+from svag.lab.models.networks import build_transformer
 from svag.lab.models.own import check_network
 from svag.lab.ranks import ALONE, Ranks
 from svag.lab.streams import LabelledBatch, stream
 from svag.noise.optimizer import trained_parameters
 from svag.noise.parameters import batch_norms
-from svag.records.fields import SpecError
+from svag.records.fields import SpecError, shown
+from svag.records.optimizers import AdamOptimizer, AdamwOptimizer, SgdOptimizer
 from svag.records.parts import FULL_PASS, DataSpec, InRunProbe
 from svag.records.spec import RunSpec, check_spec, cuts_batches, smallest_batch
+from svag.records.text import TextSpec, TransformerSpec
 
 # A few images are enough to see that a network takes them; two at least, for BatchNorm.
 _TRIAL = 4
 
 
-def load_inputs(data: DataSpec, data_dir: str | Path | None, device: torch.device) -> DataSet:
+def load_inputs(data: DataSpec | TextSpec, data_dir: str | Path | None, device: torch.device) -> DataSet:
     """Load what a spec names, fetching it when it is not there."""
+    if isinstance(data, TextSpec):
+        return load_text(data.name, data.context, subset=data.subset, device=device)
     return load_data(data.name, path=data.path, data_dir=data_dir, subset=data.subset, pool=data.pool, device=device)
 
 
@@ -42,14 +48,24 @@ def check_inputs(spec: RunSpec, data: DataSet) -> None:
         raise SpecError("data.augment.pad", f"must be smaller than the {side} pixels of an image")
 
 
+def cross_entropy(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
+    """The loss of a batch: of an image one term, of a window of text one for each of its characters."""
+    return nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction=reduction)
+
+
 @dataclass(frozen=True, eq=False)
 class Training:
-    """A network with its optimizer and data, and the spec that they were made from."""
+    """A network with its optimizer and data, and the spec that they were made from.
+
+    Attributes:
+        forward: the network as losses call it, which is the model itself or what torch has compiled of it.
+    """
 
     spec: RunSpec
     data: DataSet
     model: nn.Module
-    optimizer: SGD
+    optimizer: Optimizer
+    forward: Callable[[Tensor], Tensor]
     ranks: Ranks = ALONE
 
     @property
@@ -65,23 +81,24 @@ class Training:
 
     def loss(self, batch: LabelledBatch) -> Tensor:
         """The mean loss of a batch that this rank has for itself."""
-        images, labels = batch
-        return nn.functional.cross_entropy(self.model(images), labels)
+        inputs, labels = batch
+        return cross_entropy(self.forward(inputs), labels)
 
     def losses(self, batch: LabelledBatch) -> Tensor:
         """The loss of every example of a batch."""
-        images, labels = batch
-        return nn.functional.cross_entropy(self.model(images), labels, reduction="none")
+        inputs, labels = batch
+        losses = cross_entropy(self.forward(inputs), labels, reduction="none")
+        return losses if labels.dim() == 1 else losses.view_as(labels).mean(dim=1)
 
     def share(self, batch: LabelledBatch, parts: int | None = None) -> LabelledBatch:
         """The examples of a batch that are this rank's; those of whole parts, if the batch comes in equal parts."""
         if self.ranks.size == 1:
             return batch
-        images, labels = batch
+        inputs, labels = batch
         size = 1 if parts is None else len(labels) // parts
         mine = self.ranks.share(len(labels) // size)
         rows = slice(mine.start * size, mine.stop * size)
-        return images[rows], labels[rows]
+        return inputs[rows], labels[rows]
 
     def shared_loss(self, batch: LabelledBatch) -> Tensor:
         """A loss whose mean over the ranks is the mean loss of the batch: each rank looks at its share."""
@@ -110,11 +127,37 @@ def prepare(spec: RunSpec, data: DataSet, ranks: Ranks = ALONE) -> Training:
     layout = memory_layout(model, data.device)
     model, data = lay_out(model, layout), data.laid_out(layout)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = SGD(trained, lr=spec.lr, momentum=spec.optimizer.momentum, weight_decay=spec.weight_decay)
-    return Training(spec, data, model.train(), optimizer, ranks)
+    model.train()
+    return Training(spec, data, model, _optimizer(spec, trained), compiled(model) if spec.compile else model, ranks)
+
+
+def compiled(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    """What `torch.compile` makes of a network; the network itself, and the names of its weights, stay what they are.
+
+    Every size of batch has a graph of its own. One graph for several would depend on which of them came first, and so
+    would the last bits of a run that was stopped and continued. Evaluation, in other sizes, is not compiled.
+    """
+    found: Callable[[Tensor], Tensor] = torch.compile(model, dynamic=False)
+    return found
+
+
+def _optimizer(spec: RunSpec, trained: list[nn.Parameter]) -> Optimizer:
+    """The optimizer of a spec, in the form that is fastest on a CPU; another form would move the last bits of a run."""
+    lr, decay = spec.lr, spec.weight_decay
+    match spec.optimizer:
+        case SgdOptimizer(momentum=momentum):
+            return SGD(trained, lr=lr, momentum=momentum, weight_decay=decay)
+        case AdamOptimizer(betas=betas, eps=eps):
+            return Adam(trained, lr=lr, betas=betas, eps=eps, weight_decay=decay, fused=True)
+        case AdamwOptimizer(betas=betas, eps=eps):
+            return AdamW(trained, lr=lr, betas=betas, eps=eps, weight_decay=decay, fused=True)
+    return RMSprop(trained, lr=lr, alpha=spec.optimizer.alpha, eps=spec.optimizer.eps, weight_decay=decay, foreach=True)
 
 
 def _network(spec: RunSpec, data: DataSet) -> nn.Module:
+    generator = stream(spec.seed, "first weights")
+    if isinstance(spec.model, TransformerSpec):
+        return build_transformer(spec.model, data.num_classes, data.in_channels, generator).to(data.device)
     model = build_model(
         spec.model.arch,
         norm=spec.model.norm,
@@ -123,7 +166,7 @@ def _network(spec: RunSpec, data: DataSet) -> nn.Module:
         num_classes=data.num_classes,
         scale_invariant=spec.model.scale_invariant,
         image_size=data.image_size,
-        generator=stream(spec.seed, "first weights"),
+        generator=generator,
     ).to(data.device)
     check_network(model, data.train_x[:_TRIAL], data.num_classes, scale_invariant=spec.model.scale_invariant)
     return model
@@ -135,8 +178,9 @@ def pick_device(name: str) -> torch.device:
     >>> pick_device("cpu")
     device(type='cpu')
     """
-    if name not in {"auto", "cpu", "cuda"}:
-        raise ValueError(f"device must be auto, cpu or cuda, got {name!r}")
+    given: object = name
+    if not isinstance(given, str) or given not in {"auto", "cpu", "cuda"}:
+        raise ValueError(f"device must be auto, cpu or cuda, got {shown(name)}")
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
         raise ValueError("device is cuda, but this torch sees no CUDA device: use cpu or auto")

@@ -1,7 +1,13 @@
-"""What a person sees of a run: a bar when someone watches, a line per evaluation otherwise."""
+"""The person at the terminal: what they see of a run, and Ctrl-C, which waits until a step is whole.
 
+A bar is shown when someone watches, a line per evaluation otherwise. Signals are held back so that a run can save where
+it is before it leaves.
+"""
+
+import signal
 import sys
-from types import TracebackType
+import threading
+from types import FrameType, TracebackType
 from typing import Any, Protocol, Self
 
 from rich.console import Console
@@ -23,7 +29,9 @@ class Watcher(Protocol):
 def describe(row: dict[str, Any]) -> str:
     """One evaluation in words."""
     loss = "" if row["train_loss"] is None else f", train loss {row['train_loss']:.4f}"
-    return f"test accuracy {row['test_accuracy']:.4f}, test loss {row['test_loss']:.4f}{loss}"
+    bits = row.get("test_bits_per_character")
+    quality = f"test accuracy {row['test_accuracy']:.4f}" if bits is None else f"{bits:.4f} bits per character"
+    return f"{quality}, test loss {row['test_loss']:.4f}{loss}"
 
 
 class Bar:
@@ -91,3 +99,63 @@ class Lines(NothingToClose):
 def watcher(steps: int, *, progress: bool) -> Watcher:
     """A bar for a person at a terminal, lines for a file, nothing if not wanted."""
     return Bar(steps) if progress and sys.stderr.isatty() else Lines(steps, quiet=not progress)
+
+
+class HeldSignals:
+    """Holds SIGINT and SIGTERM back until `deliver` is called, or until the end of the block.
+
+    The same signal a second time is not held. Only the main thread receives signals: elsewhere nothing is held.
+
+    >>> try:
+    ...     with HeldSignals() as held:
+    ...         signal.raise_signal(signal.SIGINT)
+    ...         print("saved before it leaves")
+    ... except KeyboardInterrupt:
+    ...     print("interrupted")
+    saved before it leaves
+    interrupted
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[int, signal._HANDLER] = {}
+        self._number: int | None = None
+
+    @property
+    def came(self) -> bool:
+        """Whether a signal waits."""
+        return self._number is not None
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before = signal.getsignal(number)
+                if before not in (None, signal.SIG_IGN):  # who ignores a signal, or handles it elsewhere, goes on so
+                    self._before[number] = before
+                    signal.signal(number, self._hold)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.deliver()
+        else:
+            self._put_back()
+
+    def deliver(self) -> None:
+        """Let the signal that waits do what it would have done, if there is one; later ones are not held."""
+        self._put_back()
+        number, self._number = self._number, None
+        if number is not None:
+            signal.raise_signal(number)
+
+    def _hold(self, number: int, frame: FrameType | None) -> None:
+        if self._number is None:
+            self._number = number
+        else:
+            self.deliver()
+
+    def _put_back(self) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        self._before.clear()

@@ -3,14 +3,19 @@
 A batch is a tensor, or nested tuples, lists and mappings of tensors, whose leading dimension counts the examples.
 """
 
+import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, SequentialSampler
+
+from svag.theory import domain
 
 Batch = TypeVar("Batch")
 
@@ -50,6 +55,75 @@ def in_pieces(batch: Batch, pieces: int) -> list[Batch]:
         _each(batch, size, partial(torch.narrow, dim=0, start=at, length=count), remedy)
         for at, count in zip(starts, sizes, strict=True)
     ]
+
+
+@dataclass(frozen=True)
+class Cutting:
+    """Into what a probe cuts the batches of a run, and which batches it refuses.
+
+    Attributes:
+        batch_size: examples of one step, on all ranks.
+        ranks: how many ranks have a share of them.
+        uneven: shares may differ in size.
+        at_least: so many parts a rank must have.
+    """
+
+    batch_size: int
+    ranks: int = 1
+    uneven: bool = False
+    at_least: int = 2
+
+    def is_short(self, size: int) -> bool:
+        """Whether a rank's batch has fewer examples than the others."""
+        return not self.uneven and size * self.ranks < self.batch_size
+
+    def pieces(self, batch: Batch, parts: int, *, measured: bool, short: bool) -> list[Batch]:
+        """What a rank's batch is back-propagated as: in parts if the step is measured, whole otherwise."""
+        if measured:
+            return self._short_pieces(batch, parts) if short else self._parts(batch, parts)
+        if not short:
+            self._refuse_other_size(batch_size_of(batch))
+        return [batch]
+
+    def warn_of_short(self, size: int) -> None:
+        """Say once that a short batch was back-propagated: there is no reading, but it is a step."""
+        warnings.warn(
+            f"a batch of {size} examples, fewer than batch_size={self.batch_size}, was back-propagated without a "
+            "reading, and so will the next ones; drop_last=True leaves them out",
+            stacklevel=3,
+        )
+
+    def _parts(self, batch: Batch, parts: int) -> list[Batch]:
+        """Cut a rank's batch into equal parts."""
+        size = batch_size_of(batch)
+        self._refuse_other_size(size)
+        if self.uneven and self.batch_size * domain.whole("parts", parts) % size:
+            raise ValueError(
+                f"{parts} parts of {size} examples on this rank do not divide batch_size={self.batch_size} into parts "
+                "of one size: give ranks whole parts"
+            )
+        if domain.whole("parts", parts, at_least=0) < self.at_least:
+            raise ValueError(f"parts must be at least 2, got {parts}: one gradient cannot tell signal from noise")
+        return split(batch, int(parts))
+
+    def _short_pieces(self, batch: Batch, parts: int) -> list[Batch]:
+        """A short batch in pieces that are not larger than the parts of a whole one, which fit in memory."""
+        part = self.batch_size / self.ranks / domain.whole("parts", parts)
+        return in_pieces(batch, math.ceil(batch_size_of(batch) / part))
+
+    def _refuse_other_size(self, size: int) -> None:
+        """Refuse a batch that is not a rank's share of a step."""
+        if self.uneven and size >= self.batch_size:
+            raise ValueError(
+                f"one of {self.ranks} ranks has {size} examples, and batch_size={self.batch_size} is that of all ranks "
+                "together: give every rank its own share of the batch"
+            )
+        if not self.uneven and size * self.ranks != self.batch_size:
+            where = f" on each of {self.ranks} ranks" if self.ranks > 1 else ""
+            raise ValueError(
+                f"the batch has {size} examples{where}, but the probe was made for batch_size={self.batch_size}: use "
+                "drop_last=True, or make the probe with the size of one optimizer step"
+            )
 
 
 def resized(batch: Batch, size: int) -> Batch:
@@ -101,7 +175,9 @@ def _each(batch: Batch, size: int, change: Callable[[Tensor], Tensor], remedy: s
 
 
 def mean_loss(loss_fn: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
-    """Return `loss_fn(batch)`, or refuse what is not one number with a gradient."""
+    """Return `loss_fn(batch)`, or refuse an empty batch and what is not one number with a gradient."""
+    with suppress(TypeError):  # no tensors: what else a loss function takes is its own affair
+        batch_size_of(batch)
     loss = loss_fn(batch)
     if not isinstance(loss, Tensor):
         raise TypeError(f"loss_fn must return a tensor, got {type(loss).__name__}")
@@ -155,7 +231,9 @@ def epoch_size(batches: Iterable[object]) -> int | None:
     """Number of examples that a DataLoader shares out among disjoint batches; None if it does not, or is none."""
     if not isinstance(batches, DataLoader) or not isinstance(batches.batch_sampler, BatchSampler):
         return None
-    order, examples = batches.batch_sampler.sampler, batches.dataset
+    # Accelerate puts another sampler of batches around that of the loader, to share the batches out among ranks
+    inner = getattr(batches.batch_sampler, "batch_sampler", batches.batch_sampler)
+    order, examples = getattr(inner, "sampler", None), batches.dataset
     once = isinstance(order, SequentialSampler | DistributedSampler) or (
         isinstance(order, RandomSampler) and not order.replacement
     )

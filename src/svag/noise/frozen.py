@@ -6,6 +6,7 @@ statistics.
 """
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -16,9 +17,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from svag.noise.batches import batch_size_of, epoch_size, gradients_of, kept_position, mean_loss, split
-from svag.noise.optimizer import settings_of, velocities
+from svag.noise.optimizer import state_of, unwrapped, velocities
 from svag.noise.parameters import inner_product, measured_parameters, precise, square_norm
 from svag.noise.undisturbed import undisturbed
+from svag.printed import Printed
 from svag.records.reading import Reading
 from svag.stats.ratios import ratio_interval
 from svag.theory import domain
@@ -156,16 +158,17 @@ def measure_noise(
         relative_error: stop as soon as the 95% interval of N/G reaches this far to either side, relative to N/G. How
             far it got is `relative_error` of the reading, and `n` what it cost.
         max_batches: use no more batches than this; 1000 when only `relative_error` is given.
-        optimizer: the optimizer of the run, asked for learning rate, weight decay and momentum.
+        optimizer: the optimizer of the run, asked for its settings, and for the second moment of Adam and RMSprop.
         parameters: measure only these.
         generators: generators that drawing the batches consumes; they are put back. A DataLoader's own are known.
         step: effective step of the run, for the reading.
         run: name of the run, for the reading.
     """
     measured = list(measured_parameters(model, parameters).values())
-    settings = None if optimizer is None else settings_of(optimizer, measured)
+    optimizer = None if optimizer is None else unwrapped(optimizer)
+    settings = None if optimizer is None else state_of(optimizer, measured)
     wanted = None if relative_error is None else domain.positive("relative_error", relative_error)
-    limit = None if max_batches is None else domain.whole("max_batches", max_batches, at_least=2)
+    limit = None if max_batches is None else min(domain.whole("max_batches", max_batches, at_least=2), sys.maxsize)
     if limit is None and wanted is not None:
         limit = _DEFAULT_CAP
     population = epoch_size(batches) if population is None else population
@@ -180,10 +183,7 @@ def measure_noise(
         batch_size=stream.batch_size,
         n=stream.n,
         step=step,
-        lr=None if settings is None or settings.lr is None else float(settings.lr),
-        weight_decay=None if settings is None else settings.weight_decay,
-        momentum=None if settings is None else settings.momentum,
-        optimizer=None if settings is None else settings.optimizer,
+        **({} if settings is None else settings.reading_fields()),
         population=population,
         velocity_sq=float(square_norm(buffers)) if buffers else None,
         param_dot_grad=float(inner_product(measured, stream.mean_gradient())),
@@ -241,7 +241,7 @@ def interval_reach(stream: GradientStream) -> float | None:
 
 
 @dataclass(frozen=True)
-class PartsComparison:
+class PartsComparison(Printed):
     """The same batches at the same weights, measured whole and in parts.
 
     Attributes:

@@ -1,10 +1,12 @@
-"""The ranks that share every batch (`process_group=`), and the messages that they exchange.
+"""Ranks that work together, and the messages that they exchange.
 
-Gradients travel as one vector that always has the same layout: the order of summation, hence every bit, does not depend
-on when a run was started or continued. DistributedDataParallel regroups its buckets after the first step instead.
+Ranks share every batch (`Group`, by `process_group=`), every parameter (`Shards`, by `fully_shard`), or are averaged by
+torch itself (`DataParallelParts`, by DistributedDataParallel). Gradients of a group travel as one vector that always
+has the same layout: the order of summation, hence every bit, does not depend on when a run was started or continued.
+DistributedDataParallel regroups its buckets after the first step instead.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from weakref import ReferenceType, ref
@@ -12,8 +14,12 @@ from weakref import ReferenceType, ref
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
 from torch.distributed import ProcessGroup
 from torch.nn.parallel import DistributedDataParallel
+
+from svag.noise.parameters import NormsOf, by_device, gradient_sums, row_count, sum_squares, total
+from svag.noise.pending import StepSums, sums_of_weights
 
 
 class LostMessage(RuntimeError):  # noqa: N818  # what it means is for the receiver to say
@@ -53,8 +59,9 @@ class Group:
         if process_group is None:
             return
         if not isinstance(process_group, ProcessGroup):
+            given = repr(process_group[:40]) if isinstance(process_group, str) else f"a {type(process_group).__name__}"
             raise TypeError(
-                f"process_group must be a torch.distributed process group, got {process_group!r}: give "
+                f"process_group must be a torch.distributed process group, got {given}: give "
                 "torch.distributed.group.WORLD, on every rank that is one of its members"
             )
         if isinstance(model, DistributedDataParallel):
@@ -135,6 +142,210 @@ class Group:
                 parameter.grad = piece.copy_(gradient.view_as(piece))
         # copies, which do not keep the whole vector alive
         return Averaged(shared[0].to(loss.dtype, copy=True), total[0].clone(), counted[0].clone())
+
+
+class Shards:
+    """The ranks over which `torch.distributed.fsdp.fully_shard` spreads every parameter and its gradient.
+
+    Every entry is on one rank of the mesh dimension that shards, so that the sum of the ranks' own sums is that of the
+    whole. Along the other dimension of a two-dimensional mesh (HSDP) the ranks hold the same.
+
+    Attributes:
+        ranks: how many ranks average their gradients, along both dimensions.
+    """
+
+    def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
+        """Find the mesh of these parameters, or refuse what is not sharded along one dimension of it."""
+        from torch.distributed.tensor import DTensor, Replicate, Shard
+
+        found = set()
+        for name, parameter in parameters.items():
+            placements = parameter.placements if isinstance(parameter, DTensor) else ()
+            sharded = [number for number, one in enumerate(placements) if isinstance(one, Shard)]
+            copied = [one for one in placements if isinstance(one, Replicate)]
+            if len(sharded) != 1 or len(copied) != len(placements) - 1:
+                how = ", ".join(map(repr, placements)) or "not sharded"
+                raise TypeError(
+                    f"parameter {name} is {how}: of a sharded model, parameters that fully_shard spreads over one "
+                    "dimension of the mesh can be measured; leave the others out with parameters="
+                )
+            assert isinstance(parameter, DTensor)
+            found.add((parameter.device_mesh, sharded[0]))
+        if len(found) > 1:
+            raise TypeError(
+                f"the parameters live on {len(found)} different meshes, which cannot be measured together: choose "
+                "those of one mesh with parameters="
+            )
+        self._mesh, self._dimension = found.pop()
+        self.ranks: int = self._mesh.size()
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the rank that writes."""
+        return dist.get_rank() == int(self._mesh.mesh.min())
+
+    def total(self, number: Tensor) -> Tensor:
+        """Sum of a tensor over the shards."""
+        number = number.clone()
+        with delivered():
+            dist.all_reduce(number, group=self._mesh.get_group(self._dimension))
+        return number
+
+
+class DataParallelParts:
+    """Collects the sums of a step over the micro-batches of all ranks of a DistributedDataParallel model.
+
+    Hooks on the leaves see what a backward pass on this rank is about to add to `.grad`, before the ranks are averaged.
+    No gradient is copied, closing a step costs one message of four numbers, and `remove` takes the hooks off. What
+    several passes add before the first `micro_batch()` of a step, or without any, is one part: then the ranks are the
+    parts.
+
+    Args:
+        model: the wrapped model.
+        parameters: those that are measured, by name.
+    """
+
+    def __init__(self, model: DistributedDataParallel, parameters: Mapping[str, nn.Parameter]) -> None:
+        self._model, self._parameters = model, list(parameters.values())
+        self.attached = self._listening = True
+        self._fresh_seen = False
+        # one number per row of every parameter: what is not used stays 0
+        self._norms: list[Tensor] = []
+        self._norms_of: dict[int, NormsOf] = {}
+        for parameters_there in by_device(self._parameters):
+            counts = [row_count(parameter) for parameter in parameters_there]
+            kind = max((p.dtype for p in parameters_there), key=lambda dtype: dtype.itemsize)
+            norms = torch.zeros(
+                sum(counts), dtype=torch.promote_types(kind, torch.float32), device=parameters_there[0].device
+            )
+            self._norms.append(norms)
+            for parameter, room in zip(parameters_there, norms.split(counts), strict=True):
+                self._norms_of[id(parameter)] = NormsOf(parameter, room)
+        self._parts: list[Tensor] = []
+        self._weights: list[float | None] = []
+        self._seen: set[int] = set()
+        self._reductions: dict[int, int] = {}
+        self._scale, self._reduced, self._twice = 1.0, False, False
+        # a node lives as long as we hold it
+        self._nodes = [get_gradient_edge(parameter).node for parameter in self._parameters]
+        self._handles = [
+            node.register_prehook(self._hook(parameter))
+            for node, parameter in zip(self._nodes, self._parameters, strict=True)
+        ]
+
+    def listen(self, measured: bool) -> None:
+        """Let the hooks do nothing in a step that is not measured."""
+        self._listening = measured
+
+    def micro_batch(self, scale: float, weight: float | None = None) -> None:
+        """One micro-batch has been back-propagated on this rank, with its loss multiplied by `scale`."""
+        if not self._seen:
+            raise ValueError("there is no gradient yet: call micro_batch() after backward()")
+        if self._twice:
+            self.forget()
+            raise ValueError(
+                "a parameter got two gradients in one micro-batch: call micro_batch() after every backward(), and "
+                "checkpoint activations with use_reentrant=False"
+            )
+        self._parts.append(total([sum_squares(norms) for norms in self._norms]) / scale**2)
+        self._weights.append(weight)
+        self._scale = scale
+        self._begin_part()
+
+    def close(self, loss: Tensor | None = None, examples: int | None = None) -> StepSums:
+        """Return the sums of the step and start the next one."""
+        try:
+            if self._seen:
+                self.micro_batch(self._scale)
+            if not self._parts or not self._reduced:
+                raise ValueError("no gradient was reduced in this step: its last backward() must be outside no_sync()")
+            reductions = max(self._reductions.values(), default=0)
+            if len(self._parts) == 1 and reductions > 1 and self._fresh_seen:
+                raise ValueError(
+                    f"gradients were reduced {reductions} times in one step: call micro_batch() after every "
+                    "backward(), or accumulate under no_sync() and reduce once, at the last one"
+                )
+            return self._sums(loss)
+        finally:
+            self.forget()
+
+    def skip(self, loss: Tensor, weight: float) -> Tensor:
+        """End a step that is not measured."""
+        self.forget()
+        return loss
+
+    def whole(self, number: Tensor) -> Tensor:
+        """Every rank has everything."""
+        return number
+
+    def forget(self) -> None:
+        """Drop what was recorded since the last step."""
+        self._parts, self._weights, self._scale, self._reduced = [], [], 1.0, False
+        self._reductions.clear()
+        self._begin_part()
+
+    def remove(self) -> None:
+        """Stop recording, and take the hooks off the model."""
+        self.forget()
+        for handle in self._handles:
+            handle.remove()
+        self._handles, self._nodes, self.attached = [], [], False
+
+    def _begin_part(self) -> None:
+        self._seen.clear()
+        self._twice = False
+        for norms in self._norms:
+            norms.zero_()
+
+    def _hook(self, parameter: nn.Parameter) -> Callable[[Sequence[Tensor]], None]:
+        # the model must not keep a probe alive that nobody holds any more
+        me = ref(self)
+
+        def notice(gradients: Sequence[Tensor | None]) -> None:
+            recorder = me()
+            if recorder is not None and recorder._listening and gradients[0] is not None:
+                recorder._notice(parameter, gradients[0].detach())
+
+        return notice
+
+    def _notice(self, parameter: nn.Parameter, gradient: Tensor) -> None:
+        """A backward pass is about to add `gradient` to `.grad`."""
+        me, before = id(parameter), parameter.grad
+        if before is None:
+            # the first pass of a step: passes before it belong to a step that nobody closed
+            self._fresh_seen, self._reductions[me] = True, 0
+            if me in self._seen and not self._parts:
+                self._begin_part()
+        elif not self._parts:
+            gradient = before + gradient
+        elif me in self._seen:
+            self._twice = True
+        self._seen.add(me)
+        self._reduced = self._model.require_backward_grad_sync
+        self._reductions[me] = self._reductions.get(me, 0) + self._reduced
+        self._norms_of[me].put(gradient)
+
+    def _sums(self, loss: Tensor | None) -> StepSums:
+        group, parts, scale = self._model.process_group, len(self._parts), self._scale
+        ranks = dist.get_world_size(group)
+        weights = sums_of_weights(self._weights, whole=False)
+        # every loss was divided by the number of the rank's parts, or weighted, and .grad is the mean over the ranks
+        times = parts if weights is None else 1 / ranks
+        own = torch.stack(self._parts).sum() * times**2
+        message = torch.stack([own, *own.new_tensor([parts, *(weights or (0.0, 0.0))])])
+        with delivered():
+            dist.all_reduce(message, group=group)
+        square, param_sq, product = gradient_sums(self._parameters)
+        sq_sum = square * ((message[1] if weights is None else 1) / scale) ** 2
+        return StepSums(
+            numbers=torch.stack([product / scale, param_sq, sq_sum, message[0]]),
+            parts=message[1],
+            own_parts=parts,
+            scaled=scale != 1.0,
+            loss=loss,
+            weights=None if weights is None else message[2:],
+            expected=parts * ranks,
+        )
 
 
 @contextmanager

@@ -1,36 +1,91 @@
-"""The one place that reads and writes the state of a torch optimizer: its kind, its settings, its velocity.
+"""The one place that reads and writes the state of a torch optimizer: its kind, its settings, its velocity, its v.
 
-Two readers need it. A `Reading` writes down what it can learn about any optimizer (`settings_of`, `velocities`). SVAG
-and noisy gradient descent need the settings of an optimizer that the theory covers (`refinable_settings`), and put
-refined ones in their place for the duration of one step (`write_settings`).
+Whoever takes an optimizer looks through the wrappers of other packages first (`unwrapped`). Then two readers need it.
+A `Reading` writes down what it can learn about any optimizer (`state_of`, `velocities`). SVAG and noisy gradient
+descent need the settings of an optimizer that the theory covers (`refinable_settings`), and put refined ones in their
+place for the duration of one step (`write_settings`). The second moment of Adam and RMSprop is put into the units of
+such a step at the same time (`to_substep_units`).
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+import math
+import sys
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Optimizer
+from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
 
-from svag.theory.optimizers import WHAT_WORKS, OptimizerSettings, SGDSettings
+from svag.noise.parameters import by_device, on_this_rank, precise, total
+from svag.theory.adaptive import WHAT_REFINES, AdamSettings, RMSpropSettings
+from svag.theory.optimizers import WHAT_WORKS, OptimizerSettings, SGDSettings, optimizer_kind
+
+_SECOND_MOMENT: dict[type[Optimizer], str] = {Adam: "exp_avg_sq", AdamW: "exp_avg_sq", RMSprop: "square_avg"}
+_REFINED_SETTINGS: dict[type[OptimizerSettings], tuple[str, ...]] = {
+    SGDSettings: ("lr", "momentum", "dampening"),
+    AdamSettings: ("lr", "betas", "eps", "weight_decay"),
+    RMSpropSettings: ("lr", "alpha", "eps"),
+}
+
+# Wrappers that forward to a torch optimizer: module, class, and the attribute that holds it. Anything else that holds
+# an optimizer may change its steps, as Lookahead does, and is an optimizer of its own.
+_WRAPPERS = [
+    ("accelerate.optimizer", "AcceleratedOptimizer", "optimizer"),
+    ("lightning.pytorch.core.optimizer", "LightningOptimizer", "_optimizer"),
+    ("lightning.fabric.wrappers", "_FabricOptimizer", "_optimizer"),
+    ("pytorch_lightning.core.optimizer", "LightningOptimizer", "_optimizer"),
+    ("lightning_fabric.wrappers", "_FabricOptimizer", "_optimizer"),
+]
+
+
+def unwrapped(optimizer: Optimizer) -> Optimizer:
+    """Return the torch optimizer inside the wrappers of Accelerate, Lightning and Fabric, or refuse what is none.
+
+    The packages need not be installed: whoever holds one of their objects has imported them.
+    """
+    anything: Any = optimizer
+    for module, name, attribute in _WRAPPERS:
+        kind = getattr(sys.modules.get(module), name, None)
+        if isinstance(kind, type) and isinstance(anything, kind):
+            return unwrapped(getattr(anything, attribute))
+    if not isinstance(anything, Optimizer):
+        raise TypeError(
+            f"the optimizer must be a torch.optim.Optimizer, got {type(anything).__name__}: make the optimizer of this "
+            "model first, and give it"
+        )
+    return anything
 
 
 @dataclass(frozen=True)
 class ReadingSettings:
     """Settings that all measured parameters have in common; None where they differ or the optimizer has none.
 
-    `lr` is a tensor when the optimizer keeps it on the device; reading it waits until the reading is asked for.
+    `lr`, `betas` and `second_moment`, the V of the moment, are tensors where the optimizer keeps them on the device;
+    reading them waits until the reading is asked for.
     """
 
     optimizer: str
     lr: float | Tensor | None
     weight_decay: float | None
     momentum: float | None
+    betas: tuple[float | Tensor, float | Tensor] | None = None
+    eps: float | None = None
+    second_moment: Tensor | None = None
+    dimension: int | None = None
 
     def reading_fields(self) -> dict[str, Any]:
-        """The fields of a `Reading` that they fill; a learning rate on the device is fetched."""
-        return {**vars(self), "lr": None if self.lr is None else float(self.lr)}
+        """The fields of a `Reading` that they fill; what is on the device is fetched."""
+        # squares overflow before gradients do, and an infinite V says nothing
+        moment = None if self.second_moment is None else float(self.second_moment)
+        known = moment is not None and math.isfinite(moment)
+        return {
+            **vars(self),
+            "lr": None if self.lr is None else float(self.lr),
+            "betas": None if self.betas is None else tuple(float(beta) for beta in self.betas),
+            "second_moment": moment if known else None,
+            "dimension": self.dimension if known else None,
+        }
 
 
 def settings_of(optimizer: Optimizer, parameters: Collection[nn.Parameter]) -> ReadingSettings:
@@ -42,11 +97,84 @@ def settings_of(optimizer: Optimizer, parameters: Collection[nn.Parameter]) -> R
     rates = [group["lr"] for group in groups]
     decays = {float(group.get("weight_decay", 0.0)) for group in groups}
     momenta = {float(group["momentum"]) for group in groups if "momentum" in group}
-    if any(isinstance(rate, Tensor) for rate in rates):
-        lr = rates[0].detach().clone() if len(rates) == 1 else _one({float(rate) for rate in rates})
+    kind = _kind(optimizer, groups)
+    adaptive = optimizer_kind(kind).family == "second_moment"
+    return ReadingSettings(
+        kind,
+        _one_rate(rates),
+        _one(decays),
+        _one(momenta) if momenta else None,
+        betas=_betas(groups) if adaptive else None,
+        eps=_one({float(group["eps"]) for group in groups}) if adaptive else None,
+    )
+
+
+def state_of(
+    optimizer: Optimizer, parameters: Collection[nn.Parameter], whole: Callable[[Tensor], Tensor] | None = None
+) -> ReadingSettings:
+    """Read the settings, and V of this moment where the optimizer has one; `whole` adds up the shards of a sum."""
+    settings, moment = settings_of(optimizer, parameters), second_moment(optimizer, parameters)
+    if moment is None:
+        return settings
+    moment = moment if whole is None else whole(moment)
+    return replace(settings, second_moment=moment, dimension=sum(parameter.numel() for parameter in parameters))
+
+
+def second_moment(optimizer: Optimizer, parameters: Collection[nn.Parameter]) -> Tensor | None:
+    """Return V = Σv̂ over `parameters`, or over this rank's shards of them, without waiting for the device.
+
+    v̂ is what Adam, AdamW or RMSprop itself divides by: each group has its own bias correction. A parameter that never
+    had a gradient adds nothing, as it does to G and N. None before the first step, and for optimizers that divide by
+    something else (amsgrad, centered, subclasses).
+    """
+    if type(optimizer) not in _SECOND_MOMENT:
+        return None
+    ids = {id(parameter) for parameter in parameters}
+    known: dict[float, list[Tensor]] = {}  # by their bias correction
+    waiting: list[tuple[Tensor, Tensor]] = []  # with a bias correction that is still on the device
+    for group in optimizer.param_groups:
+        states = [optimizer.state[p] for p in group["params"] if id(p) in ids and p in optimizer.state]
+        if states and (group.get("amsgrad") or group.get("centered")):
+            return None
+        for state in states:
+            if isinstance(optimizer, RMSprop):
+                known.setdefault(1.0, []).append(state["square_avg"])
+                continue
+            correction = 1 - _unfetched(group["betas"][1]) ** _unfetched(state["step"])
+            if isinstance(correction, Tensor):
+                waiting.append((correction, state["exp_avg_sq"]))
+            else:
+                known.setdefault(correction, []).append(state["exp_avg_sq"])
+    sums = [
+        _sums(own).sum() / correction for correction, all_ in known.items() for own in by_device(on_this_rank(all_))
+    ]
+    far = on_this_rank(moment for _, moment in waiting)
+    for own in by_device(far):
+        here = [c for (c, _), moment in zip(waiting, far, strict=True) if moment.device == own[0].device]
+        sums.append((_sums(own) / torch.stack(here)).sum())
+    return total(sums) if sums else None
+
+
+def _unfetched(value: float | Tensor) -> Any:
+    """A number, or a tensor of double precision where fetching it would wait for the device."""
+    return value.to(precise(value.device)) if isinstance(value, Tensor) and _is_far(value) else float(value)
+
+
+def _is_far(value: Tensor) -> bool:
+    return not value.is_cpu
+
+
+def _sums(moments: Sequence[Tensor]) -> Tensor:
+    """The sum of each of several tensors of one device that are nowhere negative, in one vector of double precision.
+
+    In one launch where launches are dear. A processor sums in pairs, which keeps single precision to seven digits.
+    """
+    wide = torch.promote_types(moments[0].dtype, torch.float32)
+    if _is_far(moments[0]):
+        each = list(torch._foreach_norm(list(moments), 1, dtype=wide))
     else:
-        lr = _one({float(rate) for rate in rates})
-    return ReadingSettings(_kind(optimizer, groups), lr, _one(decays), _one(momenta) if momenta else None)
+        each = [moment.sum(dtype=wide) for moment in moments]
+    return torch.stack(each).to(precise(moments[0].device))
 
 
 def velocities(optimizer: Optimizer, parameters: Collection[nn.Parameter]) -> list[Tensor]:
@@ -66,21 +194,46 @@ def trained_parameters(optimizer: Optimizer) -> list[nn.Parameter]:
 def refinable_settings(optimizer: Optimizer) -> list[OptimizerSettings]:
     """Read the settings of every parameter group, or refuse an optimizer whose steps cannot be refined."""
     # a subclass may do anything in its step
-    if type(optimizer) is not SGD:
-        raise ValueError(f"optimizer is {type(optimizer).__name__}, which has no SVAG here: {WHAT_WORKS}")
-    return [_refinable(number, group) for number, group in enumerate(optimizer.param_groups)]
+    if type(optimizer) is not SGD and type(optimizer) not in _SECOND_MOMENT:
+        raise ValueError(
+            f"optimizer is {type(optimizer).__name__}, which has no SVAG here: {WHAT_WORKS}, or torch.optim.Adam, "
+            "AdamW and RMSprop"
+        )
+    return [_refinable(optimizer, number, group) for number, group in enumerate(optimizer.param_groups)]
+
+
+def sgd_settings(optimizer: Optimizer, what: str, way_out: str) -> list[SGDSettings]:
+    """Read the settings of every parameter group for `what`, which exists only for SGD; refuse other optimizers."""
+    if type(optimizer) in _SECOND_MOMENT:
+        raise ValueError(f"optimizer is {type(optimizer).__name__}, and {what} exists only for SGD: {way_out}")
+    return [settings for settings in refinable_settings(optimizer) if isinstance(settings, SGDSettings)]
+
+
+def refuse_coarse(optimizer: Optimizer, refined: Sequence[OptimizerSettings]) -> None:
+    """Refuse parameters whose type rounds away what one sub-step forgets of a moving average."""
+    for number, (group, settings) in enumerate(zip(optimizer.param_groups, refined, strict=True)):
+        forgotten = min((1 - rate for rate in _averages(settings)), default=1.0)
+        for dtype in {p.dtype for p in group["params"]}:
+            if forgotten < torch.finfo(dtype).eps:
+                raise ValueError(
+                    f"parameter group {number} is in {str(dtype).removeprefix('torch.')}, which cannot hold a moving "
+                    f"average that forgets {forgotten:.2g} a sub-step: keep the parameters in float32 (autocast may "
+                    "compute in less), or lower ell"
+                )
 
 
 def write_settings(optimizer: Optimizer, settings: Sequence[OptimizerSettings]) -> list[dict[str, Any]]:
-    """Put the settings of one sub-step into the parameter groups, and return what was there; weight decay stays.
+    """Put the settings of one sub-step into the parameter groups, and return what was there.
 
     With dampening, a velocity that does not exist yet is started at 0: torch would start it at the whole, undamped
     gradient.
     """
-    before = [{name: group[name] for name in ("lr", "momentum", "dampening")} for group in optimizer.param_groups]
+    before = []
     for group, setting in zip(optimizer.param_groups, settings, strict=True):
-        group.update(lr=setting.lr, momentum=setting.momentum, dampening=setting.dampening)
-        if setting.dampening == 0:
+        names = _REFINED_SETTINGS[type(setting)]
+        before.append({name: group[name] for name in names})
+        group.update({name: getattr(setting, name) for name in names})
+        if not isinstance(setting, SGDSettings) or setting.dampening == 0:
             continue
         for p in group["params"]:
             if p.grad is not None and optimizer.state[p].get("momentum_buffer") is None:
@@ -88,22 +241,103 @@ def write_settings(optimizer: Optimizer, settings: Sequence[OptimizerSettings]) 
     return before
 
 
-def _refinable(number: int, group: dict[str, Any]) -> OptimizerSettings:
+def to_substep_units(optimizer: Optimizer, ell: int) -> None:
+    """Multiply the second moments and the counts of steps by l, right before a sub-step; SGD has none.
+
+    The gradient of a sub-step has l times the variance, and l sub-steps are one step. A count is a whole number of
+    sub-steps, so what a division by l has rounded is rounded back. RMSprop does not correct the bias of a second moment
+    that begins at 0, and refined it has no limit from there: a parameter without one is refused.
+    """
+    if ell == 1 or type(optimizer) not in _SECOND_MOMENT:
+        return
+    if isinstance(optimizer, RMSprop) and any(
+        "square_avg" not in optimizer.state.get(p, {}) for p in _moving(optimizer)
+    ):
+        raise ValueError(
+            f"this RMSprop has no second moment to start from, and from 0 it has no limit with ell={ell}: take some "
+            "steps with ell=1 first, or use torch.optim.Adam with betas=(0.0, alpha), which corrects the bias"
+        )
+    moments, steps = _second_moments(optimizer)
+    if moments:
+        torch._foreach_mul_(moments, ell)
+        torch._foreach_mul_(steps, ell)
+        torch._foreach_round_(steps)
+
+
+def from_substep_units(optimizer: Optimizer, ell: int) -> None:
+    """Divide them by l again, right after the sub-step; a state that it began is in its units too."""
+    moments, steps = _second_moments(optimizer) if ell > 1 else ([], [])
+    if moments:
+        torch._foreach_div_(moments, ell)
+        torch._foreach_div_(steps, ell)
+
+
+def _moving(optimizer: Optimizer) -> list[nn.Parameter]:
+    """The parameters that a step would change now."""
+    return [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+
+
+def _second_moments(optimizer: Optimizer) -> tuple[list[Tensor], list[Tensor]]:
+    """v and the count of steps of every parameter that has them and that a step would change now."""
+    name = _SECOND_MOMENT.get(type(optimizer), "")
+    states = [state for p in _moving(optimizer) if name in (state := optimizer.state.get(p, {}))]
+    return [state[name] for state in states], [state["step"] for state in states]
+
+
+def _refinable(optimizer: Optimizer, number: int, group: dict[str, Any]) -> OptimizerSettings:
+    works = WHAT_REFINES if type(optimizer) in _SECOND_MOMENT else WHAT_WORKS
     if isinstance(group["lr"], Tensor):
-        raise ValueError(f"parameter group {number} has a tensor for lr, give lr.item(): {WHAT_WORKS}")
-    found = SGDSettings(
-        lr=float(group["lr"]),
-        weight_decay=float(group["weight_decay"]),
+        raise ValueError(f"parameter group {number} has a tensor for lr, give lr.item(): {works}")
+    if any(isinstance(beta, Tensor) for beta in group.get("betas", ())):
+        raise ValueError(f"parameter group {number} has tensors for betas, give floats: {works}")
+    if group.get("capturable") and any(p.device.type != "cuda" for p in group["params"]):
+        raise ValueError(f"parameter group {number} has capturable=True, which is for CUDA only: leave it out")
+    found = _settings(group)
+    if problem := found.without_limit or ("differentiable=True" if group["differentiable"] else ""):
+        raise ValueError(f"parameter group {number} has {problem}, which has no limit: {works}")
+    return found
+
+
+def _settings(group: dict[str, Any]) -> OptimizerSettings:
+    """The settings of a parameter group of any of the four optimizers; each has names of its own."""
+    lr, weight_decay = float(group["lr"]), float(group["weight_decay"])
+    if "betas" in group:
+        return AdamSettings(
+            lr=lr,
+            betas=tuple(group["betas"]),
+            eps=float(group["eps"]),
+            weight_decay=weight_decay,
+            decoupled=group["decoupled_weight_decay"],
+            amsgrad=group["amsgrad"],
+        )
+    if "alpha" in group:
+        return RMSpropSettings(
+            lr=lr,
+            alpha=float(group["alpha"]),
+            eps=float(group["eps"]),
+            weight_decay=weight_decay,
+            momentum=float(group["momentum"]),
+            centered=group["centered"],
+        )
+    return SGDSettings(
+        lr=lr,
+        weight_decay=weight_decay,
         momentum=float(group["momentum"]),
         dampening=group["dampening"],
         nesterov=group["nesterov"],
     )
-    if problem := found.without_limit or ("differentiable=True" if group["differentiable"] else ""):
-        raise ValueError(f"parameter group {number} has {problem}, which has no limit: {WHAT_WORKS}")
-    return found
+
+
+def _averages(settings: OptimizerSettings) -> tuple[float, ...]:
+    """The rates of the moving averages of an adaptive optimizer."""
+    if isinstance(settings, AdamSettings):
+        return settings.betas
+    return (settings.alpha,) if isinstance(settings, RMSpropSettings) else ()
 
 
 def _kind(optimizer: Optimizer, groups: list[dict[str, Any]]) -> str:
+    if type(optimizer) is Adam and all(group.get("decoupled_weight_decay") for group in groups):
+        return AdamW.__name__
     if not isinstance(optimizer, SGD):
         return type(optimizer).__name__
     if any(group["nesterov"] for group in groups):
@@ -111,6 +345,19 @@ def _kind(optimizer: Optimizer, groups: list[dict[str, Any]]) -> str:
     if any(group["momentum"] and group["dampening"] for group in groups):
         return "SGD with dampening"
     return "SGD"
+
+
+def _one_rate(rates: Sequence[float | Tensor]) -> float | Tensor | None:
+    if len(rates) == 1 and isinstance(rates[0], Tensor):
+        return rates[0].detach().clone()
+    return _one({float(rate) for rate in rates})
+
+
+def _betas(groups: list[dict[str, Any]]) -> tuple[float | Tensor, float | Tensor] | None:
+    """The rates of the two averages of Adam; RMSprop does not average the gradient itself."""
+    pairs = [(0.0, group["alpha"]) if "alpha" in group else tuple(group["betas"]) for group in groups]
+    first, second = (_one_rate([pair[index] for pair in pairs]) for index in range(2))
+    return None if first is None or second is None else (first, second)
 
 
 def _one(values: set[float]) -> float | None:

@@ -1,4 +1,4 @@
-"""Which parameters are measured, which models cannot be, and squared norms and products in double precision."""
+"""Which parameters are measured, which models cannot be, and sums over many tensors in double precision."""
 
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
@@ -44,6 +44,41 @@ def measured_parameters(model: nn.Module, parameters: Iterable[Tensor] | None = 
     return found
 
 
+class FlatCopy:
+    """Room for a copy of some tensors of one device in one vector, in at least single precision.
+
+    What is done to its `views` happens in one call for all tensors, and what is asked of its `rows` in one more,
+    however many tensors there are. Views have the memory layout of the tensors: what matters is only the sum over all
+    entries.
+
+    >>> tensors = [torch.tensor([3.0, 0.0]), torch.tensor(4.0)]
+    >>> room = FlatCopy(tensors)
+    >>> _ = torch._foreach_copy_(room.views, tensors)
+    >>> float(sum_squares(torch.linalg.vector_norm(room.rows, dim=1)))
+    25.0
+
+    Attributes:
+        rows: everything, filled up with zeros to whole rows, which are summed in single precision each.
+        views: the pieces, in the shapes of the tensors.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        dtype = torch.float32
+        for tensor in tensors:
+            dtype = torch.promote_types(dtype, tensor.dtype)
+        sizes = [tensor.numel() for tensor in tensors]
+        self.rows = torch.zeros(-(-sum(sizes) // _ROW), _ROW, dtype=dtype, device=tensors[0].device)
+        pieces = self.rows.view(-1)[: sum(sizes)].split(sizes)
+        self.views = [_laid_out(piece, tensor) for piece, tensor in zip(pieces, tensors, strict=True)]
+
+
+def _laid_out(piece: Tensor, tensor: Tensor) -> Tensor:
+    """A piece of a vector in the shape of `tensor`, and in its order in memory where that leaves no gaps."""
+    if tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
+        return piece.as_strided(tensor.shape, tensor.stride())
+    return piece.view(tensor.shape)
+
+
 def flatten(tensors: Sequence[Tensor]) -> Tensor:
     """Tensors of one device as one vector in at least single precision, filled up with zeros to whole rows."""
     with torch.no_grad():
@@ -63,18 +98,41 @@ def flat_square(flat: Tensor) -> Tensor:
     One single-precision sum over ten million entries is off by 4e-3, which a difference of squares does not forgive:
     rows are summed in single precision, and their sums in double.
     """
-    return sum_squares(flat_norms(flat))
-
-
-def flat_norms(flat: Tensor) -> Tensor:
-    """Norms of the rows of what `flatten` returned."""
-    norms: Tensor = torch.linalg.vector_norm(flat.view(-1, _ROW), dim=1)
-    return norms
+    return sum_squares(torch.linalg.vector_norm(flat.view(-1, _ROW), dim=1))
 
 
 def sum_squares(norms: Tensor) -> Tensor:
     """Sum of squares in double precision."""
     return norms.to(precise(norms.device)).square().sum()
+
+
+def row_count(tensor: Tensor) -> int:
+    """How many norms `NormsOf` a tensor needs room for."""
+    return max(-(-tensor.numel() // _ROW), 1)
+
+
+class NormsOf:
+    """Writes the norms of the rows of one tensor, again and again, to where they stand among those of others.
+
+    Args:
+        tensor: one of the shape that will come.
+        norms: room for `row_count` numbers.
+    """
+
+    def __init__(self, tensor: Tensor, norms: Tensor) -> None:
+        self._whole = tensor.numel() // _ROW if len(norms) > 1 else 0
+        self._rows, self._dtype = norms[: self._whole], norms.dtype
+        self._rest = norms[self._whole] if self._whole < len(norms) else None
+
+    def put(self, tensor: Tensor) -> None:
+        """Write them."""
+        if not self._whole:
+            torch.linalg.vector_norm(tensor, dtype=self._dtype, out=self._rest)
+            return
+        flat, length = tensor.reshape(-1), self._whole * _ROW
+        torch.linalg.vector_norm(flat[:length].view(-1, _ROW), dim=1, dtype=self._dtype, out=self._rows)
+        if self._rest is not None:
+            torch.linalg.vector_norm(flat[length:], dtype=self._dtype, out=self._rest)
 
 
 def by_device(tensors: Iterable[TensorLike]) -> list[list[TensorLike]]:
@@ -86,16 +144,26 @@ def by_device(tensors: Iterable[TensorLike]) -> list[list[TensorLike]]:
 
 
 def total(numbers: Sequence[Tensor]) -> Tensor:
-    """Sum of 0-d tensors, on the device of the first."""
+    """Sum of tensors of one shape, on the device of the first."""
     if len(numbers) == 1:
         return numbers[0]
     device = numbers[0].device
-    return torch.stack([number.to(device) for number in numbers]).sum()
+    return torch.stack([number.to(device) for number in numbers]).sum(dim=0)
 
 
 def square_norm(tensors: Iterable[Tensor]) -> Tensor:
-    """Squared norm of several tensors taken as one vector."""
-    return total([flat_square(flatten(group)) for group in by_device(tensors)])
+    """Squared norm of several tensors taken as one vector; of sharded ones, of what is on this rank."""
+    return total([flat_square(flatten(group)) for group in by_device(on_this_rank(tensors))])
+
+
+def on_this_rank(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """The same tensors, of sharded ones the shard that this rank holds."""
+    if not dist.is_available():
+        return list(tensors)
+    from torch.distributed.tensor import DTensor
+
+    with torch.no_grad():  # then it is no operation that a gradient flows through
+        return [one.to_local() if isinstance(one, DTensor) else one for one in tensors]
 
 
 def flat_product(one: Tensor, other: Tensor) -> Tensor:
@@ -110,6 +178,17 @@ def inner_product(one: Sequence[Tensor], other: Sequence[Tensor]) -> Tensor:
     return total([flat_product(flatten(a), flatten(b)) for a, b in pairs])
 
 
+def gradient_sums(parameters: Iterable[nn.Parameter]) -> tuple[Tensor, Tensor, Tensor]:
+    """|g|², |x|² and ⟨x, g⟩ of what is in `.grad`, where a missing gradient is 0."""
+    found = []
+    for group in by_device(parameters):
+        gradient = flatten([torch.zeros_like(p) if p.grad is None else p.grad for p in group])
+        weights = flatten(group)
+        found.append(torch.stack([flat_square(gradient), flat_square(weights), flat_product(weights, gradient)]))
+    square, weights_sq, product = total(found).unbind()
+    return square, weights_sq, product
+
+
 def precise(device: torch.device) -> torch.dtype:
     """Double precision where the device has it."""
     return torch.float32 if device.type == "mps" else torch.float64
@@ -117,18 +196,34 @@ def precise(device: torch.device) -> torch.dtype:
 
 def refuse_sharded(model: nn.Module) -> None:
     """Refuse models whose parameters are spread over ranks: no rank ever holds its own whole gradient."""
+    refuse_flat_shards(model)
+    if is_sharded(model.parameters()):
+        raise TypeError(
+            "FSDP shards the gradients before a rank can see its own: measure with svag.NoiseProbe, under "
+            "DistributedDataParallel, or with svag.measure_noise on an unsharded copy"
+        )
+
+
+def refuse_flat_shards(model: nn.Module) -> None:
+    """Refuse the older FullyShardedDataParallel, which shards its parameters as pieces of one flat vector."""
     if not dist.is_available():
         return
     from torch.distributed.fsdp import FullyShardedDataParallel
+
+    if any(isinstance(module, FullyShardedDataParallel) for module in model.modules()):
+        raise TypeError(
+            "FSDP in its first version, FullyShardedDataParallel, cannot be measured: shard the model with "
+            "torch.distributed.fsdp.fully_shard, or measure with svag.measure_noise on an unsharded copy"
+        )
+
+
+def is_sharded(parameters: Iterable[Tensor]) -> bool:
+    """Whether any of them is a DTensor, as `fully_shard` makes them."""
+    if not dist.is_available():
+        return False
     from torch.distributed.tensor import DTensor
 
-    if any(isinstance(module, FullyShardedDataParallel) for module in model.modules()) or any(
-        isinstance(parameter, DTensor) for parameter in model.parameters()
-    ):
-        raise TypeError(
-            "FSDP shards the gradients before a rank can see its own: measure under DistributedDataParallel, or with "
-            "svag.measure_noise on an unsharded copy"
-        )
+    return any(isinstance(parameter, DTensor) for parameter in parameters)
 
 
 def refuse_sparse(model: nn.Module, parameters: Iterable[nn.Parameter]) -> None:
@@ -140,6 +235,15 @@ def refuse_sparse(model: nn.Module, parameters: Iterable[nn.Parameter]) -> None:
                 f"{name or 'the model'} has sparse gradients, which cannot be measured: build it with sparse=False, or "
                 "leave it out of parameters="
             )
+
+
+def refuse_stale_gradients(model: nn.Module) -> None:
+    """Refuse gradients that an earlier step has left behind."""
+    stale = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    if stale and bool(square_norm(stale) != 0):
+        raise ValueError(
+            "gradients of an earlier step are still there: call optimizer.zero_grad() before probe.backward()"
+        )
 
 
 def batch_norms(model: nn.Module, synchronised_only: bool = False) -> list[nn.Module]:

@@ -1,18 +1,80 @@
-"""Readings that still live on the device: they become numbers only when someone asks."""
+"""Readings that still live on the device become numbers only when someone asks, and go to a file if someone wants."""
 
+import json
 import math
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol, overload
 
 from torch import Tensor
 
 from svag.noise.optimizer import ReadingSettings
-from svag.records.reading import Reading
-from svag.theory.estimators import disjoint_parts
+from svag.records.reading import Reading, append_readings, reading_of, row_of
+from svag.theory.estimators import NoiseEstimate, disjoint_parts, weighted_parts
 
 # So many are kept on the device before they are fetched together: memory stays bounded, waiting rare.
 _FETCH_EVERY = 1024
+# So many stay in memory when all of them go to a file; averages for a logger are over as many.
+KEPT = 1000
+# Weights are quotients of whole numbers, perhaps in single precision.
+_ROUNDING = 1e-5
+
+
+@dataclass(frozen=True)
+class StepSums:
+    """Sums over the parts' gradients g_i of one step, in a vector that nobody has waited for yet.
+
+    What little arithmetic is left, `reading` does with numbers: on a tensor each operation costs a training step time.
+
+    Attributes:
+        numbers: ⟨x, Σg_i/n⟩ (with weights ⟨x, Σw_i g_i⟩), R = |x|², |Σc_i|², and then numbers that add up to Σ|c_i|².
+        times: g_i = times · c_i; with weights it is 1, and c_i = w_i g_i.
+        parts: their number n; a tensor where ranks have counted them together.
+        own_parts: how many of them this rank had.
+        scaled: a GradScaler was at work, so that an overflow is part of the plan.
+        loss: the mean loss of the step, where it was given.
+        weights: Σw_i and Σw_i², where the parts have different weights.
+        expected: how many parts all ranks must have had, if this one can tell.
+    """
+
+    numbers: Tensor
+    parts: int | Tensor
+    own_parts: int
+    scaled: bool
+    loss: Tensor | None
+    times: float = 1.0
+    weights: Tensor | None = None
+    expected: int | None = None
+
+
+def sums_of_weights(weights: Sequence[float | None], *, whole: bool = True) -> tuple[float, float] | None:
+    """Σw and Σw² of the parts of a step, or None where none has a weight; those that make no sense are refused.
+
+    They must add up to 1 if they are those of the `whole` step.
+    """
+    known = [weight for weight in weights if weight is not None]
+    if not known:
+        return None
+    if len(known) < len(weights):
+        raise ValueError(
+            f"{len(known)} of {len(weights)} micro-batches of a step came with a weight: give one to each of them, or "
+            "to none when all count the same"
+        )
+    if whole:
+        _refuse_weights(sum(known))
+    return sum(known), sum(weight**2 for weight in known)
+
+
+def _refuse_weights(total: float) -> None:
+    """Refuse weights that do not add up to 1."""
+    if abs(total - 1) > _ROUNDING:
+        raise ValueError(
+            f"the weights of a step's micro-batches must add up to 1, got {total:.6g}: give each its share of all the "
+            "tokens or examples of the step, by which its loss was weighted"
+        )
 
 
 class Pending(Protocol):
@@ -43,49 +105,47 @@ class StepReading:
     """The reading of one step that was cut into parts.
 
     Attributes:
-        numbers: Σ|g_i|², |Σg_i|², R, ⟨x,g⟩ and, with momentum, |v|².
+        numbers: those of the sums and, with momentum, |v|² before them.
+        sums: what was added up.
         step: number of the step.
         batch_size: examples of the step.
         population: size of the data set, when the examples of a batch are distinct.
-        parts: their number; a tensor where ranks have counted them together.
-        expected: the number that the ranks must have counted, if this one can tell.
         settings: of the optimizer.
         approximate: BatchNorm saw the parts, not the batch.
         parts_ratio: what is known about the difference.
         run: name of the run.
-        may_overflow: a GradScaler was at work.
     """
 
     numbers: Tensor
+    sums: StepSums
     step: int
     batch_size: int
     population: int | None
-    parts: int | Tensor
-    expected: int | None
     settings: ReadingSettings
     approximate: bool
     parts_ratio: float | None
     run: str
-    may_overflow: bool
+
+    @property
+    def may_overflow(self) -> bool:
+        """Whether a GradScaler was at work."""
+        return self.sums.scaled
 
     def reading(self, numbers: list[float]) -> Reading:
         """Make the reading, or refuse parts of different sizes on different ranks."""
-        sum_sq, sq_sum, param_sq, param_dot_grad, *velocity = numbers
-        n, settings = round(float(self.parts)), self.settings
-        if self.expected not in (None, n):
+        extra = len(numbers) - len(self.sums.numbers)
+        velocity, (param_dot_grad, param_sq, sq_sum, *squares) = numbers[:extra], numbers[extra:]
+        sum_sq, sq_sum = sum(squares) * self.sums.times**2, sq_sum * self.sums.times**2
+        n, expected, weights_sq = round(float(self.sums.parts)), self.sums.expected, None
+        if self.sums.weights is not None:
+            added, weights_sq = self.sums.weights.tolist()
+            _refuse_weights(added)
+        elif expected not in (None, n):
             raise ValueError(
-                f"the ranks had {n} parts in step {self.step}, but batch_size={self.batch_size} is {self.expected} "
-                "parts of the size that they have on this rank: give every rank its own share, cut into parts of one "
-                "size"
+                f"the ranks had {n} parts in step {self.step}, but batch_size={self.batch_size} is {expected} parts of "
+                "the size that they have on this rank: give every rank its own share, cut into parts of one size"
             )
-        estimate = disjoint_parts(
-            sum_sq,
-            sq_sum,
-            n,
-            part_size=self.batch_size / n,
-            batch_size=self.batch_size,
-            population=self.population,
-        )
+        estimate = self._estimate(sum_sq, sq_sum, n, weights_sq)
         return Reading(
             grad_sq=estimate.grad_sq,
             noise_trace=estimate.noise_trace,
@@ -93,14 +153,56 @@ class StepReading:
             batch_size=self.batch_size,
             n=n,
             step=self.step,
-            **settings.reading_fields(),
+            **self.settings.reading_fields(),
             population=self.population,
             velocity_sq=velocity[0] if velocity else None,
             param_dot_grad=param_dot_grad,
             approximate=self.approximate,
             parts_ratio=self.parts_ratio,
             run=self.run,
+            weights_sq=weights_sq,
         )
+
+    def _estimate(self, sum_sq: float, sq_sum: float, n: int, weights_sq: float | None) -> NoiseEstimate:
+        size, population = self.batch_size, self.population
+        if weights_sq is not None:
+            return weighted_parts(sum_sq, sq_sum, weights_sq, batch_size=size, population=population)
+        return disjoint_parts(sum_sq, sq_sum, n, part_size=size / n, batch_size=size, population=population)
+
+
+class Readings(Sequence[Reading]):
+    """The readings at one moment: a view of a list that only grows, so that asking for it copies nothing.
+
+    It equals a list of the same readings; a slice of it is a list.
+    """
+
+    def __init__(self, kept: list[Reading]) -> None:
+        self._kept, self._present = kept, range(len(kept))
+
+    def __len__(self) -> int:
+        return len(self._present)
+
+    @overload
+    def __getitem__(self, index: int) -> Reading: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Reading]: ...
+
+    def __getitem__(self, index: int | slice) -> Reading | list[Reading]:
+        if isinstance(index, slice):
+            return [self._kept[number] for number in self._present[index]]
+        return self._kept[self._present[index]]
+
+    def __iter__(self) -> Iterator[Reading]:
+        return islice(self._kept, len(self))
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, list | Readings) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # as a list
+
+    def __repr__(self) -> str:
+        return repr(list(self))
 
 
 class PendingReadings:
@@ -109,10 +211,18 @@ class PendingReadings:
     Args:
         step: what a step is called in an error.
         unit: what several readings are called there.
+        save_to: append them to this file as they arrive, and keep only the last ones.
+        writes: whether this rank is the one that writes the file.
+        run: name of the run that they belong to.
     """
 
-    def __init__(self, step: str, unit: str) -> None:
+    def __init__(
+        self, step: str, unit: str, save_to: str | Path | None = None, *, writes: bool = True, run: str = ""
+    ) -> None:
+        if save_to is not None and not isinstance(save_to, str | os.PathLike):
+            raise TypeError(f"save_to must be the path of a file, got a {type(save_to).__name__}")
         self._step, self._unit = step, unit
+        self._path, self._writes, self._run = None if save_to is None else Path(save_to), writes, run
         self._waiting: list[Pending] = []
         self._readings: list[Reading] = []
         self._broken: list[int] = []
@@ -122,11 +232,11 @@ class PendingReadings:
         """Keep these for later."""
         self._waiting.extend(found)
         if len(self._waiting) >= _FETCH_EVERY:
-            self._fetch()
+            self.fetch()
 
-    def collect(self) -> list[Reading]:
+    def collect(self) -> Readings:
         """Return all readings. Those with gradients that are not finite are left out, and reported once as an error."""
-        self._fetch()
+        self.fetch()
         if self._refused:
             refused, self._refused = self._refused, []
             raise refused[0]
@@ -136,16 +246,55 @@ class PendingReadings:
                 f"the gradients of {self._step} {broken[0]} are not finite ({len(broken)} such {self._unit}): the run "
                 "has diverged or overflowed; ask again for the readings of the other steps"
             )
-        return list(self._readings)
+        return Readings(self._readings)
 
-    def _fetch(self) -> None:
+    def fetch(self) -> None:
+        """Make readings of what waits, and save them; it waits for the device."""
         waiting, self._waiting = self._waiting, []
+        found: list[Reading] = []
         for one in waiting:
             numbers = one.numbers.tolist()
             if not all(math.isfinite(number) for number in numbers):
                 self._broken += [] if one.may_overflow else [one.step]
                 continue
             try:
-                self._readings.append(one.reading(numbers))
+                found.append(one.reading(numbers))
             except ValueError as error:  # a long run goes on; whoever asks for its readings is told
                 self._refused.append(error)
+        self._readings += found
+        if self._path is not None:
+            if found and self._writes:
+                append_readings(self._path, found)
+            if len(self._readings) > KEPT:
+                self._readings = self._readings[-KEPT:]  # a new list: views of the old one stay what they are
+
+    def state_dict(self) -> dict[str, Any]:
+        """The readings in memory, and where the file ends."""
+        self.fetch()
+        saved = None
+        if self._path is not None and self._writes:
+            saved = self._path.stat().st_size if self._path.exists() else 0
+        return {"readings": [row_of(reading) for reading in self._readings], "saved": saved}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was called: what was saved after it is cut off."""
+        if self._path is not None and self._writes and state["saved"] is not None:
+            self._cut(self._path, state["saved"])
+        self._waiting, self._broken, self._refused = [], [], []
+        self._readings = [reading_of(row) for row in state["readings"]]
+
+    def _cut(self, path: Path, end: int) -> None:
+        content = path.read_bytes() if path.exists() else b""
+        if len(content) < end:
+            raise ValueError(
+                f"{path} has {len(content)} bytes, and had {end} when the checkpoint was made: give the file that this "
+                "run wrote as save_to"
+            )
+        later = [line for line in content[end:].decode().split("\n") if line.startswith("{") and line.endswith("}")]
+        if others := sorted({json.loads(line).get("run", "") for line in later} - {self._run}):
+            raise ValueError(
+                f"{path} goes on with readings of run {others[0]!r}, which continuing this one would cut off: give "
+                "every run a save_to of its own"
+            )
+        if len(content) > end:
+            os.truncate(path, end)

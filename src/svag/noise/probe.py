@@ -1,14 +1,13 @@
 """The in-run probe: G and N of every step of an ordinary run, from gradients that the run computes anyway."""
 
-import math
-import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.distributed import ProcessGroup
@@ -16,39 +15,47 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from svag.noise.batches import batch_size_of, in_pieces, mean_loss, split
+from svag.findings.critical_batch import logged_numbers
+from svag.noise.batches import Cutting, batch_size_of, mean_loss
 from svag.noise.frozen import MOST_BATCHES, PartsComparison, compare_parts
-from svag.noise.group import Group
-from svag.noise.optimizer import settings_of, trained_parameters, velocities
-from svag.noise.parameters import batch_norms, measured_parameters, refuse_sharded, refuse_sparse, square_norm
-from svag.noise.pending import PendingReadings, StepReading
-from svag.noise.recorders import DataParallelRanks, MicroBatches, Recorder, SharedParts, StepSums
+from svag.noise.optimizer import settings_of, state_of, unwrapped, velocities
+from svag.noise.parameters import (
+    batch_norms,
+    measured_parameters,
+    refuse_flat_shards,
+    refuse_sparse,
+    refuse_stale_gradients,
+    square_norm,
+)
+from svag.noise.pending import KEPT, PendingReadings, StepReading, StepSums
+from svag.noise.recorders import recording_of
 from svag.noise.undisturbed import buffers_kept_on_error
-from svag.records.reading import Reading
+from svag.records.reading import Reading, reading_of, row_of
 from svag.theory import domain
 
 Batch = TypeVar("Batch")
 
 
 class NoiseProbe:
-    """Measure G, N and R at every step, from the micro-batches of the step or the ranks of a data-parallel run.
+    """Measure G, N and R at every step, or at every k-th, from the micro-batches of the step on all its ranks.
 
     Three ways to use it, each giving one reading a step:
 
     - plain loop: `loss = probe.backward(loss_fn, batch, parts=4)` instead of `loss_fn(batch).backward()`;
     - accumulation loop: `probe.micro_batch()` after each micro-batch's `backward()`, `probe.close_step()` before
       `optimizer.step()`;
-    - DistributedDataParallel (give the wrapped model): `probe.close_step()` before `optimizer.step()`; the ranks are
-      the parts.
+    - DistributedDataParallel (give the wrapped model): the same, and the micro-batches of all ranks are the parts; with
+      `probe.close_step()` alone the ranks are. A model that `fully_shard` has sharded: the same, and micro-batches, at
+      least two, are the parts.
 
-    Ranks without that wrapper share the batch with `process_group`: each calls `backward`, or `micro_batch` and
+    Ranks without a wrapper share the batch with `process_group`: each calls `backward`, or `micro_batch` and
     `close_step`, for the parts that it has, and finds the gradient of the whole batch in `.grad`.
 
     Otherwise `.grad` is read and never changed: the optimizer sees exactly the gradients of the micro-batched step.
-    Clip, and unscale a GradScaler, after `close_step()`. The memory of two gradients is taken, and nothing is attached
-    to the model except the communication hook of DistributedDataParallel. The device is waited for when `readings` is
-    asked for and once in 1024 steps, in `backward` also for a GradScaler's factor and for gradients zeroed without
-    `set_to_none`.
+    Clip, and unscale a GradScaler, after `close_step()`. The memory of one gradient is taken; under
+    DistributedDataParallel none is, and `close` takes the hooks off the model. The device is waited for when readings
+    or scalars are asked for and once in 1024 steps, in `backward` also for a GradScaler's factor and for gradients
+    zeroed without `set_to_none`.
     In `backward`, BatchNorm normalises each part by itself: such readings are labelled `approximate`, and given some
     batches (`check`) the probe compares once with a frozen reading of whole ones and says by how much in `parts_ratio`.
 
@@ -62,7 +69,7 @@ class NoiseProbe:
 
     Args:
         model: the model that trains; under data parallelism the DistributedDataParallel wrapper.
-        optimizer: its optimizer, asked for learning rate, weight decay, momentum and velocity.
+        optimizer: its optimizer, asked for learning rate, weight decay, momentum and velocity, or the second moment.
         batch_size: examples averaged by one optimizer step, over all micro-batches and ranks.
         population: size of the data set when the examples of a batch are distinct: drawn without replacement, or a
             shuffled epoch.
@@ -71,6 +78,10 @@ class NoiseProbe:
         check: independent batches of the training size, a loader for example. If the model has BatchNorm, the first
             `backward` compares up to 20 of them whole and in parts, at the weights it finds and without a trace; the
             result is `comparison`, and its ratio goes into the readings.
+        every: measure only each so many-th step, the first one included. `backward` takes the others whole, as a plain
+            step, and `micro_batch` and `close_step` do next to nothing in them.
+        save_to: append the readings to this file of its own, for `svag.load_readings`; `readings` then has the last
+            1,000. They are written when they are asked for, every 1024, and by `state_dict` and `close`; by one rank.
         process_group: the ranks that share each batch, such as `torch.distributed.group.WORLD`; all of them hold the
             same weights and call the same methods. They may have different numbers of parts, but all parts have one
             size. Closing a step averages `.grad` over the ranks, and so does `skip_step`.
@@ -86,45 +97,86 @@ class NoiseProbe:
         parameters: Iterable[Tensor] | None = None,
         run: str = "",
         check: Iterable[Any] | None = None,
+        every: int = 1,
+        save_to: str | Path | None = None,
         process_group: ProcessGroup | None = None,
     ) -> None:
         if domain.whole("batch_size", batch_size, at_least=0) < 2:
             raise ValueError(f"batch_size must be at least 2 to be cut into parts, got {batch_size}")
         if population is not None:
             domain.population(population, batch_size)
-        refuse_sharded(model)
+        refuse_flat_shards(model)
+        optimizer = unwrapped(optimizer)
         named = measured_parameters(model, parameters)
         self._parameters = list(named.values())
         refuse_sparse(model, self._parameters)
         settings_of(optimizer, self._parameters)
         self._model, self._optimizer, self._batch_size = model, optimizer, batch_size
-        self._population, self._run = population, run
+        self._population, self._run, self._every = population, run, domain.whole("every", every)
         # looked through at every step, where the whole model would take longer than a small gradient
         self._norms = nn.ModuleList(module for module in model.modules() if isinstance(module, _BatchNorm))
-        self._pending = PendingReadings("step", "steps")
-        self._closed, self._tried, self._open = 0, False, True
+        self._has_norms = len(self._norms) > 0
+        self._closed, self._passed, self._tried, self._open = 0, 0, False, True
         self._begun: int | None = None
         self._told_of_short = False
         self._accumulated: int | None = None
         self._check = check
         self._comparison: PartsComparison | None = None
-        self._group = Group(process_group, model)
-        wrapped = model if isinstance(model, DistributedDataParallel) else None
-        self._ranks = dist.get_world_size(wrapped.process_group) if wrapped else self._group.size
-        if check is not None and self._ranks > 1:
+        self._recording = recording_of(model, named, optimizer, process_group)
+        self._recorder, ranks = self._recording.recorder, self._recording.ranks
+        self._pending = PendingReadings("step", "steps", save_to, writes=self._recording.first, run=run)
+        if check is not None and ranks > 1:
+            self.close()
             raise ValueError("check= compares the parts of one process, and here the ranks are the parts: leave it out")
-        self._recorder: Recorder
-        if self._group.size > 1:
-            self._recorder = SharedParts(named, self._averaged(), self._group)
-        elif wrapped and self._ranks > 1:
-            self._recorder = DataParallelRanks(wrapped, named)
-        else:
-            self._recorder = MicroBatches(named)
+        self._cutting = Cutting(batch_size, ranks, uneven=self._recording.shared, at_least=self._recording.at_least)
 
     @property
-    def readings(self) -> list[Reading]:
-        """One reading per closed step, oldest first; asking for it waits for the device."""
+    def readings(self) -> Sequence[Reading]:
+        """One reading per measured step, oldest first; with `save_to`, the last 1,000. It waits for the device.
+
+        Asking is cheap: it is a view that does not change afterwards, and equals a list.
+        """
         return self._pending.collect()
+
+    @property
+    def measuring(self) -> bool:
+        """Whether the step that is under way, or comes next, is measured: with `every`, not each is."""
+        return self._closed % self._every == 0
+
+    def scalars(self) -> dict[str, float]:
+        """Numbers for any logger, over the last 1,000 readings: ratios of averages, as `predict_critical_batch` has.
+
+        The keys are noise_to_signal, noise_to_signal_low, critical_batch, b_simple, distortion_2x and distortion_4x.
+        What is not resolved yet is absent, never NaN. It waits for the device, so call it when you log.
+
+        >>> model = nn.Linear(1, 1)
+        >>> NoiseProbe(model, torch.optim.SGD(model.parameters(), lr=0.5), batch_size=2).scalars()
+        {}
+        """
+        return logged_numbers(self.readings[-KEPT:])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the probe is, for a checkpoint between two steps: plain numbers, strings and lists."""
+        found = self._comparison
+        return {
+            "closed": self._closed,
+            "tried": self._tried,
+            "told_of_short": self._told_of_short,
+            "accumulated": self._accumulated,
+            "comparison": None if found is None else [row_of(found.whole), row_of(found.parts)],
+            **self._pending.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was called; what `save_to` got after that is cut off."""
+        self._refuse_closed()
+        self._pending.load_state_dict(state)
+        self._closed, self._tried = state["closed"], state["tried"]
+        self._told_of_short, self._accumulated = state["told_of_short"], state["accumulated"]
+        if state["comparison"] is not None:
+            self._comparison, self._check = PartsComparison(*map(reading_of, state["comparison"])), None
+        self._forget()
+        self._recorder.listen(self.measuring)
 
     @property
     def comparison(self) -> PartsComparison | None:
@@ -142,7 +194,7 @@ class NoiseProbe:
             parts: in how many parts `backward` cuts a batch.
         """
         self._refuse_closed()
-        if self._ranks > 1:
+        if self._cutting.ranks > 1:
             raise ValueError("the ranks are the parts here: compare on one process, with the unwrapped model")
         found = compare_parts(
             self._model, loss_fn, batches, parts, max_batches=MOST_BATCHES, parameters=self._parameters
@@ -183,15 +235,16 @@ class NoiseProbe:
             step: effective step of the run; by default, how many came before, short ones included.
         """
         self._refuse_closed()
-        size, short = batch_size_of(batch), self._is_short(batch)
-        pieces = self._short_pieces(batch, parts) if short else self._pieces(batch, parts)
-        self._refuse_stale_gradients()
+        size, cutting, due = batch_size_of(batch), self._cutting, self.measuring
+        short = self._tried and cutting.is_short(size)
+        pieces, measured = cutting.pieces(batch, parts, measured=due, short=short), due and not short
+        refuse_stale_gradients(self._model)
         self._forget()
         before = [(parameter, parameter.grad) for parameter in self._model.parameters()]
         # under DistributedDataParallel a rank's batch that is not cut is what BatchNorm sees in the run itself
-        uncut = len(pieces) == 1 and self._group.size == 1
+        uncut = len(pieces) == 1 and not self._recording.shared
         approximate = bool(batch_norms(self._norms, synchronised_only=uncut))
-        if approximate and self._check is not None:
+        if measured and approximate and self._check is not None:
             self.compare(loss_fn, self._check, parts)
         try:
             # what loss_fn returns is found out at the first step; from then on buffers need no safety copy
@@ -201,65 +254,84 @@ class NoiseProbe:
                     with self._unsynchronised(number < len(pieces)):
                         loss = mean_loss(loss_fn, piece) / (size / batch_size_of(piece))
                         (loss if scaler is None else scaler.scale(loss)).backward()
-                    if not short:
+                    if measured:
                         self._recorder.micro_batch(1.0 if scaler is None else scaler.get_scale())
                     losses.append(loss.detach())
-                if short:
-                    self._leave_out(size)
-                    return torch.stack(losses).sum()
-                sums = self._recorder.close(torch.stack(losses).sum(), size)
-                # with several ranks, what all of them together must have counted
-                expected = self._batch_size * len(pieces) // size if self._group.size > 1 else None
-                self._keep(sums, step, approximate, expected)
+                loss = torch.stack(losses).sum()
+                if measured:
+                    sums = self._recorder.close(loss, size)
+                    if self._recording.shared:  # what all ranks together must have counted
+                        sums = replace(sums, expected=self._batch_size * len(pieces) // size)
+                    self._keep(sums, step, approximate)
+                    loss = loss if sums.loss is None else sums.loss
+                else:
+                    loss = self._recorder.skip(loss, size)
+                    self._advance()
         except BaseException:
             self._forget()
             for parameter, gradient in before:
                 parameter.grad = None if gradient is None else gradient.zero_()
             raise
+        if short and due and not self._told_of_short:
+            self._told_of_short = True
+            cutting.warn_of_short(size)
         self._tried = True
-        assert sums.loss is not None
-        return sums.loss
+        return loss
 
-    def micro_batch(self, scale: float = 1.0) -> None:
-        """Close one micro-batch, after its `backward()`; its loss is already divided by their number.
+    def micro_batch(self, scale: float = 1.0, weight: float | None = None) -> None:
+        """Close one micro-batch, after its `backward()`; its loss is already divided by their number, or weighted.
 
-        `scale` is a GradScaler's factor, `scaler.get_scale()`. Under data parallelism the ranks are the parts, and this
-        only notes the scale.
+        Args:
+            scale: a GradScaler's factor, `scaler.get_scale()`.
+            weight: the share of the step's tokens or examples that this micro-batch holds, where micro-batches differ;
+                its mean loss was multiplied by it. Those of a step, on all ranks, add up to 1.
         """
         self._refuse_closed()
-        domain.positive("scale", scale)
+        if scale != 1.0:
+            domain.positive("scale", scale)
+        if weight is not None:
+            domain.positive("weight", weight)
         self._refuse_unclosed_step()
-        self._recorder.micro_batch(scale)
+        self._passed += 1
+        if self.measuring:
+            self._recorder.micro_batch(scale, weight)
 
     def close_step(self, *, step: int | None = None, approximate: bool | None = None) -> None:
         """Close one step, before gradients are unscaled or clipped and before `optimizer.step()`.
 
         `step` is the effective step of the run; by default, how many steps were closed before. `approximate` labels the
         reading; by default, a SyncBatchNorm under data parallelism does. All steps must have the same number of
-        micro-batches: another number is refused, and the step forgotten.
+        micro-batches, unless these have weights: another number is refused, and the step forgotten.
         """
         self._refuse_closed()
-        self._begun = None
+        passed, self._passed, self._begun = self._passed, 0, None
+        if not self.measuring:
+            self._recorder.skip(torch.zeros(()), passed)
+            self._advance()
+            return
         sums = self._recorder.close()
-        if self._accumulated not in (None, sums.own_parts):
-            raise ValueError(
-                f"got {sums.own_parts} micro-batches where earlier steps had {self._accumulated}: close every step "
-                "that you begin, and leave out a short or abandoned one with skip_step()"
-            )
-        self._accumulated = sums.own_parts
+        if sums.weights is None:
+            if self._accumulated not in (None, sums.own_parts):
+                raise ValueError(
+                    f"got {sums.own_parts} micro-batches where earlier steps had {self._accumulated}: close every step "
+                    "that you begin, and leave out a short or abandoned one with skip_step()"
+                )
+            self._accumulated = sums.own_parts
         if approximate is None:
-            approximate = bool(batch_norms(self._norms, synchronised_only=True))
-        self._keep(sums, step, approximate, None)
+            approximate = self._has_norms and bool(batch_norms(self._norms, synchronised_only=True))
+        self._keep(sums, step, approximate)
 
     def skip_step(self) -> None:
-        """Forget the micro-batches since the last closed step: this one was short, or is given up."""
-        self._begun = None
-        self._recorder.skip()
+        """Forget the micro-batches since the last closed step, which was short or is given up; it does not count."""
+        passed, self._passed, self._begun = self._passed, 0, None
+        self._recorder.skip(torch.zeros(()), passed)
 
     def close(self) -> None:
         """Take the probe off the model; the readings stay, and no more are taken."""
-        self._open = False
-        self._recorder.remove()
+        if self._open:
+            self._open = False
+            self._recorder.remove()
+            self._pending.fetch()
 
     def __enter__(self) -> Self:
         return self
@@ -269,81 +341,32 @@ class NoiseProbe:
     ) -> None:
         self.close()
 
-    def _keep(self, sums: StepSums, step: int | None, approximate: bool, expected: int | None) -> None:
-        numbers = [sums.sum_sq, sums.sq_sum, sums.param_sq, sums.param_dot_grad]
+    def _keep(self, sums: StepSums, step: int | None, approximate: bool) -> None:
+        numbers = sums.numbers
         if buffers := velocities(self._optimizer, self._parameters):
-            numbers.append(square_norm(buffers))
+            velocity_sq = self._recorder.whole(square_norm(buffers))
+            numbers = torch.cat([velocity_sq.to(numbers).reshape(1), numbers])
         self._pending.add(
             [
                 StepReading(
-                    numbers=torch.stack([number.to(sums.sum_sq.device) for number in numbers]),
+                    numbers=numbers,
+                    sums=sums,
                     step=self._closed if step is None else step,
                     batch_size=self._batch_size,
                     population=self._population,
-                    parts=sums.parts,
-                    expected=expected,
-                    settings=settings_of(self._optimizer, self._parameters),
+                    settings=state_of(self._optimizer, self._parameters, self._recorder.whole),
                     approximate=approximate,
                     parts_ratio=self._comparison.ratio if approximate and self._comparison is not None else None,
                     run=self._run,
-                    may_overflow=sums.scaled,
                 )
             ]
         )
+        self._advance()
+
+    def _advance(self) -> None:
+        """One step is over."""
         self._closed += 1
-
-    def _is_short(self, batch: object) -> bool:
-        """Whether a batch is one of fewer examples than the others, which were whole."""
-        return self._tried and self._group.size == 1 and batch_size_of(batch) * self._ranks < self._batch_size
-
-    def _short_pieces(self, batch: Batch, parts: int) -> list[Batch]:
-        """A short batch in pieces that are not larger than the parts of a whole one, which fit in memory."""
-        part = self._batch_size / self._ranks / domain.whole("parts", parts)
-        return in_pieces(batch, math.ceil(batch_size_of(batch) / part))
-
-    def _leave_out(self, size: int) -> None:
-        """A short batch has been back-propagated: there is no reading, but it is a step."""
-        self._recorder.forget()
-        self._closed += 1
-        if not self._told_of_short:
-            self._told_of_short = True
-            warnings.warn(
-                f"a batch of {size} examples, fewer than batch_size={self._batch_size}, was back-propagated without a "
-                "reading, and so will the next ones; drop_last=True leaves them out",
-                stacklevel=3,
-            )
-
-    def _averaged(self) -> list[nn.Parameter]:
-        """All parameters that the loss may reach, those of the optimizer first: their gradients are averaged."""
-        trained = trained_parameters(self._optimizer)
-        ids = {id(parameter) for parameter in trained}
-        return [*trained, *(p for p in self._model.parameters() if p.requires_grad and id(p) not in ids)]
-
-    def _pieces(self, batch: Batch, parts: int) -> list[Batch]:
-        size = batch_size_of(batch)
-        if self._group.size > 1:
-            self._refuse_share(size, parts)
-        elif size * self._ranks != self._batch_size:
-            where = f" on each of {self._ranks} ranks" if self._ranks > 1 else ""
-            raise ValueError(
-                f"the batch has {size} examples{where}, but the probe was made for batch_size={self._batch_size}: use "
-                "drop_last=True, or make the probe with the size of one optimizer step"
-            )
-        if domain.whole("parts", parts, at_least=0) < 2 and self._ranks == 1:
-            raise ValueError(f"parts must be at least 2, got {parts}: one gradient cannot tell signal from noise")
-        return split(batch, int(parts))
-
-    def _refuse_share(self, size: int, parts: int) -> None:
-        if size >= self._batch_size:
-            raise ValueError(
-                f"one of {self._group.size} ranks has {size} examples, and batch_size={self._batch_size} is that of "
-                "all ranks together: give every rank its own share of the batch"
-            )
-        if self._batch_size * domain.whole("parts", parts) % size:
-            raise ValueError(
-                f"{parts} parts of {size} examples on this rank do not divide batch_size={self._batch_size} into parts "
-                "of one size: give ranks whole parts"
-            )
+        self._recorder.listen(self.measuring)
 
     def _unsynchronised(self, wait: bool) -> AbstractContextManager[None]:
         """Under data parallelism, only the last part of a step is reduced."""
@@ -357,12 +380,15 @@ class NoiseProbe:
 
     def _forget(self) -> None:
         """Drop what was recorded of a step that has not been closed."""
-        self._begun = None
+        self._begun, self._passed = None, 0
         self._recorder.forget()
 
     def _refuse_unclosed_step(self) -> None:
         """Notice that the optimizer has moved the weights between two micro-batches of a step."""
-        moved = next((p for p in self._parameters if p.grad is not None), self._parameters[0])._version
+        first = self._parameters[0]
+        if first.grad is None:
+            first = next((p for p in self._parameters if p.grad is not None), first)
+        moved = first._version
         if self._begun not in (None, moved):
             self._forget()
             raise ValueError(
@@ -370,10 +396,3 @@ class NoiseProbe:
                 "probe.close_step() before optimizer.step(), or probe.skip_step() for a step without a reading"
             )
         self._begun = moved
-
-    def _refuse_stale_gradients(self) -> None:
-        stale = [parameter.grad for parameter in self._model.parameters() if parameter.grad is not None]
-        if stale and bool(square_norm(stale) != 0):
-            raise ValueError(
-                "gradients of an earlier step are still there: call optimizer.zero_grad() before probe.backward()"
-            )

@@ -1,72 +1,63 @@
 """What a step adds to `.grad`, part by part, as the sums from which its reading is made.
 
-The parts of a step are the micro-batches of one rank (`MicroBatches`), the micro-batches of several ranks that share
-the batch (`SharedParts`), or the ranks of a DistributedDataParallel model (`DataParallelRanks`).
+The parts of a step are the micro-batches of one rank or of ranks that shard the model (`MicroBatches`), the
+micro-batches of several ranks that share the batch (`SharedParts`), or those of every rank of a
+DistributedDataParallel model (`svag.noise.group.DataParallelParts`).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.autograd.graph import get_gradient_edge
-from torch.distributed import GradBucket  # type: ignore[attr-defined]  # it is there, and DDP checks for it
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.distributed import ProcessGroup
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
-from svag.noise.group import Group
+from svag.noise.group import DataParallelParts, Group, Shards
+from svag.noise.optimizer import trained_parameters
 from svag.noise.parameters import (
+    FlatCopy,
     by_device,
-    flat_norms,
-    flat_product,
-    flatten,
-    inner_product,
+    gradient_sums,
+    is_sharded,
+    on_this_rank,
     precise,
-    square_norm,
     total,
 )
-
-
-@dataclass(frozen=True)
-class StepSums:
-    """Sums over the parts' gradients g_i of one step, as 0-d tensors that nobody has waited for yet.
-
-    Attributes:
-        sum_sq: Σ|g_i|².
-        sq_sum: |Σg_i|².
-        param_sq: R = |x|².
-        param_dot_grad: ⟨x, Σg_i/n⟩.
-        parts: their number n; a tensor where ranks have counted them together.
-        own_parts: how many of them this rank had.
-        scaled: a GradScaler was at work, so that an overflow is part of the plan.
-        loss: the mean loss of the step, where it was given.
-    """
-
-    sum_sq: Tensor
-    sq_sum: Tensor
-    param_sq: Tensor
-    param_dot_grad: Tensor
-    parts: int | Tensor
-    own_parts: int
-    scaled: bool
-    loss: Tensor | None
+from svag.noise.pending import StepSums, sums_of_weights
 
 
 class Recorder(Protocol):
-    """Writes down the norms of the parts of a step."""
+    """Writes down the norms of the parts of a step.
 
-    def micro_batch(self, scale: float) -> None:
-        """One micro-batch has been back-propagated, with its loss multiplied by `scale`."""
+    Attributes:
+        attached: False after `remove`.
+    """
+
+    attached: bool
+
+    def listen(self, measured: bool) -> None:
+        """Say whether the next step is measured; otherwise it is only ended, by `skip`."""
+        ...
+
+    def micro_batch(self, scale: float, weight: float | None = None) -> None:
+        """One micro-batch has been back-propagated: its loss counts as `weight` of the step, multiplied by `scale`."""
         ...
 
     def close(self, loss: Tensor | None = None, examples: int | None = None) -> StepSums:
         """Return the sums of the step and start the next one; `loss` and `examples` are those of this rank."""
         ...
 
-    def skip(self) -> None:
-        """End a step that is not measured."""
+    def skip(self, loss: Tensor, weight: float) -> Tensor:
+        """End a step that is not measured, which counts as `weight` of all ranks' together; return its mean loss."""
+        ...
+
+    def whole(self, number: Tensor) -> Tensor:
+        """A sum over the entries of this rank's optimizer state or parameters as that over all entries."""
         ...
 
     def forget(self) -> None:
@@ -74,92 +65,151 @@ class Recorder(Protocol):
         ...
 
     def remove(self) -> None:
-        """Stop recording."""
+        """Stop recording, and leave the model as it was."""
         ...
 
 
 class MicroBatches:
     """Collects the sums of a step from `.grad`, which is only read, never changed.
 
-    A part's gradient is what `.grad` gained since the part before. That takes two vectors of the size of the gradient
-    and a few operations, however many parameters there are.
+    A part's gradient is what `.grad` gained since the part before. That takes one vector of the size of the gradient
+    and a few operations, however many parameters there are. Of a sharded model it is the gradient of all ranks together
+    that a rank holds a shard of; the ranks add up their sums when the step is closed.
 
     Args:
         parameters: those that are measured, by name.
         at_least: so many parts a step must have; one gradient alone cannot tell signal from noise.
+        shards: over which ranks the parameters are spread.
     """
 
-    def __init__(self, parameters: dict[str, nn.Parameter], at_least: int = 2) -> None:
-        self._devices = by_device(parameters.values())
-        self._at_least = at_least
-        self._gained: list[Tensor] = []
-        self._norms: list[list[Tensor]] = [[] for _ in self._devices]
-        self.parts, self.scale = 0, 1.0
+    def __init__(self, parameters: dict[str, nn.Parameter], at_least: int = 2, shards: Shards | None = None) -> None:
+        self._parameters, self._at_least, self._shards = list(parameters.values()), at_least, shards
+        self._gained: list[_Gained] = []
+        self._weights: list[float | None] = []
+        self.scale = 1.0
+        self.attached = True
 
-    def micro_batch(self, scale: float) -> None:
-        """One micro-batch has been back-propagated, with its loss multiplied by `scale`."""
-        gradients = [[parameter.grad for parameter in group] for group in self._devices]
-        if all(gradient is None for group in gradients for gradient in group):
-            raise ValueError("there is no gradient yet: call micro_batch() after backward()")
-        gained = [flatten(_filled(group, found)) for group, found in zip(self._devices, gradients, strict=True)]
-        if self._gained:
-            # the older vector is not needed any more and takes the difference
-            parts = [torch.sub(now, before, out=before) for now, before in zip(gained, self._gained, strict=True)]
-        else:
-            parts = gained
-        # squared and added up only when the step is closed: a probe should cost few operations per micro-batch
-        for norms, part in zip(self._norms, parts, strict=True):
-            norms.append(flat_norms(part) / scale if scale != 1.0 else flat_norms(part))
-        self._gained, self.parts, self.scale = gained, self.parts + 1, scale
+    def listen(self, measured: bool) -> None:
+        """Nothing is noticed but what `micro_batch` is called for."""
+
+    def micro_batch(self, scale: float, weight: float | None = None) -> None:
+        """One micro-batch has been back-propagated: its loss counts as `weight` of the step, multiplied by `scale`."""
+        if self._parameters[0].grad is None and all(parameter.grad is None for parameter in self._parameters):
+            reduced = "" if self._shards is None else ", with gradient synchronisation on for every micro-batch"
+            raise ValueError(f"there is no gradient yet: call micro_batch() after backward(){reduced}")
+        if not self._gained:
+            self._gained = [_Gained(group, self._shards is not None) for group in by_device(self._parameters)]
+        for gained in self._gained:
+            gained.add_part(len(self._weights), scale)
+        self._weights.append(weight)
+        self.scale = scale
 
     def close(self, loss: Tensor | None = None, examples: int | None = None) -> StepSums:
         """Return the sums of the step and start the next one."""
-        gained, norms, parts, scale = self._gained, self._norms, self.parts, self.scale
-        self.forget()
-        if parts < self._at_least:
-            raise ValueError(
-                f"a step needs at least {self._at_least} micro-batches, got {parts}: call micro_batch() after each "
-                "one's backward()"
-            )
-        weights = [flatten(group) for group in self._devices]
-        of_parts, of_all, of_weights = zip(*map(_squares, norms, gained, weights), strict=True)
-        product = total([flat_product(one, other) for one, other in zip(weights, gained, strict=True)])
+        weights, scale, parts = self._weights, self.scale, len(self._weights)
+        try:
+            if parts < self._at_least:
+                raise ValueError(
+                    f"a step needs at least {self._at_least} micro-batches, got {parts}: call micro_batch() after each "
+                    "one's backward()"
+                )
+            weighted = sums_of_weights(weights)
+            numbers = self.whole(total([gained.sums(parts) for gained in self._gained]))
+        finally:
+            self.forget()
+        # without weights each loss was divided by their number, so that .grad is the mean of the parts' gradients
+        times = parts if weighted is None else 1
+        if scale != 1.0:
+            numbers[0] /= scale
+            numbers[2] /= scale**2
         return StepSums(
-            # each loss was divided by their number, so that .grad is the mean of the parts' gradients
-            sum_sq=total(of_parts) * parts**2,
-            sq_sum=total(of_all) * (parts / scale) ** 2,
-            param_sq=total(of_weights),
-            param_dot_grad=product if scale == 1.0 else product / scale,
+            numbers=numbers,
+            times=times,
             parts=parts,
             own_parts=parts,
             scaled=scale != 1.0,
             loss=loss,
+            weights=None if weighted is None else numbers.new_tensor(weighted),
         )
 
-    def skip(self) -> None:
+    def skip(self, loss: Tensor, weight: float) -> Tensor:
         """End a step that is not measured."""
         self.forget()
+        return loss
+
+    def whole(self, number: Tensor) -> Tensor:
+        """Add up the sums of all shards."""
+        return number if self._shards is None else self._shards.total(number)
 
     def forget(self) -> None:
         """Drop what was recorded since the last step."""
-        self._gained, self._norms = [], [[] for _ in self._devices]
-        self.parts, self.scale = 0, 1.0
+        self._weights, self.scale = [], 1.0
 
     def remove(self) -> None:
         """Stop recording: nothing was attached to the model."""
-        self.forget()
+        self._weights, self._gained, self.attached = [], [], False
 
 
-def _squares(norms: list[Tensor], gained: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Σ|g_i|², |Σg_i|² and |x|² on one device, squared together."""
-    rows = [*norms, flat_norms(gained), flat_norms(weights)]
-    squares = torch.cat(rows).to(precise(gained.device)).square_()
-    size = len(norms[0])
-    return squares[: -2 * size].sum(), squares[-2 * size : -size].sum(), squares[-size:].sum()
+class _Gained:
+    """What `.grad` has gained on one device, in one copy of it.
 
+    After a backward pass the caches hold nothing of ours, and then the number of operations is what a probe costs: rows
+    of norms are written to where the step is added up from, and nothing is added up before the step is closed.
+    """
 
-def _filled(parameters: list[nn.Parameter], gradients: list[Tensor | None]) -> list[Tensor]:
-    return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, gradients, strict=True)]
+    def __init__(self, parameters: list[nn.Parameter], sharded: bool) -> None:
+        self._parameters, self._sharded = parameters, sharded
+        copy = FlatCopy(on_this_rank(parameters))
+        self._rows, self._views = copy.rows, copy.views
+        # three lines that `sums` fills, and a line of norms for each part
+        self._room = self._rows.new_zeros(3 + 8, len(self._rows))
+        self._lines = list(self._room.unbind())
+
+    def add_part(self, number: int, scale: float) -> None:
+        """Take the norms of what was gained since the part before, or since the beginning of the step."""
+        gradients = [parameter.grad for parameter in self._parameters]
+        present = [gradient for gradient in gradients if gradient is not None]
+        views = self._views
+        if len(present) < len(gradients):
+            if number == 0:
+                self._rows.zero_()
+            views = [view for view, gradient in zip(views, gradients, strict=True) if gradient is not None]
+        if self._sharded:
+            present = on_this_rank(present)
+        if any(gradient.requires_grad for gradient in present):  # create_graph=True; torch.no_grad() would be dearer
+            present = [gradient.detach() for gradient in present]
+        if number + 3 == len(self._lines):
+            self._room = torch.cat([self._room, torch.zeros_like(self._room)])
+            self._lines = list(self._room.unbind())
+        norms = self._lines[number + 3]
+        try:
+            if number:
+                torch._foreach_sub_(views, present)  # minus the part
+                torch.linalg.vector_norm(self._rows, dim=1, out=norms)
+            torch._foreach_copy_(views, present)
+        except (RuntimeError, NotImplementedError):
+            if all(gradient.layout == torch.strided for gradient in present):
+                raise
+            raise ValueError("sparse gradients cannot be measured: build the embedding with sparse=False") from None
+        if not number:
+            torch.linalg.vector_norm(self._rows, dim=1, out=norms)
+        if scale != 1.0:
+            norms /= scale
+
+    @torch.no_grad()
+    def sums(self, parts: int) -> Tensor:
+        """⟨x, Σc_i⟩, |x|², |Σc_i|² and every |c_i|² of what the parts added, in double precision; uses up the copy."""
+        rows, views = self._rows, self._views
+        product, weights, added, *_ = self._lines
+        parameters: list[Tensor] = on_this_rank(self._parameters) if self._sharded else [*self._parameters]
+        torch.linalg.vector_norm(rows, dim=1, out=added)
+        torch._foreach_mul_(views, parameters)
+        torch.sum(rows, dim=1, out=product)
+        torch._foreach_copy_(views, parameters)
+        torch.linalg.vector_norm(rows, dim=1, out=weights)
+        lines = self._room[: 3 + parts].to(precise(rows.device), copy=True)
+        lines[1:].square_()
+        return lines.sum(dim=1)
 
 
 class SharedParts:
@@ -177,9 +227,15 @@ class SharedParts:
     def __init__(self, parameters: dict[str, nn.Parameter], trained: Sequence[nn.Parameter], group: Group) -> None:
         self._mine = MicroBatches(parameters, at_least=1)
         self._parameters, self._trained, self._group = list(parameters.values()), trained, group
+        self.attached = True
 
-    def micro_batch(self, scale: float) -> None:
+    def listen(self, measured: bool) -> None:
+        """Nothing is noticed but what `micro_batch` is called for."""
+
+    def micro_batch(self, scale: float, weight: float | None = None) -> None:
         """One micro-batch has been back-propagated on this rank, with its loss multiplied by `scale`."""
+        if weight is not None:
+            raise ValueError("ranks that share a batch (process_group) have parts of one size: leave out weight")
         self._mine.micro_batch(scale)
 
     def close(self, loss: Tensor | None = None, examples: int | None = None) -> StepSums:
@@ -191,24 +247,25 @@ class SharedParts:
             weight=mine.own_parts if examples is None else examples,
             parts=mine.own_parts,
         )
-        pairs = [(parameter, parameter.grad) for parameter in self._parameters if parameter.grad is not None]
-        gradients = [gradient for _, gradient in pairs]
+        square, _, product = gradient_sums(self._parameters)
+        sum_sq = self._group.total(mine.numbers[3:].sum() * mine.times**2)
+        sq_sum = square * (shared.parts / scale) ** 2
         return StepSums(
-            sum_sq=self._group.total(mine.sum_sq),
-            sq_sum=square_norm(gradients) * (shared.parts / scale) ** 2,
-            param_sq=mine.param_sq,
-            param_dot_grad=inner_product([parameter for parameter, _ in pairs], gradients) / scale,
+            numbers=torch.stack([product / scale, mine.numbers[1], sq_sum, sum_sq]),
             parts=shared.parts,
             own_parts=mine.own_parts,
             scaled=mine.scaled,
             loss=None if loss is None else shared.loss,
         )
 
-    def skip(self) -> None:
+    def skip(self, loss: Tensor, weight: float) -> Tensor:
         """Average `.grad` over the ranks, so that a step that is not measured can be taken all the same."""
-        parts = self._mine.parts
         self.forget()
-        self._group.average_gradients(self._trained, torch.zeros(()), weight=parts)
+        return self._group.average_gradients(self._trained, loss, weight).loss
+
+    def whole(self, number: Tensor) -> Tensor:
+        """Every rank has everything."""
+        return number
 
     def forget(self) -> None:
         """Drop what was recorded since the last step, without a message."""
@@ -216,95 +273,69 @@ class SharedParts:
 
     def remove(self) -> None:
         """Stop recording: nothing was attached to the model."""
-        self.forget()
+        self._mine.remove()
+        self.attached = False
 
 
-class DataParallelRanks:
-    """Collects the sums of a step over the ranks of a DistributedDataParallel model, whose mean is `.grad`.
+@dataclass(frozen=True)
+class Recording:
+    """How the steps of a model are recorded.
 
-    A communication hook sees what a rank has accumulated just before it is reduced, and then reduces it as
-    DistributedDataParallel does by itself. Closing a step costs one all-reduce of one number.
+    Attributes:
+        recorder: what records them.
+        ranks: how many ranks have a share of every batch.
+        first: whether this is the first of them.
+        at_least: so many parts a rank must have.
+        shared: the ranks share the batch by themselves (`process_group`), in shares that may differ.
     """
 
-    def __init__(self, model: DistributedDataParallel, parameters: dict[str, nn.Parameter]) -> None:
-        self.group = model.process_group
-        self._parameters = list(parameters.values())
-        self._ids = {id(parameter) for parameter in self._parameters}
-        self._active, self._fresh_seen = True, False
-        self._squares: list[Tensor] = []
-        self._reductions, self._scale = 0, 1.0
-        try:
-            model.register_comm_hook(self, _record_and_reduce)
-        except RuntimeError as error:
-            raise ValueError(
-                "this DistributedDataParallel model already has a communication hook, and it takes only one, for ever: "
-                "keep using the first probe, make it before any other hook, or measure with svag.measure_noise"
-            ) from error
-        self._node = get_gradient_edge(self._parameters[0]).node  # it lives as long as we hold it
-        self._handle = self._node.register_prehook(self._notice)
+    recorder: Recorder
+    ranks: int = 1
+    first: bool = True
+    at_least: int = 2
+    shared: bool = False
 
-    def micro_batch(self, scale: float) -> None:
-        """Note the scale; the parts are the ranks, however many micro-batches each of them accumulates."""
-        self._scale = scale
 
-    def close(self, loss: Tensor | None = None, examples: int | None = None) -> StepSums:
-        """Return the sums of the step and start the next one."""
-        squares, reductions, scale = self._squares, self._reductions, self._scale
-        self.forget()
-        if not squares:
-            raise ValueError("no gradient was reduced in this step: its last backward() must be outside no_sync()")
-        if reductions > 1 and self._fresh_seen:
-            raise ValueError(
-                f"gradients were reduced {reductions} times in one step: accumulate under no_sync() and reduce once, "
-                "at the last backward()"
-            )
-        ranks = dist.get_world_size(self.group)
-        sum_sq = total(squares) / scale**2
-        dist.all_reduce(sum_sq, group=self.group)
-        pairs = [(parameter, parameter.grad) for parameter in self._parameters if parameter.grad is not None]
-        gradients = [gradient for _, gradient in pairs]
-        return StepSums(
-            sum_sq=sum_sq,
-            sq_sum=square_norm(gradients) * (ranks / scale) ** 2,
-            param_sq=square_norm(self._parameters),
-            param_dot_grad=inner_product([parameter for parameter, _ in pairs], gradients) / scale,
-            parts=ranks,
-            own_parts=ranks,
-            scaled=scale != 1.0,
-            loss=loss,
+def recording_of(
+    model: nn.Module,
+    parameters: dict[str, nn.Parameter],
+    optimizer: Optimizer,
+    process_group: ProcessGroup | None = None,
+) -> Recording:
+    """Choose the recorder that fits how a model is trained: alone, sharded, wrapped, or by ranks of one's own.
+
+    The same parameters are not recorded twice, until the first recorder is removed or nobody holds it any more.
+    """
+    chosen = _choose(model, parameters, optimizer, Group(process_group, model))
+    recorded = _RECORDED.setdefault(model, WeakKeyDictionary())
+    mine = {id(parameter) for parameter in parameters.values()}
+    if any(mine == theirs for recorder, theirs in recorded.items() if recorder.attached):
+        chosen.recorder.remove()
+        raise ValueError(
+            "another probe measures this model already: use that one, or close() it before you make the next"
         )
-
-    def skip(self) -> None:
-        """End a step that is not measured."""
-        self.forget()
-
-    def forget(self) -> None:
-        """Drop what was recorded since the last step."""
-        self._squares = []
-        self._reductions, self._scale = 0, 1.0
-
-    def remove(self) -> None:
-        """Stop recording; the communication hook cannot be taken off, and goes on reducing as usual."""
-        self._active = False
-        self._handle.remove()
-
-    def record(self, bucket: GradBucket) -> None:
-        """Keep the square of one bucket; the first bucket of a backward pass starts anew."""
-        if not self._active:
-            return
-        if bucket.index() == 0:
-            self._squares, self._reductions = [], self._reductions + 1
-        pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
-        measured = [gradient for parameter, gradient in pairs if id(parameter) in self._ids]
-        if measured:
-            self._squares.append(square_norm(measured))
-
-    def _notice(self, gradients: Sequence[Tensor]) -> None:
-        # `.grad` is None in the first backward of a step: reductions before it belong to a step nobody closed
-        if self._parameters[0].grad is None:
-            self._fresh_seen, self._reductions = True, 0
+    recorded[chosen.recorder] = mine
+    return chosen
 
 
-def _record_and_reduce(ranks: DataParallelRanks, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-    ranks.record(bucket)
-    return allreduce_hook(ranks.group, bucket)
+def _choose(model: nn.Module, parameters: dict[str, nn.Parameter], optimizer: Optimizer, group: Group) -> Recording:
+    if is_sharded(model.parameters()):
+        if group.process_group is not None:
+            raise ValueError("fully_shard averages the gradients by itself: leave out process_group")
+        shards = Shards(parameters)
+        return Recording(MicroBatches(parameters, shards=shards), shards.ranks, shards.is_first)
+    if group.size > 1:
+        # all parameters that the loss may reach, those of the optimizer first: their gradients are averaged
+        trained = trained_parameters(optimizer)
+        ids = {id(parameter) for parameter in trained}
+        trained += [p for p in model.parameters() if p.requires_grad and id(p) not in ids]
+        recorder = SharedParts(parameters, trained, group)
+        return Recording(recorder, group.size, group.rank == 0, at_least=1, shared=True)
+    if isinstance(model, DistributedDataParallel) and dist.get_world_size(model.process_group) > 1:
+        ranks, rank = dist.get_world_size(model.process_group), dist.get_rank(model.process_group)
+        return Recording(DataParallelParts(model, parameters), ranks, rank == 0, at_least=1)
+    return Recording(MicroBatches(parameters))
+
+
+# The recorders of each model, and which of its parameters they record.
+_RECORDED: "WeakKeyDictionary[nn.Module, WeakKeyDictionary[Recorder, set[int]]]" = WeakKeyDictionary()

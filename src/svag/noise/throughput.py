@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from svag.noise.batches import mean_loss, resized, tensors_of
-from svag.noise.optimizer import trained_parameters
+from svag.noise.optimizer import trained_parameters, unwrapped
 from svag.noise.parameters import refuse_sharded
 from svag.noise.undisturbed import undisturbed
 from svag.theory import domain
@@ -65,6 +65,7 @@ def measure_throughput(
         Examples per second by batch size, in the order asked for.
     """
     refuse_sharded(model)
+    optimizer = unwrapped(optimizer)
     asked = list(dict.fromkeys(domain.whole("batch_sizes", size) for size in batch_sizes))
     if not asked:
         raise ValueError("batch_sizes is empty: give at least the batch size of the run")

@@ -6,18 +6,50 @@ from typing import Any
 
 import yaml
 
-from svag.records.fields import SpecError, shown
+from svag.records.fields import LONGEST, MOST_VALUES, SpecError, cut, named, shown
+
+# Characters of a spec. Real ones have a few hundred.
+_LONGEST = 50_000
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML in which a key may not be given twice: the first would be lost without a word."""
+    """Safe YAML in which a key may not be given twice, since the first would be lost without a word.
+
+    Aliases may not multiply: ten lines can stand for more values than there is memory.
+    """
+
+    def get_single_data(self) -> Any:
+        node = self.get_single_node()
+        if node is None:
+            return None
+        _written_out(node, {})
+        return self.construct_document(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if isinstance(key, str) and keys.count(key) > 1:
-                raise SpecError(key, f"is given twice (line {node.start_mark.line + 1} and below)")
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, str):
+                if key in seen:
+                    raise SpecError(named(key), f"is given twice (line {node.start_mark.line + 1} and below)")
+                seen.add(key)
         return super().construct_mapping(node, deep=deep)
+
+
+def _written_out(node: yaml.Node, known: dict[int, int]) -> int:
+    """How many values a node stands for when its aliases are written out; each node is looked at once."""
+    if id(node) in known:
+        if known[id(node)] == 0:
+            raise SpecError("", f"not YAML: an alias in line {node.start_mark.line + 1} stands for what it is part of")
+        return known[id(node)]
+    known[id(node)] = 0
+    below = node.value if isinstance(node, yaml.CollectionNode) else []
+    children = (one for pair in below for one in (pair if isinstance(pair, tuple) else (pair,)))
+    count = 1 + sum(_written_out(one, known) for one in children)
+    if count > MOST_VALUES:
+        raise SpecError("", f"a spec with more than {MOST_VALUES} values, aliases written out, is not read")
+    known[id(node)] = count
+    return count
 
 
 def parse(text: str) -> dict[str, Any]:
@@ -30,22 +62,28 @@ def parse(text: str) -> dict[str, Any]:
 
 def parse_value(text: str) -> Any:
     """One value of YAML: a number, a word, a list, a mapping."""
+    if len(text) > _LONGEST:
+        raise SpecError("", f"a spec of more than {_LONGEST} characters is not read")
     try:
         return yaml.load(text, Loader=_Loader)  # derived from SafeLoader
     except yaml.YAMLError as error:
-        raise SpecError("", f"not YAML: {' '.join(str(error).split())}") from None
-    except (ValueError, RecursionError) as error:  # a date that does not exist, brackets without end
-        raise SpecError("", f"not YAML: {type(error).__name__} {' '.join(str(error).split())[:80]}") from None
+        raise SpecError("", f"not YAML: {cut(str(error), 3 * LONGEST)}") from None
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        # a date that does not exist, `!!int ''`, brackets without end: PyYAML has no words for them
+        raise SpecError("", f"not YAML: {type(error).__name__} {cut(str(error))}") from None
 
 
 def read(path: Path) -> dict[str, Any]:
     """Fields from a YAML file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:  # which may be a pipe, <(…): it is read no further than a spec goes
+            text = file.read(_LONGEST + 1)
     except OSError as error:
         raise SpecError(str(path), f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise SpecError(str(path), "is not a text file in UTF-8") from None
+    except ValueError:
+        raise SpecError(str(path), "is not the name of a file") from None
     try:
         return parse(text)
     except SpecError as error:

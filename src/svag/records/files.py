@@ -7,8 +7,11 @@ import errno
 import hashlib
 import json
 import os
+import secrets
+import stat
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,18 +28,93 @@ def disk_error(path: Path, error: OSError) -> DiskError:
     return DiskError(f"{path} cannot be written ({error.strerror or error}): choose another folder with --out")
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Put `content` in place of a file's, all or nothing, and on the disk before the old content is gone."""
-    part = path.with_name(path.name + ".part")
+# Not on every system: not to follow a link in the last place, and not to wait for the other end of a pipe.
+_NO_LINK, _NO_WAIT = getattr(os, "O_NOFOLLOW", 0), getattr(os, "O_NONBLOCK", 0)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, with those above it."""
     try:
-        with part.open("wb") as file:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise disk_error(path, error) from error
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put `content` in place of a file's, all or nothing, and on the disk before the old content is gone.
+
+    It is written beside the file first, under a name that nothing had: a link that somebody has put there is neither
+    followed nor overwritten, and two processes do not write into each other's half.
+    """
+    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PART}")
+    try:
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o666)
+    except OSError as error:
+        raise disk_error(path, error) from error
+    try:
+        with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
         raise disk_error(path, error) from error
+
+
+PART = ".part"
+
+
+def forget_parts(folder: Path, names: Iterable[str]) -> None:
+    """Remove what kills have left half-written of these files, in a folder that this process holds."""
+    for part in [part for name in names for part in folder.glob(f"{name}*{PART}")]:
+        with suppress(OSError):
+            part.unlink()
+
+
+def open_to_append(path: Path) -> int:
+    """Open a file to read it and append to it, made if it is not there; a link or a pipe in its place is refused."""
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | _NO_LINK, 0o666)
+    return _regular(handle, path)
+
+
+def open_to_read(path: Path) -> int:
+    """Open a file to read it; a pipe or a device in its place is refused, since it may have no end."""
+    return _regular(os.open(path, os.O_RDONLY | _NO_WAIT), path)
+
+
+def _regular(handle: int, path: Path) -> int:
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return handle
+    os.close(handle)
+    raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+
+
+def read_file(path: Path) -> bytes:
+    """The content of a regular file."""
+    with os.fdopen(open_to_read(path), "rb") as file:
+        return file.read()
+
+
+def parse_json(content: bytes) -> Any:
+    """Read JSON as it is written here; whatever else it is (too deep, not finite, half a character) is a ValueError.
+
+    >>> parse_json(b'{"steps": Infinity}')
+    Traceback (most recent call last):
+    ValueError: Infinity is not JSON
+    """
+    try:
+        value = json.loads(content, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if b"\\u" in content:
+        json.dumps(value, ensure_ascii=False).encode()  # half a character cannot be written again
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 def to_line(fields: Mapping[str, Any]) -> str:
@@ -53,7 +131,7 @@ def parse_lines(content: bytes) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for line in content.split(b"\n")[:-1]:
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except ValueError:
             break
         if not isinstance(row, dict):
@@ -77,7 +155,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            self._file = path.open("a+b")
+            self._file = os.fdopen(open_to_append(path), "a+b")
             self._forget_torn_line()
         except OSError as error:
             raise disk_error(path, error) from error

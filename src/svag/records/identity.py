@@ -7,6 +7,7 @@ any of it.
 import ast
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
@@ -15,7 +16,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from svag.records.fields import SpecError
+from svag.records.fields import SpecError, cut, named
+from svag.records.files import open_to_read
 from svag.records.spec import RunSpec
 
 # Raised whenever the same spec begins to give other numbers, so that old records are not taken for new ones.
@@ -23,11 +25,11 @@ from svag.records.spec import RunSpec
 # in channels_last where that is faster.
 NUMERICS_VERSION = 2
 
-# Fields that RunSpec got after this version, by their dotted paths ("compile", "data.crop"). While such a field has its
+# Fields that RunSpec got after this version, by their dotted paths ("seed", "data.crop"). While such a field has its
 # default it is left out of the hash, so that the runs made before it keep their identities. List every new field here,
 # and empty the list when NUMERICS_VERSION is raised. Those of `optimizer` need not be listed: there only `kind` and
 # what differs from its default count.
-ADDED: tuple[str, ...] = ()
+ADDED: tuple[str, ...] = ("compile",)
 
 
 def identity(spec: RunSpec, folder: Path | None = None) -> str:
@@ -66,10 +68,10 @@ def _leave_out_default(path: str, fields: dict[str, Any], spec: RunSpec) -> None
 
 def _digest_of_file(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_to_read(path), "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise SpecError("data.path", f"{path} cannot be read: {error.strerror}") from None
+        raise SpecError("data.path", f"{named(str(path))} cannot be read: {error.strerror}") from None
 
 
 def own_source(module: str, folder: Path) -> str:
@@ -79,9 +81,7 @@ def own_source(module: str, folder: Path) -> str:
         module: dotted name, as in `import module`.
         folder: looked into after the Python path.
     """
-    start = _file_of(module, folder)
-    if start is None:
-        raise SpecError("model.arch", f"there is no module {module} in {folder} or on the Python path")
+    start = module_file(module, folder)
     root = _root(module, start)
     seen: dict[str, Path] = {}
     waiting = [module]
@@ -96,6 +96,14 @@ def own_source(module: str, folder: Path) -> str:
         waiting += _imports(file, name)
     parts = [f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}" for name, path in sorted(seen.items())]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def module_file(module: str, folder: Path) -> Path:
+    """The file that `import module` would run, found without running it; looked for in `folder` last."""
+    found = _file_of(module, folder)
+    if found is None:
+        raise SpecError("model.arch", f"there is no module {named(module)} in {folder} or on the Python path")
+    return found
 
 
 def _file_of(module: str, folder: Path) -> Path | None:
@@ -122,6 +130,8 @@ def _imports(file: Path, name: str) -> Iterator[str]:
         tree = ast.parse(file.read_bytes())
     except SyntaxError as error:
         raise SpecError("model.arch", f"{file} is not Python: {error.msg} in line {error.lineno}") from None
+    except (ValueError, RecursionError, MemoryError) as error:  # NUL bytes, brackets without end
+        raise SpecError("model.arch", f"{file} is not Python: {cut(str(error)) or type(error).__name__}") from None
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -1,14 +1,25 @@
-"""The parts of a spec: data, network, process and optimizer, and when a run measures and is evaluated."""
+"""The parts of a spec: images, network and process, and when a run measures and is evaluated."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, field_validator, model_validator
-from pydantic_core import CoreSchema, core_schema
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
-from svag.records.fields import Count, Factor, NonNegative, Several, SpecError, When, Whole, shown, step_of
+from svag.records.fields import (
+    DEEPEST,
+    WIDEST,
+    Count,
+    Factor,
+    FileName,
+    Several,
+    SpecError,
+    When,
+    Whole,
+    shown,
+    step_of,
+)
+from svag.records.text import TEXTS, TextSpec, TransformerSpec, data_kind, model_kind
 from svag.theory.optimizers import MomentumLimit
 
 DataName = Literal["fashion-small", "fashion-mnist", "cifar10", "cifar100", "svhn", "npz"]
@@ -59,10 +70,18 @@ class DataSpec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: DataName
-    path: str | None = None
+    path: FileName | None = None
     subset: Count | None = None
     pool: Count = 1
     augment: AugmentSpec | None = None
+
+    @field_validator("name", mode="before")
+    @classmethod
+    def _known(cls, name: Any) -> Any:
+        names = (*get_args(DataName)[:-1], *TEXTS)
+        if name not in (*names, "npz"):
+            raise ValueError(f"must be one of {', '.join(names)} or npz, got {shown(name)}")
+        return name
 
     @field_validator("augment", mode="before")
     @classmethod
@@ -101,6 +120,10 @@ class DataSpec(BaseModel):
         return self.augment is not None and (self.augment.pad > 0 or self.augment.flip)
 
 
+Data: TypeAlias = Annotated[
+    Annotated[DataSpec, Tag("images")] | Annotated[TextSpec, Tag("text")], Discriminator(data_kind)
+]
+
 Norm = Literal["batch", "group", "layer", "none"]
 
 _RESIDUAL = re.compile(r"(?:pre)?resnet(\d+)")
@@ -138,13 +161,15 @@ class ModelSpec(BaseModel):
     def _known(cls, arch: str) -> str:
         residual = _RESIDUAL.fullmatch(arch)
         if residual:
-            depth = int(residual.group(1))
+            depth = int(residual.group(1)[:9])
+            if depth > DEEPEST:
+                raise ValueError(f"a residual network has at most {DEEPEST} layers, got {shown(arch)}")
             if depth % 6 != 2 or depth < 8:
                 raise ValueError(f"the depth of a residual network is 6n + 2 (8, 14, 20, 32, …), got {arch}")
         elif not (_VGG.fullmatch(arch) or _CALLABLE.fullmatch(arch) or arch == "mlp"):
             raise ValueError(
-                "must be preresnet<depth>, resnet<depth>, vgg11, vgg13, vgg16, vgg19, mlp or an import path like "
-                f"my_package.nets:build, got {shown(arch)}"
+                "must be preresnet<depth>, resnet<depth>, vgg11, vgg13, vgg16, vgg19, mlp, transformer or an import "
+                f"path like my_package.nets:build, got {shown(arch)}"
             )
         return arch
 
@@ -153,9 +178,15 @@ class ModelSpec(BaseModel):
         if self.scale_invariant and self.norm == "none":
             raise SpecError("model.scale_invariant", "needs a normalisation: set model.norm to batch, group or layer")
         channels = 64 if _VGG.fullmatch(self.arch) else 256 if self.arch == "mlp" else 16
-        if not self.is_callable and channels * self.width % 1:
-            raise SpecError("model.width", f"{channels} × width must be a whole number of channels, got {self.width}")
+        if not self.is_callable and (channels * self.width % 1 or channels * self.width > WIDEST):
+            rule = "a whole number of channels" if channels * self.width % 1 else f"at most {WIDEST} channels"
+            raise SpecError("model.width", f"{channels} × width must be {rule}, got {self.width}")
         return self
+
+
+Model: TypeAlias = Annotated[
+    Annotated[ModelSpec, Tag("network")] | Annotated[TransformerSpec, Tag("transformer")], Discriminator(model_kind)
+]
 
 
 class _Process(BaseModel):
@@ -237,39 +268,6 @@ def substeps(process: Process) -> int:
     return 1
 
 
-class SgdOptimizer(BaseModel):
-    """torch.optim.SGD; the learning rate and the weight decay are fields of the spec itself.
-
-    >>> SgdOptimizer(momentum=0.9)
-    SgdOptimizer(kind='sgd', momentum=0.9)
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    kind: Literal["sgd"] = "sgd"
-    momentum: NonNegative = 0.0
-
-    @field_validator("momentum")
-    @classmethod
-    def _decays(cls, momentum: float) -> float:
-        if momentum >= 1:
-            raise ValueError(f"must lie in [0, 1), got {momentum}")
-        return momentum
-
-
-class _ByKind:
-    """Makes a union that is chosen by `kind` of any number of members; pydantic's own needs two."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        members = get_args(source) or (source,)
-        kinds = {member.model_fields["kind"].default: handler.generate_schema(member) for member in members}
-        return core_schema.tagged_union_schema(kinds, discriminator="kind")
-
-
-# The one kind so far; another one is added with "|".
-Optimizer: TypeAlias = Annotated[SgdOptimizer, _ByKind()]
-
-
 def _check_window(window: tuple[float, float], steps: int) -> tuple[int, int]:
     first, last = (step_of(when, steps) for when in window)
     if not first < last:
@@ -337,7 +335,7 @@ class FrozenProbe(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["frozen"] = "frozen"
-    readings: Count = 60
+    readings: Annotated[Count, Field(le=10**6)] = 60
     window: tuple[When, When] = (0.5, 0.8)
     batches: Several = 20
 
@@ -375,11 +373,6 @@ class EvaluateSpec(BaseModel):
     def interval(self, steps: int) -> int:
         """Effective steps between two evaluations."""
         return max(1, step_of(self.every, steps))
-
-
-def optimizer_of_a_kind(value: Any) -> Any:
-    """Let an optimizer without a kind be SGD, whatever kinds there may be: `optimizer: {momentum: 0.9}`."""
-    return {"kind": "sgd", **value} if isinstance(value, Mapping) and "kind" not in value else value
 
 
 def named_probe(value: Any) -> Any:

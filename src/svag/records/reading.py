@@ -15,11 +15,14 @@ from typing import Annotated, Any, Self
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 
+from svag.printed import Printed
 from svag.records.fields import spec_error
+from svag.records.files import open_to_append
 from svag.theory import domain
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 _NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
 def _in_one_sentence(made: Any) -> Any:
@@ -39,7 +42,7 @@ def _in_one_sentence(made: Any) -> Any:
 
 @_in_one_sentence
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class Reading:
+class Reading(Printed):
     """Unbiased estimates of G = |∇L|² and N = Tr Σ at one point x, with the batch size that N belongs to.
 
     A single G may well be negative: average readings first, divide last (`svag.predict_critical_batch` does).
@@ -53,7 +56,7 @@ class Reading:
     Attributes:
         grad_sq: estimate of G, the squared norm of the full gradient; unbiased, so it may be negative.
         noise_trace: estimate of N, the trace of the covariance of one batch gradient at `batch_size`; the
-            without-replacement one when `population` is given.
+            without-replacement one when `population` is given. Negative only from parts of different weights.
         param_sq: R, the squared norm of the measured parameters.
         batch_size: B, examples averaged by one optimizer step, over all micro-batches and ranks.
         n: how many gradients the estimates are made of (2 for a pair, k for k parts of a batch).
@@ -71,17 +74,25 @@ class Reading:
         approximate: the parts had other BatchNorm statistics than the batch, so N and G are not exactly the run's.
         parts_ratio: how much larger N/G of such parts was than that of whole batches, where this was compared.
         run: which run the reading belongs to, when several share a file.
+        second_moment: V, the sum of v̂ of Adam, AdamW or RMSprop over the measured parameters: the second moment of the
+            gradient that the next step would divide by, bias-corrected where the optimizer does so. None before the
+            first step.
+        betas: rates of the averages of the gradient and of its square; (0, alpha) for RMSprop.
+        eps: what the optimizer adds to the root of v̂.
+        dimension: how many numbers the measured parameters are, where V is known: √(V/dimension) is what eps is added
+            to in the root mean square.
+        weights_sq: Σw² over the weights of the parts, where they had different ones; None where all counted the same.
     """
 
     grad_sq: Finite
-    noise_trace: _NonNegative
+    noise_trace: Finite
     param_sq: _NonNegative
     batch_size: Annotated[int, Field(ge=1)]
     n: Annotated[int, Field(ge=2)]
     step: Annotated[int, Field(ge=0)] | None = None
     lr: _NonNegative | None = None
     weight_decay: _NonNegative | None = None
-    momentum: Annotated[float, Field(ge=0, lt=1)] | None = None
+    momentum: _Rate | None = None
     optimizer: str | None = None
     population: Annotated[int, Field(ge=1)] | None = None
     ell: Annotated[int, Field(ge=1)] = 1
@@ -91,9 +102,16 @@ class Reading:
     approximate: bool = False
     parts_ratio: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     run: str = ""
+    second_moment: _NonNegative | None = None
+    betas: tuple[_Rate, _Rate] | None = None
+    eps: _NonNegative | None = None
+    dimension: Annotated[int, Field(ge=1)] | None = None
+    weights_sq: Annotated[float, Field(gt=0, lt=1)] | None = None
 
     @model_validator(mode="after")
     def _holds_a_batch(self) -> Self:
+        if self.weights_sq is None and self.noise_trace < 0:
+            raise ValueError(f"noise_trace must not be negative, got {self.noise_trace}")
         if self.population is not None:
             domain.population(self.population, self.batch_size)
         return self
@@ -142,7 +160,7 @@ def append_readings(path: str | Path, readings: Iterable[Reading]) -> None:
     2
     """
     lines = "".join(json.dumps(reading.to_dict()) + "\n" for reading in readings)
-    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    handle = open_to_append(Path(path))
     try:
         size = os.fstat(handle).st_size
         torn = size > 0 and os.pread(handle, 1, size - 1) != b"\n"  # a crash cut the last line: start a new one
@@ -162,7 +180,14 @@ def load_readings(path: str | Path) -> list[Reading]:
     ...     load_readings(f"{folder}/readings.jsonl")
     []
     """
-    lines = Path(path).read_text(encoding="utf-8").split("\n")
+    if "\0" in os.fspath(path):
+        raise ValueError("the name of a file has no NUL character in it: give another path")
+    if Path(path).exists() and not Path(path).is_file():  # a pipe or a device may never end
+        raise ValueError(f"{path} is not a plain file: a file of readings has one JSON object a line")
+    try:
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not text: a file of readings has one JSON object a line") from error
     return [_parse(line, path, number) for number, line in enumerate(lines, start=1) if line and not _torn(line)]
 
 
@@ -174,9 +199,13 @@ def _torn(line: str) -> bool:
 def _parse(line: str, path: str | Path, number: int) -> Reading:
     try:
         return _READING.validate_python(json.loads(line))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"line {number} of {path} is not JSON ({error.msg}); remove it to read the others") from error
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the line"
+        where = ".".join(str(part)[:40] for part in first["loc"]) or "the line"
         raise ValueError(f"line {number} of {path} is not a reading: {where}: {first['msg']}") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"line {number} of {path} is not JSON ({error.msg}); remove it to read the others") from error
+    except RecursionError:
+        raise ValueError(f"line {number} of {path} is nested too deeply; remove it to read the others") from None
+    except ValueError:  # Python reads no number of thousands of digits
+        raise ValueError(f"line {number} of {path} is not a reading: a number in it has too many digits") from None

@@ -5,8 +5,10 @@ a finished run has its last evaluation at the end of its budget. Where that fail
 it gives out no numbers. The first runs (numerics version 1) left no digest; they are read with a note.
 """
 
-import json
+import io
 import lzma
+import math
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,8 +18,9 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from svag.records.fields import SpecError
-from svag.records.files import digest, in_use, parse_lines
+from svag.printed import Printed
+from svag.records.fields import SpecError, cut, shown
+from svag.records.files import digest, in_use, parse_json, parse_lines, read_file
 from svag.records.identity import NUMERICS_VERSION
 from svag.records.reading import KIND, Reading, reading_of
 from svag.records.spec import RunSpec
@@ -44,7 +47,7 @@ State = Literal["finished", "diverged", "failed", "running", "interrupted", "bro
 
 
 @dataclass(frozen=True)
-class RunRecord:
+class RunRecord(Printed):
     """A run directory, as it was when it was read.
 
     >>> record = RunRecord(Path("runs/a"), "finished", None, "", 200, (
@@ -139,7 +142,9 @@ class RunRecord:
 
     def __str__(self) -> str:
         parts = [f"{self.path}: {self.state} at effective step {self.step} of {self.steps}"]
-        if "test_accuracy" in self.final:
+        if "test_bits_per_character" in self.final:
+            parts.append(f"{self.final['test_bits_per_character']:.4f} bits per character of the test set")
+        elif "test_accuracy" in self.final:
             parts.append(f"test accuracy {self.final['test_accuracy']:.4f}")
         if self.final.get("train_loss") is not None:
             parts.append(f"train loss {self.final['train_loss']:.4g}")
@@ -186,25 +191,32 @@ def holds_run(folder: Path) -> bool:
     >>> holds_run(Path("no-such-folder"))
     False
     """
-    return any((folder / name).exists() for name in _SIGNS)
+    return any(os.path.lexists(folder / name) for name in _SIGNS)
 
 
 def read_record(folder: Path) -> RunRecord:
     """Read one run directory, whatever state it is in."""
     outcome = _json(folder / OUTCOME) or {}
     header = _json(folder / SPEC)
+    try:
+        _check_outcome(outcome)
+    except (ValueError, ArithmeticError) as error:
+        return _broken(folder, {}, f"{OUTCOME} is not ours: {error}")
     if _spec_is_damaged(folder, outcome):
-        return _broken(folder, (), outcome, f"{SPEC} is damaged, it is not what it was when the run ended: {REMEDY}")
+        return _broken(folder, outcome, f"{SPEC} is damaged, it is not what it was when the run ended: {REMEDY}")
     try:
         content = _metrics(folder)
     except (lzma.LZMAError, EOFError):
-        return _broken(folder, (), outcome, f"{COMPRESSED_METRICS} is damaged: {REMEDY}")
-    rows = tuple(parse_lines(content))
+        return _broken(folder, outcome, f"{COMPRESSED_METRICS} is damaged: {REMEDY}")
+    except OSError as error:  # a folder, a pipe, a device
+        return _broken(folder, outcome, f"{METRICS} cannot be read ({error.strerror}): {REMEDY}")
     if header is None:
-        return _broken(folder, rows, outcome, f"{SPEC} is missing or cannot be read")
+        return _broken(folder, outcome, f"{SPEC} is missing or cannot be read")
     try:
+        rows = tuple(parse_lines(content))
         spec = RunSpec.from_dict(header["spec"])
-        identity, steps, numerics = str(header["identity"]), int(header["steps"]), int(header.get("numerics", 1))
+        identity, steps = str(header["identity"]), _counted("steps", header["steps"])
+        numerics = _counted("numerics", header.get("numerics", 1))
         state, problem = _state(folder, outcome), _problem(outcome)
         note = _NO_DIGEST if state in ENDED and "metrics_sha256" not in outcome else ""
         record = RunRecord(folder, state, spec, identity, steps, rows, outcome, problem, numerics, note)
@@ -213,22 +225,32 @@ def read_record(folder: Path) -> RunRecord:
             _check_evaluation(row)
         for row in record._of_kind(LOSS):
             _check_loss(row)
-    except (SpecError, ValidationError, KeyError, TypeError, ValueError) as error:
-        return _broken(folder, (), outcome, f"{SPEC} or {METRICS} is not ours: {' '.join(str(error).split())[:120]}")
+    except (SpecError, ValidationError, KeyError, TypeError, ValueError, ArithmeticError) as error:
+        return _broken(folder, outcome, f"{SPEC} or {METRICS} is not ours: {cut(str(error), 120)}")
     if damage := _damage(record, content):
-        return _broken(folder, (), outcome, f"{damage}: {REMEDY}")
+        return _broken(folder, outcome, f"{damage}: {REMEDY}")
     return record
 
 
 _NO_DIGEST = "no digest of the metrics, so that damage to them would not be noticed"
 
 
+# No run leaves more than this; a few bytes of a compressed file may stand for it.
+_LARGEST = 2**30
+
+
 def _metrics(folder: Path) -> bytes:
     """The content of metrics.jsonl, which counts when both are there, or of metrics.jsonl.xz."""
-    plain, compressed = folder / METRICS, folder / COMPRESSED_METRICS
-    if plain.exists() or not compressed.exists():
-        return _bytes(plain)
-    return lzma.decompress(_bytes(compressed))
+    try:
+        return read_file(folder / METRICS)
+    except FileNotFoundError:
+        if not (folder / COMPRESSED_METRICS).exists():
+            return b""
+    with lzma.open(io.BytesIO(read_file(folder / COMPRESSED_METRICS))) as file:
+        content = file.read(_LARGEST + 1)
+    if len(content) > _LARGEST:
+        raise lzma.LZMAError
+    return content
 
 
 def _spec_is_damaged(folder: Path, outcome: dict[str, Any]) -> bool:
@@ -253,17 +275,33 @@ def _damage(record: RunRecord, content: bytes) -> str:
     return ""
 
 
+def _counted(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 10**18:
+        raise ValueError(f"{name} is {shown(value)}")
+    return value
+
+
+def _check_number(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{name} is {shown(value)}")
+
+
 def _check_evaluation(row: dict[str, Any]) -> None:
-    if not isinstance(row.get("step"), int):
-        raise ValueError(f"an evaluation at step {row.get('step')!r}")
-    for name in ("test_accuracy", "test_loss", "train_loss"):
-        if not isinstance(row.get(name), int | float | None):
-            raise ValueError(f"{name} is {row[name]!r}")
+    _counted("step of an evaluation", row.get("step"))
+    for name in ("test_accuracy", "test_loss", "train_loss", "test_bits_per_character"):
+        if row.get(name) is not None:
+            _check_number(name, row[name])
 
 
 def _check_loss(row: dict[str, Any]) -> None:
-    if not isinstance(row.get("step"), int) or not isinstance(row.get("train_loss"), int | float):
-        raise ValueError(f"a training loss of {row.get('train_loss')!r} at step {row.get('step')!r}")
+    _counted("step of a training loss", row.get("step"))
+    _check_number("train_loss", row.get("train_loss"))
+
+
+def _check_outcome(outcome: dict[str, Any]) -> None:
+    _check_number("seconds", outcome.get("seconds", 0.0))
+    if not isinstance(outcome.get("reason", ""), str):
+        raise ValueError(f"reason is {shown(outcome['reason'])}")
 
 
 def _state(folder: Path, outcome: dict[str, Any]) -> State:
@@ -279,8 +317,8 @@ def _problem(outcome: dict[str, Any]) -> str:
     return str(outcome.get("reason", ""))
 
 
-def _broken(folder: Path, rows: tuple[dict[str, Any], ...], outcome: dict[str, Any], why: str) -> RunRecord:
-    return RunRecord(folder, "broken", None, "", 0, rows, outcome, why)
+def _broken(folder: Path, outcome: dict[str, Any], why: str) -> RunRecord:
+    return RunRecord(folder, "broken", None, "", 0, (), outcome, why)
 
 
 def _spec_files(root: Path) -> Iterable[Path]:
@@ -291,14 +329,14 @@ def _spec_files(root: Path) -> Iterable[Path]:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_file(path)
     except OSError:
         return b""
 
 
 def _json(path: Path) -> dict[str, Any] | None:
     try:
-        value = json.loads(_bytes(path))
+        value = parse_json(_bytes(path))
     except ValueError:
         return None
     return value if isinstance(value, dict) else None

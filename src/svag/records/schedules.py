@@ -126,6 +126,8 @@ class Triangle(_Schedule):
     def _some(cls, peaks: tuple[float, ...]) -> tuple[float, ...]:
         if not peaks:
             raise ValueError("must name at least one peak")
+        if len(peaks) > 50:
+            raise ValueError(f"must name at most 50 peaks, got {len(peaks)}")
         return peaks
 
     @property

@@ -17,37 +17,51 @@ from pydantic import (
 )
 
 from svag.records import documents
-from svag.records.fields import Count, Factor, NonNegative, Positive, Seed, SpecError, spec_error
+from svag.records.fields import (
+    STEEPEST,
+    Count,
+    Factor,
+    NonNegative,
+    Positive,
+    Seed,
+    SpecError,
+    cut,
+    refuse_endless,
+    shown,
+    spec_error,
+)
+from svag.records.optimizers import AdamwOptimizer, Optimizer, SgdOptimizer, check_process, optimizer_of_a_kind
 from svag.records.parts import (
     FULL_PASS,
     AugmentSpec,
+    Data,
     DataSpec,
     EvaluateSpec,
     FrozenProbe,
     GdSpec,
     GlsrSpec,
     InRunProbe,
+    Model,
     ModelSpec,
     NoProbe,
-    Optimizer,
     Probe,
     Process,
-    SdeSpec,
-    SgdOptimizer,
     SgdSpec,
     SvagSpec,
     named_probe,
-    optimizer_of_a_kind,
     substeps,
 )
 from svag.records.schedules import Constant, Schedule
+from svag.records.text import TextSpec, TransformerSpec
 from svag.theory.weights import Sampling, finite_population_weights, svag_weights
 
 
 def check_spec(spec: "RunSpec", examples: int | None) -> None:
     """Refuse a spec that contradicts itself; `examples` is None while the size of an npz file is not known."""
+    _check_text(spec)
     _check_process(spec)
     _check_rate(spec)
+    check_process(spec.optimizer, spec.process)
     _check_full_pass(spec)
     if examples is not None:
         _check_size(spec, examples)
@@ -88,18 +102,24 @@ def _check_process(spec: "RunSpec") -> None:
         raise SpecError("model.norm", "batch norm cannot normalise a batch of one example: use group")
 
 
+def _check_text(spec: "RunSpec") -> None:
+    arch, name = spec.model.arch, spec.data.name
+    text, transformer = isinstance(spec.data, TextSpec), isinstance(spec.model, TransformerSpec)
+    if text and not transformer:
+        raise SpecError("model.arch", f"{arch} takes images, and {name} is text: use transformer")
+    if transformer and not text:
+        raise SpecError("model.arch", f"a transformer reads text, and {name} has images: use data.name moby-dick")
+
+
 def _check_rate(spec: "RunSpec") -> None:
-    process, decay = spec.process, spec.lr * spec.schedule.top * spec.weight_decay
-    if decay >= 2:
+    top = spec.lr * spec.schedule.top
+    if top > STEEPEST:
+        raise SpecError(
+            "schedule", f"raises the learning rate to {top:g}, and at most {STEEPEST:g} can be computed with"
+        )
+    decay = top * spec.weight_decay
+    if decay >= 2 and isinstance(spec.optimizer, SgdOptimizer | AdamwOptimizer):
         raise SpecError("weight_decay", f"lr × weight_decay must stay below 2, got {decay:g}: it diverges alone")
-    limit = process.momentum_limit if isinstance(process, SvagSpec) else None
-    if spec.optimizer.momentum:
-        if isinstance(process, SvagSpec) and limit is None:
-            raise SpecError("process.momentum_limit", "momentum has two limits: say underdamped or overdamped")
-        if isinstance(process, GlsrSpec | SdeSpec):
-            raise SpecError("optimizer.momentum", f"{process.kind} is defined without momentum: set it to 0")
-    elif limit is not None:
-        raise SpecError("process.momentum_limit", "is named, but momentum is 0: leave it out")
 
 
 def _check_full_pass(spec: "RunSpec") -> None:
@@ -197,20 +217,21 @@ class RunSpec(BaseModel):
         process: sgd, svag, glsr, ngd, gd or sde.
         batch_size: B of the SGD run in question.
         lr: η of the SGD run in question; a process that refines it does so itself.
-        weight_decay: λ, coupled L2.
-        optimizer: {"kind": "sgd", "momentum": 0.9}; an old spec's `momentum: 0.9` means the same.
+        weight_decay: λ: decoupled with adamw, coupled L2 with every other optimizer.
+        optimizer: {"kind": "sgd", "momentum": 0.9}, or adam, adamw, rmsprop; an old spec's `momentum: 0.9` means SGD.
         schedule: how the learning rate changes with the effective step.
         budget: effective steps, or {"epochs": 60}.
         sampling: how batches are drawn.
         probe: whether, when and how G and N are measured.
         evaluate: when the run is evaluated.
         seed: of everything random.
+        compile: train through `torch.compile`; the numbers are the same up to rounding, so it is another run.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    data: DataSpec
-    model: ModelSpec
+    data: Data
+    model: Model
     process: Process = Field(default_factory=SgdSpec)
     batch_size: Count
     lr: Positive
@@ -222,6 +243,7 @@ class RunSpec(BaseModel):
     probe: Probe = Field(default_factory=NoProbe)
     evaluate: EvaluateSpec = Field(default_factory=EvaluateSpec)
     seed: Seed = 0
+    compile: bool = False
 
     @field_validator("probe", mode="before")
     @classmethod
@@ -237,7 +259,8 @@ class RunSpec(BaseModel):
     @classmethod
     def _in_one_sentence(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if isinstance(value, Mapping) and (strange := [key for key in value if not isinstance(key, str)]):
-            raise SpecError("", f"the name of a field must be text, got {strange[0]!r}")
+            raise SpecError("", f"the name of a field must be text, got {shown(strange[0])}")
+        refuse_endless(value)
         try:
             spec = handler(_with_optimizer(value) if isinstance(value, Mapping) else value)
         except ValidationError as error:
@@ -267,6 +290,11 @@ class RunSpec(BaseModel):
         """
         return type(self).from_dict(documents.edited(self.to_dict(), _renamed(edits)))
 
+    @property
+    def name(self) -> str:
+        """What the run is called among others: optimizer and process, batch size, seed."""
+        return f"{self.method} B={self.batch_size} seed={self.seed}"
+
     def to_dict(self) -> dict[str, Any]:
         """All fields, defaults included, as JSON values."""
         return self.model_dump(mode="json")
@@ -275,13 +303,21 @@ class RunSpec(BaseModel):
         """The spec as YAML, which `from_yaml` reads back."""
         return documents.write(self.to_dict())
 
+    @property
+    def method(self) -> str:
+        """What a run is called among others: sgd, svag ell=4 split=1, adamw, adamw svag ell=4 split=1."""
+        kind = self.optimizer.kind
+        return self.process.name if kind == "sgd" else f"{kind} {self.process.name}".removesuffix(" sgd")
+
     def steps(self, examples: int | None = None) -> int:
         """The budget in effective steps. An npz file's number of examples has to be given for a budget in epochs."""
         if not isinstance(self.budget, Epochs):
             return self.budget
         known = examples if examples is not None else self.data.examples
         if known is None:
-            raise SpecError("budget.epochs", f"the number of examples in {self.data.path} is needed to count epochs")
+            raise SpecError(
+                "budget.epochs", f"the number of examples in {cut(self.data.path or '')} is needed to count epochs"
+            )
         return round(self.budget.epochs * (known // self.batch_size))
 
     def learning_rate(self, step: int, examples: int | None = None) -> float:
@@ -311,12 +347,12 @@ def _renamed(edits: Mapping[str, Any]) -> dict[str, Any]:
 
 FIELDS = {
     "": (*RunSpec.model_fields, "momentum"),  # the last is an old name
-    "data": tuple(DataSpec.model_fields),
+    "data": tuple(dict.fromkeys((*DataSpec.model_fields, *TextSpec.model_fields))),
     "data.augment": tuple(AugmentSpec.model_fields),
-    "model": tuple(ModelSpec.model_fields),
+    "model": tuple(dict.fromkeys((*ModelSpec.model_fields, *TransformerSpec.model_fields))),
     "evaluate": tuple(EvaluateSpec.model_fields),
     "budget": tuple(Epochs.model_fields),
-    "optimizer": tuple(SgdOptimizer.model_fields),
+    "optimizer": ("kind", "momentum", "betas", "eps", "alpha"),
     "process": ("kind", "ell", "split", "momentum_limit", "parts", "refine"),
     "schedule": ("kind", "at", "factor", "floor", "peaks", "warmup"),
     "probe": ("kind", "parts", "window", "every", "readings", "batches"),

@@ -1,28 +1,103 @@
-"""From a folder of runs to its report: the answers, the figures, and how the numbers were obtained."""
+"""From a folder of runs to its report, and to its files: the page, the Markdown summary, the figures and tables."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from svag.experiments import load_experiment
+from svag.experiments import atlas_answer, load_experiment
+from svag.experiments.atlas import Atlas, find_atlas, is_atlas
 from svag.experiments.base import Experiment
 from svag.experiments.wording import count
 from svag.records.fields import SpecError
+from svag.records.files import make_folder, replace_file
 from svag.records.parts import substeps
 from svag.records.record import RunRecord, load_records, notes_on
 from svag.report import folder
 from svag.report.content import Provenance, Report, Row, Table
-from svag.report.sections import FIGURES
+from svag.report.render import render_markdown, render_page
+from svag.report.save import save
+from svag.report.sections import FIGURES, atlas_figures
+
+PAGE, SUMMARY, CHARTS, TABLES = "index.html", "summary.md", "figures", "tables"
+
+
+@dataclass(frozen=True)
+class Written:
+    """Where the files of a report are.
+
+    Attributes:
+        page: the HTML page.
+        summary: the Markdown summary.
+        figures: every figure in every format asked for.
+        tables: every table as CSV.
+    """
+
+    page: Path
+    summary: Path
+    figures: tuple[Path, ...]
+    tables: tuple[Path, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """The paths as JSON values."""
+        figures, tables = ([str(path) for path in paths] for paths in (self.figures, self.tables))
+        return {"page": str(self.page), "summary": str(self.summary), "figures": figures, "tables": tables}
+
+
+def write_report(folder: str | Path, out: str | Path | None = None, formats: Sequence[str] = ("png", "svg")) -> Written:
+    """Answer from the records of a folder: a page, a summary in Markdown, the figures, and the tables as CSV.
+
+    Nothing is run. Needs only the folder of an experiment, or any folder that holds run directories.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / "spec.json").write_text("{}")  # a run of which only the start of a file is left
+    ...     written = write_report(folder)
+    ...     written.page.relative_to(folder).as_posix(), [path.name for path in written.tables]
+    ('report/index.html', ['runs.csv'])
+
+    Args:
+        folder: what `svag.ladder`, `svag.run` and the like have written.
+        out: where to write; the folder `report` inside it by default.
+        formats: of the figures: "png", "svg", "pdf", "html"; none of them is needed by the page.
+    """
+    return write_files(build_report(folder), out or Path(folder) / "report", formats)
+
+
+def write_files(report: Report, out: str | Path, formats: Sequence[str] = ("png", "svg")) -> Written:
+    """Write everything into a folder; what stood there under the same names is replaced.
+
+    Args:
+        report: from `build_report`.
+        out: the folder, made if it is not there.
+        formats: of the figures: "png", "svg", "pdf", "html"; none of them is needed by the page.
+    """
+    folder = Path(out)
+    for place in (folder, folder / CHARTS, folder / TABLES):
+        make_folder(place)
+    page, summary = folder / PAGE, folder / SUMMARY
+    replace_file(page, render_page(report).encode())
+    replace_file(summary, render_markdown(report).encode())
+    figures = [save(one.chart, folder / CHARTS / f"{one.name}.{kind}") for one in report.figures for kind in formats]
+    tables = []
+    for table in (report.runs, *(table for figure in report.figures for table in figure.tables)):
+        target = folder / TABLES / f"{table.name}.csv"
+        replace_file(target, table.csv().encode())
+        tables.append(target)
+    return Written(page, summary, tuple(figures), tuple(tables))
 
 
 def build_report(path: str | Path) -> Report:
     """Read a folder and say what it means: the answer of its experiment, or how its runs went if nothing was asked.
 
     Args:
-        path: a folder with `experiment.json`, or any folder that holds run directories, or one of these itself.
+        path: a folder with `experiment.json`, a folder of ladders, or any folder that holds run directories, or one of
+            these itself.
     """
     root = Path(path)
     if not root.is_dir():
         raise SpecError(str(root), "there is no such folder: give one that `svag ladder`, `svag run` and the like made")
+    if is_atlas(root):
+        return atlas_report(find_atlas(root))
     experiment, records = load_experiment(root), load_records(root)
     if experiment is not None:
         return report_of(experiment, records)
@@ -47,7 +122,7 @@ def report_of(experiment: Experiment, records: Sequence[RunRecord]) -> Report:
     finding = experiment.find(records)
     return Report(
         title=_headed(experiment),
-        question=experiment.question,
+        question=experiment.asks(),
         notes=_notes(experiment),
         warnings=finding.warnings,
         answers=finding.answers(),
@@ -55,6 +130,22 @@ def report_of(experiment: Experiment, records: Sequence[RunRecord]) -> Report:
         provenance=provenance(experiment, records),
         runs=runs_table(records),
         finding=finding.to_dict(),
+    )
+
+
+def atlas_report(found: Atlas) -> Report:
+    """The report of a folder of ladders."""
+    return Report(
+        title=f"Atlas of {count(len(found.ladders), 'ladder')} in {found.name}",
+        question="Is the price list right? Every two rungs of every ladder: what the smaller one predicted, and what "
+        "was measured.",
+        notes=(),
+        warnings=tuple(f"{one.rstrip('.')}." for one in found.left_out),
+        answers=atlas_answer.answers(found),
+        figures=tuple(atlas_figures(found)),
+        provenance=provenance(None, found.records),
+        runs=runs_table(found.records),
+        finding=atlas_answer.to_dict(found),
     )
 
 
@@ -137,7 +228,7 @@ def _row(record: RunRecord) -> Row:
     spec, final = record.spec, record.final
     row: Row = {"run": record.path.name, "state": record.state, "problem": record.problem}
     if spec is not None:
-        row |= {"process": spec.process.name, "batch_size": spec.batch_size, "lr": spec.lr, "seed": spec.seed}
+        row |= {"process": spec.method, "batch_size": spec.batch_size, "lr": spec.lr, "seed": spec.seed}
     return row | {
         "step": record.step,
         "steps": record.steps,

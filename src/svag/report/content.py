@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import altair as alt
 
 from svag.experiments.wording import Answer
+from svag.records.fields import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,12 +42,14 @@ class Table:
     def csv(self) -> str:
         r"""The rows as CSV with a header; what is unknown (None, NaN) is an empty cell.
 
+        Text that a spreadsheet would take for a formula gets an apostrophe in front; numbers stay numbers.
+
         >>> Table("runs", "runs", [{"run": "a, b", "error": 0.5}, {"run": "c", "error": math.nan}]).csv()
         'run,error\r\n"a, b",0.5\r\nc,\r\n'
         """
         columns, file = self.columns, io.StringIO()
         writer = csv.writer(file)
-        writer.writerow(columns)
+        writer.writerow([_cell(name) for name in columns])
         writer.writerows([[_cell(row.get(name)) for name in columns] for row in self.rows])
         return file.getvalue()
 
@@ -56,8 +59,24 @@ class Table:
         return f"data:text/csv;charset=utf-8;base64,{content}"
 
 
+# ASCII and the full-width forms, which some spreadsheets take for the same
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+
+
 def _cell(value: object) -> object:
-    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else value
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if not isinstance(value, str):
+        return value
+    return visible(f"'{value}" if value.startswith(_FORMULA) and not _is_number(value) else value)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

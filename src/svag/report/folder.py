@@ -4,12 +4,13 @@ import math
 from collections.abc import Iterator, Sequence
 
 from svag.experiments import FAMILIES, wording
-from svag.experiments.base import EXPERIMENT
+from svag.experiments.base import EXPERIMENT, Metric
 from svag.experiments.baseline import BaselinePrediction, BaselinePredictions, predict_from_runs
 from svag.experiments.runs import CurveRow, RunRow
 from svag.experiments.wording import Answer
 from svag.records.fields import SpecError
 from svag.records.record import RunRecord
+from svag.records.text import TextSpec
 from svag.report.charts import curves
 from svag.report.content import Figure
 from svag.report.sections import curve_figure
@@ -34,15 +35,16 @@ def answers(records: Sequence[RunRecord], found: BaselinePredictions) -> tuple[A
     """How many runs ended how, the best of them, and the predictions."""
     states = dict.fromkeys(record.state for record in records)
     counts = ", ".join(f"{sum(r.state == state for r in records)} {state}" for state in states)
-    finals = [(r.final["test_accuracy"], r) for r in records if r.final.get("test_accuracy") is not None and r.ended]
+    metric = _metric(records)
+    finals = [(r.final[metric], r) for r in records if r.final.get(metric) is not None and r.ended]
     numbers = []
     spark: tuple[float, ...] = ()
     spark_of = ""
     if finals:
-        best, run = max(finals, key=lambda one: one[0])
-        numbers.append(("best test accuracy", f"{best:.2%} ({_name(run)})"))
-        spark = tuple(float(value) for _, value in run.curve("test_accuracy"))
-        spark_of = f"test accuracy of {_name(run)}"
+        best, run = (max if wording.is_share(metric) else min)(finals, key=lambda one: one[0])
+        numbers.append((f"best {wording.UNITS[metric]}", f"{wording.value(best, metric)} ({_name(run)})"))
+        spark = tuple(float(value) for _, value in run.curve(metric))
+        spark_of = f"{wording.UNITS[metric]} of {_name(run)}"
     predicted = _by_name(records, found)
     for name, prediction in list(predicted.items())[:_MOST]:
         one = prediction.critical
@@ -71,13 +73,21 @@ def _next(records: Sequence[RunRecord]) -> str:
 
 
 def figures(records: Sequence[RunRecord]) -> Iterator[Figure]:
-    """Test accuracy and training loss of every run that was evaluated, by its name."""
+    """Test accuracy, or bits per character of texts, and training loss of every run that was evaluated, by its name."""
     rows = [row for record in records for row in _curve_rows(record)]
     runs = [_run_row(record) for record in records]
-    for metric in ("test_accuracy", "train_loss"):
+    drawn: tuple[Metric, ...] = (_metric(records), "train_loss")
+    for metric in drawn:
         found = curves.table(rows, runs, metric)
         if found.rows:
             yield curve_figure(metric.replace("_", "-"), "All runs", found)
+
+
+def _metric(records: Sequence[RunRecord]) -> Metric:
+    """What the runs are judged by: bits per character where all of them learn texts."""
+    data = [record.spec.data for record in records if record.spec is not None]
+    texts = bool(data) and all(isinstance(one, TextSpec) for one in data)
+    return "test_bits_per_character" if texts else "test_accuracy"
 
 
 def _curve_rows(record: RunRecord) -> Iterator[CurveRow]:
@@ -98,7 +108,8 @@ def _name(record: RunRecord) -> str:
     spec = record.spec
     if spec is None:
         return record.path.name
-    return f"{spec.process.kind} B={spec.batch_size} seed={spec.seed} ({record.path.name[:8]})"
+    what = " ".join(word for word in spec.method.split() if "=" not in word)  # adamw svag, without its settings
+    return f"{what} B={spec.batch_size} seed={spec.seed} ({record.path.name[:8]})"
 
 
 def _batch_size(record: RunRecord) -> int:

@@ -13,6 +13,7 @@ from rich.table import Table as TerminalTable
 from rich.text import Text
 
 from svag.experiments.wording import Answer
+from svag.records.fields import visible
 from svag.report import look
 from svag.report.content import Report
 from svag.report.save import script_json, specification, template, vega_bundle
@@ -85,16 +86,20 @@ def escape(text: str) -> str:
 
 def render_terminal(report: Report) -> Iterator[RenderableType]:
     """Title, notes, warnings, and every answer. `Text` everywhere: a run called [bold] stays text."""
-    yield Text(report.title, style="bold")
+    yield _text(report.title, style="bold")
     for note in report.notes:
-        yield Text(note)
+        yield _text(note)
     for warning in report.warnings:
-        yield Text(warning, style="yellow")
+        yield _text(warning, style="yellow")
     for answer in report.answers:
-        yield Text("")
-        yield Text(f"{MARKS[answer.tone]} {answer.panel}: {answer.headline}", style=f"bold {_COLOURS[answer.tone]}")
+        yield _text("")
+        yield _text(f"{MARKS[answer.tone]} {answer.panel}: {answer.headline}", style=f"bold {_COLOURS[answer.tone]}")
         yield _table(answer)
-        yield Text(f"Next: {answer.next}")
+        yield _text(f"Next: {answer.next}")
+
+
+def _text(text: str, style: str = "") -> Text:
+    return Text(visible(text), style=style)
 
 
 def _table(answer: Answer) -> TerminalTable:
@@ -102,9 +107,9 @@ def _table(answer: Answer) -> TerminalTable:
     table.add_column(no_wrap=True, style="dim")
     table.add_column(overflow="fold")
     for name, value in answer.numbers:
-        table.add_row(Text(name), Text(value))
+        table.add_row(_text(name), _text(value))
     if len(answer.spark) > 1:
-        table.add_row(Text("curve"), Text(f"{sparkline(answer.spark)}  {answer.spark_of}".rstrip()))
+        table.add_row(_text("curve"), _text(f"{sparkline(answer.spark)}  {answer.spark_of}".rstrip()))
     return table
 
 

@@ -18,7 +18,7 @@ import vl_convert as vlc
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from svag.records.files import DiskError, replace_file
+from svag.records.files import DiskError, make_folder, replace_file
 from svag.report.look import LIGHT
 
 FORMATS = (".html", ".png", ".svg", ".pdf")
@@ -42,7 +42,7 @@ def save(chart: alt.TopLevelMixin, path: str | Path) -> Path:
         raise ValueError(f"{target.name}: a chart is saved as {', '.join(FORMATS)}, not as '{kind}'")
     spec = {**specification(chart), "config": LIGHT}
     text = json.dumps(spec)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     if kind == ".png":
         content = vlc.vegalite_to_png(text, scale=2)
     elif kind == ".pdf":
@@ -124,7 +124,7 @@ def vega_bundle(folder: Path | None = None) -> str:
         if text.endswith(_END):
             return text
     text = vlc.javascript_bundle("window.vegaEmbed = vegaEmbed;") + _END
-    with suppress(OSError, DiskError):  # a cache that cannot be written costs seconds, not the page
-        kept.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(DiskError):  # a cache that cannot be written costs seconds, not the page
+        make_folder(kept.parent)
         replace_file(kept, text.encode())
     return text

@@ -1,14 +1,28 @@
-"""The figures that each family of experiments is drawn in: a new family has a function here and a row in the table."""
+"""Which figures are drawn: one table by the family of an experiment, one by the label of the theory.
+
+A new family has a function here and a row in the table.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 
+from svag.experiments.atlas import Atlas
 from svag.experiments.compare_finding import CompareFinding
 from svag.experiments.ladder_finding import LadderFinding
 from svag.experiments.ngd_finding import NgdFinding
-from svag.experiments.wording import UNITS
-from svag.report.charts import curves, gap, ladder_distortion, ladder_error, ladder_predictions, ladder_ratio, limit
+from svag.experiments.wording import UNITS, criterion, is_share
+from svag.findings.heavy_tails import TailFinding
+from svag.findings.illustrations import learning_rates, poisson_cdfs, poisson_distances, sample_paths, weak_errors
+from svag.findings.weight_norm import norm_balances, norm_transient
+from svag.report.charts import (
+    atlas,
+    curves,
+    gap,
+    ladder_error,
+    ladder_prices,
+    theory,
+)
 from svag.report.content import Figure, Table
 
 
@@ -18,17 +32,18 @@ def compare_figures(finding: CompareFinding) -> Iterator[Figure]:
     if judged:
         metric = judged[0][0].metric
         rows = [gap.row(p.name, v.answer, v.gap, v.low, v.high, v.margin) for p, v in judged]
-        title = "The gap between SGD and its SDE, and the margin"
-        picture, sentence = gap.chart(rows, metric, "SGD − SDE limit"), gap.sentence(rows, metric)
+        names = " or ".join(dict.fromkeys(panel.optimizer for panel, _ in judged))
+        title = f"The gap between {names} and its SDE, and the margin"
+        picture, sentence = gap.chart(rows, metric, f"{names} − SDE limit"), gap.sentence(rows, metric)
         yield Figure.of("gap", title, picture, sentence, "gaps", rows)
     for number, panel in enumerate(finding.panels, 1):
         name = f"panel{number}"
         if panel.curves:
             yield curve_figure(f"{name}-curves", panel.name, curves.table(panel.curves, panel.runs, panel.metric))
         if panel.arms:
-            found = limit.table(panel)
+            found = gap.limit_table(panel)
             title = f"{panel.name}: final {UNITS[panel.metric]} against 1/ell"
-            picture, sentence = limit.chart(found), limit.sentence(found)
+            picture, sentence = gap.limit_chart(found), gap.limit_sentence(found)
             yield Figure.of(f"{name}-limit", title, picture, sentence, "final metrics", found.rows)
 
 
@@ -36,29 +51,53 @@ def ladder_figures(finding: LadderFinding) -> Iterator[Figure]:
     """Drift, predictions, G/N, test errors and curves of every panel."""
     for number, panel in enumerate(finding.panels, 1):
         name = f"panel{number}"
-        drift = ladder_distortion.table(panel)
+        drift = ladder_prices.drift_table(panel)
         if drift is not None:
             title = f"{panel.name}: how far training statistics drift apart, predicted and measured"
-            picture, sentence = ladder_distortion.chart(drift), ladder_distortion.sentence(drift)
+            picture, sentence = ladder_prices.drift_chart(drift), ladder_prices.drift_sentence(drift)
             yield Figure.of(f"{name}-drift", title, picture, sentence, "factors", drift.rows)
-        predicted = ladder_predictions.table(panel)
+        predicted = ladder_prices.prediction_table(panel)
         if predicted.rows:
             title = f"{panel.name}: predicted and measured critical batch size, by baseline"
-            picture, sentence = ladder_predictions.chart(predicted), ladder_predictions.sentence(predicted)
+            picture, sentence = ladder_prices.prediction_chart(predicted), ladder_prices.prediction_sentence(predicted)
             yield Figure.of(f"{name}-predictions", title, picture, sentence, "predictions", predicted.rows)
-        ratio = ladder_ratio.table(panel)
+        ratio = ladder_error.ratio_table(panel)
         if ratio.rows:
             title = f"{panel.name}: signal over noise of the gradient, G/N"
-            picture, sentence = ladder_ratio.chart(ratio), ladder_ratio.sentence(ratio)
+            picture, sentence = ladder_error.ratio_chart(ratio), ladder_error.ratio_sentence(ratio)
             yield Figure.of(f"{name}-ratio", title, picture, sentence, "G/N", ratio.rows)
-        error = ladder_error.table(panel)
+        error = ladder_error.error_table(panel)
         if error.rows:
-            title = f"{panel.name}: test error along the linear scaling rule"
-            picture, sentence = ladder_error.chart(error), ladder_error.sentence(error)
-            yield Figure.of(f"{name}-error", title, picture, sentence, "test errors", error.rows)
+            rule = "square-root" if panel.adaptive else "scaling"
+            title = f"{panel.name}: {criterion(panel.metric)} along the {rule} rule"
+            picture, sentence = ladder_error.error_chart(error), ladder_error.error_sentence(error)
+            what = "test errors" if is_share(panel.metric) else "test losses"
+            yield Figure.of(f"{name}-error", title, picture, sentence, what, error.rows)
         if panel.curves:
-            found = curves.table(panel.curves, panel.runs, "test_accuracy", curves.by_batch_size, "budget")
+            found = curves.table(panel.curves, panel.runs, panel.metric, curves.by_batch_size, "budget")
             yield curve_figure(f"{name}-curves", panel.name, found)
+
+
+def atlas_figures(found: Atlas) -> Iterator[Figure]:
+    """Spread and examples against D, with the tables of all pairs and of all baselines."""
+    pairs = [pair for ladder in found.ladders for pair in ladder.pairs]
+    if not found.pairs:
+        return
+    rows = [atlas.baseline_row(one, ladder) for ladder in found.ladders for one in ladder.baselines]
+    tables = (
+        Table("baselines", "B* and where training statistics drifted apart by C²", rows),
+        Table("pairs", "every pair of rungs", [atlas.pair_row(pair) for pair in pairs]),
+    )
+    filled = "Filled: a theorem puts the point on the dashed line or above it; open: D is an estimate."
+    picture = atlas.chart(atlas.spread_points(found.pairs), "measured factor between training statistics")
+    title = "How far training statistics drifted apart, predicted and measured"
+    yield Figure("spread", title, picture, f"One point for every two rungs of a ladder. {filled}", tables)
+    points = atlas.example_points(found.pairs)
+    if points:
+        picture = atlas.chart(points, "measured factor in examples to the same training loss")
+        sentence = "Dashed: D is the factor in data. Triangles: the loss was not reached, so that the factor is larger."
+        title = "What a larger batch costs in examples, predicted and measured"
+        yield Figure.of("examples", title, picture, sentence, "factors in examples", points)
 
 
 def ngd_figures(finding: NgdFinding) -> Iterator[Figure]:
@@ -93,3 +132,71 @@ def curve_figure(name: str, panel: str, found: curves.CurveTable) -> Figure:
         tables.append(Table(f"{name}-diverged", "diverged runs", [asdict(row) for row in found.diverged]))
     title = f"{panel}: {UNITS[found.metric]} during training"
     return Figure(name, title, curves.chart(found), curves.sentence(found), tuple(tables))
+
+
+def theory_figures(label: str) -> tuple[Figure, ...]:
+    """Compute and draw what belongs to a label; nothing if it has no picture, only a check.
+
+    >>> (figure,) = theory_figures("fig:app_exotic_lr")
+    >>> figure.title, theory_figures("lem:D")
+    ('Learning rates', ())
+    """
+    return _PICTURES[label]() if label in _PICTURES else ()
+
+
+def tail_figure(found: TailFinding) -> Figure:
+    """N against the number of batches it is estimated from, on a network's gradients (sec:app_heayvtailed)."""
+    rows = found.traces()
+    title = "Noise trace against the number of batches"
+    return Figure.of("noise_trace", title, theory.noise_trace_chart(rows), str(found), "noise traces", rows)
+
+
+def _weak_error() -> tuple[Figure, ...]:
+    found = weak_errors()
+    picture = theory.weak_error_chart(found.rows)
+    return (Figure.of("weak_error", "Weak error against ell", picture, str(found), "weak errors", found.rows),)
+
+
+def _sample_paths() -> tuple[Figure, ...]:
+    found = sample_paths()
+    title = "Sample paths over the density of the SDE"
+    return (Figure.of("sample_paths", title, theory.sample_path_chart(found), str(found), "paths", found.paths),)
+
+
+def _poisson() -> tuple[Figure, ...]:
+    laws, distances = poisson_cdfs(), poisson_distances()
+    sentence = str(distances)
+    of_laws, of_distances = theory.cdf_chart(laws), theory.distance_chart(distances.rows)
+    return (
+        Figure.of("poisson_laws", "Laws under Poisson gradients", of_laws, sentence, "laws", laws),
+        Figure.of("distances", "Distance to the SDE", of_distances, sentence, "distances", distances.rows),
+    )
+
+
+def _balances() -> tuple[Figure, ...]:
+    found = norm_balances()
+    picture = theory.balance_chart(found.rows)
+    return (Figure.of("balances", "Balances at equilibrium", picture, str(found), "balances", found.rows),)
+
+
+def _transient() -> tuple[Figure, ...]:
+    found = norm_transient()
+    picture, title = theory.transient_chart(found.rows), "The squared norm on its way"
+    return (Figure.of("norm_transient", title, picture, str(found), "squared norms", found.rows),)
+
+
+def _learning_rates() -> tuple[Figure, ...]:
+    found = learning_rates()
+    picture = theory.learning_rate_chart(found.rows)
+    return (Figure.of("schedules", "Learning rates", picture, str(found), "learning rates", found.rows),)
+
+
+_PICTURES: dict[str, Callable[[], tuple[Figure, ...]]] = {
+    "thm:sde_svag": _weak_error,
+    "fig:proof_concept": _sample_paths,
+    "sec:counterexample": _poisson,
+    "thm:eq_sde_sgd": _balances,
+    "eq:norm_sgd_wd": _transient,
+    "eq:norm_sde_wd": _transient,
+    "fig:app_exotic_lr": _learning_rates,
+}

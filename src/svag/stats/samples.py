@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from numbers import Real
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,16 +29,25 @@ def finite_row(name: str, values: ArrayLike, at_least: int = 1) -> FloatArray:
 
 def probability(name: str, value: float) -> float:
     """Return `value`, or refuse what is not strictly between 0 and 1."""
-    if not 0 < value < 1:
+    if not 0 < _number(name, value) < 1:
         raise ValueError(f"{name} must lie strictly between 0 and 1, got {value}")
     return float(value)
 
 
 def positive(name: str, value: float) -> float:
     """Return `value`, or refuse what is not a finite number above 0."""
-    if not (math.isfinite(value) and value > 0):
+    if not (math.isfinite(_number(name, value)) and value > 0):
         raise ValueError(f"{name} must be a positive finite number, got {value}")
     return float(value)
+
+
+def _number(name: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got a {type(value).__name__}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} must be a finite number, got one beyond 1e308") from None
 
 
 def json_number(value: float) -> float | None:

@@ -98,12 +98,11 @@ def max_kappa(noise_to_signal: float, c2: float = 2.0, form: Form = "sharp", lr_
     proof drops.
     """
     rho, c2, x = domain.noise_to_signal(noise_to_signal), domain.closeness(c2), domain.decay_per_step(lr_wd)
+    domain.one_of("form", form, get_args(Form))
     if form == "printed":
         return c2 * (1 + rho)
     if form == "plotted":
         return c2 * rho
-    if form != "sharp":
-        raise ValueError(f"form must be one of {', '.join(get_args(Form))}, got {form!r}")
     if math.isinf(rho):
         return math.inf if x == 0 else (2 * c2 - (2 - x)) / (c2 * x)
     return (2 * c2 * (1 + rho) - rho * (2 - x)) / ((2 - x) + c2 * (1 + rho) * x)

@@ -14,6 +14,11 @@ a statement about training where q is decided by the law of the weights:
 - any loss, stationary |x|², T > 0: q = T′/T with the pull T of `svag.theory.equilibrium.pull`, so that T, G and κN
   drift apart by at least D.
 
+Adam and its kin divide by the root of v, whose sum V settles at G + N up to the lag of its average, so that q = κV′/V.
+By the square-root rule, which presumes κV′ = V, D is then how much larger the second moment comes out at unchanged G
+and κN, and C-closeness names V, G and κN. That is exact where v follows the squared gradient (`svag verify
+ours:square_root_rule`), and an estimate on networks.
+
 Elsewhere, for example on a quadratic far from its minimum, D says nothing about how far the two runs differ. It is then
 the noise-scale estimate of McCandlish et al. and of AdaScale: (κB + B_simple)/(B + B_simple), and κ over the gain.
 """

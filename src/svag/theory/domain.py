@@ -1,15 +1,48 @@
 """What a formula refuses: checks that name the argument, its value and the reason."""
 
 import math
+import reprlib
+from collections.abc import Collection
+from typing import SupportsFloat, SupportsIndex
+
+
+def number(name: str, value: float) -> float:
+    """Return `value` as a float, which may be infinite or NaN, or refuse what is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | float | SupportsFloat | SupportsIndex):
+        raise TypeError(f"{name} must be a number, got {shown(value)}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} must be a finite number, got one beyond 1e308") from None
+    except Exception:  # what an array of several numbers says depends on whose it is
+        raise TypeError(f"{name} must be a number, got {shown(value)}") from None
 
 
 def finite(name: str, value: float) -> float:
     """Return `value`, or refuse NaN, infinity and what is no number."""
-    if isinstance(value, str | bool) or value is None:
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number, got {value}")
-    return float(value)
+    plain = number(name, value)
+    if not math.isfinite(plain):
+        raise ValueError(f"{name} must be a finite number, got {plain}")
+    return plain
+
+
+def shown(value: object) -> str:
+    """A value on one line of at most 80 characters; of what is large or has no words, the kind.
+
+    >>> shown("sharp"), shown([0] * 10**6), shown(10**5000)
+    ("'sharp'", '[0, 0, 0, 0, 0, 0, ...]', 'a int')
+    """
+    try:
+        text = " ".join(reprlib.repr(value).split())
+    except Exception:  # too many digits, or a class that cannot be shown
+        text = ""
+    return text if 0 < len(text) <= 80 else f"a {type(value).__name__}"
+
+
+def one_of(name: str, value: object, words: Collection[str]) -> None:
+    """Refuse what is none of the words."""
+    if not isinstance(value, str) or value not in words:
+        raise ValueError(f"{name} must be one of {', '.join(words)}, got {shown(value)}")
 
 
 def positive(name: str, value: float) -> float:
@@ -33,6 +66,19 @@ def whole(name: str, value: float, at_least: int = 1) -> int:
     return int(value)
 
 
+MOST = 10**6
+"""The largest refinement: a single effective step then takes as many gradients as a whole training."""
+
+
+def refinement(name: str, value: float) -> int:
+    """Return l, or refuse what is not a whole number from 1 to a million."""
+    if whole(name, value) > MOST:
+        raise ValueError(
+            f"{name} must be at most {MOST}, got {value:.4g}: one effective step takes that many sub-steps"
+        )
+    return int(value)
+
+
 def population(size: float, batch_size: float) -> int:
     """Return the number of examples, or refuse one that a batch exhausts: the full batch has no noise."""
     if whole("population", size) <= batch_size:
@@ -49,7 +95,7 @@ def closeness(c2: float) -> float:
 
 def noise_to_signal(value: float) -> float:
     """Return N/G, or refuse a negative one; infinity (G = 0) is allowed."""
-    if math.isnan(value) or value < 0:
+    if math.isnan(number("noise_to_signal", value)) or value < 0:
         raise ValueError(
             f"noise_to_signal is N/G and must be at least 0, got {value}; "
             "a negative estimate of G means that G is not resolved: average more readings before dividing"

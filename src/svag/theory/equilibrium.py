@@ -262,9 +262,7 @@ def momentum_signal(velocity_sq: float, noise_trace: float, momentum: float) -> 
     1.0
     """
     beta = domain.momentum(momentum)
-    return (1 - beta**2) * domain.non_negative("velocity_sq", velocity_sq) - domain.non_negative(
-        "noise_trace", noise_trace
-    )
+    return (1 - beta**2) * domain.non_negative("velocity_sq", velocity_sq) - domain.finite("noise_trace", noise_trace)
 
 
 def estimated_momentum_signal(grad_sq: float, momentum: float) -> float:

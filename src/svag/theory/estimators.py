@@ -1,7 +1,8 @@
 r"""Unbiased estimates of G and N from a few batch gradients at one point: the algebra behind every probe.
 
-Everything follows from two sums over n gradients, $\sum|g_i|^2$ and $|\sum g_i|^2$, which a stream can keep. The
-gradients must belong to the same x: from successive steps the estimate of G tends to −G instead.
+Everything follows from two sums over n gradients, $\sum|g_i|^2$ and $|\sum g_i|^2$, which a stream can keep; parts of
+different sizes also need their weights. The gradients must belong to the same x: from successive steps the estimate of
+G tends to −G instead.
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from svag.theory import domain
 
 @dataclass(frozen=True)
 class NoiseEstimate:
-    """Unbiased estimates of G and N. `grad_sq` may be negative and must not be clipped before it is averaged.
+    """Unbiased estimates of G and N. A negative one is right as it is, and must not be clipped before it is averaged.
 
     Attributes:
         grad_sq: estimate of G = |∇L|².
@@ -80,3 +81,40 @@ def disjoint_parts(
         estimate.grad_sq + part_size / population * estimate.noise_trace,
         share * (1 - batch_size / population) * estimate.noise_trace,
     )
+
+
+def weighted_parts(
+    sum_sq: float, sq_sum: float, weights_sq: float, *, batch_size: int | None = None, population: int | None = None
+) -> NoiseEstimate:
+    r"""Estimates from the parts of one batch that count with different weights, with N at the whole batch.
+
+    $$\hat G = \frac{|\sum c_i|^2 - \sum|c_i|^2}{1 - \sum w_i^2}, \qquad \hat N = |\sum c_i|^2 - \hat G$$
+
+    where $c_i = w_i g_i$ is what part i adds to the gradient of the step, with weights of sum 1 such as its share of
+    the tokens; $\sum|c_i|^2$ is the argument `sum_sq`, $|\sum c_i|^2$ is `sq_sum` and $\sum w_i^2$ is
+    `weights_sq`. They are unbiased for parts of any variances, if the parts are independent, share one mean, and the
+    weights have nothing to do with the gradients. With equal weights 1/n this is the `u_statistic`. Otherwise a single
+    N may be negative, too.
+
+    With a `population` P the parts are disjoint in it, `batch_size` is B, and the weights are the shares of its
+    examples: then $\hat G + (B/P)\hat N$ and $(1 - B/P)\hat N$ take their place.
+
+    >>> weighted_parts(sum_sq=0.25 + 2.25, sq_sum=4.0, weights_sq=0.5)  # the gradients 1 and 3, half each
+    NoiseEstimate(grad_sq=3.0, noise_trace=1.0)
+    >>> weighted_parts(sum_sq=0.0625 + 5.0625, sq_sum=6.25, weights_sq=0.625)  # weights 1/4 and 3/4
+    NoiseEstimate(grad_sq=3.0, noise_trace=3.25)
+    """
+    if not 0 < domain.finite("weights_sq", weights_sq) < 1:
+        raise ValueError(
+            f"the squares of the weights must add up to a number between 0 and 1, got {weights_sq:g}: a batch has at "
+            "least two parts, of positive weight, and their weights add up to 1"
+        )
+    domain.non_negative("sum_sq", sum_sq)
+    grad_sq = (domain.non_negative("sq_sum", sq_sum) - sum_sq) / (1 - weights_sq)
+    noise_trace = sq_sum - grad_sq
+    if population is None:
+        return NoiseEstimate(grad_sq, noise_trace)
+    if batch_size is None:
+        raise ValueError("population is given, and batch_size is not: how much of it a batch takes must be known")
+    taken = domain.whole("batch_size", batch_size) / domain.population(population, batch_size)
+    return NoiseEstimate(grad_sq + taken * noise_trace, (1 - taken) * noise_trace)

@@ -9,10 +9,12 @@ them from a torch optimizer and writes them back. `scaled` is the scaling rule o
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeAlias, get_args
 
+from svag.printed import Printed
 from svag.theory import domain
+from svag.theory.adaptive import AdamSettings, RMSpropSettings, SquareRootFactors
 
 Rule = Literal["linear", "square_root"]
 Family = Literal["sgd", "second_moment", "unknown"]
@@ -66,7 +68,7 @@ class SGDSettings:
                 f"kappa × lr × weight_decay must stay below 2, got {kappa * lr * weight_decay}: weight decay would "
                 "diverge"
             )
-        return replace(self, lr=kappa * lr, weight_decay=weight_decay)
+        return replace(self, lr=domain.positive("kappa × lr", kappa * lr), weight_decay=weight_decay)
 
     def refined(self, ell: int, momentum_limit: MomentumLimit | None = None) -> "SGDSettings":
         r"""Return the settings of one of the l sub-steps of SVAG.
@@ -98,28 +100,33 @@ class SGDSettings:
         if momentum_limit is None or momentum_limit == "overdamped":
             return replace(self, lr=eta / ell, momentum=beta)
         if momentum_limit != "underdamped":
-            raise ValueError(
-                f"momentum_limit must be one of {', '.join(get_args(MomentumLimit))}, got {momentum_limit!r}"
-            )
+            given = domain.shown(momentum_limit)
+            raise ValueError(f"momentum_limit must be one of {', '.join(get_args(MomentumLimit))}, got {given}")
         # β + (1 − β)(1 − 1/l) is 1 − (1 − β)/l, and exactly β at l = 1
         return replace(self, lr=eta / ell, momentum=beta + (1 - beta) * (1 - 1 / ell), dampening=1 - 1 / ell)
 
 
-OptimizerSettings: TypeAlias = SGDSettings
-"""Every optimizer that has a class here."""
+OptimizerSettings: TypeAlias = SGDSettings | AdamSettings | RMSpropSettings
+"""Every optimizer whose steps can be refined."""
 
 
-def settings_from(fields: Mapping[str, Any]) -> OptimizerSettings:
-    """Rebuild settings from the fields that `dataclasses.asdict` wrote.
+def settings_from(saved: Mapping[str, Any]) -> OptimizerSettings:
+    """Rebuild settings from the fields that `dataclasses.asdict` wrote; no two classes have the same fields.
 
     >>> settings_from({"lr": 0.5, "momentum": 0.9})
     SGDSettings(lr=0.5, weight_decay=0.0, momentum=0.9, dampening=0.0, nesterov=False)
+    >>> settings_from({"lr": 0.5, "alpha": 0.9}).alpha
+    0.9
     """
-    return SGDSettings(**fields)
+    settings: dict[str, Any] = {name: tuple(value) if name == "betas" else value for name, value in saved.items()}
+    for kind in (SGDSettings, AdamSettings, RMSpropSettings):
+        if settings.keys() <= {field.name for field in fields(kind)}:
+            return kind(**settings)
+    raise ValueError(f"no optimizer has the settings {', '.join(saved)}")
 
 
 @dataclass(frozen=True)
-class LinearScaling:
+class LinearScaling(Printed):
     """Hyperparameters of SGD at `kappa` times the batch."""
 
     kappa: float
@@ -137,69 +144,11 @@ def linear_scaling(kappa: float, *, lr: float, batch_size: int, weight_decay: fl
     κ below 1 scales down. Beyond κηλ = 2 the weights diverge from weight decay alone, which is refused.
     """
     kappa = domain.positive("kappa", kappa)
-    batch = kappa * domain.whole("batch_size", batch_size)
+    batch = domain.finite("kappa × batch_size", kappa * domain.whole("batch_size", batch_size))
     if round(batch) < 1 or not math.isclose(batch, round(batch), rel_tol=1e-9):
         raise ValueError(f"kappa × batch_size must be a whole number, got {kappa} × {batch_size} = {batch}")
     scaled = SGDSettings(lr=lr, weight_decay=weight_decay).scaled(kappa)
     return LinearScaling(kappa, scaled.lr, round(batch), scaled.weight_decay)
-
-
-@dataclass(frozen=True)
-class SquareRootScaling:
-    """Hyperparameters of Adam at `kappa` times the batch."""
-
-    kappa: float
-    lr: float
-    betas: tuple[float, float]
-    eps: float
-    weight_decay: float
-
-
-def square_root_scaling(
-    kappa: float, *, lr: float, betas: tuple[float, float], eps: float, weight_decay: float
-) -> SquareRootScaling:
-    r"""Square-root scaling rule for Adam: lr·√κ, 1−β → κ(1−β), eps/√κ, decoupled weight decay·√κ.
-
-    >>> square_root_scaling(4, lr=0.001, betas=(0.875, 0.984375), eps=1e-8, weight_decay=0.01)
-    SquareRootScaling(kappa=4.0, lr=0.002, betas=(0.5, 0.9375), eps=5e-09, weight_decay=0.02)
-
-    The linear rule has no limit for adaptive optimizers. `weight_decay` is the decoupled one of AdamW; coupled L2 stays
-    as it is. Reference: Malladi, Lyu, Panigrahi, Arora (2022).
-    """
-    kappa = domain.positive("kappa", kappa)
-    factors = _square_root_factors(kappa)
-    return SquareRootScaling(
-        kappa,
-        domain.positive("lr", lr) * factors.lr,
-        (_scaled_beta("betas[0]", betas[0], factors), _scaled_beta("betas[1]", betas[1], factors)),
-        domain.non_negative("eps", eps) / factors.eps_divisor,
-        domain.non_negative("weight_decay", weight_decay) * factors.decoupled_decay,
-    )
-
-
-@dataclass(frozen=True)
-class _SquareRootFactors:
-    """By what the square-root rule multiplies the learning rate, 1 − β and decoupled weight decay, and divides eps."""
-
-    lr: float
-    forgetting: float
-    eps_divisor: float
-    decoupled_decay: float
-
-
-def _square_root_factors(kappa: float) -> _SquareRootFactors:
-    root = math.sqrt(kappa)
-    return _SquareRootFactors(lr=root, forgetting=kappa, eps_divisor=root, decoupled_decay=root)
-
-
-def _scaled_beta(name: str, beta: float, factors: _SquareRootFactors) -> float:
-    if not 0 <= domain.finite(name, beta) < 1:
-        raise ValueError(f"{name} must lie in [0, 1), got {beta}")
-    kappa = factors.forgetting
-    forget = kappa * (1 - beta)
-    if forget > 1 - 1e-12:  # 10 × (1 − 0.9) is just below 1 in floating point
-        raise ValueError(f"kappa × (1 − {name}) must stay below 1, got {kappa} × {1 - beta:.4g}: scale by less")
-    return 1 - forget
 
 
 @dataclass(frozen=True)
@@ -220,13 +169,21 @@ class OptimizerKind:
     average: str = "betas"
     decoupled: bool = False
 
-    def settings_at(self, kappa: float, *, lr: float | None, weight_decay: float | None) -> str:
-        """Say what the rule asks for at κ times the batch; factors where the learning rate is not one number.
+    def settings_at(
+        self,
+        kappa: float,
+        *,
+        lr: float | None,
+        weight_decay: float | None,
+        betas: tuple[float, float] | None = None,
+        eps: float | None = None,
+    ) -> str:
+        """Say what the rule asks for at κ times the batch; factors for what is not one known number.
 
         >>> optimizer_kind("SGD").settings_at(4, lr=0.1, weight_decay=0.0)
         'lr 0.4'
-        >>> optimizer_kind("AdamW").settings_at(4, lr=None, weight_decay=0.1)
-        'lr ×2, 1−betas ×4, eps ÷2, weight decay ×2'
+        >>> optimizer_kind("AdamW").settings_at(4, lr=None, weight_decay=0.1, betas=(0.9, 0.999), eps=1e-8)
+        'lr ×2, betas (0.6, 0.996), eps 5e-09, weight decay 0.2'
         """
         if self.rule is None:
             return "no known rule"
@@ -237,10 +194,29 @@ class OptimizerKind:
                 return f"lr {SGDSettings(lr=lr, weight_decay=weight_decay or 0.0).scaled(kappa).lr:.3g}"
             except ValueError:
                 return f"lr {kappa * lr:.3g} (weight decay diverges)"
-        factors = _square_root_factors(kappa)
-        rate = f"lr {lr * factors.lr:.3g}" if lr else f"lr ×{factors.lr:.3g}"
-        decay = f", weight decay ×{factors.decoupled_decay:.3g}" if self.decoupled and weight_decay != 0 else ""
-        return f"{rate}, 1−{self.average} ×{factors.forgetting:.3g}, eps ÷{factors.eps_divisor:.3g}{decay}"
+        factors = SquareRootFactors.at(kappa)
+        said = [
+            f"lr {lr * factors.lr:.3g}" if lr else f"lr ×{factors.lr:.3g}",
+            f"1−{self.average} ×{factors.forgetting:.3g}" if betas is None else self._averages_at(factors, betas),
+            f"eps ÷{1 / factors.eps:.3g}" if eps is None else f"eps {eps * factors.eps:.3g}",
+        ]
+        if weight_decay != 0 and self.decoupled:
+            factor = factors.decoupled_decay
+            said.append(f"weight decay {f'×{factor:.3g}' if weight_decay is None else f'{weight_decay * factor:.3g}'}")
+        return ", ".join(said)
+
+    def _averages_at(self, factors: SquareRootFactors, betas: tuple[float, float]) -> str:
+        """The rates of the averages; a dash, and why, where an average would be shorter than one batch."""
+        symbols = ("alpha",) if self.average == "alpha" else ("β₁", "β₂")
+        rates, ended = [], []
+        for symbol, beta in zip(symbols, betas[-len(symbols) :], strict=True):
+            try:
+                rates.append("0" if symbol == "β₁" and beta == 0 else f"{factors.rate(symbol, beta):.6g}")
+            except ValueError:
+                rates.append("–")
+                ended.append(f"{factors.forgetting:.3g}·(1−{symbol})")
+        said = f"alpha {rates[0]}" if symbols == ("alpha",) else f"betas ({', '.join(rates)})"
+        return f"{said} as {' and '.join(ended)} ≥ 1" if ended else said
 
 
 _ADAM = OptimizerKind("second_moment", "square_root")

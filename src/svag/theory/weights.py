@@ -91,6 +91,16 @@ def cumulant_factor(j: int, ell: float, split: int = 1) -> float:
     return float(split ** (j - 1)) * power_sum(j, ell, split)
 
 
+def pair_cost(ell: int, split: int = 1) -> float:
+    """Batches of B that one effective step of SVAG looks at: 2l/m, and one where the second weight is 0 (SGD).
+
+    >>> pair_cost(1), pair_cost(4), pair_cost(4, split=2)
+    (1.0, 8.0, 4.0)
+    """
+    _, second = svag_weights(ell, split)
+    return 2 * ell / split if second else 1.0
+
+
 def _square_sum(ell: float, split: int) -> float:
     """Return l/m = a² + b², or refuse an (ell, split) that has no real weights."""
     domain.positive("ell", ell)
@@ -129,9 +139,8 @@ def noise_amplitude(
     (0.0, 0.0)
     """
     n, s = domain.whole("dataset_size", dataset_size, at_least=2), domain.whole("refine", refine)
-    if sampling not in get_args(IndependentSampling):
-        raise ValueError(f"sampling must be one of {', '.join(get_args(IndependentSampling))}, got {sampling!r}")
-    if batch_size == math.inf:
+    domain.one_of("sampling", sampling, get_args(IndependentSampling))
+    if domain.number("batch_size", batch_size) == math.inf:
         return 0.0
     B = domain.whole("batch_size", batch_size)
     if sampling == "with_replacement":

@@ -86,10 +86,14 @@ def test_the_mailbox_starts_without_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_letters_are_collected_once_and_in_their_order() -> None:
+def test_letters_are_kept_in_their_order_until_they_are_known_to_be_read() -> None:
     box = Mailbox()
     letters = [Letter("a", 1, {"event": "at", "step": step}) for step in range(3)]
     for letter in letters:
         box.put(letter)
-    assert box.collect() == letters
-    assert box.collect() == []
+    assert box.unread(0) == letters
+    assert box.unread(0) == letters  # whoever asked was interrupted before the answer came
+    assert box.unread(2) == letters[2:]
+    box.put(letters[0])
+    assert box.unread(3) == letters[:1]
+    assert box.unread(4) == []

@@ -7,6 +7,7 @@ import pytest
 from svag.experiments.compare import Compare
 from svag.experiments.figures import figure
 from svag.experiments.ladder import Ladder
+from svag.records.optimizers import SgdOptimizer
 from svag.records.parts import FrozenProbe
 from svag.records.spec import RunSpec
 
@@ -52,7 +53,7 @@ def test_networks_batches_and_rates(label: str) -> None:
     found = [((b.model.arch, b.model.width), b.model.norm, b.batch_size, b.lr) for b in bases(label)]
     assert found == PANELS[label]
     for base in bases(label):
-        assert (base.weight_decay, base.optimizer.momentum, base.process.kind) == (5e-4, 0.0, "sgd")
+        assert (base.weight_decay, base.optimizer, base.process.kind) == (5e-4, SgdOptimizer(), "sgd")
         assert base.model.scale_invariant == (base.model.arch != "resnet32" and base.model.norm != "none")
 
 

@@ -6,6 +6,7 @@ import io
 import tarfile
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -19,13 +20,18 @@ from svag.lab.data.sources import CIFAR10, CIFAR100, FASHION_MNIST, SVHN, Downlo
 
 @dataclass
 class Server:
-    """Serves `files`; `cuts` are after how many bytes of the answer the next connections break."""
+    """Serves `files`; `cuts` are after how many bytes of the answer the next connections break.
+
+    `length` is what it says instead of the length, and `repeat` how often it sends the file in one answer.
+    """
 
     address: str
     files: dict[str, bytes] = field(default_factory=dict)
     cuts: list[int] = field(default_factory=list)
     requests: list[tuple[str, str | None]] = field(default_factory=list)
     ranges: bool = True
+    length: str | None = None
+    repeat: int = 1
     pause: float = 0.0
 
 
@@ -45,12 +51,15 @@ def server() -> Iterator[Server]:
                 return
             body = content[start:]
             self.send_response(206 if start else 200)
-            self.send_header("Content-Length", str(len(body)))
+            if state.length != "":
+                self.send_header("Content-Length", state.length or str(len(body)))
             if self.path.endswith(".gz"):
                 self.send_header("Content-Encoding", "gzip")  # as some servers do: it must not be unpacked on the way
             self.end_headers()
             waiting.wait(state.pause)
-            self.wfile.write(body[: state.cuts.pop(0)] if state.cuts else body)
+            with suppress(ConnectionError):  # the other end has heard enough
+                for _ in range(state.repeat):
+                    self.wfile.write(body[: state.cuts.pop(0)] if state.cuts else body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass
@@ -89,7 +98,7 @@ def _examples(n: int, shape: tuple[int, ...], classes: int, seed: int) -> tuple[
     return rng.integers(256, size=(n, *shape), dtype=np.uint8), rng.integers(classes, size=n)
 
 
-def _tar(folder: str, members: dict[str, bytes]) -> bytes:
+def tar(folder: str, members: dict[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         for name, content in {"readme.html": b"<html>", **members}.items():
@@ -144,7 +153,7 @@ def _make_cifar10(address: str) -> Tiny:
     records = [bytes([y]) + x.tobytes() for x, y in zip(train_x, train_y, strict=True)]
     members = {f"data_batch_{i + 1}.bin": b"".join(records[2 * i : 2 * i + 2]) for i in range(5)}
     members["test_batch.bin"] = b"".join(bytes([y]) + x.tobytes() for x, y in zip(test_x, test_y, strict=True))
-    files = {"cifar-10-binary.tar.gz": _tar("cifar-10-batches-bin", members)}
+    files = {"cifar-10-binary.tar.gz": tar("cifar-10-batches-bin", members)}
     return _tiny(address, CIFAR10, files, members, train_x, train_y, test_x, test_y)
 
 
@@ -154,7 +163,7 @@ def _make_cifar100(address: str) -> Tiny:
         "train.bin": b"".join(bytes([y % 20, y]) + x.tobytes() for x, y in zip(train_x, train_y, strict=True)),
         "test.bin": b"".join(bytes([y % 20, y]) + x.tobytes() for x, y in zip(test_x, test_y, strict=True)),
     }
-    files = {"cifar-100-binary.tar.gz": _tar("cifar-100-binary", members)}
+    files = {"cifar-100-binary.tar.gz": tar("cifar-100-binary", members)}
     return _tiny(address, CIFAR100, files, members, train_x, train_y, test_x, test_y)
 
 

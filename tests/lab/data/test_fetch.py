@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from svag.lab.data.fetch import Resume, fetch
+from svag.lab.data.files import Resume, _most, fetch
 from svag.lab.data.formats import DataError
-from svag.lab.data.sources import Download
+from svag.lab.data.sources import SOURCES, Download
 
 CONTENT = bytes(range(256)) * 4000
 MIDDLE = len(CONTENT) // 2
@@ -85,6 +85,41 @@ def test_what_a_killed_process_left_is_thrown_away_when_it_is_wrong(
     assert files(tmp_path) == {"file.bin"}
 
 
+@pytest.mark.parametrize("length", ["abc", "-5", "9" * 5000, "²", ""])
+def test_a_length_that_is_no_number_is_ignored(download: Download, server: Any, tmp_path: Path, length: str) -> None:
+    server.length = length
+    assert fetch(download, tmp_path, wait=0).read_bytes() == CONTENT
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("length", ["", "99000000000"])
+def test_a_body_without_end_is_not_written(download: Download, server: Any, tmp_path: Path, length: str) -> None:
+    server.length, server.repeat = length, 300  # megabytes where one is expected
+    with pytest.raises(DataError, match=r"file.bin sends more than the 1.2 MB that the file can have: try again later"):
+        fetch(download, tmp_path, wait=0)
+    assert files(tmp_path) == set()
+    assert len(server.requests) == 1
+
+
+def test_every_official_file_fits_its_limit() -> None:
+    sizes = {
+        "train-images-idx3-ubyte.gz": 26_421_880,
+        "t10k-labels-idx1-ubyte.gz": 5_148,
+        "train_32x32.mat": 182_040_794,
+    }
+    downloads = {one.filename: one for source in SOURCES.values() for one in source.downloads}
+    assert all(size < _most(downloads[name]) < 2 * size + 2**16 for name, size in sizes.items())
+
+
+def test_a_link_in_place_of_the_part_is_not_followed(download: Download, tmp_path: Path) -> None:
+    work, precious = tmp_path / ".svag" / "file.bin", tmp_path / "precious"
+    work.mkdir(parents=True)
+    precious.write_bytes(b"keep me")
+    (work / "part").symlink_to(precious)
+    assert fetch(download, tmp_path, wait=0).read_bytes() == CONTENT
+    assert precious.read_bytes() == b"keep me"
+
+
 def test_a_missing_file_and_a_missing_server_are_one_sentence(download: Download, server: Any, tmp_path: Path) -> None:
     server.files.clear()
     with pytest.raises(
@@ -120,7 +155,7 @@ def test_a_full_disk_is_one_sentence_and_gets_its_space_back(
 def test_two_processes_download_once(download: Download, server: Any, tmp_path: Path) -> None:
     server.pause = 0.5  # long enough for the second process to come while the first one waits for its bytes
     code = (
-        "import sys; from pathlib import Path; from svag.lab.data.fetch import fetch; "
+        "import sys; from pathlib import Path; from svag.lab.data.files import fetch; "
         "from svag.lab.data.sources import Download; "
         "print(len(fetch(Download(sys.argv[1], sys.argv[2], 1.0, ()), Path(sys.argv[3])).read_bytes()))"
     )

@@ -1,7 +1,9 @@
 """Reading the official formats, loose, compressed, in archives or fetched; and what a damaged file says."""
 
 import gzip
+import hashlib
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,15 +103,61 @@ def test_wrong_labels_and_counts_are_refused_where_there_is_no_checksum(tiny: An
         files.read(tiny.source, tmp_path)
 
 
+def with_archive(tiny: Any, tmp_path: Path, *, right: bool = True, **changes: Any) -> Any:
+    """The source of CIFAR-10 whose archive holds nothing but entries of these types; its checksum is right or not."""
+    path = tmp_path / "cifar10" / "cifar-10-binary.tar.gz"
+    path.parent.mkdir()
+    with tarfile.open(path, "w:gz") as archive:
+        for name in tiny.members if changes else ():
+            entry = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
+            vars_of = {"linkname": f"cifar-10-batches-bin/{name}", **changes}
+            for field, value in vars_of.items():
+                setattr(entry, field, value)
+            archive.addfile(entry)
+    md5 = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+    (download,) = tiny.source.downloads
+    return replace(tiny.source, downloads=(replace(download, md5=md5),)) if right else tiny.source
+
+
 @pytest.mark.parametrize("tiny", ["cifar10"], indirect=True)
 def test_an_archive_that_lacks_a_file_is_refused(tiny: Any, tmp_path: Path, server: Any) -> None:
-    other = tmp_path / "cifar10" / "cifar-10-binary.tar.gz"
-    other.parent.mkdir()
-    with tarfile.open(other, "w:gz"):
-        pass
+    source = with_archive(tiny, tmp_path)
     with pytest.raises(DataError, match=r"binary.tar.gz is corrupt \(it does not hold data_batch_1.bin, data_"):
-        files.read(tiny.source, tmp_path)
+        files.read(source, tmp_path)
     assert not server.requests
+
+
+@pytest.mark.parametrize("tiny", ["cifar10"], indirect=True)
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE])
+def test_links_and_devices_in_an_archive_are_refused(tiny: Any, tmp_path: Path, kind: bytes) -> None:
+    source = with_archive(tiny, tmp_path, type=kind)
+    with pytest.raises(DataError, match=r"is corrupt \(data_batch_1.bin in it is no plain file of at most"):
+        files.read(source, tmp_path)
+
+
+@pytest.mark.parametrize("tiny", ["cifar10"], indirect=True)
+def test_an_archive_is_not_opened_before_its_checksum_is_right(
+    tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = with_archive(tiny, tmp_path, right=False)
+    monkeypatch.setattr(tarfile, "open", None)
+    with pytest.raises(DataError, match=rf"is corrupt \(its md5 is not {source.downloads[0].md5}\): delete it"):
+        files.read(source, tmp_path)
+
+
+@pytest.mark.parametrize("tiny", ["fashion-mnist"], indirect=True)
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_a_file_that_unpacks_without_end_is_cut_off(
+    tiny: Any, tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "LARGEST", 10**6)
+    folder = tmp_path / "fashion-mnist"
+    folder.mkdir()
+    for name, content in tiny.members.items():
+        zeros = content + bytes(10**6)
+        (folder / f"{name}{ending}").write_bytes(gzip.compress(zeros, compresslevel=1) if ending else zeros)
+    with pytest.raises(DataError, match=rf"idx3-ubyte{ending} is corrupt \(it holds more than 1000000 bytes\): delete"):
+        files.read(tiny.source, tmp_path)
 
 
 def test_the_table_of_sources_is_complete() -> None:

@@ -1,7 +1,9 @@
 """A user's own arrays: what is accepted, what is refused in one sentence, and what identifies them."""
 
 import io
+import os
 import pickle
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +100,59 @@ def test_files_that_are_no_npz_are_one_sentence(path: Path, content: bytes | Non
         path.write_bytes(content)
     with pytest.raises(DataError, match=message):
         read_npz(path)
+
+
+def with_member(path: Path, content: bytes) -> Path:
+    """The good file with other bytes in place of train_y."""
+    good = {name: io.BytesIO() for name in GOOD}
+    for name, buffer in good.items():
+        np.save(buffer, GOOD[name])
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, buffer in good.items():
+            archive.writestr(f"{name}.npy", content if name == "train_y" else buffer.getvalue())
+    return path
+
+
+def header(text: bytes) -> bytes:
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"rubbish",
+        header(b""),
+        header(b"{'descr': '<i8', 'fortran_order': False, 'shape': (8,"),
+        header(b"{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000000,)}"),
+        header(b"{'descr': '<i8', 'fortran_order': False, 'shape': ('a',)}"),
+        header(b"{'descr': [('a', '<i8'), ('a', 'x')], 'fortran_order': False, 'shape': (8,)}"),
+        header(b"(" * 5000),
+        b"\x93NUMPY\x09\x00\x00\x00",
+    ],
+)
+def test_a_damaged_member_is_one_sentence(path: Path, content: bytes) -> None:
+    with pytest.raises(
+        DataError, match=r"mine.npz cannot be read as an npz file of plain arrays .*: write it again$"
+    ) as e:
+        read_npz(with_member(path, content))
+    assert "\n" not in str(e.value)
+    assert len(str(e.value)) < 400
+
+
+def test_arrays_that_do_not_fit_into_memory_are_not_unpacked(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sysconf", lambda name: 16)
+    with pytest.raises(
+        DataError, match=r"the arrays of .*mine.npz take 0.0 GB, more than the .* memory here: save fewer"
+    ):
+        read_npz(path)
+
+
+def test_a_pipe_and_a_device_are_no_files_of_arrays(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
+        with pytest.raises(DataError, match=f"{path} is not a plain file: save your arrays"):
+            read_npz(path)
 
 
 def test_objects_are_never_unpickled(path: Path) -> None:

@@ -280,8 +280,36 @@ def test_the_names_of_the_norms_are_those_of_the_type() -> None:
         ({"arch": "preresnet32", "width": -1}, "width must be positive"),
         ({"arch": "mlp", "width": math.nan}, "width must be positive"),
         ({"arch": "mlp", "num_classes": 0}, "num_classes must be at least 1, got 0"),
+        ({"arch": "mlp", "in_channels": 1.5}, "in_channels must be a whole number of at least 0, got 1.5"),
+        ({"arch": "mlp", "image_size": (-1, 4)}, "the height in image_size must be a whole number of at least 1"),
+        ({"arch": "mlp", "image_size": (4, 0.5)}, "the width in image_size must be a whole number of at least 1"),
+        ({"arch": "mlp", "image_size": 4}, "image_size must be two whole numbers, height and width"),
     ],
 )
 def test_what_is_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build_model(**arguments)  # type: ignore[arg-type]  # the point is a wrong argument
+
+
+@pytest.mark.parametrize(
+    ("arch", "width", "message"),
+    [
+        ("preresnet600000002", 1, "a residual network has at most 2000 layers, got 'preresnet600000002'"),
+        ("resnet" + "8" * 6000, 1, "a residual network has at most 2000 layers, got 'resnet888"),
+        ("mlp", 1e6, r"'mlp' at width 1e\+06 has 6\.6e\+16 weights, and at most 2e\+09 can be trained: lower width"),
+        ("vgg16", 1e6, r"'vgg16' at width 1e\+06 has 9\.2e\+18 weights, and at most 2e\+09"),
+        ("x" * 10**6, 1, "no network is called 'xxx"),
+    ],
+)
+def test_what_fits_into_no_computer_is_refused_before_it_is_built(arch: str, width: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as refused:
+        build_model(arch, width=width)
+    assert len(str(refused.value)) < 300
+
+
+def test_counting_the_weights_first_changes_no_weight() -> None:
+    state = torch.get_rng_state()
+    one, other = (build_model("resnet8", generator=torch.Generator().manual_seed(3)) for _ in range(2))
+    assert torch.equal(torch.get_rng_state(), state)
+    pairs = zip(one.parameters(), other.parameters(), strict=True)
+    assert all(torch.equal(mine, yours) and mine.device.type == "cpu" for mine, yours in pairs)

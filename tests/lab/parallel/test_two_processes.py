@@ -34,10 +34,22 @@ SAME_PARTS = BATCH_NORM | {"probe": {"kind": "in_run", "parts": 2}}
 MASKED = DROPOUT | {"probe": {"kind": "in_run", "parts": 4, "window": [2, 9]}}
 FROZEN = {"probe": {"kind": "frozen", "readings": 2, "window": [0, 10], "batches": 3}}
 
+TEXT = {
+    "data": {"name": "moby-dick", "context": 256, "subset": 64},
+    "model": {"arch": "transformer", "depth": 1, "width": 8, "heads": 2},
+    "optimizer": {"kind": "rmsprop", "eps": 1e-4},
+    "lr": 0.01,
+}
+
 SAME: dict[str, dict[str, Any]] = {
     "sgd": CONV | AUGMENTED | {"momentum": 0.9, "batch_size": 9, "probe": {"kind": "in_run", "parts": 3, "every": 2}},
     "svag": CONV | AUGMENTED | {"process": {"kind": "svag", "ell": 2}},
     "measured svag": CONV | {"process": {"kind": "svag", "ell": 3, "split": 2}, "probe": {"kind": "in_run"}},
+    # an eps above the rounding errors of gradients that are 0: Adam would make a step of each
+    "adamw": CONV | AUGMENTED | {"optimizer": {"kind": "adamw", "eps": 1e-4}, "lr": 0.01, "batch_size": 9,
+                                 "probe": {"kind": "in_run", "parts": 3}},
+    "text": TEXT | {"probe": {"kind": "in_run"}},
+    "adam's svag": TEXT | {"optimizer": {"kind": "adam", "eps": 1e-4}, "process": {"kind": "svag", "ell": 2}},
     "glsr": {"process": {"kind": "glsr", "parts": 2}, "sampling": "shuffle", "probe": {"kind": "in_run", "parts": 2}},
     "ngd": {"process": {"kind": "ngd"}, "evaluate.train": True},
     "sde": FROZEN | {"process": {"kind": "sde", "refine": 2}},

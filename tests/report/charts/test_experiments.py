@@ -10,9 +10,8 @@ from tests.report.conftest import Build, Find
 from tests.report.folders import CASES
 
 from svag.experiments.compare_finding import CompareFinding, ComparePanelFinding
-from svag.experiments.curves import MeanPoint
-from svag.experiments.runs import CurveRow, RunRow
-from svag.report.charts import curves, gap, limit
+from svag.experiments.runs import CurveRow, MeanPoint, RunRow
+from svag.report.charts import curves, gap
 
 
 def compare(finding_of: Find, name: str) -> ComparePanelFinding:
@@ -73,42 +72,42 @@ def test_the_limit_is_the_finding_s_and_the_line_runs_from_the_sde_to_sgd(findin
     panel = compare(finding_of, "compare_different")
     assert panel.limit is not None
     assert panel.verdict is not None
-    found = limit.table(panel)
-    (one,) = [row for row in found.rows if row.kind == limit.LIMIT]
+    found = gap.limit_table(panel)
+    (one,) = [row for row in found.rows if row.kind == gap.LIMIT]
     assert (one.inverse_ell, one.value, one.low, one.high) == (
         0.0, panel.limit.value, panel.limit.low, panel.limit.high
     )  # fmt: skip
-    assert [row.inverse_ell for row in found.rows if row.kind == limit.MEAN] == [1.0, 0.25, 1 / 16]
-    assert sum(row.kind == limit.SEEDS for row in found.rows) == 15
+    assert [row.inverse_ell for row in found.rows if row.kind == gap.MEAN] == [1.0, 0.25, 1 / 16]
+    assert sum(row.kind == gap.SEEDS for row in found.rows) == 15
     left, right = found.line
     assert right.value - left.value == pytest.approx(panel.verdict.gap, rel=1e-12)
     # the least-squares line passes through the weighted means: the fit is close to each of them
     for row in found.rows:
-        if row.kind == limit.MEAN:
+        if row.kind == gap.MEAN:
             assert left.value + panel.verdict.gap * row.inverse_ell == pytest.approx(row.value, abs=0.003)
-    assert "fitted to all ell" in limit.sentence(found)
-    drawn = limit.chart(found)
+    assert "fitted to all ell" in gap.limit_sentence(found)
+    drawn = gap.limit_chart(found)
     assert marks(drawn) == ["line", "rule", "point", "point"]
 
 
 def test_a_limit_that_is_the_largest_ell_has_no_line(finding_of: Find) -> None:
-    found = limit.table(compare(finding_of, "compare_inconclusive"))
+    found = gap.limit_table(compare(finding_of, "compare_inconclusive"))
     assert found.line == []
-    assert "because E_∞ + c/ell does not fit" in limit.sentence(found)
-    assert "line" not in marks(limit.chart(found))
+    assert "because E_∞ + c/ell does not fit" in gap.limit_sentence(found)
+    assert "line" not in marks(gap.limit_chart(found))
 
 
 def test_without_spread_there_is_no_limit_and_no_interval(finding_of: Find) -> None:
-    found = limit.table(compare(finding_of, "compare_one_seed"))
-    assert limit.sentence(found).startswith("No SDE limit")
-    assert marks(limit.chart(found)) == ["point", "point"]
+    found = gap.limit_table(compare(finding_of, "compare_one_seed"))
+    assert gap.limit_sentence(found).startswith("No SDE limit")
+    assert marks(gap.limit_chart(found)) == ["point", "point"]
 
 
 def test_diverged_seeds_are_counted_not_drawn(finding_of: Find) -> None:
-    found = limit.table(compare(finding_of, "compare_diverged"))
+    found = gap.limit_table(compare(finding_of, "compare_diverged"))
     assert found.diverged == 2
-    assert sum(row.kind == limit.SEEDS for row in found.rows) == 13
-    assert "Not shown: 2 diverged." in limit.sentence(found)
+    assert sum(row.kind == gap.SEEDS for row in found.rows) == 13
+    assert "Not shown: 2 diverged." in gap.limit_sentence(found)
 
 
 def test_an_unbounded_gap_runs_to_the_edges_with_arrows() -> None:
@@ -162,11 +161,11 @@ def test_no_accuracy_is_drawn_above_all_of_it(finding_of: Find) -> None:
     assert panel.limit is not None
     arms = tuple(replace(arm, mean=0.99, high=1.03, low=0.95) for arm in panel.arms)
     wide = replace(panel, arms=arms, limit=replace(panel.limit, value=0.995, low=-0.1, high=1.1))
-    found = limit.table(wide)
+    found = gap.limit_table(wide)
     assert max(row.high for row in found.rows if row.high is not None) == 1.0
-    (one,) = [row for row in found.rows if row.kind == limit.LIMIT]
+    (one,) = [row for row in found.rows if row.kind == gap.LIMIT]
     assert (one.low, one.high) == (0.0, 1.0)
-    scales = [layer["encoding"]["y"]["scale"] for layer in of_kind(limit.chart(found), "point")]
+    scales = [layer["encoding"]["y"]["scale"] for layer in of_kind(gap.limit_chart(found), "point")]
     assert all(scale["domainMax"] == 1 for scale in scales)
-    ordinary = limit.chart(limit.table(panel))
+    ordinary = gap.limit_chart(gap.limit_table(panel))
     assert all("domainMax" not in layer["encoding"]["y"]["scale"] for layer in of_kind(ordinary, "point"))

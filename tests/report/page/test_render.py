@@ -1,14 +1,18 @@
 """The page as text: escaped, whole, and the summaries beside it."""
 
 import base64
+import csv
+import io
 import json
 import re
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 from tests.report.conftest import Build
 
-from svag.report.content import Report, Table
+from svag.records.fields import visible
+from svag.report.content import Provenance, Report, Table
 from svag.report.render import render_markdown, render_page, render_terminal
 from svag.report.save import script_json
 
@@ -41,6 +45,30 @@ def test_json_in_a_script_cannot_end_it_and_reads_back() -> None:
     text = script_json(value)
     assert not set("<>&\u2028") & set(text)
     assert json.loads(text) == value
+
+
+@pytest.mark.parametrize("mark", ["=", "+", "-", "@", "\t", "\r", "＝"])
+def test_no_cell_of_a_csv_is_a_formula(mark: str) -> None:
+    formula = f"{mark}HYPERLINK(1)"
+    header, row = csv.reader(io.StringIO(Table("t", "t", [{formula: formula, "n": 1}]).csv(), newline=""))
+    assert header == ["'" + visible(formula), "n"]
+    assert row == ["'" + visible(formula), "1"]
+
+
+def test_numbers_of_a_csv_stay_numbers() -> None:
+    values = ["-0.5", -0.5, "+1e-3", "-inf", -1e300, "a=b", "− 3"]
+    _, *rows = csv.reader(io.StringIO(Table("t", "t", [{"x": value} for value in values]).csv()))
+    assert rows == [[str(value)] for value in values]
+
+
+def test_a_report_in_a_terminal_has_no_escape_codes_of_its_records() -> None:
+    report = Report(
+        "\x1b[2Jtitle", "", ("\x9bm note",), ("\u202ewarning",), (), (), Provenance((), ()), Table("t", "t", []), {}
+    )
+    console = Console(file=io.StringIO())
+    for part in render_terminal(report):
+        console.print(part)
+    assert console.file.getvalue().split("\n")[:3] == ["\\u001b[2Jtitle", "\\u009bm note", "\\u202ewarning"]  # type: ignore[attr-defined]
 
 
 def test_the_csv_link_holds_every_row() -> None:

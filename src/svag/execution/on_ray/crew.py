@@ -11,22 +11,25 @@ from typing import Any, Self
 from uuid import uuid4
 
 import ray
-from ray.exceptions import NodeDiedError, OutOfMemoryError, RayError, RayTaskError
+from ray.exceptions import NodeDiedError, OutOfMemoryError, RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from svag.execution.dispatch import DEATHS, Dispatch, PlanFailed, order_for
-from svag.execution.execution import Execution
+from svag.execution.dispatch import Dispatch, PlanFailed, order_for
+from svag.execution.execution import DEATHS, Execution
 from svag.execution.on_ray.mailbox import Letter, Mailbox, unpack
 from svag.execution.on_ray.task import run_on_node
 from svag.execution.plan import PlannedRun
-from svag.lab.folder import make_folder
-from svag.records.files import FolderInUse, RunLock
+from svag.records.files import FolderInUse, RunLock, make_folder
 from svag.records.record import OUTCOME
 
 # Seconds between two looks into the mailbox; a task that ends is noticed at once.
 _POLL = 0.2
 # Seconds that are granted to cancelled tasks to be gone.
 _FAREWELL = 10.0
+# Seconds after which a mailbox that does not answer is taken for lost; to start one takes a busy machine several.
+_PATIENCE = 120.0
+# What Ray's own calls raise, besides a RayError, when the process that they ask for is gone.
+GONE = (ConnectionError, TimeoutError, EOFError)
 
 
 @dataclass
@@ -65,8 +68,8 @@ class Crew:
         self._out: dict[str, Attempt] = {}
         self._attempts = 0
         self._stillborn: Counter[str] = Counter()
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        self._mailbox: Any = ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=here).remote()
+        self._lost, self._lost_mailboxes = False, 0
+        self._mailbox, self._letters_read = self._new_mailbox(), 0
         # Ray may keep processes that know a user's modules as they were in an earlier plan: not for this one
         fresh = {"env_vars": {"SVAG_PLAN": self._token}} if in_a_session else None
         self._task = ray.remote(run_on_node).options(
@@ -84,25 +87,56 @@ class Crew:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Cancel what is queued or running, having kept what has been sent, and wait until nobody holds a folder."""
-        with suppress(RayError):
-            self._keep_files()
-        tasks = [attempt.task for attempt in self._out.values()]
-        for task in tasks:
-            ray.cancel(task, force=True)
-        if tasks:
-            ray.wait(tasks, num_returns=len(tasks), timeout=_FAREWELL)
+        tasks = [attempt.task for attempt in self._out.values()] if not self._lost else []
+        with suppress(RayError, *GONE):
+            if not self._lost:  # of a cluster that is lost there is nothing to keep and nobody to call back
+                self._read_letters("begins", "files")
+            for task in tasks:
+                ray.cancel(task, force=True)
+            if tasks:
+                ray.wait(tasks, num_returns=len(tasks), timeout=_FAREWELL)
+            ray.kill(self._mailbox)
         for attempt in self._out.values():
             attempt.held.close()
-        ray.kill(self._mailbox)
         for token in self._tokens:
             token.unlink(missing_ok=True)
 
     def work(self) -> None:
-        """Carry out all runs."""
-        while self._dispatch.something_left or self._out:
-            self._hand_out()
-            self._listen()
-            self._dispatch.look_again()
+        """Carry out all runs; raise `PlanFailed` when the cluster is lost on the way."""
+        try:
+            while self._dispatch.something_left or self._out:
+                self._hand_out()
+                self._listen()
+                self._dispatch.look_again()
+        except (RayError, *GONE) as error:
+            self._lost = True
+            reason = " ".join(str(error).split())[:120] or type(error).__name__
+            raise PlanFailed(
+                f"the Ray cluster is lost ({reason}): the same command continues from the last checkpoints"
+            ) from error
+
+    def _new_mailbox(self) -> Any:
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        return ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=here).remote()
+
+    def _replace_mailbox(self) -> None:
+        """The mailbox has died, with letters that nobody has read: every run that is out is tried again."""
+        self._lost_mailboxes += 1
+        mine = ray.get_runtime_context().get_node_id()
+        if not any(node["NodeID"] == mine and node["Alive"] for node in ray.nodes()):
+            raise ConnectionError("the node of this machine is gone")
+        if self._lost_mailboxes >= DEATHS:
+            raise PlanFailed(
+                f"the process that collects the results died {DEATHS} times: the same command continues "
+                "from the last checkpoints"
+            )
+        self._mailbox, self._letters_read = self._new_mailbox(), 0
+        for attempt in list(self._out.values()):
+            self._call_back(attempt)
+            if attempt.begun:
+                self._dispatch.try_again(attempt.run, "the process that collects the results died")
+            else:
+                self._dispatch.put_back(attempt.run)
 
     def _hand_out(self) -> None:
         workers = self._execution.workers
@@ -138,28 +172,32 @@ class Crew:
             ended, _ = ray.wait(list(attempts), num_returns=1, timeout=_POLL)
         else:
             time.sleep(_POLL)  # for what other processes have
-        for letter in self._letters():
-            self._read(letter)
+        try:
+            self._read_letters()
+        except RayActorError:
+            self._replace_mailbox()
         for task in ended:
             if self._out.get(attempts[task].run.identity) is attempts[task]:
                 self._close(attempts[task])
 
-    def _letters(self) -> list[Letter]:
-        letters: list[Letter] = ray.get(self._mailbox.collect.remote())
-        return [one for one in letters if self._is_current(one)]
+    def _read_letters(self, *events: str) -> None:
+        """Read what has come, or of that only these events; a letter counts as read when it has been acted on."""
+        unread = self._mailbox.unread.remote(self._letters_read)
+        for letter in ray.get(unread, timeout=_PATIENCE):
+            if self._is_current(letter) and (not events or letter.report["event"] in events):
+                self._read(letter)
+            self._letters_read += 1
 
     def _is_current(self, letter: Letter) -> bool:
         attempt = self._out.get(letter.identity)
         return attempt is not None and attempt.number == letter.attempt
 
     def _read(self, letter: Letter) -> None:
-        if not self._is_current(letter):  # an earlier one of these letters ended it
-            return
         attempt = self._out[letter.identity]
         match letter.report["event"]:
             case "begins":
                 del self._stillborn[letter.identity]
-                if not letter.report["mailed"] or self._hold(attempt):
+                if not attempt.begun and (not letter.report["mailed"] or self._hold(attempt)):
                     attempt.begun = True
                     self._dispatch.begin(attempt.run, letter.report["step"])
             case "files":
@@ -218,12 +256,6 @@ class Crew:
         if self._stillborn[attempt.run.identity] >= DEATHS:
             raise PlanFailed(f"a task cannot start on the cluster, {_how(error)}: see the logs of Ray on its node")
         self._dispatch.put_back(attempt.run)
-
-    def _keep_files(self) -> None:
-        for letter in self._letters():
-            attempt = self._out[letter.identity]
-            if letter.report["event"] == "files" and attempt.begun:
-                unpack(letter.report["files"], attempt.run.folder)
 
 
 def _how(error: RayError) -> str:

@@ -48,22 +48,27 @@ class Letter(NamedTuple):
 
 
 class Mailbox:
-    """Keeps letters in their order until they are collected, and hands out what an earlier attempt has sent.
+    """Keeps letters in their order until they are known to be read, and hands out what an earlier attempt has sent.
 
     An actor on the machine of the one who carries out the plan.
     """
 
     def __init__(self) -> None:
         self._letters: list[Letter] = []
+        self._read = 0
 
     def put(self, letter: Letter) -> None:
         """Leave a letter."""
         self._letters.append(letter)
 
-    def collect(self) -> list[Letter]:
-        """Take all letters."""
-        letters, self._letters = self._letters, []
-        return letters
+    def unread(self, read: int) -> list[Letter]:
+        """All letters after the first `read`, which are thrown away.
+
+        Whoever is interrupted while these are on their way asks again with the same number, and loses none.
+        """
+        del self._letters[: read - self._read]
+        self._read = read
+        return list(self._letters)
 
     def files(self, folder: str) -> dict[str, bytes]:
         """What a run needs to continue, from its directory on this machine."""

@@ -10,10 +10,11 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
+from svag.execution.dispatch import first_step
 from svag.execution.on_ray.mailbox import Letter, pack, unpack
 from svag.execution.worker import carry_out
-from svag.lab.folder import make_folder
-from svag.records.record import CHECKPOINT, read_record
+from svag.records.files import make_folder
+from svag.records.record import CHECKPOINT
 
 # Seconds between two words about where a run is.
 _PACE = 0.5
@@ -45,7 +46,7 @@ def run_on_node(order: dict[str, Any], mailbox: Any) -> dict[str, Any]:
 
 
 def _reported(order: dict[str, Any], post: "Post") -> dict[str, Any]:
-    step = read_record(Path(order["folder"])).step
+    step = first_step(Path(order["folder"]), order["identity"], order["execution"]["device"])
     post.send({"event": "begins", "step": step, "mailed": post.mailed})
     carry_out(order, post)
     return post.last

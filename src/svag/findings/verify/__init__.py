@@ -1,11 +1,19 @@
-"""Every theorem of the paper against an exact answer, by its LaTeX label; the checks behind `svag verify`."""
+"""Every theorem of the paper against an exact answer, by its LaTeX label, and ours; the checks behind `svag verify`."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from svag.findings.verify import equilibrium, noise_laws, proof_steps, scale_invariance, svag_limit, thresholds
+from svag.findings.verify import (
+    adaptive,
+    equilibrium,
+    noise_laws,
+    proof_steps,
+    scale_invariance,
+    svag_limit,
+    thresholds,
+)
 from svag.findings.verify.check import Check
 
 
@@ -48,6 +56,9 @@ TOPICS = (
     Topic(("thm:2nd_order_sde",), svag_limit.second_order_sde),
     Topic(("thm:test",), noise_laws.stable_values),
     Topic(("thm:test_on_gaussian",), noise_laws.gaussian_values),
+    Topic(("ours:rmsprop_sde",), adaptive.rmsprop_sde),
+    Topic(("ours:adam_sde",), adaptive.adam_sde),
+    Topic(("ours:square_root_rule",), adaptive.square_root_rule),
 )
 
 LABELS = tuple(dict.fromkeys(label for topic in TOPICS for label in topic.labels))
@@ -66,7 +77,7 @@ def run_topic(number: int, topic: Topic, labels: Iterable[str], seed: int = 0) -
 
 
 def verify(labels: Iterable[str] = LABELS, seed: int = 0) -> list[Check]:
-    """Check these labels of the paper against exact answers.
+    """Check these labels, of the paper and ours, against exact answers.
 
     >>> [check.passed for check in verify(["app:lem:ito_taylor"])]
     [True, True, True, True, True, True]

@@ -9,11 +9,9 @@ import numpy as np
 from scipy.special import comb
 
 from svag.arrays import FloatArray
-from svag.exact.processes import ExactProcess, Ito, SmallerBatches, Svag
-from svag.exact.weak_order import WeakOrder
-from svag.findings.verify.beds import EFFECTIVE_STEPS, SKEWED
+from svag.exact.processes import ExactProcess, Ito, SmallerBatches, Svag, WeakOrder
+from svag.findings.verify.beds import EFFECTIVE_STEPS, SKEWED, AdditiveNoise, ProportionalNoise, moments_of
 from svag.findings.verify.check import Check, claims, relative_error
-from svag.findings.verify.closed_forms import AdditiveNoise, ProportionalNoise, moments_of
 from svag.findings.verify.svag_limit import ELLS, ONE_STEP_ELLS, SLOPE, affine_order, furthest, one_step_order
 from svag.theory.weights import outer, sde_step_moments, svag_step_moments, svag_weights, symmetrise
 

@@ -25,9 +25,11 @@ from svag.exact.processes import (
     SecondOrder,
     SmallerBatches,
     Svag,
+    WeakOrder,
+    measure_weak_order,
+    richardson,
 )
 from svag.exact.regression import RegressionProblem, root_draws, stable_lr, svag_draws, third_moment_order
-from svag.exact.weak_order import WeakOrder, measure_weak_order, richardson
 from svag.findings.verify.beds import (
     CIRCLE,
     EFFECTIVE_STEPS,

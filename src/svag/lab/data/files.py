@@ -1,20 +1,204 @@
-"""The unpacked files of a data set, from wherever they are: loose, compressed, in their archive, or not here yet.
+"""The files of a data set: where they are looked for, how they are read, and how official ones are fetched.
 
 The data folder is the one given, $SVAG_DATA, or the user's cache. In it, files are looked for in `name/`, `folder/`
 and `name/folder/`, where name is ours (`cifar10`) and folder the official one (`cifar-10-batches-bin`). Archives are
-read in place: nothing is unpacked on disk.
+read in place, after their checksum was found right: nothing is unpacked on disk.
+
+An official file is fetched by one process at a time, over connections that may break. Everything unfinished lives in
+the folder `.svag` next to the file, under a lock; what has arrived is kept and the rest asked for. A file appears under
+its own name only when it is complete and its checksum is right, and no server can make it longer than what the table of
+data sets expects.
 """
 
 import gzip
 import hashlib
+import logging
 import os
+import shutil
 import tarfile
+import time
 import zlib
+from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 
-from svag.lab.data.fetch import fetch
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+
 from svag.lab.data.formats import Arrays, DataError, checked
 from svag.lab.data.sources import Download, Source
+
+CHUNK = 1 << 18
+
+
+class Resume:
+    """A downloader for pooch that continues a partial file, across cuts of the connection and across processes.
+
+    Args:
+        part: where the bytes gather; it is renamed to pooch's own temporary file once all are there.
+        most: bytes after which the server is not believed any more.
+        patience: how many attempts in a row may bring nothing before it gives up.
+        wait: seconds between attempts.
+    """
+
+    def __init__(self, part: Path, most: int, patience: int = 3, wait: float = 1.0) -> None:
+        self.part, self.most, self.patience, self.wait = part, most, patience, wait
+
+    def __call__(self, url: str, output_file: str, pooch: object = None, check_only: bool = False) -> None:
+        """Fetch `url` into `output_file`, with a progress bar on standard error when a person watches."""
+        import requests
+        import urllib3
+
+        columns = TextColumn("{task.description}"), BarColumn(30), DownloadColumn(), TransferSpeedColumn()
+        failures, best = 0, self._size()
+        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task(url.rpartition("/")[2], total=None)
+            while True:
+                try:
+                    self._attempt(url, progress, task)
+                    break
+                except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+                    if isinstance(error, requests.HTTPError):
+                        raise  # the server has answered: asking again will not help
+                    failures, best = (0, self._size()) if self._size() > best else (failures + 1, best)
+                    if failures >= self.patience:
+                        raise
+                    time.sleep(self.wait)
+        self.part.replace(output_file)
+
+    def _attempt(self, url: str, progress: Progress, task: TaskID) -> None:
+        import requests
+
+        have = self._size()
+        headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+        with requests.get(url, headers=headers, stream=True, timeout=30) as response:
+            if response.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                self.part.unlink()  # more than there is: begin again
+                raise requests.ConnectionError("the partial file was too long")
+            response.raise_for_status()
+            if response.status_code != HTTPStatus.PARTIAL_CONTENT:
+                have = 0
+            total = have + _declared(response.headers.get("Content-Length", ""))
+            self._refuse_longer(url, total)
+            progress.update(task, total=total or None, completed=have)
+            with self.part.open("ab" if have else "wb") as file:
+                # the raw stream: a server that labels .gz as an encoding must not make us unpack it
+                for chunk in response.raw.stream(CHUNK, decode_content=False):
+                    have += len(chunk)
+                    self._refuse_longer(url, have)
+                    file.write(chunk)
+                    progress.advance(task, len(chunk))
+        if self._size() < total:
+            raise requests.ConnectionError(f"the connection ended after {self._size()} of {total} bytes")
+
+    def _size(self) -> int:
+        return self.part.stat().st_size if self.part.exists() else 0
+
+    def _refuse_longer(self, url: str, size: int) -> None:
+        if size > self.most:
+            self.part.unlink(missing_ok=True)
+            raise DataError(
+                f"{url} sends more than the {self.most / 1e6:.1f} MB that the file can have: try again later, or fetch "
+                "it from another place"
+            )
+
+
+def _declared(length: str) -> int:
+    """The bytes that a server announces; 0 if it announces none, or what is no number.
+
+    >>> _declared("1024"), _declared(""), _declared("abc"), _declared("-5")
+    (1024, 0, 0, 0)
+    """
+    return int(length) if length.isdecimal() and len(length) < 20 else 0
+
+
+def fetch(download: Download, folder: Path, wait: float = 1.0) -> Path:
+    """Return `folder`/filename, after downloading and verifying it unless it is already there.
+
+    A download that breaks is continued, now or by the next call; one with a wrong checksum is thrown away.
+
+    Args:
+        download: what to fetch.
+        folder: where the file shall be.
+        wait: seconds before a broken connection is tried again.
+    """
+    from filelock import FileLock
+
+    target = folder / download.filename
+    staging = folder / ".svag"
+    try:
+        staging.mkdir(parents=True, exist_ok=True)
+        with FileLock(staging / f"{download.filename}.lock"):
+            if not target.exists():  # else another process has brought it while this one waited
+                _download(download, staging / download.filename, target, wait)
+    except OSError as error:
+        raise DataError(
+            f"cannot write {target} ({error.strerror or error}): choose another folder with --data-dir or $SVAG_DATA"
+        ) from error
+    return target
+
+
+def _download(download: Download, work: Path, target: Path, wait: float) -> None:
+    import pooch
+    import requests
+    import urllib3
+
+    pooch.get_logger().setLevel(logging.WARNING)
+    part = work / "part"
+    work.mkdir(exist_ok=True)
+    for leftover in set(work.iterdir()) - {part}:
+        leftover.unlink()  # of a process that was killed: the lock says that nobody is using it
+    if part.is_symlink():  # not ours: what it points to stays as it is
+        part.unlink()
+    continued = part.exists()
+    try:
+        downloader = Resume(part, _most(download), wait=wait)
+        pooch.retrieve(download.url, f"md5:{download.md5}", "done", work, downloader=downloader)
+    except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+        kept = "run it again to continue" if part.exists() else "try again later"
+        if not part.exists():
+            work.rmdir()
+        raise DataError(
+            f"cannot download {download.url} ({_reason(error)}): {kept}, or put {download.filename} "
+            f"into {target.parent}"
+        ) from error
+    except (OSError, DataError):  # a full disk, say: it shall not stay full because of us
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    except ValueError as error:
+        part.unlink(missing_ok=True)
+        if continued:  # the old part may have been the bad one
+            return _download(download, work, target, wait)
+        work.rmdir()
+        raise DataError(
+            f"{download.url} gave a file whose md5 is not {download.md5}: try again later, or put the official "
+            f"{download.filename} into {target.parent}"
+        ) from error
+    (work / "done").replace(target)
+    shutil.rmtree(work)
+    return None
+
+
+def _most(download: Download) -> int:
+    """Bytes that a download can have: the table rounds its megabytes."""
+    return int(1.1e6 * download.megabytes) + 2**16
+
+
+def _reason(error: Exception) -> str:
+    """Say in a few words what requests says in many."""
+    import requests
+
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        return f"the server answered {error.response.status_code}"
+    if isinstance(error, requests.Timeout):
+        return "the server does not answer"
+    if isinstance(error, requests.ConnectionError) and "ended after" not in str(error):
+        return "there is no connection to the server"
+    return f"the connection broke: {error}"
+
+
+LARGEST = 2**28
+"""Bytes that no unpacked file of a data set exceeds: the longest, of SVHN, has 182 million."""
 
 
 def data_folder(data_dir: Path | str | None = None) -> Path:
@@ -88,28 +272,34 @@ def _contents(download: Download, files: list[Path]) -> dict[str, bytes]:
 
 def _bytes(path: Path) -> bytes:
     try:
-        if path.suffix == ".gz":
-            with gzip.open(path) as file:
-                return file.read()
-        return path.read_bytes()
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            content = file.read(LARGEST + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise _corrupt(path, str(error)) from error
     except OSError as error:
         raise _unreadable(path, error) from error
+    if len(content) > LARGEST:
+        raise _corrupt(path, f"it holds more than {LARGEST} bytes")
+    return content
 
 
 def _untar(path: Path, download: Download) -> dict[str, bytes]:
-    """Read the members of an archive; where they have no checksum of their own, that of the archive must be right."""
+    """Read the members of an archive, once its checksum is right; links are not followed."""
     wanted = {member.name for member in download.members}
     contents: dict[str, bytes] = {}
     try:
-        if any(member.md5 is None for member in download.members) and _md5(path.read_bytes()) != download.md5:
-            raise _corrupt(path, f"its md5 is not {download.md5}")
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, _new_md5).hexdigest() != download.md5:
+                raise _corrupt(path, f"its md5 is not {download.md5}")
         with tarfile.open(path, "r:gz") as archive:
             for entry in archive:
                 name = entry.name.rpartition("/")[2]
-                if name in wanted and (file := archive.extractfile(entry)):
-                    contents[name] = file.read()
+                if name not in wanted:
+                    continue
+                file_of = archive.extractfile(entry) if entry.isreg() and entry.size <= LARGEST else None
+                if file_of is None:
+                    raise _corrupt(path, f"{name} in it is no plain file of at most {LARGEST} bytes")
+                contents[name] = file_of.read()
     except (gzip.BadGzipFile, EOFError, zlib.error, tarfile.TarError) as error:
         raise _corrupt(path, str(error)) from error
     except OSError as error:
@@ -126,8 +316,11 @@ def _is_file(path: Path) -> bool:
         return False
 
 
+_new_md5 = partial(hashlib.md5, usedforsecurity=False)
+
+
 def _md5(content: bytes) -> str:
-    return hashlib.md5(content, usedforsecurity=False).hexdigest()
+    return _new_md5(content).hexdigest()
 
 
 def _corrupt(path: Path, why: str) -> DataError:

@@ -5,9 +5,8 @@ Every reader returns images and labels as they are in the file, checked; `DataEr
 
 import io
 import math
+import os
 import struct
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,6 +103,7 @@ def read_svhn(content: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 _LARGEST = float(np.finfo(np.float32).max)
 NAMES = ("train_x", "train_y", "test_x", "test_y")
+_MEMBERS = {*NAMES, *(f"{name}.npy" for name in NAMES)}
 
 
 def read_npz(path: Path) -> Arrays:
@@ -134,6 +134,10 @@ def read_npz(path: Path) -> Arrays:
 
 def _load(path: Path) -> dict[str, NDArray[np.generic]]:
     try:
+        if not path.exists():
+            raise DataError(f"there is no file {path}: check the path")
+        if not path.is_file():  # a pipe or a device may never end
+            raise DataError(f"{path} is not a plain file: save your arrays with numpy.savez(path, train_x=…, …)")
         with path.open("rb") as file:
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
@@ -143,11 +147,33 @@ def _load(path: Path) -> dict[str, NDArray[np.generic]]:
                 raise DataError(
                     f"{path} has no array {', '.join(missing)}: write it with numpy.savez(path, {'=…, '.join(NAMES)}=…)"
                 )
-            return {name: archive[name] for name in NAMES}
-    except FileNotFoundError as error:
-        raise DataError(f"there is no file {path}: check the path") from error
-    except (OSError, EOFError, ValueError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path} cannot be read as an npz file of plain arrays ({error}): write it again") from error
+            _refuse_larger_than_memory(path, archive)
+            return {name: _member(archive, name) for name in NAMES}
+    except DataError:
+        raise
+    except (
+        Exception
+    ) as error:  # numpy's reader meets damage with errors of a dozen kinds, tokenize.TokenError among them
+        reason = " ".join(str(error).split())[:120] or type(error).__name__
+        raise DataError(f"{path} cannot be read as an npz file of plain arrays ({reason}): write it again") from error
+
+
+def _refuse_larger_than_memory(path: Path, archive: np.lib.npyio.NpzFile) -> None:
+    entries = [] if archive.zip is None else archive.zip.infolist()
+    unpacked = sum(int(entry.file_size) for entry in entries if entry.filename in _MEMBERS)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if unpacked > memory:
+        raise DataError(
+            f"the arrays of {path} take {unpacked / 1e9:.1f} GB, more than the {memory / 1e9:.1f} GB of memory here: "
+            "save fewer examples"
+        )
+
+
+def _member(archive: np.lib.npyio.NpzFile, name: str) -> NDArray[np.generic]:
+    array: object = archive[name]
+    if not isinstance(array, np.ndarray):  # numpy hands out the bytes of a member that does not begin like an array
+        raise ValueError(f"{name} is no array")
+    return array
 
 
 def _images(name: str, x: NDArray[np.generic], path: Path) -> NDArray[np.uint8] | NDArray[np.float32]:

@@ -1,4 +1,7 @@
-"""`load_data`: any data set by its name, as four tensors on a device, cut, pooled and normalised once before a run."""
+"""`load_data`: any data set by its name, as four tensors on a device, cut, pooled and normalised once before a run.
+
+`load_text` does the same for a text, as windows of characters.
+"""
 
 import math
 from collections.abc import Sequence
@@ -15,6 +18,7 @@ from svag.lab.data.files import data_folder
 from svag.lab.data.formats import Arrays, read_npz
 from svag.lab.data.sources import SOURCES
 from svag.records.fields import SpecError
+from svag.records.text import TEXTS
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,8 +27,9 @@ class DataSet:
 
     Attributes:
         name: what the data set is called in specs and records.
-        train_x: float32 images (n, channels, height, width); vectors are images of one pixel.
-        train_y: int64 labels (n,).
+        train_x: float32 images (n, channels, height, width); vectors are images of one pixel. Of a text int64
+            characters (n, context).
+        train_y: int64 labels (n,); of a text the next characters (n, context).
         test_x: like `train_x`.
         test_y: like `train_y`.
         num_classes: labels are 0 … num_classes − 1.
@@ -43,13 +48,18 @@ class DataSet:
 
     @property
     def in_channels(self) -> int:
-        """Channels of an image, or features of a vector."""
+        """Channels of an image, features of a vector, or characters of a window."""
         return self.train_x.shape[1]
 
     @property
     def image_size(self) -> tuple[int, int]:
-        """Height and width of an image."""
-        return self.train_x.shape[2], self.train_x.shape[3]
+        """Height and width of an image; 1 and 1 of a vector and of a window of characters."""
+        return (1, 1) if self.is_text else (self.train_x.shape[2], self.train_x.shape[3])
+
+    @property
+    def is_text(self) -> bool:
+        """Whether every example has a label at each of its positions."""
+        return self.train_y.dim() > 1
 
     @property
     def device(self) -> torch.device:
@@ -84,6 +94,11 @@ class DataSet:
         return images, self.train_y.index_select(0, rows)
 
     def __str__(self) -> str:
+        if self.is_text:
+            return (
+                f"{self.name}: {len(self.train_x)} training and {len(self.test_x)} test windows of {self.in_channels} "
+                f"characters, {self.num_classes} of them distinct"
+            )
         shape = "×".join(map(str, self.train_x.shape[1:]))
         return (
             f"{self.name}: {len(self.train_x)} training and {len(self.test_x)} test examples of {shape}, "
@@ -220,3 +235,36 @@ def load_data(
     return to_dataset(
         arrays, name, subset=subset, subset_seed=subset_seed, pool=pool, normalise=normalise, mean=mean, std=std
     ).to(device)
+
+
+def load_text(
+    name: str, context: int, *, subset: int | None = None, subset_seed: int = 0, device: torch.device | str = "cpu"
+) -> DataSet:
+    """Load a text onto a device as windows of characters that do not overlap, with the next characters as labels.
+
+    >>> print(load_text("moby-dick", context=64, subset=500))
+    moby-dick: 500 training and 1861 test windows of 64 characters, 81 of them distinct
+
+    Characters are numbered in the order of their code points. The last tenth of the text is the test set.
+
+    Args:
+        name: `moby-dick`.
+        context: characters in a window.
+        subset: how many training windows to keep; all when None.
+        subset_seed: which ones.
+        device: where the tensors shall be.
+    """
+    facts, text = TEXTS[name], sources.read_text(name)
+    vocabulary, numbers = np.unique(np.array(list(text)), return_inverse=True)
+    windows = [
+        (part[: count * context].reshape(count, context), part[1 : count * context + 1].reshape(count, context))
+        for part, count in zip(np.split(numbers, [facts.test_from]), facts.windows(context), strict=True)
+    ]
+    (train_x, train_y), (test_x, test_y) = windows
+    keep = np.arange(len(train_x)) if subset is None else np.sort(_chosen(len(train_x), subset, subset_seed))
+
+    def tensor(part: NDArray[np.intp]) -> Tensor:
+        return torch.from_numpy(part.astype(np.int64))
+
+    train = tensor(train_x[keep]), tensor(train_y[keep])
+    return DataSet(name, *train, tensor(test_x), tensor(test_y), len(vocabulary), torch.zeros(1)).to(device)

@@ -1,4 +1,4 @@
-"""The data sets: their official files with checksums, and `fashion-small`, which is embedded.
+"""The data sets: their official files with checksums, and what is embedded: `fashion-small` and the text `moby-dick`.
 
 The checksums of Fashion-MNIST, CIFAR-10 and CIFAR-100 are published by their authors, those of SVHN by torchvision.
 Those of unpacked files were measured on copies of Fashion-MNIST and CIFAR-10; we know of none for CIFAR-100, so that
@@ -192,6 +192,20 @@ def reduce(arrays: Arrays) -> Arrays:
         for x in (arrays.train_x, arrays.test_x)
     )
     return Arrays(train_x, arrays.train_y[:COUNT], test_x, arrays.test_y[:COUNT], arrays.num_classes)
+
+
+TEXT_TITLES = {"moby-dick": "Moby-Dick by Herman Melville, in characters"}
+"""The embedded texts."""
+
+
+def read_text(name: str) -> str:
+    """Read an embedded text.
+
+    >>> read_text("moby-dick")[22:38]
+    'Call me Ishmael.'
+    """
+    packed = resources.files("svag.lab.data").joinpath(f"{name.replace('-', '_')}.xz").read_bytes()
+    return lzma.decompress(packed).decode()
 
 
 def read_small() -> Arrays:

@@ -2,7 +2,9 @@
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import torch
 from torch import nn
@@ -11,7 +13,9 @@ from svag.lab.models import networks
 from svag.lab.models.networks import MLP, PreResNet, ResNet
 from svag.lab.models.norms import NORMS, ScaleFreeGroupNorm
 from svag.lab.models.own import Flags, build_user_network, load_user_network
+from svag.records.fields import DEEPEST, LARGEST, shown
 from svag.records.parts import Norm
+from svag.theory import domain
 
 
 def initialise(network: nn.Module, generator: torch.Generator | None) -> None:
@@ -79,21 +83,34 @@ def build_model(
 
     Reference: Li, Malladi, Arora (2021), the appendix on experiments.
     """
+    if not isinstance(arch, str):
+        raise TypeError(f"arch must be the name of a network, got a {type(arch).__name__}")
     if ":" in arch:
         flags = Flags(norm, width, in_channels, num_classes, scale_invariant, image_size)
         return build_user_network(load_user_network(arch), flags, generator)
-    if norm not in NORMS:
-        raise ValueError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}")
+    domain.one_of("norm", norm, NORMS)
     if norm == "none" and scale_invariant:
         raise ValueError(
-            f"{arch} without a norm cannot be scale invariant: choose norm batch, group or layer, or "
+            f"{arch[:40]} without a norm cannot be scale invariant: choose norm batch, group or layer, or "
             "scale_invariant=False"
         )
     for name, value in (("in_channels", in_channels), ("num_classes", num_classes)):
-        if value < 1:
+        if domain.whole(name, value, at_least=0) < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
+    in_channels, num_classes = int(in_channels), int(num_classes)
+    given: object = image_size
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise ValueError("image_size must be two whole numbers, height and width")
+    for name, value in zip(("height", "width"), image_size, strict=True):
+        domain.whole(f"the {name} in image_size", value)
     with torch.random.fork_rng(devices=[]):  # torch's own first weights are thrown away: they shall not cost a draw
-        network = _assemble(arch, norm, width, in_channels, num_classes, scale_invariant, image_size)
+        assemble = partial(_assemble, arch, norm, width, in_channels, num_classes, scale_invariant, image_size)
+        what = f"{shown(arch)} at width {domain.number('width', width):g}"
+        _refuse_too_large(assemble, what)
+        try:
+            network = assemble()
+        except (RuntimeError, MemoryError):
+            raise ValueError(f"{what} does not fit into memory: lower width") from None
     initialise(network, generator)
     if scale_invariant or (norm == "none" and isinstance(network, networks.VGG)):
         freeze(network.linear)
@@ -128,11 +145,24 @@ def lay_out(network: nn.Module, layout: torch.memory_format) -> nn.Module:
     return network
 
 
+def _refuse_too_large(assemble: Callable[[], nn.Module], name: str) -> None:
+    """Count the weights on a device that holds none, before a computer is asked for more memory than it has."""
+    try:
+        with torch.device("meta"):
+            weights = sum(parameter.numel() for parameter in assemble().parameters())
+    except RuntimeError:  # one layer alone is more than torch can count
+        weights = sys.maxsize
+    if weights > LARGEST:
+        raise ValueError(f"{name} has {weights:.1e} weights, and at most {LARGEST:.0e} can be trained: lower width")
+
+
 def _assemble(
     arch: str, norm: Norm, width: float, in_channels: int, num_classes: int, scale_free: bool, size: tuple[int, int]
 ) -> PreResNet | ResNet | networks.VGG | MLP:
     if residual := re.fullmatch(r"(pre)?resnet(\d+)", arch):
-        depth = int(residual[2])
+        depth = int(residual[2][:9])
+        if depth > DEEPEST:
+            raise ValueError(f"a residual network has at most {DEEPEST} layers, got {shown(arch)}")
         if depth < 8 or depth % 6 != 2:
             near = max(8, 6 * round((depth - 2) / 6) + 2)
             raise ValueError(
@@ -148,12 +178,13 @@ def _assemble(
         (hidden,) = _scaled((HIDDEN,), width)
         return MLP(in_channels * math.prod(size), hidden, num_classes, norm, scale_free)
     raise ValueError(
-        f"no network is called {arch!r}: there are preresnet{{d}} and resnet{{d}} with d = 6n+2, vgg11, vgg13, vgg16, "
-        "vgg19 and mlp; for your own network write package.module:callable"
+        f"no network is called {shown(arch)}: there are preresnet{{d}} and resnet{{d}} with d = 6n+2, vgg11, vgg13, "
+        "vgg16, vgg19 and mlp; for your own network write package.module:callable"
     )
 
 
 def _scaled(channels: Sequence[int], width: float) -> tuple[int, ...]:
+    domain.number("width", width)
     if not (math.isfinite(width) and width > 0 and all((c * width).is_integer() for c in map(float, channels))):
         raise ValueError(
             f"width must be positive and keep the number of channels whole, got {width}: {channels[0]} × width is not"

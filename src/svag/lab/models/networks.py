@@ -1,15 +1,18 @@
-"""The networks of the paper: PreResNet, ResNet, VGG, and a perceptron for small problems.
+"""The networks of the paper: PreResNet, ResNet, VGG; a perceptron for small problems, and a transformer for text.
 
-Each has a scale-invariant form (`scale_free`), whose docstring says why it is one; `docs/networks.md` says what is the
-authors' and what is ours. Sources: PreResNet is He et al. 2016 (fig:svag_accs), ResNet He et al. 2015
+Each but the last has a scale-invariant form (`scale_free`), whose docstring says why it is one; `docs/networks.md` says
+what is the authors' and what is ours. Sources: PreResNet is He et al. 2016 (fig:svag_accs), ResNet He et al. 2015
 (fig:app_lsr_c10), VGG Simonyan and Zisserman 2015 (fig:app_svag_otherarch).
 """
+
+import math
 
 import torch
 from torch import Tensor, nn
 
 from svag.lab.models.norms import norm_layer
 from svag.records.parts import Norm
+from svag.records.text import TransformerSpec
 
 
 class PreResNet(nn.Module):
@@ -190,3 +193,76 @@ class MLP(nn.Module):
         """Return the logits of a batch; images are flattened."""
         logits: Tensor = self.linear(self.features(x.flatten(1)))
         return logits
+
+
+class Transformer(nn.Module):
+    """Decoder-only transformer on characters: every position predicts the next character from those up to itself.
+
+    Learnt positions; LayerNorm before attention, the perceptron of each block and the last layer; GELU and no dropout.
+    Each position is normalised by itself, so that the examples of a batch never see each other. First weights
+    as in GPT-2: N(0, 0.02²), divided by √(2·depth) at the ends of the residual branches, biases 0.
+    """
+
+    def __init__(self, spec: TransformerSpec, vocabulary: int, context: int) -> None:
+        super().__init__()
+        self.characters = nn.Embedding(vocabulary, spec.width)
+        self.positions = nn.Embedding(context, spec.width)
+        self.blocks = nn.Sequential(*(_AttentionBlock(spec.width, spec.heads) for _ in range(spec.depth)))
+        self.norm = nn.LayerNorm(spec.width)
+        self.linear = None if spec.tied else nn.Linear(spec.width, vocabulary, bias=False)
+
+    def forward(self, text: Tensor) -> Tensor:
+        """Return the logits (n, context, vocabulary) of a batch of windows (n, context)."""
+        x = self.characters(text) + self.positions.weight[: text.shape[1]]
+        last = self.characters.weight if self.linear is None else self.linear.weight
+        return nn.functional.linear(self.norm(self.blocks(x)), last)
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw the first weights."""
+        blocks = [block for block in self.blocks if isinstance(block, _AttentionBlock)]
+        ends = {layer for block in blocks for layer in (block.out, block.shrink)}
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear | nn.Embedding):
+                std = 0.02 / math.sqrt(2 * len(blocks)) if layer in ends else 0.02
+                nn.init.normal_(layer.weight, std=std, generator=generator)
+            if isinstance(layer, nn.Linear) and layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+
+class _AttentionBlock(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.queries_keys_values, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.grow, self.shrink = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, context, width = x.shape
+        together = self.queries_keys_values(self.norm1(x)).view(n, context, 3, self.heads, width // self.heads)
+        queries, keys, values = together.permute(2, 0, 3, 1, 4)
+        looked_up = nn.functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        x = x + self.out(looked_up.transpose(1, 2).reshape(n, context, width))
+        total: Tensor = x + self.shrink(nn.functional.gelu(self.grow(self.norm2(x))))
+        return total
+
+
+def build_transformer(
+    spec: TransformerSpec, vocabulary: int, context: int, generator: torch.Generator | None = None
+) -> Transformer:
+    """Build the transformer of a spec for windows of `context` characters.
+
+    >>> network = build_transformer(TransformerSpec(arch="transformer", depth=2, width=48), vocabulary=81, context=64)
+    >>> network(torch.zeros(2, 64, dtype=torch.int64)).shape, sum(p.numel() for p in network.parameters())
+    (torch.Size([2, 64, 81]), 63600)
+
+    Args:
+        spec: depth, width, heads, and whether the last layer is tied to the embedding.
+        vocabulary: number of distinct characters.
+        context: the longest window it takes.
+        generator: where the first weights come from; torch's global one when None.
+    """
+    with torch.random.fork_rng(devices=[]):  # torch's own first weights are thrown away: they shall not cost a draw
+        network = Transformer(spec, vocabulary, context)
+    network.initialise(generator)
+    return network

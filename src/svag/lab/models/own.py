@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from svag.records.fields import LONGEST, cut, shown
 from svag.records.parts import Norm
 
 
@@ -43,13 +44,13 @@ def load_user_network(path: str) -> UserNetwork:
     """
     module_name, _, name = path.partition(":")
     if not all(part.isidentifier() for part in module_name.split(".")) or not name.isidentifier():
-        raise ValueError(f"{path!r} is not an import path: write package.module:callable")
+        raise ValueError(f"{shown(path)} is not an import path: write package.module:callable")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.append(here)  # last, so that it hides nothing; the command line does not look there by itself
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # a user's module may fail in any way while it is imported
-        raise ValueError(f"cannot import {module_name}: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:  # a user's module may fail, or end the program, while it is imported
+        raise ValueError(f"cannot import {module_name}: {_sentence(error)}") from error
     build = getattr(module, name, None)
     if not callable(build):
         raise ValueError(f"{module_name} has no callable {name!r}: write package.module:callable")
@@ -83,8 +84,8 @@ def build_user_network(network: UserNetwork, flags: Flags, generator: torch.Gene
             torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
         try:
             made = network.build(**arguments)
-        except Exception as error:  # whatever a user's code raises becomes one sentence
-            raise ValueError(f"{network.path} failed: {type(error).__name__}: {error}") from error
+        except (Exception, SystemExit) as error:  # whatever a user's code raises becomes one sentence
+            raise ValueError(f"{network.path} failed: {_sentence(error)}") from error
     if not isinstance(made, nn.Module):
         raise ValueError(f"{network.path} must return a torch.nn.Module, got {type(made).__name__}")
     return made
@@ -111,11 +112,9 @@ def check_network(network: nn.Module, images: Tensor, num_classes: int, *, scale
         raise ValueError("the network has no trainable parameters: leave requires_grad of at least one at True")
     try:
         logits = _logits(copy.deepcopy(network).train(), images)
-    except Exception as error:  # a user's forward may fail in any way
+    except (Exception, SystemExit) as error:  # a user's forward may fail in any way
         shape = "×".join(map(str, images.shape[1:]))
-        raise ValueError(
-            f"the network cannot take images of shape {shape}: {type(error).__name__}: {_first_line(error)}"
-        ) from error
+        raise ValueError(f"the network cannot take images of shape {shape}: {_sentence(error)}") from error
     if not isinstance(logits, Tensor):
         raise ValueError(f"the network must return a tensor of logits, got {type(logits).__name__}")
     if logits.shape != (len(images), num_classes):
@@ -167,5 +166,6 @@ def _logits(network: nn.Module, images: Tensor) -> Tensor:
     return logits
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+def _sentence(error: BaseException) -> str:
+    """What a user's code raised, in one line; what torch adds after the first is of no use."""
+    return f"{type(error).__name__}: {cut(str(error).strip().partition(chr(10))[0], 3 * LONGEST)}"

@@ -7,9 +7,8 @@ from typing import Literal
 import altair as alt
 
 from svag.experiments.base import Metric
-from svag.experiments.curves import DivergedEnd, MeanPoint, mean_curves
-from svag.experiments.runs import CurveRow, RunRow
-from svag.experiments.wording import UNITS, is_share
+from svag.experiments.runs import CurveRow, DivergedEnd, MeanPoint, RunRow, mean_curves
+from svag.experiments.wording import UNITS, is_optimizer, is_share
 from svag.report import look
 
 Across = Literal["step", "budget"]
@@ -43,7 +42,7 @@ def by_arm(row: CurveRow | RunRow) -> str:
 
 def by_batch_size(row: CurveRow | RunRow) -> str:
     """The series of a ladder: its rungs."""
-    return f"B = {row.batch_size}" if row.arm == "SGD" else f"B = {row.batch_size}, {row.arm}"
+    return f"B = {row.batch_size}" if is_optimizer(row.arm) else f"B = {row.batch_size}, {row.arm}"
 
 
 def table(

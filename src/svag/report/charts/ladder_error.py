@@ -1,15 +1,126 @@
-"""Test error against batch size along the linear scaling rule (fig:lsr_acc_gnr)."""
+"""Test error, or test loss of a text, against batch size, and where scaling fails by it; and G/N (fig:lsr_acc_gnr)."""
 
 import math
 from dataclasses import asdict, dataclass
 
 import altair as alt
 
+from svag.experiments.base import Metric
 from svag.experiments.ladder_answer import error_headline
 from svag.experiments.ladder_finding import LadderPanelFinding
-from svag.experiments.wording import count
+from svag.experiments.wording import batch, count, criterion, is_share, judged_by, unbounded
+from svag.findings.prices import Estimate
 from svag.report import look
-from svag.report.charts.ladder_regions import Region, batch_axis, draw, names, regions, said
+
+ERROR_FAILS, PREDICTED = "fails, 95% interval", "predictions of B*, smallest to largest"
+
+
+@dataclass(frozen=True)
+class Region:
+    """An interval of batch sizes.
+
+    Attributes:
+        kind: failure of test error, or predictions of B*.
+        low: where it begins; the axis's own end if it is not bounded.
+        high: where it ends; likewise.
+        value: the estimate itself, if it is one.
+        judged_by: what fails: test error, or test loss of a text.
+    """
+
+    kind: str
+    low: float
+    high: float
+    value: float | None = None
+    judged_by: str = "test error"
+
+    @property
+    def fails(self) -> str:
+        """That it fails, in words."""
+        return f"{self.judged_by} fails"
+
+
+def regions(panel: LadderPanelFinding) -> list[Region]:
+    """The regions of a panel; what is unbounded ends a factor 2 beyond the ladder."""
+    last = 2 * panel.rungs[-1].batch_size if panel.rungs else 0
+    sharp = [one for one in panel.ranges if one.form == "sharp" and math.isfinite(one.smallest)]
+    found = [Region(PREDICTED, one.smallest, min(one.largest, max(last, one.smallest))) for one in sharp]
+    return error_region(panel) + found
+
+
+def error_region(panel: LadderPanelFinding) -> list[Region]:
+    """Where test error fails, if it does."""
+    scaling = panel.scaling
+    if scaling is None or scaling.observed is None or unbounded(scaling.low, scaling.high):
+        return []
+    first, last = panel.rungs[0].batch_size / 2, 2 * panel.rungs[-1].batch_size
+    high = scaling.high if math.isfinite(scaling.high) else last
+    return [Region(ERROR_FAILS, max(scaling.low, first), high, scaling.observed, judged_by(panel.metric))]
+
+
+def batch_axis() -> alt.X:
+    """The batch size, in powers of two."""
+    return alt.X("batch_size:Q", title="batch size", scale=alt.Scale(type="log", base=2, nice=False, padding=18)).axis(
+        format="~d"
+    )
+
+
+def draw(found: list[Region]) -> list[alt.Chart]:
+    """A filled field for test error, an outlined one for what was predicted: told apart without colour."""
+    layers = []
+    for one in found:
+        seen = one.kind == ERROR_FAILS
+        colour = look.COLOURS[3] if seen else look.COLOURS[2]
+        x = batch_axis()
+        kind = f"{one.judged_by} {one.kind}" if seen else one.kind
+        row = {"batch_size": one.low, "end": one.high, "region": kind}
+        base = alt.Chart(look.data([row])).encode(
+            x=x,
+            tooltip=[
+                "region:N",
+                alt.Tooltip("batch_size:Q", title="from", format=",.0f"),
+                alt.Tooltip("end:Q", title="to", format=",.0f"),
+            ],
+        )
+        opacity, width, dash = (0.16, 1.0, [1, 0]) if seen else (0.0, 2.5, [6, 4])
+        box = base.mark_rect(color=colour, fillOpacity=opacity, strokeWidth=width, strokeDash=dash)
+        layers.append(box.encode(x2="end:Q", stroke=alt.value(colour), strokeOpacity=alt.value(0.9)))
+        if one.value is not None:
+            middle = alt.Chart(look.data([{"batch_size": one.value}])).mark_rule(color=colour, strokeWidth=2)
+            tip = [alt.Tooltip("batch_size:Q", title=one.fails, format=",.0f")]
+            layers.append(middle.encode(x=x, tooltip=tip))
+    return layers
+
+
+def names(found: list[Region], first: float, last: float) -> list[alt.Chart]:
+    """What the fields are, written beside them: test error to the right of its field, predictions to the left.
+
+    A name stays inside its field where it would leave the chart or cross the edge of the other field.
+    """
+    layers = []
+    for one in found:
+        fails = one.kind == ERROR_FAILS
+        edge, outside = (one.high, one.high < last / 1.5) if fails else (one.low, one.low > 4 * first)
+        crosses = any(other is not one and other.low < edge < other.high for other in found)
+        right = fails == (outside and not crosses)
+        data = look.data([{"batch_size": edge, "words": one.fails if fails else "predicted B*"}])
+        text = alt.Chart(data).mark_text(
+            style="guide-words", align="left" if right else "right", dx=5 if right else -5, baseline="middle"
+        )
+        layers.append(text.encode(x=batch_axis(), y=alt.value(12 if fails else 30), text="words:N"))
+    return layers
+
+
+def said(found: list[Region]) -> str:
+    """The legend of the fields, in words, as far as they are there."""
+    parts = [
+        f"filled field and line: where {one.fails}, with its 95% interval"
+        if one.kind == ERROR_FAILS
+        else "dashed field: from the smallest to the largest predicted B*, which is about training statistics"
+        for one in found
+    ]
+    text = "; ".join(parts)
+    return f" {text[0].upper()}{text[1:]}." if text else ""
+
 
 SEED, MEAN, SDE = "one seed", "mean with 95% interval", "SDE limit"
 LONE_MEAN = "mean of the seeds"
@@ -48,6 +159,7 @@ class ErrorTable:
         regions: where test error fails, and the predictions of B*.
         diverged: (batch size, seeds that diverged there), which have no error to show.
         answer: the verdict in words.
+        metric: which makes errors fractions, or bits per character.
     """
 
     rows: list[ErrorRow]
@@ -55,9 +167,10 @@ class ErrorTable:
     regions: list[Region]
     diverged: list[tuple[int, int]]
     answer: str
+    metric: Metric = "test_accuracy"
 
 
-def table(panel: LadderPanelFinding) -> ErrorTable:
+def error_table(panel: LadderPanelFinding) -> ErrorTable:
     """The rungs of the finding, as rows."""
     rows = []
     mean = MEAN if any(math.isfinite(rung.error_low) for rung in panel.rungs) else LONE_MEAN
@@ -73,15 +186,17 @@ def table(panel: LadderPanelFinding) -> ErrorTable:
     scaling = panel.scaling
     threshold = None if scaling is None or math.isnan(scaling.threshold) else scaling.threshold
     lost = [(rung.batch_size, rung.diverged) for rung in panel.rungs if rung.diverged]
-    return ErrorTable(rows, threshold, regions(panel), lost, error_headline(panel))
+    return ErrorTable(rows, threshold, regions(panel), lost, error_headline(panel), panel.metric)
 
 
-def chart(found: ErrorTable) -> look.Picture:
+def error_chart(found: ErrorTable) -> look.Picture:
     """Seeds and means over the regions, with the threshold."""
     kinds = [kind for kind in (MEAN, LONE_MEAN, SEED, SDE) if any(row.kind == kind for row in found.rows)]
     picked = look.shown("kind", kinds)
-    y = alt.Y("error:Q", title="final test error", scale=alt.Scale(zero=False, padding=10)).axis(
-        format="%", tickCount=6
+    judged, share = criterion(found.metric), is_share(found.metric)
+    on_axis, precise = ("%", ".2%") if share else ("~g", ".4~g")
+    y = alt.Y("error:Q", title=f"final {judged}", scale=alt.Scale(zero=False, padding=10)).axis(
+        format=on_axis, tickCount=6
     )
     base = (
         alt.Chart(look.data([asdict(row) for row in found.rows]))
@@ -94,9 +209,9 @@ def chart(found: ErrorTable) -> look.Picture:
                 alt.Tooltip("batch_size:Q", title="batch size"),
                 alt.Tooltip("lr:Q", title="learning rate"),
                 "seed:O",
-                alt.Tooltip("error:Q", title="test error", format=".2%"),
-                alt.Tooltip("low:Q", format=".2%"),
-                alt.Tooltip("high:Q", format=".2%"),
+                alt.Tooltip("error:Q", title=judged, format=precise),
+                alt.Tooltip("low:Q", format=precise),
+                alt.Tooltip("high:Q", format=precise),
             ],
         )
     )
@@ -105,7 +220,7 @@ def chart(found: ErrorTable) -> look.Picture:
     layers: list[alt.Chart] = draw(found.regions)
     if found.threshold is not None:
         rule = alt.Chart(look.data([{"error": found.threshold}])).mark_rule(style="guide", strokeDash=[5, 4])
-        layers.append(rule.encode(y=y, tooltip=[alt.Tooltip("error:Q", title="fails above", format=".2%")]))
+        layers.append(rule.encode(y=y, tooltip=[alt.Tooltip("error:Q", title="fails above", format=precise)]))
     layers += [
         # a layer that has both axes: the fields have no y to zoom
         lines.encode(y=y, strokeDash=look.dash("kind", kinds, quiet=True)).add_params(look.zoom()),
@@ -124,9 +239,153 @@ def chart(found: ErrorTable) -> look.Picture:
     return alt.layer(*layers).add_params(picked).properties(width=look.WIDTH, height=look.HEIGHT)
 
 
-def sentence(found: ErrorTable) -> str:
+def error_sentence(found: ErrorTable) -> str:
     """The verdict, and what the fields are."""
     lost = "".join(f" {count(many, 'seed')} diverged at batch size {size:,} (✕)." for size, many in found.diverged)
     bars = " Bars: 95% intervals of the mean." if any(row.kind == MEAN for row in found.rows) else ""
-    rule = " Dashed line: the error above which a batch size fails." if found.threshold is not None else ""
+    what = judged_by(found.metric).removeprefix("test ")
+    rule = f" Dashed line: the {what} above which a batch size fails." if found.threshold is not None else ""
     return f"{found.answer}{lost}{bars}{rule}{said(found.regions)}"
+
+
+RATIO = "G/N with 95% interval"
+
+
+@dataclass(frozen=True)
+class RatioRow:
+    """G/N of one rung.
+
+    Attributes:
+        batch_size: B.
+        signal_to_noise: G/N, a ratio of averages.
+        low: lower 95% limit; None where it is 0, which a logarithmic axis cannot show.
+        high: upper limit; None where unbounded.
+    """
+
+    batch_size: int
+    signal_to_noise: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class SlopeLine:
+    """The line of slope 1 through the point of a baseline: where G/N would lie if B_simple stayed as it is there.
+
+    Attributes:
+        baseline: batch size of the baseline.
+        signal_to_noise: its G/N.
+        crossing: the batch size at which the line reaches C²: B* as the paper's figures draw it.
+    """
+
+    baseline: int
+    signal_to_noise: float
+    crossing: float
+
+    @property
+    def name(self) -> str:
+        """What the line is called."""
+        return f"slope 1 from {self.baseline}"
+
+
+@dataclass(frozen=True)
+class RatioTable:
+    """What the predictions rest on.
+
+    Attributes:
+        rows: one per rung whose G/N is a positive number.
+        left_out: batch sizes of rungs without a G/N to show.
+        c2: C², the threshold in the paper's figures, which are about the linear rule; None along another one.
+        lines: of the smallest and the largest baseline that predicts.
+        slope: measured, of log G/N against log B; None when it is not known.
+    """
+
+    rows: list[RatioRow]
+    left_out: list[int]
+    c2: float | None
+    lines: list[SlopeLine]
+    slope: Estimate | None
+
+
+def ratio_table(panel: LadderPanelFinding) -> RatioTable:
+    """The rungs of the finding, as rows."""
+    rows, left_out = [], []
+    for rung in panel.rungs:
+        ratio, low, high = rung.signal_to_noise, rung.signal_to_noise_low, rung.signal_to_noise_high
+        if not (math.isfinite(ratio) and ratio > 0):
+            left_out.append(rung.batch_size)
+            continue
+        rows.append(RatioRow(rung.batch_size, ratio, low if low > 0 else None, high if math.isfinite(high) else None))
+    found = [
+        SlopeLine(one.batch_size, 1 / one.critical.noise_to_signal, one.critical.plotted)
+        for one in panel.predictions
+        if one.usable and math.isfinite(one.critical.plotted) and one.critical.rule != "square_root"
+    ]
+    c2 = None if panel.adaptive else panel.c2
+    return RatioTable(rows, left_out, c2, [*found[:1], *found[1:][-1:]], panel.slope)
+
+
+def ratio_chart(found: RatioTable) -> look.Picture:
+    """Points with intervals, the threshold G/N = C², and the slope-1 lines up to it."""
+    known = [number for row in found.rows for number in (row.signal_to_noise, row.low, row.high) if number is not None]
+    known += [] if found.c2 is None else [found.c2]
+    bottom, top = min(known) / 1.5, max(known) * 1.5
+    values = [{**asdict(row), "from": row.low or bottom, "to": row.high or top, "series": RATIO} for row in found.rows]
+    series = [RATIO, *(line.name for line in found.lines)]
+    scale = alt.Scale(type="log", domain=[bottom, top], nice=False)
+    y = alt.Y("signal_to_noise:Q", title="G/N  (|∇L|² / Tr Σ)", scale=scale).axis(tickCount=6, format="~g")
+    tooltip = [
+        alt.Tooltip("series:N", title="what"),
+        alt.Tooltip("batch_size:Q", title="batch size", format=",.0f"),
+        alt.Tooltip("signal_to_noise:Q", title="G/N", format=".3g"),
+    ]
+    # a line has a bar in the legend, and no points
+    colour, shapes = look.colour("series", series), look.shape("series", series[:1], grey=series[1:])
+    base = alt.Chart(look.data(values)).encode(
+        x=batch_axis(),
+        color=colour,
+        tooltip=[*tooltip, alt.Tooltip("low:Q", format=".3g"), alt.Tooltip("high:Q", format=".3g")],
+    )
+    layers = []
+    if found.c2 is not None:
+        rule = alt.Chart(look.data([{"signal_to_noise": found.c2, "said": f"C² = {found.c2:g}"}]))
+        words = rule.mark_text(style="guide-words", align="left", baseline="bottom", dx=4, dy=-3)
+        tip = [alt.Tooltip("signal_to_noise:Q", title="threshold C²")]
+        layers += [
+            rule.mark_rule(style="guide", strokeDash=[5, 4]).encode(y=y, tooltip=tip),
+            words.encode(y=y, x=alt.value(0), text="said:N"),
+        ]
+        if ends := [end for line in found.lines for end in _ends(line, found.c2)]:
+            lines = alt.Chart(look.data(ends)).mark_line(strokeWidth=2)
+            dashes = look.dash("series", series, quiet=True)
+            layers.append(lines.encode(x=batch_axis(), y=y, color=colour, strokeDash=dashes, tooltip=tooltip))
+    layers += [
+        base.mark_line().encode(y=y).add_params(look.zoom()),
+        base.mark_rule(strokeWidth=2).encode(y=alt.Y("from:Q"), y2="to:Q"),
+        base.mark_point(filled=True, size=80, opacity=1).encode(y=y, shape=shapes),
+    ]
+    return alt.layer(*layers).properties(width=look.WIDTH, height=280)
+
+
+def _ends(line: SlopeLine, c2: float) -> list[dict[str, object]]:
+    ends = ((float(line.baseline), line.signal_to_noise), (line.crossing, c2))
+    return [{"batch_size": size, "signal_to_noise": ratio, "series": line.name} for size, ratio in ends]
+
+
+def ratio_sentence(found: RatioTable) -> str:
+    """The measured slope, what the lines are, and which rungs are not shown."""
+    text = ""
+    if found.slope is not None:
+        one = found.slope
+        limits = f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]"
+        text = f"G/N grows with slope {limits}; at 1 the noise scale would not depend on the batch. "
+    if found.c2 is None:
+        text += "Bars: 95% intervals."
+    else:
+        text += f"Dashed line: the threshold G/N = C² = {found.c2:g} of the paper's figures."
+    if found.lines:
+        where = " and ".join(batch(line.crossing) for line in found.lines)
+        text += f" Lines of slope 1 from baselines that predict reach it at {where}, B* as the paper plots it."
+    if found.left_out:
+        text += f" Not shown, because G is not resolved or was not measured: B = {', '.join(map(str, found.left_out))}."
+    return text

@@ -1,0 +1,205 @@
+"""Hugging Face: `attach(trainer)` measures every step of a `transformers.Trainer`, logs, and prints the price list."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from svag.findings.critical_batch import CriticalBatch
+from svag.integrations import BatchLoss, LoopProbe, parts_of
+from svag.noise.batches import in_pieces
+from svag.records.reading import Reading
+
+try:
+    from transformers import Trainer, TrainerCallback
+    from transformers.loss.loss_utils import ForCausalLMLoss
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"svag.integrations.huggingface needs transformers ({error}): pip install 'svag[huggingface]'"
+    ) from error
+
+# The label of a token that the loss leaves out.
+_IGNORED = -100
+
+
+class AttachedNoise(TrainerCallback):
+    """What `attach` returns: the readings of a Trainer's run, and the way to take everything off again."""
+
+    def __init__(self, trainer: Trainer, loop: LoopProbe) -> None:
+        self._trainer, self._loop = trainer, loop
+        self._own_step: Callable[..., Tensor] = trainer.training_step
+        self._own_samples: Callable[..., tuple[list[Any], Any]] = trainer.get_batch_samples
+        self._wrappers = {"training_step": self._training_step, "get_batch_samples": self._get_batch_samples}
+        # methods that someone else put on the trainer itself are put back by remove()
+        self._before = {name: value for name, value in vars(trainer).items() if name in self._wrappers}
+        self._cut = 1
+        self._targets: float | None = None
+        vars(trainer).update(self._wrappers)
+        trainer.add_callback(self)
+
+    @property
+    def readings(self) -> Sequence[Reading]:
+        """The readings so far, oldest first; asking for them waits for the device."""
+        return self._loop.readings
+
+    @property
+    def found(self) -> CriticalBatch:
+        """What larger batches cost, from the readings so far."""
+        return self._loop.found
+
+    def remove(self) -> None:
+        """Stop measuring and leave the trainer as it was; the readings stay."""
+        self._loop.close()
+        self._trainer.remove_callback(self)
+        for name, wrapper in self._wrappers.items():
+            if vars(self._trainer).get(name) == wrapper:
+                del vars(self._trainer)[name]
+        vars(self._trainer).update(self._before)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        """A run begins, perhaps from a checkpoint."""
+        self._loop.restart(continued=state.global_step > 0)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **others: Any) -> None:
+        """Log whenever the trainer logs its loss, to wherever it does."""
+        if logs is not None and "loss" in logs and (found := self._loop.scalars()):
+            self._trainer.log(found)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        """Print the price list."""
+        self._loop.close()
+        if state.is_world_process_zero:
+            self._loop.print_found()
+
+    def _get_batch_samples(self, *values: Any, **named: Any) -> tuple[list[Any], Any]:
+        """Stand in for `Trainer.get_batch_samples`: the same, and count the targets that a step's losses share."""
+        trainer = self._trainer
+        samples, items = self._own_samples(*values, **named)
+        self._targets = None
+        if items is not None and trainer.loss_is_scaled_for_ga is not False:
+            targets = torch.tensor(
+                float(sum(self._targets_of(inputs) for inputs in samples)), device=trainer.args.device
+            )
+            if trainer.args.average_tokens_across_devices:
+                targets = trainer.accelerator.reduce(targets, reduction="sum")
+            else:  # each rank divides by its own number, and the ranks are averaged
+                targets = targets * trainer.args.world_size
+            self._targets = float(targets)
+        return samples, items
+
+    def _targets_of(self, inputs: Mapping[str, Any]) -> int:
+        """How many tokens of a micro-batch the loss is a sum over."""
+        if "shift_labels" in inputs:
+            return int((inputs["shift_labels"] != _IGNORED).sum())
+        model = self._trainer.model
+        # the model itself is asked: the Trainer's own count, a mere factor of the loss, is wrong for GPT-2
+        shifts = getattr(model, "loss_function", None) is ForCausalLMLoss and not model.config.is_encoder_decoder
+        return int(((inputs["labels"][..., 1:] if shifts else inputs["labels"]) != _IGNORED).sum())
+
+    def _training_step(self, model: nn.Module, inputs: Mapping[str, Any], num_items_in_batch: Any = None) -> Tensor:
+        """Stand in for `Trainer.training_step`: the same gradients, from parts of the batch if a step is one batch."""
+        trainer, loop = self._trainer, self._loop
+        loop.see(inputs, trainer.accelerator.gradient_state.end_of_dataloader)
+        if loop.probe is None:
+            self._start(model)
+        step, scaler, parts = trainer.state.global_step, trainer.accelerator.scaler, [inputs]
+        if self._cut > 1:
+            if step % loop.every or loop.take_short():
+                return self._own_step(model, inputs, num_items_in_batch)
+            if loop.loss_fn is not None:
+                loop.measure(model, self._loss, trainer._prepare_inputs(inputs), step=step, scaler=scaler)
+                return self._own_step(model, inputs, num_items_in_batch)
+            parts = in_pieces(inputs, self._cut)
+        losses, steps = [], trainer.current_gradient_accumulation_steps
+        try:
+            trainer.current_gradient_accumulation_steps = steps * self._cut  # by which it divides an ordinary loss
+            for part in parts:
+                losses.append(self._own_step(model, part, num_items_in_batch))
+                share = None if self._targets is None else self._targets_of(part) / self._targets
+                loop.micro_batch(1.0 if scaler is None else scaler.get_scale(), share)
+        finally:
+            trainer.current_gradient_accumulation_steps = steps
+        if trainer.accelerator.sync_gradients:
+            loop.end_step(step)
+        return torch.stack(losses).sum()
+
+    def _loss(self, part: Any) -> Tensor:
+        """The user's own loss, in the precision of the run."""
+        assert self._loop.loss_fn is not None
+        with self._trainer.accelerator.autocast():
+            return self._loop.loss_fn(part)
+
+    def _start(self, model: nn.Module) -> None:
+        trainer, loop = self._trainer, self._loop
+        if trainer.optimizer is None:
+            raise ValueError("the trainer has no optimizer yet: call trainer.train(), which makes it")
+        ranks, accumulated = trainer.args.world_size, trainer.args.gradient_accumulation_steps
+        self._cut = parts_of(loop.size) if ranks * accumulated == 1 else 1
+        loop.start(
+            model if isinstance(model, DistributedDataParallel) else trainer.model,
+            trainer.optimizer,
+            micro_batches=accumulated * self._cut,
+            ranks=ranks,
+            loader=trainer.callback_handler.train_dataloader,
+            in_parts=self._cut > 1,
+        )
+
+
+def attach(
+    trainer: Trainer,
+    *,
+    batch_size: int | None = None,
+    population: int | None = None,
+    parameters: Iterable[Tensor] | None = None,
+    every: int = 1,
+    loss_fn: BatchLoss | None = None,
+) -> AttachedNoise:
+    """Measure G, N and R in every step of a `transformers.Trainer`, log them, and print the price list at the end.
+
+    Call it before `trainer.train()`. Gradients are read before they are clipped. The parts of a step are its
+    micro-batches (`gradient_accumulation_steps`) and the ranks of a data-parallel run. Without either, a step that is
+    measured is back-propagated in parts of its batch: the same gradient, with other random draws for dropout. Where the
+    loss is averaged over the tokens of the whole step, a micro-batch counts by its tokens.
+
+    `svag/noise_to_signal` and the others go to whatever `report_to` names, each time that the trainer logs its loss.
+
+    Returns an object with the `readings`, `found`, the price list, and `remove()`, which restores the trainer.
+
+    >>> import tempfile, transformers
+    >>> class Line(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.slope = nn.Parameter(torch.ones(1))
+    ...     def forward(self, x):
+    ...         return {"loss": (self.slope * x).mean()}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     options = transformers.TrainingArguments(
+    ...         folder, per_device_train_batch_size=2, num_train_epochs=1, report_to="none", save_strategy="no",
+    ...         disable_tqdm=True, use_cpu=True, dataloader_pin_memory=False
+    ...     )
+    ...     trainer = Trainer(Line(), options, train_dataset=[{"x": 1.0}, {"x": 3.0}])
+    ...     noise = attach(trainer, population=10**9)
+    ...     _ = trainer.train()
+    {'train_runtime': ...
+    No price list yet from batch size 2...
+    >>> print(noise.readings[0])
+    G = 3, N = 1 at batch size 2, R = 1 (2 gradients)
+
+    Args:
+        trainer: the trainer, before it trains.
+        batch_size: examples averaged by one optimizer step, over all micro-batches and ranks; by default the leading
+            dimension of the first tensor of the first batch, times their number.
+        population: size of the data set when the examples of a batch are distinct; by default the DataLoader tells.
+        parameters: measure only these, for example the weights that decay.
+        every: measure each so many steps.
+        loss_fn: takes a batch and returns its mean loss; only used where a step is one backward pass on one device. The
+            step is then left as it is, and the parts are back-propagated beside it and without a trace.
+    """
+    if trainer.is_deepspeed_enabled:
+        raise TypeError("DeepSpeed keeps its gradients to itself: measure a run without it")
+    if any(isinstance(callback, AttachedNoise) for callback in trainer.callback_handler.callbacks):
+        raise ValueError("this trainer is measured already: attach() once, or remove() the first")
+    loop = LoopProbe(batch_size=batch_size, population=population, parameters=parameters, every=every, loss_fn=loss_fn)
+    return AttachedNoise(trainer, loop)

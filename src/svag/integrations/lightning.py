@@ -1,0 +1,257 @@
+"""Lightning: `Trainer(callbacks=[NoiseCallback()])` measures every step, logs, and prints the price list at the end."""
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from svag.findings.critical_batch import CriticalBatch
+from svag.integrations import BatchLoss, LoopProbe, parts_of
+from svag.records.reading import Reading
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch.strategies import DeepSpeedStrategy
+    from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
+    from torchmetrics import Metric
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"svag.integrations.lightning needs Lightning ({error}): pip install 'svag[lightning]'"
+    ) from error
+
+
+class NoiseCallback(Callback):
+    """Measure G, N and R in a run of `lightning.pytorch.Trainer`, log them, and print the price list when it ends.
+
+    The parts of a step are its micro-batches (`accumulate_grad_batches`, or several `manual_backward` before one
+    `optimizer.step`) and the ranks of a data-parallel run; nothing is computed twice. Without either, each reading
+    cuts the batch into parts and back-propagates them beside the step, through `loss_fn` or the `training_step` of
+    the module, and leaves no trace: gradients, buffers, generators, metrics, and what the module logs stay as they
+    were. That doubles the time of a step, so give `every=10`.
+
+    Steps that an epoch cuts short are trained and not measured. With manual optimization the first step only tells how
+    many micro-batches there are; divide their losses by that number, as Lightning does by itself. The readings are part
+    of checkpoints.
+
+    >>> import torch, lightning
+    >>> class Line(lightning.LightningModule):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.slope = nn.Parameter(torch.ones(1))
+    ...     def training_step(self, batch):
+    ...         return (self.slope * batch).mean()
+    ...     def configure_optimizers(self):
+    ...         return torch.optim.SGD(self.parameters(), lr=0.5)
+    >>> noise = NoiseCallback(population=10**9)
+    >>> trainer = lightning.Trainer(
+    ...     accelerator="cpu", max_epochs=1, callbacks=[noise], accumulate_grad_batches=2, logger=False,
+    ...     enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False
+    ... )
+    >>> trainer.fit(Line(), torch.utils.data.DataLoader(torch.tensor([1.0, 3.0])))
+    No price list yet from batch size 2...
+    >>> print(noise.readings[0])
+    G = 3, N = 1 at batch size 2, R = 1 (2 gradients)
+
+    Args:
+        batch_size: examples averaged by one optimizer step, over all micro-batches and ranks; by default the leading
+            dimension of the first tensor of the first batch, times their number.
+        population: size of the data set when the examples of a batch are distinct; by default the DataLoader tells.
+        parameters: measure only these, for example the weights that decay.
+        every: measure each so many steps.
+        loss_fn: takes a batch and returns its mean loss; only used where a step is one backward pass on one device, and
+            by default the `training_step` of the module. With manual optimization it is needed there.
+    """
+
+    def __init__(
+        self,
+        *,
+        batch_size: int | None = None,
+        population: int | None = None,
+        parameters: Iterable[Tensor] | None = None,
+        every: int = 1,
+        loss_fn: BatchLoss | None = None,
+    ) -> None:
+        self._loop = LoopProbe(
+            batch_size=batch_size, population=population, parameters=parameters, every=every, loss_fn=loss_fn
+        )
+        self._in_parts = False
+        self._accumulates: int | None = None
+        self._trainer: Trainer | None = None
+
+    @property
+    def readings(self) -> Sequence[Reading]:
+        """The readings so far, oldest first; asking for them waits for the device."""
+        return self._loop.readings
+
+    @property
+    def found(self) -> CriticalBatch:
+        """What larger batches cost, from the readings so far."""
+        return self._loop.found
+
+    def remove(self) -> None:
+        """Stop measuring and leave the trainer; the readings stay."""
+        self._loop.close()
+        if self._trainer is not None:
+            # a new list: this may be called from a hook, while the trainer walks through the old one
+            self._trainer.callbacks = [callback for callback in self._trainer.callbacks if callback is not self]
+            self._trainer = None
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Refuse what cannot be measured, before anything runs."""
+        if stage != "fit":
+            return
+        if isinstance(trainer.strategy, DeepSpeedStrategy):
+            raise TypeError(
+                "DeepSpeed keeps its gradients to itself: measure a run with strategy='auto' or strategy='ddp'"
+            )
+        if sum(isinstance(callback, NoiseCallback) for callback in trainer.callbacks) > 1:
+            raise ValueError("NoiseCallback is attached twice to this trainer: keep one of them")
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """A new fit: continue the readings of the checkpoint, or of the fit before, if it goes on from there."""
+        # Lightning puts an empty one in the place of one that is missing
+        if not any(optimizer.param_groups for optimizer in trainer.optimizers):
+            raise ValueError("there is no optimizer: configure_optimizers must return the one whose steps are measured")
+        if len(trainer.optimizers) > 1:
+            raise ValueError(
+                f"NoiseCallback measures the steps of one optimizer, and configure_optimizers gave "
+                f"{len(trainer.optimizers)}: use svag.NoiseProbe in training_step"
+            )
+        self._trainer = trainer
+        self._loop.restart(continued=trainer.global_step > 0)
+        self._accumulates = None
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Before the forward pass: make the probe if this is the first batch; measure parts of it where that is due."""
+        loop = self._loop
+        if self._accumulates is None:
+            manual, alone = not pl_module.automatic_optimization, trainer.world_size == 1
+            self._accumulates = trainer.accumulate_grad_batches
+            self._in_parts = alone and (loop.loss_fn is not None if manual else self._accumulates == 1)
+        if trainer.accumulate_grad_batches != self._accumulates:
+            raise ValueError(
+                f"accumulate_grad_batches went from {self._accumulates} to {trainer.accumulate_grad_batches}, and the "
+                "batch size with it: measure each of them in a fit of its own"
+            )
+        loop.see(batch, trainer.is_last_batch)
+        if loop.probe is None and (pl_module.automatic_optimization or self._in_parts):
+            self._start(trainer, pl_module, parts_of(loop.size) if self._in_parts else self._accumulates)
+        if self._in_parts and trainer.global_step % loop.every == 0 and not loop.take_short():
+            self._measure(trainer, pl_module, batch, batch_idx)
+
+    def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """After every backward pass, while gradients still carry the factor of a GradScaler."""
+        if self._in_parts:
+            return
+        scaler = getattr(trainer.precision_plugin, "scaler", None)
+        counted = self._loop.micro_batch(1.0 if scaler is None else scaler.get_scale())
+        if pl_module.automatic_optimization and counted == self._accumulates:
+            self._loop.end_step(trainer.global_step)
+
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
+        """Before the gradients are clipped: the end of a manual step, or of one that the epoch cut short."""
+        if self._in_parts or not self._loop.counted:
+            return
+        counted = self._loop.end_step(trainer.global_step)
+        if self._loop.probe is None:
+            self._start(trainer, pl_module, counted)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Log when Lightning does."""
+        due = trainer.log_every_n_steps and trainer.global_step % trainer.log_every_n_steps == 0
+        if due and (found := self._loop.scalars()):
+            self.log_dict(found, on_step=True, on_epoch=False)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Print the price list."""
+        if trainer.is_global_zero:
+            self._loop.print_found()
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Take the probe off the model, also after an error."""
+        if stage == "fit":
+            self._loop.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint holds: the readings."""
+        return self._loop.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on with the readings of a checkpoint."""
+        self._loop.load_state_dict(state_dict)
+
+    def _start(self, trainer: Trainer, pl_module: LightningModule, micro_batches: int) -> None:
+        wrapped = trainer.strategy.model
+        self._loop.start(
+            wrapped if isinstance(wrapped, DistributedDataParallel) else pl_module,
+            trainer.optimizers[0],
+            micro_batches=micro_batches,
+            ranks=trainer.world_size,
+            loader=trainer.train_dataloader,
+            in_parts=self._in_parts,
+        )
+
+    def _measure(self, trainer: Trainer, module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Read the parts of a batch through `loss_fn`, or else the `training_step` of the module."""
+        given = self._loop.loss_fn
+
+        def loss_fn(part: Any) -> Tensor:
+            if given is None:
+                return _loss_of_step(trainer, module, part, batch_idx)
+            with trainer.precision_plugin.train_step_context():
+                return given(part)
+
+        with _as_it_was(module):
+            scaler = getattr(trainer.precision_plugin, "scaler", None)
+            self._loop.measure(module, loss_fn, batch, step=trainer.global_step, scaler=scaler)
+
+
+def _loss_of_step(trainer: Trainer, module: LightningModule, part: Any, batch_idx: int) -> Tensor:
+    """The loss that `training_step` returns for a part of a batch."""
+    if is_param_in_hook_signature(module.training_step, "dataloader_iter", explicit=True):
+        raise TypeError(
+            "training_step takes its batches from a dataloader_iter and not in parts: give NoiseCallback a loss_fn="
+        )
+    numbered = is_param_in_hook_signature(module.training_step, "batch_idx", min_args=2)
+    output = trainer.strategy.training_step(part, batch_idx) if numbered else trainer.strategy.training_step(part)
+    loss = output.get("loss") if isinstance(output, Mapping) else output
+    if not isinstance(loss, Tensor):
+        raise TypeError(
+            f"training_step gave {type(loss).__name__} instead of a loss for a part of the batch: give NoiseCallback a "
+            "loss_fn="
+        )
+    return loss
+
+
+@contextmanager
+def _as_it_was(module: LightningModule) -> Iterator[None]:
+    """Let a `training_step` log and collect what it likes, and put back what the module and its metrics had."""
+    kept = dict(vars(module))
+    collected = {
+        name: copy.copy(value)
+        for name, value in kept.items()
+        if isinstance(value, list | dict | set) and not name.startswith("_")
+    }
+    metrics = [(vars(one), copy.deepcopy(_state(one))) for one in module.modules() if isinstance(one, Metric)]
+    vars(module).update(collected, log=_unlogged)
+    try:
+        yield
+    finally:
+        vars(module).clear()
+        vars(module).update(kept)
+        for attributes, state in metrics:
+            attributes.update(state)
+
+
+def _state(metric: nn.Module) -> dict[str, Any]:
+    names = {*metric._defaults, "_update_count", "_computed", "_forward_cache"}  # type: ignore[misc]
+    return {name: value for name, value in vars(metric).items() if name in names}
+
+
+def _unlogged(*values: object, **options: object) -> None:
+    """Stand in for `LightningModule.log`."""

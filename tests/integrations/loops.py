@@ -1,0 +1,111 @@
+"""What the tests of the integrations share: a small regression, as a plain loop with a NoiseProbe and in Lightning."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import lightning
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from svag import NoiseProbe, Reading
+
+# The micro-batches of two ranks by turns, four examples each.
+SHARES = [list(range(8 * batch + rank, 8 * batch + 8, 2)) for batch in range(6) for rank in range(2)]
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)).double()
+
+
+def loader(examples: int = 48, batch_size: int = 4) -> DataLoader[Any]:
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(examples, 4, generator=generator, dtype=torch.float64)
+    y = x.sum(dim=1, keepdim=True) + torch.randn(examples, 1, generator=generator, dtype=torch.float64)
+    return DataLoader(TensorDataset(x, y), batch_size=batch_size)
+
+
+def examples(count: int = 48) -> list[dict[str, Tensor]]:
+    """The same data as the rows of a Hugging Face Trainer."""
+    return [{"x": x[0], "labels": y[0]} for x, y in loader(count, 1)]
+
+
+def mse(model: nn.Module, batch: list[Tensor]) -> Tensor:
+    return nn.functional.mse_loss(model(batch[0]), batch[1])
+
+
+def plain_loop(
+    micro_batches: int,
+    *,
+    epochs: int = 2,
+    batches: DataLoader[Any] | None = None,
+    clip: float | None = None,
+    clip_first: bool = False,
+) -> tuple[nn.Module, Sequence[Reading]]:
+    """The same training without a framework; what an epoch cuts short is stepped and not measured."""
+    model, batches = net(), batches or loader()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.01)
+    probe = NoiseProbe(model, optimizer, batch_size=4 * micro_batches, population=48)
+    step = 0
+    for _ in range(epochs):
+        left = list(batches)
+        while left:
+            taken, left = left[:micro_batches], left[micro_batches:]
+            optimizer.zero_grad()
+            for batch in taken:
+                (mse(model, batch) / micro_batches).backward()
+                if clip_first and clip is not None:
+                    nn.utils.clip_grad_norm_(model.parameters(), clip)
+                probe.micro_batch()
+            if len(taken) == micro_batches:
+                probe.close_step(step=step)
+            else:
+                probe.skip_step()
+            if clip is not None:
+                nn.utils.clip_grad_norm_(model.parameters(), clip)
+            optimizer.step()
+            step += 1
+    return model, probe.readings
+
+
+class Module(lightning.LightningModule):
+    """The same regression; with `micro_batches`, optimized by hand."""
+
+    def __init__(self, micro_batches: int | None = None) -> None:
+        super().__init__()
+        self.net = net()
+        self.automatic_optimization = micro_batches is None
+        self.micro_batches = micro_batches or 1
+        self.losses: list[float] = []
+
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
+        loss = mse(self.net, batch) / self.micro_batches
+        self.losses.append(float(loss.detach()))
+        self.log("loss", loss)
+        if not self.automatic_optimization:
+            optimizer = self.optimizers()
+            self.manual_backward(loss)
+            if (batch_idx + 1) % self.micro_batches == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+        return loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1, weight_decay=0.01)
+
+
+def trainer(*callbacks: Any, epochs: int = 2, **options: Any) -> Any:
+    quiet = {"logger": False, "enable_checkpointing": False} | options
+    return lightning.Trainer(
+        accelerator="cpu",
+        max_epochs=epochs,
+        callbacks=list(callbacks),
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **{"devices": 1, **quiet},
+    )
+
+
+def same_weights(one: nn.Module, other: nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))

@@ -1,0 +1,36 @@
+"""Every example of an integration runs as its first lines say, prints its results, and stays short."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "integrations"
+TWO_RANKS = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+# how long, and what it must say
+RUNS: dict[str, tuple[str, list[str]]] = {
+    "fsdp2_loop.py": ("100", ["batch size  settings", "from 100 readings"]),
+    "lightning_trainer.py": ("5", ["batch size  settings", "310 readings, the last one: G = "]),
+    "lightning_svag.py": ("10", ["ell = 4   training loss after 10 effective steps: "]),
+    "huggingface_trainer.py": ("4", ["batch size  settings", "lr ×2", "200 readings, the last one: G = "]),
+    "accelerate_loop.py": ("5", ["batch size  settings", "N/G = "]),
+    "accelerate_svag.py": ("10", ["ell = 4   training loss after 10 effective steps: "]),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_example(name: str) -> None:
+    size, words = RUNS[name]
+    how = TWO_RANKS if name == "fsdp2_loop.py" else []
+    command = [sys.executable, *how, str(EXAMPLES / name), size]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr
+    for word in words:
+        assert word in done.stdout
+
+
+def test_examples_are_short_and_all_are_run() -> None:
+    files = {path.name: path.read_text().count("\n") for path in EXAMPLES.glob("*.py")}
+    assert files.keys() == RUNS.keys()
+    assert max(files.values()) < 75

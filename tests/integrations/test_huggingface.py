@@ -1,0 +1,226 @@
+"""attach() reads what the formulas say of the Trainer's own micro-batches, and the Trainer trains what it trained."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.integrations.loops import examples, mse, net, plain_loop, same_weights
+from tests.integrations.texts import Recording, arguments, texts, tiny_gpt2
+from torch import Tensor, nn
+from transformers import Trainer
+
+from svag.integrations.huggingface import attach
+
+
+class Regression(nn.Module):
+    """An ordinary model: the mean loss of its batch, however many there are in a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = net()
+
+    def forward(self, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        return {"loss": mse(self.net, [x, labels])}
+
+
+def regression(folder: Path, count: int = 48, **options: Any) -> Trainer:
+    data = examples(count)
+    model = Regression()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.01)
+    chosen = {"lr_scheduler_type": "constant"} | options
+    return Trainer(model, arguments(folder, **chosen), train_dataset=data, optimizers=(optimizer, None))
+
+
+def language(
+    folder: Path, data: Any = None, kind: type[Trainer] = Recording, dropout: float = 0.0, **options: Any
+) -> Any:
+    chosen = {"learning_rate": 1e-2} | options
+    return kind(tiny_gpt2(dropout), arguments(folder, **chosen), train_dataset=data or texts())
+
+
+@pytest.mark.parametrize(("clip", "short"), [(0.0, False), (0.1, False), (0.1, True)])
+def test_accumulated_micro_batches_are_the_parts(
+    tmp_path: Path, clip: float, short: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    count = 5 if short else 3
+    trainer = regression(tmp_path, gradient_accumulation_steps=count, max_grad_norm=clip)
+    noise = attach(trainer)
+    trainer.train()
+    model, readings = plain_loop(count, clip=clip or None)
+    assert len(readings) == (4 if short else 8)
+    for found, expected in zip(noise.readings, readings, strict=True):
+        # where the last step is short, the Trainer divides by its own number, and the paths part
+        if not short or found.step in (0, 1):
+            assert found.grad_sq == pytest.approx(expected.grad_sq, rel=1e-9)
+            assert found.noise_trace == pytest.approx(expected.noise_trace, rel=1e-9)
+        assert (found.batch_size, found.step, found.population) == (4 * count, expected.step, 48)
+        assert (found.optimizer, found.lr, found.weight_decay) == ("SGD", 0.1, 0.01)
+    assert short or all(
+        torch.allclose(a, b, rtol=1e-9) for a, b in zip(trainer.model.parameters(), model.parameters(), strict=True)
+    )
+    assert "Too few readings" in capsys.readouterr().out
+
+
+def weighted_estimate(steps: list[Any], population: int, batch_size: int, equal: bool = False) -> tuple[float, float]:
+    """G and N from the micro-batches of one step, by hand: gradients of token losses over the tokens of the step."""
+    targets_of, squares, total = [], [], torch.zeros(())
+    for _, weights, inputs, items in steps:
+        model = tiny_gpt2()
+        model.load_state_dict(weights)
+        logits, targets = model(inputs["input_ids"]).logits[:, :-1], inputs["labels"][:, 1:]
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100, reduction="sum")
+        gradients = torch.autograd.grad(loss / items, list(model.parameters()))
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        targets_of.append(1 if equal else int((targets != -100).sum()))
+        squares.append(float(flat.square().sum()))
+        total = total + flat
+    whole = float(total.square().sum())
+    signal = (whole - sum(squares)) / (1 - sum((count / sum(targets_of)) ** 2 for count in targets_of))
+    noise, taken = whole - signal, batch_size / population
+    return signal + taken * noise, (1 - taken) * noise
+
+
+@pytest.mark.parametrize("accumulated", [1, 3])
+def test_token_weighted_losses_count_by_their_tokens(tmp_path: Path, accumulated: int) -> None:
+    trainer = language(tmp_path, gradient_accumulation_steps=accumulated)
+    noise = attach(trainer)
+    trainer.train()
+    assert len(noise.readings) == 24 // accumulated
+    for reading in noise.readings:
+        steps = [one for one in trainer.seen if one[0] == reading.step]
+        assert len(steps) == reading.n == (4 if accumulated == 1 else 3)
+        expected = weighted_estimate(steps, 48, 4 * accumulated)
+        assert (reading.grad_sq, reading.noise_trace) == pytest.approx(expected, rel=1e-6)
+        assert weighted_estimate(steps, 48, 4 * accumulated, equal=True) != pytest.approx(expected, rel=1e-4)
+
+
+def test_a_batch_that_is_cut_trains_as_the_whole_one(tmp_path: Path) -> None:
+    for data in (texts(), None):
+        runs = []
+        for measured in (True, False):
+            trainer = language(tmp_path, data) if data else regression(tmp_path)
+            if measured:
+                noise = attach(trainer, every=2)
+            losses = trainer.train().training_loss
+            runs.append((trainer.model, losses))
+        (cut, cut_loss), (whole, whole_loss) = runs
+        assert [reading.step for reading in noise.readings] == list(range(0, 24, 2))
+        assert cut_loss == pytest.approx(whole_loss, rel=1e-6)
+        for one, other in zip(cut.parameters(), whole.parameters(), strict=True):
+            assert torch.allclose(one, other, rtol=1e-6, atol=1e-7)
+
+
+def test_with_a_loss_of_the_user_the_step_is_left_alone(tmp_path: Path) -> None:
+    alone = language(tmp_path, texts(ragged=False), Trainer, dropout=0.1)
+    alone.train()
+    measured = language(tmp_path, texts(ragged=False), Trainer, dropout=0.1)
+    noise = attach(measured, loss_fn=lambda batch: measured.model(**batch).loss, every=4)
+    measured.train()
+    assert [reading.step for reading in noise.readings] == list(range(0, 24, 4))
+    assert same_weights(alone.model, measured.model)
+
+
+def test_a_short_last_batch_leaves_its_step_out(tmp_path: Path) -> None:
+    trainer = regression(tmp_path, count=46)
+    noise = attach(trainer)
+    trainer.train()
+    assert [reading.step for reading in noise.readings] == [step for step in range(24) if step % 12 != 11]
+
+
+def test_the_factor_of_a_scaler_is_taken_out(tmp_path: Path) -> None:
+    found = []
+    for scaled in (True, False):
+        trainer = regression(tmp_path, gradient_accumulation_steps=3, max_grad_norm=0.0)
+        if scaled:
+            trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=3)
+        noise = attach(trainer)
+        trainer.train()
+        found.append([(reading.grad_sq, reading.noise_trace) for reading in noise.readings])
+    assert found[0] == [pytest.approx(pair, rel=1e-9) for pair in found[1]]
+
+
+def test_the_defaults_of_the_trainer_get_a_price_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """AdamW with decayed and other weights, linear decay, gradients clipped at 1."""
+    options = {"gradient_accumulation_steps": 2, "num_train_epochs": 25, "weight_decay": 0.01, "logging_steps": 50}
+    trainer = language(tmp_path, kind=Trainer, train_sampling_strategy="random", **options)
+    noise = attach(trainer)
+    trainer.train()
+    assert trainer.args.max_grad_norm == 1.0
+    assert len(noise.readings) == 150
+    found = noise.found
+    assert (found.rule, found.basis, found.optimizer) == ("square_root", "second_moment", "AdamW")
+    printed = capsys.readouterr().out
+    assert "lr ×1.41" in printed
+    wide = [line for line in printed.splitlines() if len(line) > 80 and line[:1] not in " {"]
+    assert not wide
+    losses, ours = (
+        [row for row in trainer.state.log_history if key in row] for key in ("loss", "svag/noise_to_signal")
+    )
+    assert [row["step"] for row in losses] == [50, 100, 150]
+    assert [row["step"] for row in ours] == [100, 150], "what is not resolved is not logged"
+    assert {"svag/critical_batch", "svag/b_simple", "svag/distortion_2x"} <= set(ours[-1])
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_removed_the_trainer_is_what_it_was(tmp_path: Path, replaced: bool) -> None:
+    trainer = regression(tmp_path, gradient_accumulation_steps=3)
+    if replaced:
+        trainer.training_step = trainer.training_step
+    before, callbacks = dict(vars(trainer)), list(trainer.callback_handler.callbacks)
+    noise = attach(trainer)
+    assert vars(trainer) != before
+    noise.remove()
+    assert vars(trainer) == before
+    assert trainer.callback_handler.callbacks == callbacks
+    noise = attach(trainer)
+    trainer.train()
+    noise.remove()
+    assert len(noise.readings) == 8
+    trainer.train()
+    assert len(noise.readings) == 8
+
+
+def test_a_second_training_begins_anew(tmp_path: Path) -> None:
+    trainer = regression(tmp_path, gradient_accumulation_steps=3)
+    noise = attach(trainer)
+    trainer.train()
+    first = noise.readings
+    trainer.train()
+    assert [reading.step for reading in noise.readings] == [reading.step for reading in first]
+    assert noise.readings != first
+
+
+def test_what_cannot_be_measured_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    trainer = regression(tmp_path)
+    noise = attach(trainer)
+    with pytest.raises(ValueError, match=r"measured already: attach\(\) once, or remove\(\) the first"):
+        attach(trainer)
+    noise.remove()
+    trainer.is_deepspeed_enabled = True
+    with pytest.raises(TypeError, match="DeepSpeed keeps its gradients to itself"):
+        attach(trainer)
+    early = Trainer(Regression(), arguments(tmp_path))
+    attach(early)
+    with pytest.raises(ValueError, match=r"no optimizer yet: call trainer.train\(\)"):
+        early.training_step(early.model, {"x": torch.ones(4, 4)})
+    single = regression(tmp_path, per_device_train_batch_size=1)
+    attach(single)
+    with pytest.raises(ValueError, match="a batch of 1 example cannot be cut into parts"):
+        single.train()
+    with pytest.raises(ValueError, match="every"):
+        attach(regression(tmp_path), every=0)
+
+
+def test_batches_of_changing_size_are_refused(tmp_path: Path) -> None:
+    class Changing(Trainer):
+        def get_train_dataloader(self) -> Any:
+            sizes = [[*range(4)], [*range(4, 8)], [*range(8, 14)], [*range(14, 18)]]
+            collate = self.data_collator
+            return torch.utils.data.DataLoader(self.train_dataset, batch_sampler=sizes, collate_fn=collate)
+
+    data = examples()
+    trainer = Changing(Regression(), arguments(tmp_path), train_dataset=data)
+    attach(trainer)
+    with pytest.raises(ValueError, match="a batch of 6 examples came after batches of 4"):
+        trainer.train()

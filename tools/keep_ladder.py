@@ -1,0 +1,53 @@
+"""Copies finished ladders into a folder that is committed, with what findings read and nothing else.
+
+    python tools/keep_ladder.py FOLDER … --into results/atlas
+
+Kept: experiment.json and the spec, the outcome and the compressed metrics of every run. Left behind: checkpoints,
+timings and reports. A run whose metrics are not those of its digest is refused, and so is a ladder with a run missing.
+"""
+
+import argparse
+import lzma
+import shutil
+import sys
+from pathlib import Path
+
+from svag.experiments import load_experiment
+from svag.experiments.base import EXPERIMENT, RUNS
+from svag.records.record import COMPRESSED_METRICS, METRICS, OUTCOME, SPEC, load_records
+
+
+def keep(folder: Path, into: Path) -> Path:
+    """Copy one folder; return where it is now."""
+    records, experiment = load_records(folder), load_experiment(folder)
+    missing = 0 if experiment is None else len(experiment.find(records).missing)
+    bad = [record for record in records if not record.ended]
+    if not records or bad or missing:
+        raise SystemExit(f"{folder}: {len(bad)} of {len(records)} runs have not ended, {missing} are missing")
+    target = into / folder.resolve().name
+    for record in records:
+        place = target / RUNS / record.path.name
+        place.mkdir(parents=True, exist_ok=True)
+        for name in (SPEC, OUTCOME):
+            shutil.copyfile(record.path / name, place / name)
+        if (record.path / METRICS).exists():
+            packed = lzma.compress((record.path / METRICS).read_bytes(), preset=9 | lzma.PRESET_EXTREME)
+            (place / COMPRESSED_METRICS).write_bytes(packed)
+        else:
+            shutil.copyfile(record.path / COMPRESSED_METRICS, place / COMPRESSED_METRICS)
+    if experiment is not None:
+        shutil.copyfile(folder / EXPERIMENT, target / EXPERIMENT)
+    if [one.rows for one in load_records(target)] != [one.rows for one in records]:
+        raise SystemExit(f"{target}: what was written is not what was read")
+    return target
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("--into", type=Path, default=Path("results/atlas"))
+    given = parser.parse_args()
+    for folder in given.folders:
+        kept = keep(folder, given.into)
+        size = sum(path.stat().st_size for path in kept.rglob("*") if path.is_file())
+        sys.stdout.write(f"{kept}: {size / 1e6:.2f} MB\n")
