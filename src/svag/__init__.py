@@ -50,7 +50,7 @@ if TYPE_CHECKING:  # the same names for those who read types; a test compares th
     from svag.theory.optimizers import linear_scaling as linear_scaling
     from svag.theory.weights import svag_weights as svag_weights
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"  # the only place that says it; the metadata of the package is built from here
 
 _NAMES = {
     "svag.dynamics.noisy_gd": "NoisyGD",
