@@ -1,6 +1,6 @@
 """The networks of the paper: PreResNet, ResNet, VGG; a perceptron for small problems, and a transformer for text.
 
-Each but the last has a scale-invariant form (`scale_free`), whose docstring says why it is one; `docs/networks.md` says
+Each but the last has a scale-invariant form (`scale_free`), whose docstring says why it is one; `docs/run.md` says
 what is the authors' and what is ours. Sources: PreResNet is He et al. 2016 (fig:svag_accs), ResNet He et al. 2015
 (fig:app_lsr_c10), VGG Simonyan and Zisserman 2015 (fig:app_svag_otherarch).
 """
