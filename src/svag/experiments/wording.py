@@ -4,13 +4,14 @@ A page, a summary in Markdown, a terminal and `print` all show the same `Answer`
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from svag.records.optimizers import TITLES
 
 Tone = Literal["yes", "no", "open"]
+PaperVerdict = Literal["agrees", "differs", "cannot tell"]
 Numbers = tuple[tuple[str, str], ...]
 
 
@@ -56,6 +57,35 @@ class Answer:
     def __str__(self) -> str:
         numbers = [f"  {name}: {said}" for name, said in self.numbers]
         return "\n".join([f"{self.panel}: {self.headline}", *numbers, f"Next: {self.next}"])
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A claim of the paper about one panel, beside what its runs say.
+
+    Attributes:
+        panel: which one.
+        claim: what the paper says of such a setting.
+        found: what the runs say, in numbers.
+        verdict: whether that is the same.
+    """
+
+    panel: str
+    claim: str
+    found: str
+    verdict: PaperVerdict
+
+
+def overall(judgements: Iterable[Judgement]) -> PaperVerdict:
+    """What several claims come to: one that differs decides, and without one that cannot be told they agree.
+
+    >>> overall([Judgement("p", "c", "f", "agrees"), Judgement("p", "d", "f", "cannot tell")])
+    'cannot tell'
+    """
+    found = {one.verdict for one in judgements}
+    if "differs" in found:
+        return "differs"
+    return "agrees" if found == {"agrees"} else "cannot tell"
 
 
 UNITS = {

@@ -5,11 +5,12 @@ sec:app_heayvtailed looks at a network's gradients, and `svag verify` checks the
 """
 
 from difflib import get_close_matches
-from typing import get_args
+from typing import Any, get_args
 
 from svag.experiments.base import Experiment, Size
 from svag.experiments.figures import compare, ladder, ngd
 from svag.experiments.figures.bases import CIFAR, FASHION, smoke
+from svag.experiments.wording import Judgement
 from svag.records.fields import SpecError, shown
 from svag.records.spec import RunSpec
 
@@ -102,3 +103,14 @@ def figure(label: str, size: Size) -> Experiment:
         case "smoke":
             return smoke(row.at_small_size())
     raise SpecError("size", f"must be one of {', '.join(get_args(Size))}, got {shown(size)}")
+
+
+def judged(label: str, finding: Any, size: Size) -> tuple[Judgement, ...]:
+    """Every claim that the paper makes with a figure, beside what the runs of this size say.
+
+    Args:
+        label: of a figure that trains networks.
+        finding: of the experiment `figure(label, size)`.
+        size: of the runs; a smoke test shows nothing about a claim.
+    """
+    return _ROWS[label].judged(finding, size)

@@ -1,10 +1,18 @@
 """The figures that compare SGD with SVAG (subsec:app_svag_exp), as rows."""
 
+import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
+from svag.experiments import wording
+from svag.experiments.base import Size
 from svag.experiments.compare import Compare, ComparePanel
 from svag.experiments.figures.bases import BATCH, CIFAR, FASHION, GROUP, PLAIN, Edits, at, decays, network
+from svag.experiments.wording import Judgement, PaperVerdict
 from svag.records.spec import RunSpec
+
+if TYPE_CHECKING:
+    from svag.experiments.compare_finding import CompareFinding, ComparePanelFinding
 
 ELLS = (1, 2, 4, 8, 16)
 SEEDS = 3
@@ -25,15 +33,47 @@ READ: Edits = {
 SHORT = FAST | {"budget": 2000, **decays(0.5, 0.75)}
 
 
+Shown = Literal["same", "apart", "below"]
+CLAIMS: dict[Shown, str] = {
+    "same": "SGD ends where its SDE ends",
+    "apart": "SGD does not end where its SDE ends",
+    "below": "SGD ends below its SDE",
+}
+
+
 @dataclass(frozen=True)
 class PanelRow:
-    """What a panel changes in the base of its size, into how many parts SVAG cuts its batches, other ells and seeds."""
+    """What a panel changes in the base of its size, into how many parts SVAG cuts its batches, other ells and seeds.
+
+    `shows` is what the paper says of it.
+    """
 
     name: str
     edits: Edits
     split: int = 1
     ells: tuple[int, ...] = ()
     seeds: int = 0
+    shows: Shown = "same"
+
+    def judged(self, found: "ComparePanelFinding") -> Judgement:
+        """Whether SGD and its SDE end as the paper says."""
+        verdict = found.verdict
+        if verdict is None:
+            return Judgement(self.name, CLAIMS[self.shows], "no result", "cannot tell")
+        gap = wording.difference(verdict.gap, found.metric)
+        margin = wording.difference(verdict.margin, found.metric).removeprefix("+")
+        said = f"SGD − SDE {gap} {wording.interval(verdict.low, verdict.high, found.metric)}, margin ±{margin}"
+        return Judgement(self.name, CLAIMS[self.shows], said, self._paper_verdict(verdict.answer, verdict.gap))
+
+    def _paper_verdict(self, answer: str, gap: float) -> PaperVerdict:
+        if answer == "inconclusive" or (self.shows == "below" and answer == "different" and math.isnan(gap)):
+            return "cannot tell"
+        seen = {
+            "same": answer == "equivalent",
+            "apart": answer == "different",
+            "below": answer == "different" and gap < 0,
+        }
+        return "agrees" if seen[self.shows] else "differs"
 
 
 @dataclass(frozen=True)
@@ -77,6 +117,11 @@ class CompareRow:
             panels=_panels(FASHION, self.small, self.ells),
         )
 
+    def judged(self, finding: "CompareFinding", size: Size) -> tuple[Judgement, ...]:
+        """The paper's claim about every panel, beside what was found."""
+        rows = self.paper if size == "paper" else self.small
+        return tuple(row.judged(panel) for row, panel in zip(rows, finding.panels, strict=True))
+
 
 def _panels(base: RunSpec, rows: tuple[PanelRow, ...], ells: tuple[int, ...]) -> tuple[ComparePanel, ...]:
     return tuple(
@@ -100,11 +145,17 @@ ROWS = (
         "SVAG converges to SGD at a small batch, and away from it where linear scaling is refuted",
         paper=(
             PanelRow("PreResNet-32 BN, B = 64", LONG | at(CIFAR, 64)),
-            PanelRow("PreResNet-32 BN, B = 1024", LONG | at(CIFAR, 1024)),
+            PanelRow("PreResNet-32 BN, B = 1024", LONG | at(CIFAR, 1024), shows="apart"),
         ),
         small=(
             PanelRow("PreResNet-8 GN, B = 8", READ | {"budget": 4000} | at(FASHION, 8), seeds=10),
-            PanelRow("PreResNet-8 GN, B = 256", READ | {"budget": 390} | at(FASHION, 256), split=2, ells=(1, 4, 8)),
+            PanelRow(
+                "PreResNet-8 GN, B = 256",
+                READ | {"budget": 390} | at(FASHION, 256),
+                split=2,
+                ells=(1, 4, 8),
+                shows="apart",
+            ),
         ),
         note="Fashion-MNIST at 14×14 for CIFAR-10, PreResNet-8 at half width with GroupNorm for PreResNet-32 with "
         "BatchNorm, batches of 8 and 256 for 64 and 1024, λ = 0.01, 4,000 and 390 effective steps",
@@ -189,15 +240,15 @@ ROWS = (
         "On CIFAR-100 SVAG converges; with GroupNorm the SDE does not match SGD",
         paper=(
             PanelRow("PreResNet-32 4× BN", PHASES | CIFAR100 | network("preresnet32", "batch", 4)),
-            PanelRow("PreResNet-32 4× GN", PHASES | CIFAR100 | network("preresnet32", "group", 4)),
+            PanelRow("PreResNet-32 4× GN", PHASES | CIFAR100 | network("preresnet32", "group", 4), shows="below"),
             PanelRow("VGG-19 BN", PHASES | CIFAR100 | network("vgg19", "batch")),
-            PanelRow("VGG-19 GN", PHASES | CIFAR100 | network("vgg19", "group")),
+            PanelRow("VGG-19 GN", PHASES | CIFAR100 | network("vgg19", "group"), shows="below"),
         ),
         small=(
             PanelRow("PreResNet-8 2× BN", SHORT | network("preresnet8", "batch", 1)),
-            PanelRow("PreResNet-8 2× GN", SHORT | network("preresnet8", "group", 1)),
+            PanelRow("PreResNet-8 2× GN", SHORT | network("preresnet8", "group", 1), shows="below"),
             PanelRow("VGG-11 BN", SHORT | _SMALL_VGG),
-            PanelRow("VGG-11 GN", SHORT | network("vgg11", "group", 0.25)),
+            PanelRow("VGG-11 GN", SHORT | network("vgg11", "group", 0.25), shows="below"),
         ),
         note="Fashion-MNIST at 14×14, with its 10 classes, for CIFAR-100; PreResNet-8 for PreResNet-32 4×, VGG-11 at a "
         "quarter of the width for VGG-19, 2,000 effective steps",
@@ -208,7 +259,7 @@ ROWS = (
         paper=(
             PanelRow("PreResNet-32 GN, B = 128", SVHN | GROUP),
             PanelRow("PreResNet-32 BN, B = 128", SVHN | BATCH),
-            PanelRow("PreResNet-32 GN, B = 1024", SVHN | GROUP | at(CIFAR, 1024)),
+            PanelRow("PreResNet-32 GN, B = 1024", SVHN | GROUP | at(CIFAR, 1024), shows="apart"),
         ),
         small=(
             PanelRow("PreResNet-8 GN, B = 32", SHORT | PLAIN | GROUP | decays(100 / 120)),
@@ -217,6 +268,7 @@ ROWS = (
                 "PreResNet-8 GN, B = 256",
                 SHORT | PLAIN | GROUP | decays(100 / 120) | {"budget": 500} | at(FASHION, 256),
                 split=2,
+                shows="apart",
             ),
         ),
         note="Fashion-MNIST at 14×14 without augmentation for SVHN, PreResNet-8 at half width for PreResNet-32, "

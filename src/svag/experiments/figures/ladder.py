@@ -1,10 +1,18 @@
 """The figures that climb batch sizes along the linear scaling rule (subsec:app_lsr_exps), as rows."""
 
+import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from svag.experiments import wording
+from svag.experiments.base import Size
 from svag.experiments.figures.bases import CIFAR, FASHION, PLAIN, Edits, decays, network
 from svag.experiments.ladder import Ladder, LadderPanel
+from svag.experiments.wording import Judgement, PaperVerdict
 from svag.records.spec import RunSpec
+
+if TYPE_CHECKING:
+    from svag.experiments.ladder_finding import LadderFinding, LadderPanelFinding
 
 BATCH_SIZES = tuple(2**power for power in range(1, 12))
 SMALL_BATCH_SIZES = (8, 32, 64, 128, 256)
@@ -75,6 +83,53 @@ class LadderRow:
             seeds=tuple(range(self.seeds)),
             panels=_panels(FASHION, self.small, self.sizes),
         )
+
+    def judged(self, finding: "LadderFinding", size: Size) -> tuple[Judgement, ...]:
+        """The paper's two claims about every panel, beside what was found; they are the same at every size."""
+        return tuple(judge(panel) for panel in finding.panels for judge in (_drift_judged, _error_judged))
+
+
+# Two batch sizes count as the same within one rung of a ladder of powers of two.
+_NEAR = 2.0
+
+
+def _drift_judged(panel: "LadderPanelFinding") -> Judgement:
+    """Whether training statistics have drifted apart by C² where the smallest baseline says they must have."""
+    claim = f"training statistics drift apart by a factor of {panel.c2:g} at the predicted B* or before"
+    if not panel.checked:
+        return Judgement(panel.name, claim, "no baseline predicts", "cannot tell")
+    one, crossing = panel.checked[0]
+    seen, ratio, last = crossing.observed, crossing.over_predicted, panel.rungs[-1].batch_size
+    predicted = wording.batch(one.critical.critical_batch)
+    said = f"B* = {predicted} {wording.batch_interval(one.critical.low, one.critical.high)} from {one.batch_size}; "
+    verdict: PaperVerdict = "cannot tell"
+    if math.isinf(seen.value):
+        said += f"not seen up to {last:,}"
+        verdict = "differs" if last > one.critical.high else "cannot tell"
+    else:
+        said += f"seen at {wording.batch(seen.value)} {wording.batch_interval(seen.low, seen.high)}"
+        if ratio.low > 1:
+            verdict = "differs"
+        elif ratio.high <= _NEAR:
+            verdict = "agrees"
+    return Judgement(panel.name, claim, said, verdict)
+
+
+def _error_judged(panel: "LadderPanelFinding") -> Judgement:
+    """Whether test error fails within a factor of two of what the baselines predict as the paper draws it."""
+    claim = "test error fails near the predicted batch sizes, to within a factor of 2"
+    drawn, found = [one for one in panel.ranges if one.form == "plotted"], panel.scaling
+    if not drawn or found is None or found.answer == "not decided" or wording.unbounded(found.low, found.high):
+        return Judgement(panel.name, claim, "no prediction, or no failure that these seeds can locate", "cannot tell")
+    at = "does not fail" if found.observed is None else f"fails at {wording.batch(found.observed)}"
+    said = f"predicted {drawn[0].said}, as the paper draws it; {at} {wording.batch_interval(found.low, found.high)}"
+    low, high = drawn[0].smallest / _NEAR, drawn[0].largest * _NEAR
+    verdict: PaperVerdict = "cannot tell"
+    if found.high < low or found.low > high:
+        verdict = "differs"
+    elif found.observed is not None and low <= found.observed <= high:
+        verdict = "agrees"
+    return Judgement(panel.name, claim, said, verdict)
 
 
 def _panels(

@@ -1,10 +1,17 @@
 """The figures that put Gaussian noise in the place of SGD's (sec:app_ngd_exps), as rows."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from svag.experiments import wording
+from svag.experiments.base import Size
 from svag.experiments.figures.bases import CIFAR, FASHION, PLAIN, Edits, decays, network
 from svag.experiments.ngd import Ngd, NgdPanel
+from svag.experiments.wording import Judgement, PaperVerdict
 from svag.records.spec import RunSpec
+
+if TYPE_CHECKING:
+    from svag.experiments.ngd_finding import ArmGap, NgdFinding, NgdPanelFinding
 
 SEEDS = 3
 INTERVALS = {"evaluate": {"every": 100}}  # train curves are averages over 100 steps
@@ -27,6 +34,7 @@ class NgdRow:
         paper: name of the network and what it changes in the base.
         small: the same for a laptop.
         note: how this differs from the paper's.
+        with_gd: whether the paper shows GD beside the other two.
     """
 
     label: str
@@ -34,6 +42,7 @@ class NgdRow:
     paper: tuple[str, Edits]
     small: tuple[str, Edits]
     note: str
+    with_gd: bool = True
 
     def at_paper_size(self) -> Ngd:
         """The paper's own setting."""
@@ -51,6 +60,35 @@ class NgdRow:
             seeds=tuple(range(SEEDS)),
             panels=panels,
         )
+
+    def judged(self, finding: "NgdFinding", size: Size) -> tuple[Judgement, ...]:
+        """The paper's claims beside what was found; they are the same at every size."""
+        found = [_ngd_judged(panel) for panel in finding.panels]
+        return tuple(found + [_gd_judged(panel) for panel in finding.panels if self.with_gd])
+
+
+def _ngd_judged(panel: "NgdPanelFinding") -> Judgement:
+    """Whether NGD ends where SGD ends."""
+    gap = panel.sgd_ngd
+    seen: dict[str, PaperVerdict] = {"equivalent": "agrees", "different": "differs"}
+    verdict = "cannot tell" if gap is None else seen.get(gap.answer, "cannot tell")
+    return Judgement(panel.name, "NGD ends where SGD ends", _said(panel, gap), verdict)
+
+
+def _gd_judged(panel: "NgdPanelFinding") -> Judgement:
+    """Whether GD, without noise, ends below SGD."""
+    gap = panel.sgd_gd
+    verdict: PaperVerdict = "cannot tell"
+    if gap is not None and (gap.answer == "equivalent" or (gap.answer == "different" and gap.gap < 0)):
+        verdict = "differs"
+    elif gap is not None and gap.answer == "different" and gap.gap > 0:
+        verdict = "agrees"
+    return Judgement(panel.name, "GD ends below SGD", _said(panel, gap), verdict)
+
+
+def _said(panel: "NgdPanelFinding", gap: "ArmGap | None") -> str:
+    margin = wording.difference(panel.margin, panel.metric).removeprefix("+")
+    return "no result" if gap is None else f"{gap.name} {gap.said(panel.metric)}, margin ±{margin}"
 
 
 def _panel(base: RunSpec, name: str, edits: Edits) -> tuple[NgdPanel]:
@@ -77,6 +115,7 @@ ROWS = (
         paper=("PreResNet-32 GN", network("preresnet32", "group") | {"batch_size": 500, "lr": 3.2} | decayed_at(8_000)),
         small=("PreResNet-8 GN", network("preresnet8", "group", 0.25) | {"batch_size": 250, "lr": 0.8, "budget": 1250}),
         note=_NOTE.format("PreResNet-8 at a quarter of the width for PreResNet-32, B = 250 for 500", "1,250"),
+        with_gd=False,
     ),
     NgdRow(
         "fig:ngd_sgd_b125",

@@ -1,0 +1,192 @@
+"""What the paper says with a figure, beside what its runs say: agrees, differs, or cannot tell."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from tests.experiments.on_disk import at, given, readings_at, write_run
+
+from svag.experiments.compare_finding import CompareFinding
+from svag.experiments.figures import figure, judged
+from svag.experiments.ladder import Ladder, LadderPanel
+from svag.experiments.ladder_finding import LadderFinding, LadderPanelFinding
+from svag.experiments.ngd_finding import NgdFinding, arm_gap
+from svag.experiments.wording import Judgement, PaperVerdict, overall
+from svag.findings.prices import Estimate
+from svag.findings.scaling_verdict import ScalingAnswer
+from svag.findings.sde_verdict import sde_verdict
+from svag.records.record import load_records
+
+SGD = (0.80, 0.801, 0.799, 0.802)
+THERE = (0.801, 0.80, 0.802, 0.799)
+BELOW = (0.70, 0.701, 0.699, 0.702)
+ABOVE = (0.90, 0.901, 0.899, 0.902)
+WIDE = (0.70, 0.90, 0.75, 0.85)
+
+
+def of_compare(label: str, svag: Sequence[Sequence[float] | None]) -> tuple[Judgement, ...]:
+    """The judgements of a figure whose SVAG ended at these values, panel by panel; None: it has no result."""
+    found = figure(label, "small").find([])
+    assert isinstance(found, CompareFinding)
+    panels = [
+        replace(panel, verdict=None if values is None else sde_verdict({1: SGD, 16: values}, 0.01))
+        for panel, values in zip(found.panels, svag, strict=True)
+    ]
+    return judged(label, CompareFinding(found.title, tuple(panels)), "small")
+
+
+@pytest.mark.parametrize(
+    ("svag", "same", "apart", "below"),
+    [
+        (THERE, "agrees", "differs", "differs"),
+        (ABOVE, "differs", "agrees", "agrees"),  # SVAG above: SGD ends below its SDE
+        (BELOW, "differs", "agrees", "differs"),
+        (WIDE, "cannot tell", "cannot tell", "cannot tell"),
+        (None, "cannot tell", "cannot tell", "cannot tell"),
+    ],
+)
+def test_a_comparison_is_held_against_what_the_paper_says_of_each_panel(
+    svag: Sequence[float] | None, same: PaperVerdict, apart: PaperVerdict, below: PaperVerdict
+) -> None:
+    first, second = of_compare("fig:svag_accs", [svag, svag])
+    assert (first.claim, first.verdict) == ("SGD ends where its SDE ends", same)
+    assert (second.claim, second.verdict) == ("SGD does not end where its SDE ends", apart)
+    panels = figure("fig:app_svag_c100", "small").panels
+    claims = of_compare("fig:app_svag_c100", [svag] * len(panels))
+    grouped = [one for one in claims if one.panel.endswith("GN")]
+    assert {(one.claim, one.verdict) for one in grouped} == {("SGD ends below its SDE", below)}
+    assert {one.verdict for one in claims if one not in grouped} <= {same}
+
+
+def test_a_comparison_says_its_numbers() -> None:
+    first, second = of_compare("fig:svag_accs", [THERE, None])
+    assert first.found.startswith("SGD − SDE +0.00 points [")
+    assert first.found.endswith("], margin ±1.00 points")
+    assert (second.found, second.panel) == ("no result", figure("fig:svag_accs", "small").panels[1].name)
+
+
+@pytest.mark.parametrize(
+    ("ngd", "gd", "verdicts"),
+    [
+        (THERE, BELOW, ("agrees", "agrees")),
+        (ABOVE, ABOVE, ("differs", "differs")),
+        (THERE, THERE, ("agrees", "differs")),
+        (WIDE, WIDE, ("cannot tell", "cannot tell")),
+        ((), (), ("cannot tell", "cannot tell")),
+    ],
+)
+def test_ngd_is_held_against_both_claims(
+    ngd: Sequence[float], gd: Sequence[float], verdicts: tuple[PaperVerdict, PaperVerdict]
+) -> None:
+    found = figure("fig:ngd_sgd_accs", "small").find([])
+    assert isinstance(found, NgdFinding)
+    gaps = [arm_gap("SGD − x", dict(enumerate(SGD)), dict(enumerate(one)), 0.01) for one in (ngd, gd)]
+    (panel,) = found.panels
+    changed = NgdFinding(found.title, (replace(panel, sgd_ngd=gaps[0], sgd_gd=gaps[1]),))
+    claims = judged("fig:ngd_sgd_accs", changed, "small")
+    assert [one.claim for one in claims] == ["NGD ends where SGD ends", "GD ends below SGD"]
+    assert tuple(one.verdict for one in claims) == verdicts
+    assert [one.claim for one in judged("fig:ngd_sgd_b500", changed, "small")] == ["NGD ends where SGD ends"]
+
+
+@pytest.fixture(scope="module")
+def ladder(tmp_path_factory: pytest.TempPathFactory) -> LadderPanelFinding:
+    """A ladder with B_simple = 80 at every rung, so that the paper draws 160 from every baseline."""
+    folder = tmp_path_factory.mktemp("ladder")
+    sizes = (16, 64, 256, 1024)
+    for size in sizes:
+        for seed in (0, 1, 2):
+            spec = at(size, seed=seed)
+            readings = readings_at(spec, 1.0, 80 / size)
+            write_run(folder, spec, 0.9 - (size > 200) * 0.1 - seed * 0.001, readings=readings)
+    asked = Ladder(title="t", seeds=(0, 1, 2), panels=(LadderPanel(name="p", base=at(32), batch_sizes=sizes),))
+    found = asked.find(load_records(folder))
+    assert isinstance(found, LadderFinding)
+    return found.panels[0]
+
+
+def of_ladder(panel: LadderPanelFinding) -> tuple[Judgement, Judgement]:
+    first, second = judged("fig:lsr_acc_gnr", LadderFinding("t", (panel,)), "small")
+    return first, second
+
+
+@pytest.mark.parametrize(
+    ("seen", "over", "verdict"),
+    [
+        ((60.0, 50.0, 70.0), (0.6, 0.5, 0.7), "agrees"),
+        ((100.0, 60.0, 180.0), (1.0, 0.6, 1.8), "agrees"),
+        ((100.0, 60.0, 220.0), (1.0, 0.6, 2.2), "cannot tell"),
+        ((140.0, 120.0, 160.0), (1.4, 1.2, 1.6), "differs"),
+        ((math.inf, math.inf, math.inf), (math.inf, math.inf, math.inf), "differs"),
+    ],
+)
+def test_the_drift_is_held_against_the_prediction(
+    ladder: LadderPanelFinding,
+    seen: tuple[float, float, float],
+    over: tuple[float, float, float],
+    verdict: PaperVerdict,
+) -> None:
+    drift = given(ladder.drift)
+    first = replace(drift.crossings[0], observed=Estimate(*seen), over_predicted=Estimate(*over))
+    changed = replace(ladder, drift=replace(drift, crossings=(first, *drift.crossings[1:])))
+    found, _ = of_ladder(changed)
+    assert found.verdict == verdict
+    # by hand, without the term in ηλ: B* = B·(2 + N/G) = 16·(2 + 5) = 112
+    assert found.found.startswith("B* = 112 [")
+    assert found.found.endswith("from 16; not seen up to 1,024") == math.isinf(seen[0])
+
+
+def test_a_ladder_that_ends_below_the_prediction_cannot_tell(ladder: LadderPanelFinding) -> None:
+    drift, nowhere = given(ladder.drift), Estimate(math.inf, math.inf, math.inf)
+    first = replace(drift.crossings[0], observed=nowhere, over_predicted=nowhere)
+    short = replace(ladder, drift=replace(drift, crossings=(first,)), rungs=ladder.rungs[:2])
+    assert of_ladder(short)[0].verdict == "cannot tell"
+    assert of_ladder(replace(ladder, predictions=()))[0].found == "no baseline predicts"
+
+
+@pytest.mark.parametrize(
+    ("answer", "observed", "low", "high", "verdict"),
+    [
+        ("fails", 100.0, 90.0, 110.0, "agrees"),  # the paper draws 160: 80 to 320 is near
+        ("fails", 310.0, 100.0, 900.0, "agrees"),
+        ("fails", 400.0, 300.0, 500.0, "cannot tell"),
+        ("fails", 400.0, 330.0, 500.0, "differs"),
+        ("fails", 40.0, 30.0, 70.0, "differs"),
+        ("never fails", None, 200.0, math.inf, "cannot tell"),
+        ("never fails", None, 900.0, math.inf, "differs"),
+        ("improves", 200.0, 150.0, 250.0, "agrees"),
+        ("not decided", 100.0, 90.0, 110.0, "cannot tell"),
+        ("fails", 100.0, 0.0, math.inf, "cannot tell"),
+    ],
+)
+def test_the_failure_of_test_error_is_held_against_what_the_paper_draws(
+    ladder: LadderPanelFinding,
+    answer: ScalingAnswer,
+    observed: float | None,
+    low: float,
+    high: float,
+    verdict: PaperVerdict,
+) -> None:
+    scaling = replace(given(ladder.scaling), answer=answer, observed=observed, low=low, high=high)
+    _, found = of_ladder(replace(ladder, scaling=scaling))
+    assert found.verdict == verdict
+    if answer == "fails" and low > 0:
+        assert found.found == (
+            f"predicted 160 to 160, as the paper draws it; fails at {observed:.0f} [{low:.0f}, {high:.0f}]"
+        )
+
+
+def test_without_a_prediction_or_a_result_test_error_cannot_tell(ladder: LadderPanelFinding) -> None:
+    assert of_ladder(replace(ladder, ranges=()))[1].verdict == "cannot tell"
+    assert of_ladder(replace(ladder, scaling=None))[1].verdict == "cannot tell"
+
+
+def test_one_claim_that_differs_decides() -> None:
+    def one(verdict: PaperVerdict) -> Judgement:
+        return Judgement("p", "c", "f", verdict)
+
+    assert overall([one("agrees"), one("agrees")]) == "agrees"
+    assert overall([one("agrees"), one("cannot tell"), one("differs")]) == "differs"
+    assert overall([one("agrees"), one("cannot tell")]) == "cannot tell"
+    assert overall([]) == "cannot tell"
