@@ -371,6 +371,24 @@ def test_a_planned_verdict_uses_the_planned_weights_and_allows_for_what_they_mis
     assert given(unplanned.verdict).limit == "fit"
 
 
+@pytest.mark.parametrize(
+    ("spread", "advice"),
+    [(0.001, "run the same command with --within 0.125: it keeps these runs"), (0.03, "widen --within 0.25: more")],
+)
+def test_an_undecided_plan_advises_flags_that_it_takes(tmp_path: Path, spread: float, advice: str) -> None:
+    """A plan chooses the seeds itself: more seeds per ell, the advice for other comparisons, cannot be given to it."""
+    experiment = planned(tmp_path / "pilot", within=0.25)
+    fields = {"ells": (1, 4), "seeds": (4, 4), "weights": (0.0, 1.0), "bias": 0.0}
+    finals = {1: [0.802 + spread * e for e in (-3, -1, 1, 3)], 4: [0.799, 0.8, 0.8, 0.801]}
+    fill(tmp_path / "all", finals, split=2)
+    forced = experiment.with_plan(plan_of(experiment).model_copy(update=fields))
+    panel = panel_of(forced.find(load_records(tmp_path / "all")))
+    verdict = given(panel.verdict)
+    assert (verdict.answer, verdict.limit) == ("inconclusive", "plan")
+    assert panel.status.startswith(advice)
+    assert "per ell" not in panel.status
+
+
 def test_an_arm_without_spread_leaves_a_planned_verdict_open() -> None:
     finals = {1: [0.8, 0.81, 0.79], 4: [0.8, 0.81], 16: [0.8]}
     found = svag.sde_verdict(finals, 0.1, limit_weights={4: -1 / 3, 16: 4 / 3})

@@ -243,10 +243,22 @@ def _panel(experiment: Compare, panel: ComparePanel, runs: PanelRuns) -> Compare
         runs=runs.rows(),
         curves=runs.curves(),
         missing=runs.missing,
-        # the verdict is made of numbers alone, and calls what it compares with the SDE by the name in the paper
-        status=runs.remedy if verdict is None or runs.missing else verdict.status.replace(str(SGD), panel.optimizer),
+        status=runs.remedy if verdict is None or runs.missing else _next_step(verdict, panel, metric),
         optimizer=panel.optimizer,
         plan=panel.plan,
+    )
+
+
+def _next_step(verdict: SDEVerdict, panel: ComparePanel, metric: Metric) -> str:
+    """What to do after the verdict, which is made of numbers alone: in the names and the flags of this comparison."""
+    if panel.plan is None or verdict.limit != "plan" or verdict.answer != "inconclusive" or verdict.p_divergence:
+        return verdict.status.replace(str(SGD), panel.optimizer)
+    wanted = panel.plan.within * (100 if wording.is_share(metric) else 1)
+    if verdict.seeds_needed is None:
+        return f"widen --within {wanted:g}: more than 200 seeds of some arm would be needed to decide."
+    return (
+        f"run the same command with --within {wanted / 2:g}: it keeps these runs and adds seeds, "
+        f"and its narrower interval can also settle ±{wanted:g}."
     )
 
 
