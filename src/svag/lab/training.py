@@ -227,7 +227,7 @@ def note_on_batch_norm(training: Training) -> str:
         return ""
     return (
         f"Note: BatchNorm normalises by the examples of each of the {ranks.size} processes, not by the whole batch, so "
-        "this is not the run of one process: see docs/data_parallel.md for synchronised statistics."
+        "this is not the run of one process: see docs/cluster.md for synchronised statistics."
     )
 
 
