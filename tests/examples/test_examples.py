@@ -12,6 +12,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 TWO_RANKS = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 # how it is started, in how many steps where it takes them, and what it must say
 RUNS: dict[str, tuple[list[str], list[str], list[str]]] = {
+    "price_list.py": ([], ["250"], ["B* ", "N/G = ", " readings", "fastest"]),
     "plain_loop.py": ([], ["250"], ["B* ", "N/G = ", "125 readings"]),
     "accumulation.py": ([], ["250"], ["B* ", "N/G = ", "125 readings"]),
     "data_parallel.py": (TWO_RANKS, ["250"], ["B* ", "N/G = ", "125 readings"]),

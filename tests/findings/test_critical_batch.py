@@ -80,8 +80,8 @@ def test_without_a_theorem_there_is_an_estimate_and_a_reason(
     assert not any(price.refuted for price in found.prices())
     for word in words:
         assert word in found.status
-    assert "no theorem applies to this run" in str(found)
-    assert "rules nothing out" in str(found)
+    assert "No theorem applies to this run" in str(found)
+    assert "no batch size is ruled out" in str(found)
     # the estimate is that of the noise scale, without ηλ; with momentum that of X̂
     assert found.noise_to_signal == pytest.approx(190 if basis == "momentum" else 10, rel=0.02)
     assert found.distortion(256).value == distortion(4.0, found.noise_to_signal)
@@ -313,7 +313,7 @@ def test_speaks() -> None:
     found = predict_critical_batch(settled())
     text = str(found)
     assert re.match(
-        r"Scaling from batch size 64: beyond B\* = 7\d\d \[7\d\d, 7\d\d\] \(95% interval\) training statistics must "
+        r"Scaling from batch size 64: beyond B\* = 7\d\d \[7\d\d, 7\d\d\] \(95% interval\), training statistics must "
         r"change by more than a factor of 2 \(C² = 2\)\.\n",
         text,
     )

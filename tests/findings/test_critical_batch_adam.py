@@ -81,14 +81,14 @@ def test_an_estimate_refutes_nothing() -> None:
 def test_the_sentence_about_the_steps() -> None:
     text = str(predict_critical_batch(adamw()))
     assert (
-        "At batch size 256, 4 times this one, the second moment will be 1.27 times what the rule presumes, so that "
-        "steps are 11% short."
+        "At batch size 256, 4 times this one, the second moment will be 1.27 times what the rule assumes, so "
+        "steps are 11% too short."
     ) in text
     assert text.startswith("Scaling by the square-root rule from batch size 64: beyond B* = 7")
     assert (
         "the second moment, the gradient and its noise are estimated to drift apart by more than a factor of 2" in text
     )
-    assert "times what the rule presumes" not in str(predict_critical_batch(settled()))
+    assert "times what the rule assumes" not in str(predict_critical_batch(settled()))
     few = str(predict_critical_batch(adamw(population=200)))
     assert "At batch size 128, 2 times this one" in few, "there are not enough examples for more"
 
@@ -99,7 +99,7 @@ def test_the_sentence_where_g_is_not_resolved() -> None:
     found = predict_critical_batch(scattered)
     assert found.one_sided
     assert "the second moment will be at most " in str(found)
-    assert "so that steps are at most " in str(found)
+    assert "so steps are at most " in str(found)
 
 
 def test_steps_are_short_by_the_root_of_the_distortion() -> None:
@@ -115,19 +115,19 @@ def test_steps_are_short_by_the_root_of_the_distortion() -> None:
 @pytest.mark.parametrize(
     ("moment", "changes", "words"),
     [
-        (11.0, {}, "V = Σv̂ is 1.00 times G + N, as the prices presume"),
-        (9.0, {}, "as the prices presume"),
+        (11.0, {}, "V = Σv̂ is 1.00 times G + N, as the prices assume"),
+        (9.0, {}, "as the prices assume"),
         (
             22.0,
             {},
-            "is 2.00 times G + N, and the prices presume that the two agree. Likely cause: v remembers larger",
+            "is 2.00 times G + N, and the prices assume that the two agree. Likely cause: v remembers larger",
         ),
         (22.0, {"optimizer": "Adam"}, "weight decay is a part of the gradient here"),
         (22.0, {"optimizer": "Adam", "weight_decay": 0.0}, "Likely cause: v remembers larger gradients"),
         (
             5.5,
             {},
-            "is 0.50 times G + N, and the prices presume that the two agree. Likely cause: gradients are clipped",
+            "is 0.50 times G + N, and the prices assume that the two agree. Likely cause: gradients are clipped",
         ),
     ],
 )

@@ -262,10 +262,10 @@ def remarks(found: Averages, ground: Ground) -> Iterator[str]:
 
 
 def _on_second_moment(found: Averages, ground: Ground) -> Iterator[str]:
-    """Whether v is what the prices presume, where the rule ends, and what eps does to it."""
+    """Whether v is what the prices assume, where the rule ends, and what eps does to it."""
     setting, ratio = found.setting, found.second_moment_ratio
     if ratio is None:
-        yield "The second moment was not recorded, so that V ≈ G + N, which the prices presume, was not tested."
+        yield "The second moment was not recorded, so V ≈ G + N, which the prices assume, was not tested."
     else:
         yield f"V = Σv̂ is {ratio:.2f} times G + N, {_premise(found, ratio)}"
     names = ("alpha", "alpha") if setting.optimizer == "RMSprop" else ("β₁", "β₂")
@@ -287,7 +287,7 @@ def _on_second_moment(found: Averages, ground: Ground) -> Iterator[str]:
 
 def _premise(found: Averages, ratio: float) -> str:
     if abs(ratio - 1) <= _PREMISE:
-        return "as the prices presume: v has settled at the squared gradient."
+        return "as the prices assume: v has settled at the squared gradient."
     if ratio < 1:
         why = "gradients are clipped after they are read, or v remembers smaller ones"
     elif found.setting.weight_decay and not optimizer_kind(found.setting.optimizer).decoupled:
@@ -295,7 +295,7 @@ def _premise(found: Averages, ratio: float) -> str:
     else:
         why = "v remembers larger gradients than those of the window"
     return (
-        f"and the prices presume that the two agree. Likely cause: {why}. The distortion is less certain than its "
+        f"and the prices assume that the two agree. Likely cause: {why}. The distortion is less certain than its "
         "interval then."
     )
 

@@ -14,17 +14,18 @@ if TYPE_CHECKING:
 # The answer along the run counts as moving when it moves by more than this factor, and significantly.
 _TWOFOLD = 2.0
 
-_EXAMPLES = "the factor in training examples that the larger batch costs for the same training loss"
+_EXAMPLES = "how many times the examples a larger batch needs to reach the same training loss"
+_UNPROVED = "No theorem applies to this run, so no batch size is ruled out."
 _MEANING = {
-    "weight_norm": "Distortion is the least factor by which the weight norm, the gradient or its noise must change "
-    "relative to this run: a theorem, as the network is scale invariant and its weights are at equilibrium.",
-    "pull": "Distortion is the least factor by which the pull on the weights, the gradient or its noise must change "
-    "relative to this run: a theorem, as the weight norm is stationary.",
-    "gradient": f"Distortion is here an estimate of {_EXAMPLES}, right to about 30% where it was checked. It rules "
-    "nothing out.",
-    "momentum": f"Distortion is here a first estimate of {_EXAMPLES}, for SGD with momentum. It rules nothing out.",
-    "second_moment": "Distortion is how much larger the second moment of the gradient will be than the square-root "
-    "rule presumes, so that steps come out shorter by its square root: an estimate. It rules nothing out.",
+    "weight_norm": "Distortion is the least factor by which the weight norm, the gradient and its noise must drift "
+    "apart, compared with this run: a theorem, as the network is scale invariant and its weights are at equilibrium.",
+    "pull": "Distortion is the least factor by which the pull on the weights, the gradient and its noise must drift "
+    "apart, compared with this run: a theorem, as the weight norm is stationary.",
+    "gradient": f"Distortion estimates {_EXAMPLES}. Up to 1.5 it was right to about 30% where it was checked. "
+    f"{_UNPROVED}",
+    "momentum": f"Distortion is a rough estimate, with momentum, of {_EXAMPLES}. {_UNPROVED}",
+    "second_moment": "Distortion is how many times larger the second moment of the gradient will be than the "
+    f"square-root rule assumes; steps come out shorter by its square root. It is an estimate. {_UNPROVED}",
 }
 
 
@@ -56,7 +57,7 @@ def _shortfall(found: "CriticalBatch") -> list[str]:
     most, cost = ("at most ", price.high) if found.one_sided else ("", price.distortion)
     said = (
         f"At batch size {price.batch_size}, {price.kappa:g} times this one, the second moment will be {most}{cost:.3g} "
-        f"times what the rule presumes, so that steps are {most}{step_shortfall(cost):.0%} short."
+        f"times what the rule assumes, so steps are {most}{step_shortfall(cost):.0%} too short."
     )
     return [said]
 
@@ -84,14 +85,13 @@ def headline(found: "CriticalBatch") -> str:
     limits = f"B* = {_whole(found.critical_batch)} [{_whole(found.low)}, {_whole(found.high)}]"
     limits += f" ({found.confidence:.0%} interval)"
     if found.basis in THEOREMS:
-        return f"{start}: beyond {limits} training statistics must change by more than a factor of {_c2(found)}."
+        return f"{start}: beyond {limits}, training statistics must change by more than a factor of {_c2(found)}."
     if found.basis == "second_moment":
         return (
-            f"{start}: beyond {limits} the second moment, the gradient and its noise are "
-            f"estimated to drift apart by more than a factor of {_c2(found)}; no theorem applies to this run."
+            f"{start}: beyond {limits}, the second moment, the gradient and its noise are "
+            f"estimated to drift apart by more than a factor of {_c2(found)}."
         )
-    cost = f"a batch is estimated to cost more than {found.c2:g} times the examples (C² = {found.c2:g})"
-    return f"{start}: beyond {limits} {cost}; no theorem applies to this run."
+    return f"{start}: beyond {limits}, expect to need more than {found.c2:g} times the examples (C² = {found.c2:g})."
 
 
 def moving_range(found: "CriticalBatch") -> Estimate | None:
