@@ -1,4 +1,4 @@
-"""Writes docs/map.md: each label of the paper that the software names, and ours, with code, test and command.
+"""Writes the end of docs/theorems.md: each label that the software names, with code, test and command.
 
     python tools/make_map.py
 
@@ -16,23 +16,20 @@ from svag.findings.verify import LABELS
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "svag"
-PAGE = ROOT / "docs" / "map.md"
+PAGE = ROOT / "docs" / "theorems.md"
 LABEL = re.compile(
     r"(?<![\w:])((?:ours|thm|lem|cor|eq|fig|sec|subsec|def|app|appsec):(?:lem:)?[A-Za-z0-9_]+(?:-[a-z]+)*)"
 )
 VERIFIED = "paper/test_labels.py"
 ABOUT_LABELS = ("docs/", "cli/", "test_architecture.py")  # tests that name labels and are not about what they say
 
-HEAD = """---
-hide: [toc]
----
+HEAD = """## From label to code
 
-# From label to code
-
-Each label of the paper that the software names: what it says, the code, a test, and the command that shows it. Code is
-in `src/svag/`, tests are in `tests/`; the command is followed by the label. `svag verify` checks against exact answers,
-with negative controls ([how](theorems.md)). This page is written by `tools/make_map.py`; a test keeps it right.
+Each label of the paper that the software names: what it says, where to look (in `src/svag/`), a test (in `tests/`), and
+the command that shows it, followed by the label. `tools/make_map.py` writes this section from the sources.
 """
+LOOKED_AT = 2  # files shown for a label, those nearest to the mathematics
+NEAREST = ("theory/", "dynamics/", "noise/", "exact/", "findings/verify/", "experiments/figures/", "lab/", "findings/")
 
 # label: what it says, and the test to look at (under tests/; None: the one that names the label or imports its code)
 GROUPS: dict[str, dict[str, tuple[str, str | None]]] = {
@@ -170,7 +167,11 @@ def naming(folder: Path) -> dict[str, list[str]]:
 def code_of(files: list[str]) -> list[str]:
     """The files to show: those that do something, not those that gather others or print them."""
     doing = [name for name in files if not name.endswith("__init__.py") and not name.startswith("cli/")]
-    return doing or files
+    return sorted(doing or files, key=_distance)[:LOOKED_AT]
+
+
+def _distance(name: str) -> int:
+    return next((place for place, folder in enumerate(NEAREST) if name.startswith(folder)), len(NEAREST))
 
 
 def test_of(label: str, code: list[str], tests: dict[str, list[str]]) -> str:
@@ -200,17 +201,22 @@ def command_of(label: str, code: list[str]) -> str:
     return ""
 
 
-def page() -> str:
-    """The whole page."""
+def section() -> str:
+    """The section on the page."""
     named, tests = naming(SOURCE), naming(ROOT / "tests")
     lines = [HEAD]
     for title, rows in GROUPS.items():
         present = [label for label in rows if label in named]
         if present:
-            lines += [f"## {title}", "", "| label | what | code | test | command |", "|---|---|---|---|---|"]
+            lines += [f"### {title}", "", "| label | what | code | test | command |", "|---|---|---|---|---|"]
             lines += [_row(label, named[label], tests) for label in present]
             lines.append("")
     return "\n".join(lines)
+
+
+def before(text: str) -> str:
+    """The page up to the section, which is its last."""
+    return text.partition(HEAD.partition("\n")[0])[0]
 
 
 def _row(label: str, files: list[str], tests: dict[str, list[str]]) -> str:
@@ -230,4 +236,4 @@ def _code(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    PAGE.write_text(before(PAGE.read_text(encoding="utf-8")) + section(), encoding="utf-8")

@@ -14,8 +14,9 @@ REWRITE = "run `python tools/make_map.py`"
 
 tool = load("make_map")
 NAMED: dict[str, list[str]] = tool.naming(tool.SOURCE)
-PAGE = (ROOT / "docs" / "map.md").read_text(encoding="utf-8")
-ROWS = [re.split(r"(?<!\\)\|", line)[1:-1] for line in PAGE.splitlines() if line.startswith("| `")]
+PAGE = tool.PAGE.read_text(encoding="utf-8")
+MAP = PAGE.removeprefix(tool.before(PAGE))
+ROWS = [re.split(r"(?<!\\)\|", line)[1:-1] for line in MAP.splitlines() if line.startswith("| `")]
 
 
 def files(cell: str) -> list[str]:
