@@ -1,13 +1,23 @@
 """`svag reproduce` and `svag list figures`: by the paper's labels, figures and theory."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cli.answers import answer, invoke
+from tests.experiments.on_disk import write_run
 
 from svag.cli.app import app
+from svag.cli.reproduce import find_results
+from svag.execution.conduct import Conducted
+from svag.execution.estimate import TimeEstimate
+from svag.execution.execution import Execution
+from svag.execution.plan import PlannedRun, plan_runs
+from svag.experiments.base import Experiment
+from svag.experiments.figures import LABELS, figure
+from svag.records.identity import identity
 
 
 @pytest.mark.parametrize(
@@ -35,6 +45,7 @@ def test_a_figure_that_cannot_be_is_refused(arguments: list[str], sentence: str,
         (["thm:sde_svag", "--shard", "2/2"], "--shard: must be i/n"),
         (["thm:sde_svag", "--executor", "ray"], "--executor: a label of the theory is checked on this machine"),
         (["thm:sde_svag", "--address", "auto"], "--address: is that of a Ray cluster"),
+        (["thm:sde_svag", "--fresh"], "--fresh: a label of the theory has no records"),
         (["sec:app_heayvtailed", "--seeds", "2"], "--seeds: a label of the theory has no arms"),
         (["sec:app_heayvtailed", "--lr", "-1"], "lr: must be greater than 0, got -1"),
     ],
@@ -90,3 +101,206 @@ def test_the_figures_are_listed() -> None:
     said = " ".join(invoke(app, ["list", "figures"], env={"COLUMNS": "200"}).stdout.split())
     assert "fig:ngd_sgd_vgg" in said
     assert "(svag reproduce sec:app_heayvtailed)" in said
+
+
+NGD, NGD_TOO = "fig:ngd_sgd_vgg", "fig:ngd_sgd_b125"
+FINALS = {"sgd": 0.8, "ngd": 0.801, "gd": 0.7}
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout of the project without records, in which the command is given."""
+    for folder in ("results", "src/svag/cli", "deeper"):
+        (tmp_path / folder).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def keep(folder: Path, label: str = NGD, **edits: object) -> list[Path]:
+    """Records of a figure that agree with the paper; edits are of what is measured on the way."""
+    specs = figure(label, "small").runs()
+    return [
+        write_run(folder / "runs", spec.edited(edits), FINALS[spec.process.kind] + spec.seed / 1000) for spec in specs
+    ]
+
+
+@pytest.fixture
+def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was computed, run by run: records come out as in `keep`, without training."""
+    names: list[str] = []
+
+    def conduct(experiment: Experiment, out: Path, execution: Execution) -> Conducted:
+        plan = plan_runs(experiment.runs(), out)
+        for run in plan:
+            if run.record().to_do:
+                names.append(f"{experiment.label} {run.name}")
+                write_run(run.folder.parent, run.spec, FINALS[run.spec.process.kind] + run.spec.seed / 1000)
+        return Conducted(plan, [run.record() for run in plan])
+
+    monkeypatch.setattr("svag.execution.conduct.conduct", conduct)
+    return names
+
+
+def test_a_figure_with_records_is_answered_from_them(
+    checkout: Path, computed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(checkout / "results" / "older", evaluate={"every": 0.5})
+    found = answer(["reproduce", NGD])
+    assert found["paper"]["verdict"] == "agrees"
+    assert [claim["verdict"] for claim in found["paper"]["claims"]] == ["agrees", "agrees"]
+    assert {Path(run["path"]).parent for run in found["runs"]} == {Path("results/older/runs")}
+    assert Path(found["page"]) == Path("experiments/fig-ngd_sgd_vgg-small/report/index.html")
+    monkeypatch.chdir(checkout / "deeper")
+    said = invoke(app, ["reproduce", NGD, "--out", "here"])
+    assert said.stderr == (
+        "From the records in ../results/older (9 runs, 1 s of computing); nothing is run.\n"
+        "--fresh computes them again, in here.\n"
+    )
+    assert "These runs agree with it." in " ".join(said.stdout.split())
+    assert Path("here/report/index.html").exists()
+    assert not computed
+
+
+def test_records_are_looked_for_where_they_may_be(checkout: Path, computed: list[str], tmp_path: Path) -> None:
+    keep(checkout / "results" / "figures" / "fig-ngd_sgd_vgg")
+    assert answer(["reproduce", NGD, "--dry-run"])["estimate"]["to_do"] == 0
+    for flags, path in ((["--shard", "0/2"], "--shard"), (["--track", "tensorboard"], "--track")):
+        result = invoke(app, ["reproduce", NGD, *flags])
+        assert result.exit_code == 2
+        assert result.stderr == (
+            f"Error: {path}: nothing is run, since results/figures/fig-ngd_sgd_vgg has the records: add --fresh to "
+            "compute them again\n"
+        )
+    assert not computed
+    answer(["reproduce", NGD, "--fresh", "--out", "own"])
+    assert len(computed) == 9
+    write_run(tmp_path / "begun" / "runs", figure(NGD, "small").runs()[0], 0.8)
+    answer(["reproduce", NGD, "--fresh", "--out", "begun"])
+    assert len(computed) == 9 + 8, "what was begun is continued"
+    write_run(tmp_path / "begun too" / "runs", figure(NGD, "small").runs()[0], 0.8)
+    assert "8 of 9 runs are copied from results." in invoke(app, ["reproduce", NGD, "--out", "begun too"]).stderr
+    assert len(computed) == 9 + 8
+    answer(["reproduce", NGD, "--lr", "0.2", "--out", "other"])
+    assert len(computed) == 9 + 8 + 9, "another question has no records"
+
+
+def test_outside_of_a_checkout_nothing_is_found(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    assert find_results(tmp_path) is None
+    (tmp_path / "src" / "svag" / "cli").mkdir(parents=True)
+    assert find_results(tmp_path) == Path("results")
+    assert find_results(tmp_path / "src" / "svag") == Path("../../results")
+
+
+def test_what_is_left_of_a_figure_is_run_and_the_rest_copied(checkout: Path, computed: list[str]) -> None:
+    """Seven of nine runs have records, one of which was interrupted."""
+    first, second, third, *others = keep(checkout / "results" / "some")
+    for folder in (first, second):
+        shutil.rmtree(folder)
+    (third / "outcome.json").unlink()
+    assert answer(["reproduce", NGD, "--dry-run"])["estimate"]["done"] == 6
+    result = invoke(app, ["reproduce", NGD])
+    assert result.exit_code == 0, result.output
+    assert result.stderr.startswith("6 of 9 runs are copied from results.\n")
+    assert len(computed) == 3
+    copied = {path.name for path in Path("experiments/fig-ngd_sgd_vgg-small/runs").iterdir()}
+    assert {path.name for path in others} < copied
+    assert not list(Path("experiments").rglob(".*")), "nothing half copied stays"
+
+
+@pytest.fixture
+def two_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the paper had two trained figures and one that is drawn."""
+    labels = {NGD: "ngd", NGD_TOO: "ngd", "thm:sde_svag": "theory", "fig:app_exotic_lr": "theory"}
+    monkeypatch.setattr("svag.experiments.figures.LABELS", labels)
+
+
+@pytest.mark.usefixtures("two_figures")
+def test_all_figures_are_answered_and_what_is_left_is_run(checkout: Path, computed: list[str]) -> None:
+    keep(checkout / "results" / "some")
+    recorded, run, drawn = answer(["reproduce", "all"])
+    assert (recorded["label"], recorded["out"], recorded["verdict"]) == (NGD, "results/some", "agrees")
+    assert (run["label"], run["verdict"], run["failures"]) == (NGD_TOO, "agrees", [])
+    assert run["out"] == "experiments/fig-ngd_sgd_b125-small"
+    assert len(computed) == 9
+    assert all(Path(one["page"]).exists() for one in (recorded, run))
+    assert drawn["figures"] == [f"experiments/fig-app_exotic_lr-small/schedules.{kind}" for kind in ("html", "png")]
+    result = invoke(app, ["reproduce", "all"], env={"COLUMNS": "80"})
+    assert len(computed) == 9, "nothing is computed twice"
+    assert [line.split()[:2] for line in result.stdout.splitlines()[1:4]] == [
+        [NGD, "agrees"],
+        [NGD_TOO, "agrees"],
+        ["fig:app_exotic_lr", "drawn"],
+    ]
+    assert result.stdout.endswith("Pages: experiments/FIGURE/report/index.html\n")
+
+
+@pytest.mark.usefixtures("checkout", "two_figures")
+def test_all_figures_continue_after_an_interruption(computed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    import svag.execution.conduct as module
+
+    whole = module.conduct
+
+    def interrupted(experiment: Experiment, out: Path, execution: Execution) -> Conducted:
+        if experiment.label == NGD_TOO:
+            raise KeyboardInterrupt
+        return whole(experiment, out, execution)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("svag.execution.conduct.conduct", interrupted)
+        result = invoke(app, ["reproduce", "all"])
+    assert result.exit_code == 130
+    assert result.stderr.endswith("interrupted: the same command continues from the last checkpoint\n")
+    assert len(computed) == 9
+    answer(["reproduce", "all"])
+    assert len(computed) == 18
+    assert len(set(computed)) == 18
+
+
+@pytest.mark.usefixtures("checkout")
+def test_all_figures_are_priced_and_shared_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look_ahead(plan: list[PlannedRun], *_: object, fetch: bool) -> tuple[TimeEstimate, dict[str, object]]:
+        assert not fetch
+        return TimeEstimate(len(plan), 0, 0, 60.0 * len(plan), 2), {}
+
+    monkeypatch.setattr("svag.execution.conduct.look_ahead", look_ahead)
+    keep(Path("results/some"))
+    rows = {row["label"]: row for row in answer(["reproduce", "all", "--dry-run"])}
+    assert list(rows) == [label for label in LABELS if label.startswith("fig:")]
+    assert (rows[NGD]["to_do"], rows[NGD]["recorded"]) == (0, True)
+    trained = [label for label in rows if LABELS[label] != "theory" and label != NGD]
+    different = {identity(spec) for label in trained for spec in figure(label, "small").runs()}
+    assert sum(rows[label]["to_do"] for label in trained) == len(different)
+    for label in trained:
+        assert rows[label]["runs"] == len(figure(label, "small").runs())
+    said = invoke(app, ["reproduce", "all", "--dry-run"], env={"COLUMNS": "80"}).stdout
+    assert max(map(len, said.splitlines())) <= 80
+    assert f"{len(different)} runs to do, about " in said
+    assert "with 2 workers, in experiments" in said
+    assert not Path("experiments").exists()
+
+
+def test_all_figures_have_no_common_spec() -> None:
+    result = invoke(app, ["reproduce", "all", "--lr", "0.1"])
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "Error: --lr: changes one figure: give its label in place of all\n",
+    )
+
+
+@pytest.mark.usefixtures("checkout", "two_figures")
+def test_all_figures_go_on_when_a_run_fails(computed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    import svag.execution.conduct as module
+
+    whole = module.conduct
+
+    def failing(experiment: Experiment, out: Path, execution: Execution) -> Conducted:
+        done = whole(experiment, out, execution)
+        lost = replace(done.records[0], state="failed", problem="out of memory")
+        return replace(done, records=[lost, *done.records[1:]]) if experiment.label == NGD else done
+
+    monkeypatch.setattr("svag.execution.conduct.conduct", failing)
+    result = invoke(app, ["reproduce", "all"])
+    assert result.exit_code == 1
+    assert "Error: sgd B=125 seed=0 failed: out of memory (" in result.stderr
+    assert len(computed) == 18

@@ -197,6 +197,15 @@ def test_a_figure_is_called_by_its_label_and_its_title_is_the_paper_s_claim(tmp_
     assert report.warnings == ()
 
 
+def test_a_figure_is_held_against_the_paper() -> None:
+    """The committed panels at B = 8 and 256: SGD is its SDE in the first, and ends below it in the second."""
+    report = build_report(Path(__file__).parents[2] / "results" / "svag_accs-small")
+    assert report.notes[0].endswith("where linear scaling is refuted. These runs agree with it.")
+    paper = report.finding["paper"]
+    assert (paper["verdict"], [claim["verdict"] for claim in paper["claims"]]) == ("agrees", ["agrees", "agrees"])
+    assert paper["claims"][1]["found"].startswith("SGD − SDE −11.47 points [−17.14, −5.80]")
+
+
 def test_alike_runs_stand_together_and_a_problem_beside_the_state(report_of: Build) -> None:
     rows = report_of("compare_diverged").runs.rows
     assert list(rows[0])[:3] == ["run", "state", "problem"]

@@ -1,13 +1,14 @@
-"""`svag reproduce`: a figure or a theorem of the paper, by its label."""
+"""`svag reproduce`: a figure or a theorem of the paper by its label, or all figures."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from svag.cli.errors import aloud
+from svag.cli.errors import aloud, echo
 from svag.cli.experiments import announce, answer
 from svag.cli.flags import Out, Setup, ask_about_code, field_edits, with_setup
 from svag.records.fields import SpecError
@@ -15,13 +16,22 @@ from svag.records.fields import SpecError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from svag.experiments.base import Size
-    from svag.report.content import Figure
+    from svag.execution.conduct import Announcement
+    from svag.experiments.base import Experiment, Size
+    from svag.records.record import RunRecord
+    from svag.report.build import Written
+    from svag.report.content import Figure, Report, Row
 
-TAILS = "sec:app_heayvtailed"
+TAILS, ALL = "sec:app_heayvtailed", "all"
 
 
-Label = Annotated[str, typer.Argument(metavar="LABEL", help="LaTeX label in the paper, as in `svag list figures`.")]
+Label = Annotated[
+    str,
+    typer.Argument(metavar="LABEL", help="LaTeX label in the paper, as in `svag list figures`; or all figures: all."),
+]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Compute the runs even if this checkout has their records in results/.")
+]
 
 
 @with_setup
@@ -36,29 +46,268 @@ def reproduce(
         int | None, typer.Option(min=1, metavar="N", help="Seeds per arm (default: the figure's own).")
     ] = None,
     out: Out = None,
+    fresh: Fresh = False,
     *,
     setup: Setup,
 ) -> None:
     """Reproduce a figure of the paper, or check a theorem and draw it.
 
+    In a checkout of the project, a figure whose runs are recorded in results/ is answered from the records; --fresh
+    computes them again. With `all`, every figure is answered, one after another, and what is left of them is run.
+
     Every field of the specs is also a flag: --sampling shuffle is what the paper used. The same command continues after
     an interruption; nothing is computed twice.
 
     Example: svag reproduce fig:lsr_acc_gnr --size small --out ladder
+    Example: svag reproduce all --dry-run
     """
-    from svag.experiments.figures import family, figure
+    from svag.experiments.figures import family, figure, folder_name
 
     edits = field_edits(context)
-    folder = out or Path("experiments") / f"{label.replace(':', '-')}-{size}"
+    results = None if fresh else find_results(Path.cwd())
+    if label == ALL:
+        if edits:
+            raise SpecError(f"--{next(iter(edits))}", "changes one figure: give its label in place of all")
+        _all(size, seeds, out or Path("experiments"), results, setup)
+        return
+    folder = out or Path("experiments") / f"{folder_name(label)}-{size}"
     if family(label) == "theory":
-        _refuse_what_theory_has_not(label, edits, seeds, setup)
+        _refuse_what_theory_has_not(label, edits, seeds, setup, fresh=fresh)
         _theory(label, size, edits, folder, setup)
     else:
-        answer(figure(label, size).edited(edits, seeds), folder, setup)
+        _figure(figure(label, size).edited(edits, seeds), folder, results, setup)
 
 
-def _refuse_what_theory_has_not(label: str, edits: "Mapping[str, Any]", seeds: int | None, setup: Setup) -> None:
+def find_results(start: Path) -> Path | None:
+    """The folder `results` of the checkout that `start` is in, as a path from there; None outside of one."""
+    for above in (start, *start.parents):
+        if (above / "results").is_dir() and (above / "src" / "svag" / "cli").is_dir():
+            return Path(os.path.relpath(above / "results", start))
+    return None
+
+
+def _kept(experiment: "Experiment", folder: Path, results: Path | None) -> "list[RunRecord]":
+    """The records in the checkout that answer an experiment; none where runs have begun in its own folder."""
+    from svag.execution.plan import plan_runs
+    from svag.experiments.figures import kept_records
+    from svag.records.record import holds_run
+
+    if results is None or any(holds_run(run.folder) for run in plan_runs(experiment.runs(), folder)):
+        return []
+    return kept_records(experiment, results)
+
+
+def _places(records: "Sequence[RunRecord]") -> str:
+    """The folders that records are in."""
+    found = list(dict.fromkeys(str(record.path.parent.parent) for record in records))
+    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"
+
+
+def _figure(experiment: "Experiment", folder: Path, results: Path | None, setup: Setup) -> None:
+    """Answer from the records of the checkout if it has them all, and run what is left otherwise."""
+    from svag.execution.conduct import preview
+    from svag.execution.plan import copy_runs, ended_elsewhere, plan_runs
+
+    records = _kept(experiment, folder, results)
+    if records:
+        _refuse_what_records_have_not(records, setup)
+        if setup.dry_run:
+            announce(_recorded(experiment, records), setup)
+            return
+        from svag.cli.report import tell
+
+        echo(f"{_said(records)}\n--fresh computes them again, in {folder}.", err=True)
+        tell(*_report(experiment, records, folder), as_json=setup.as_json)
+        return
+    plan = plan_runs(experiment.runs(), folder)
+    known = {} if results is None else ended_elsewhere(plan, [results])
+    if setup.dry_run:
+        announce(preview(experiment, folder, setup.execution, elsewhere=known), setup)
+        return
+    if known:
+        echo(f"{len(known)} of {len(plan)} runs are copied from {results}.", err=True)
+        copy_runs(plan, known)
+    answer(experiment, folder, setup)
+
+
+def _said(records: "Sequence[RunRecord]") -> str:
+    from svag.execution.view import roughly
+    from svag.experiments.wording import count
+
+    seconds = sum(float(record.outcome.get("seconds", 0.0)) for record in records)
+    runs = f"{count(len(records), 'run')}, {roughly(seconds)} of computing"
+    return f"From the records in {_places(records)} ({runs}); nothing is run."
+
+
+def _recorded(experiment: "Experiment", records: "Sequence[RunRecord]") -> "Announcement":
+    """What is announced of an experiment that the records answer."""
+    from svag.execution.conduct import Announcement
+    from svag.execution.estimate import TimeEstimate
+
+    about = (experiment.kind, experiment.title, experiment.label, experiment.size, experiment.note)
+    runs = len(records)
+    return Announcement(*about, Path(_places(records)), runs, TimeEstimate(runs, runs, 0, 0.0, 1))
+
+
+def _refuse_what_records_have_not(records: "Sequence[RunRecord]", setup: Setup) -> None:
+    """Refuse flags about computing where nothing is computed."""
+    given = {"--shard": setup.execution.shard, "--executor": setup.execution.executor == "ray", "--track": setup.track}
+    for flag, value in given.items():
+        if value:
+            where = _places(records)
+            raise SpecError(flag, f"nothing is run, since {where} has the records: add --fresh to compute them again")
+
+
+def _report(experiment: "Experiment", records: "Sequence[RunRecord]", folder: Path) -> "tuple[Report, Written]":
+    from svag.report.build import report_of, write_files
+
+    found = report_of(experiment, records)
+    return found, write_files(found, folder / "report", formats=())
+
+
+def _all(size: "Size", seeds: int | None, out: Path, results: Path | None, setup: Setup) -> None:
+    """Answer every figure, one after another; a dry run says what each of them costs.
+
+    Runs that two figures share are computed once. Exit code 1 when a run failed.
+    """
+    from svag.experiments.figures import LABELS, figure, folder_name
+
+    places = [] if results is None else [results]
+    rows: list[Row] = []
+    planned: set[str] = set()
+    for label in (one for one in LABELS if one.startswith("fig:")):
+        folder = out / f"{folder_name(label)}-{size}"
+        if LABELS[label] == "theory":
+            rows.append(_drawn(label, folder, setup))
+            continue
+        experiment = figure(label, size).edited({}, seeds)
+        records = _kept(experiment, folder, results)
+        if setup.dry_run:
+            rows.append(_cost(experiment, folder, records, places, planned, setup))
+        elif records:
+            echo(f"{label}: {_said(records)}", err=True)
+            rows.append(_outcome(experiment, records, folder, _places(records)))
+        else:
+            rows.append(_carried_out(experiment, folder, places, setup))
+            places.append(folder)
+    if setup.as_json:
+        echo(json.dumps(rows, indent=2, ensure_ascii=False))
+    else:
+        (_print_costs if setup.dry_run else _print_outcomes)(rows, out)
+    failures = [failure for row in rows for failure in row.get("failures", [])]
+    for failure in failures:
+        aloud(f"Error: {failure}")
+    if failures:
+        raise typer.Exit(1)
+
+
+def _drawn(label: str, folder: Path, setup: Setup) -> "Row":
+    """A figure that is computed exactly, within seconds."""
+    from svag.report.sections import theory_figures
+
+    row = {"label": label, "runs": 0, "to_do": 0, "seconds": 0.0}
+    return row if setup.dry_run else {**row, "figures": _save(theory_figures(label), folder)}
+
+
+def _cost(
+    experiment: "Experiment",
+    folder: Path,
+    records: "Sequence[RunRecord]",
+    places: "Sequence[Path]",
+    planned: set[str],
+    setup: Setup,
+) -> "Row":
+    """What a figure costs; runs of the figures before it, which are in `planned`, count as done."""
+    from svag.execution.conduct import preview
+    from svag.execution.plan import ended_elsewhere, plan_runs
+
+    if records:
+        announced = _recorded(experiment, records)
+    else:
+        plan = plan_runs(experiment.runs(), folder)
+        known = {*planned, *ended_elsewhere(plan, places)}
+        announced = preview(experiment, folder, setup.execution, elsewhere=known)
+        planned |= {run.identity for run in plan}
+    row = {"label": experiment.label, "runs": announced.runs, **announced.to_dict()["estimate"]}
+    return {**row, "out": str(announced.out), "recorded": bool(records)}
+
+
+def _carried_out(experiment: "Experiment", folder: Path, places: "Sequence[Path]", setup: Setup) -> "Row":
+    """Run what is left of a figure, and answer."""
+    from svag.execution.conduct import conduct
+    from svag.execution.plan import copy_runs, ended_elsewhere, plan_runs
+    from svag.report.tracking import following
+
+    plan = plan_runs(experiment.runs(), folder)
+    copy_runs(plan, ended_elsewhere(plan, places))
+    with following(folder, setup.track):
+        done = conduct(experiment, folder, setup.execution)
+    if done.left:
+        return {"label": experiment.label, "runs": len(plan), "left": done.left, "out": str(folder)}
+    return {**_outcome(experiment, done.records, folder, str(folder)), "failures": done.failures}
+
+
+def _outcome(experiment: "Experiment", records: "Sequence[RunRecord]", folder: Path, where: str) -> "Row":
+    """What the records of a figure say about the paper's claims, and its page."""
+    found, written = _report(experiment, records, folder)
+    paper = found.finding.get("paper", {"verdict": None, "claims": []})
+    return {"label": experiment.label, "runs": len(records), "out": where, **paper, "page": str(written.page)}
+
+
+def _print_costs(rows: "Sequence[Row]", out: Path) -> None:
+    from svag.execution.view import roughly
+
+    table = []
+    for row in rows:
+        cost = [str(row["to_do"]), roughly(row["seconds"]) if row["to_do"] else ""] if "to_do" in row else ["?", "?"]
+        there = row["out"] if row.get("recorded") else ""
+        table.append(
+            [row["label"], str(row["runs"]), *cost, there] if row["runs"] else [row["label"], "", "", "seconds", ""]
+        )
+    _print(("figure", "runs", "to do", "time", "recorded in"), table)
+    left = [row for row in rows if row.get("to_do")]
+    if left:
+        workers, seconds = max(row["workers"] for row in left), sum(row["seconds"] for row in left)
+        with_workers = "1 worker" if workers == 1 else f"{workers} workers"
+        echo(
+            f"\n{sum(row['to_do'] for row in left)} runs to do, about {roughly(seconds)} with {with_workers}, in {out}"
+        )
+    elif not any("unknown" in row for row in rows):
+        echo("\nNothing to run: every figure has its records.")
+    for row in rows:
+        if "unknown" in row:
+            echo(f"{row['label']}: {row['unknown']}")
+
+
+def _print_outcomes(rows: "Sequence[Row]", out: Path) -> None:
+    table = []
+    for row in rows:
+        said = f"{row['left']} runs left to other shards" if "left" in row else row.get("verdict") or ""
+        runs = str(row["runs"]) if row["runs"] else ""
+        table.append([row["label"], said if runs else "drawn", runs, row.get("out", "")])
+    _print(("figure", "against the paper", "runs", "records"), table)
+    echo(f"\nPages: {out}/FIGURE/report/index.html")
+
+
+def _print(names: "Sequence[str]", rows: "Sequence[Sequence[str]]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in names:
+        number = name in {"runs", "to do", "time"}
+        table.add_column(name, justify="right" if number else "left", no_wrap=name == "figure", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    Console(markup=False, highlight=False).print(table)
+
+
+def _refuse_what_theory_has_not(
+    label: str, edits: "Mapping[str, Any]", seeds: int | None, setup: Setup, *, fresh: bool
+) -> None:
     """Refuse flags that would change nothing."""
+    if fresh:
+        raise SpecError("--fresh", "a label of the theory has no records: it is computed every time")
     if edits and label != TAILS:
         raise SpecError(f"--{next(iter(edits))}", "a label of the theory has no spec to change")
     if seeds is not None:

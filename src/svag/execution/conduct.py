@@ -5,7 +5,7 @@ machine, or with tasks of a Ray cluster. The experiment then reads its answer of
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -154,10 +154,23 @@ def plan_from_pilot(
     return plan_within(pilot, records, within)
 
 
-def preview(experiment: Experiment, out: Path, execution: Execution = HERE) -> Announcement:
-    """What `conduct` would announce; nothing is fetched or written to find out."""
+def preview(
+    experiment: Experiment, out: Path, execution: Execution = HERE, *, elsewhere: Collection[str] = ()
+) -> Announcement:
+    """What `conduct` would announce; nothing is fetched or written to find out.
+
+    Args:
+        experiment: what is asked.
+        out: its folder.
+        execution: how its runs would be carried out.
+        elsewhere: identities of runs that would be copied, and count as done.
+    """
     plan = _checked_plan(experiment, out, execution)
-    estimate, _ = look_ahead(plan, execution, fetch=False)
+    rest = [run for run in plan if run.identity not in elsewhere]
+    estimate, _ = look_ahead(rest, execution, fetch=False)
+    if isinstance(estimate, TimeEstimate):
+        copied = len(own_runs(plan, execution.shard)) - len(own_runs(rest, execution.shard))
+        estimate = replace(estimate, runs=estimate.runs + copied, done=estimate.done + copied)
     return _announcement(experiment, out, plan, estimate)
 
 

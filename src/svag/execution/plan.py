@@ -5,16 +5,26 @@ only relative to other runs, which is enough to begin with the longest.
 """
 
 import re
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from svag.experiments.base import RUNS
 from svag.records.fields import SpecError
-from svag.records.files import in_use
+from svag.records.files import in_use, make_folder
 from svag.records.identity import identity
 from svag.records.parts import FULL_PASS, ModelSpec, SvagSpec, substeps
-from svag.records.record import RunRecord, holds_run, read_record
+from svag.records.record import (
+    COMPRESSED_METRICS,
+    METRICS,
+    OUTCOME,
+    SPEC,
+    RunRecord,
+    holds_run,
+    load_headers,
+    read_record,
+)
 from svag.records.spec import RunSpec, examples_per_step
 from svag.records.text import TransformerSpec
 
@@ -74,6 +84,34 @@ def own_runs(plan: Iterable[PlannedRun], shard: tuple[int, int] | None) -> list[
         return list(plan)
     index, count = shard
     return [run for run in plan if int(run.identity, 16) % count == index]
+
+
+def ended_elsewhere(plan: Iterable[PlannedRun], places: Iterable[Path]) -> dict[str, Path]:
+    """Where runs that a plan has nothing of have ended in other folders, by identity.
+
+    The same identity means the same bits: of this version of the numerics, measured and evaluated alike.
+    """
+    missing = {run.identity for run in plan if not holds_run(run.folder)}
+    found: dict[str, Path] = {}
+    for place in places if missing else ():
+        for header in load_headers(place):
+            if header.identity in missing and header.identity not in found and read_record(header.path).ended:
+                found[header.identity] = header.path
+    return found
+
+
+def copy_runs(plan: Iterable[PlannedRun], ended: Mapping[str, Path]) -> None:
+    """Copy what `ended_elsewhere` has found into the folders of a plan; checkpoints stay where they are."""
+    for run in plan:
+        if run.identity in ended and not holds_run(run.folder):
+            begun = run.folder.parent.with_name(f".{run.folder.name}")  # a copy that is cut short is no run
+            shutil.rmtree(begun, ignore_errors=True)
+            for folder in (run.folder.parent, begun):
+                make_folder(folder)
+            for name in (SPEC, METRICS, COMPRESSED_METRICS, OUTCOME):
+                if (ended[run.identity] / name).exists():
+                    shutil.copyfile(ended[run.identity] / name, begun / name)
+            begun.replace(run.folder)
 
 
 # An update costs at least as much as this many examples: the time of a step does not fall below a few milliseconds.

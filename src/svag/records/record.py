@@ -11,6 +11,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -167,6 +168,40 @@ def load_records(path: str | Path) -> list[RunRecord]:
     """
     root = Path(path)
     return [read_record(file.parent) for file in sorted(_spec_files(root))]
+
+
+@dataclass(frozen=True)
+class RunHeader:
+    """What a run was asked to do.
+
+    Attributes:
+        path: the run directory.
+        spec: what was run.
+        identity: content hash of the spec.
+        numerics: version of our numerics.
+    """
+
+    path: Path
+    spec: RunSpec
+    identity: str
+    numerics: int
+
+
+def load_headers(path: str | Path) -> list[RunHeader]:
+    """What each run in a folder was asked to do, in the order of their paths, without reading what it measured.
+
+    Runs whose spec cannot be read are left out; whether the others are whole is for `read_record` to say.
+
+    Args:
+        path: a run directory, or a folder that holds some.
+    """
+    found = []
+    for file in sorted(_spec_files(Path(path))):
+        header = _json(file) or {}
+        with suppress(SpecError, ValidationError, KeyError, TypeError, ValueError):
+            spec, numerics = RunSpec.from_dict(header["spec"]), _counted("numerics", header.get("numerics", 1))
+            found.append(RunHeader(file.parent, spec, str(header["identity"]), numerics))
+    return found
 
 
 def notes_on(records: Sequence[RunRecord]) -> list[str]:

@@ -1,13 +1,14 @@
 """From a folder of runs to its report, and to its files: the page, the Markdown summary, the figures and tables."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from svag.experiments import atlas_answer, load_experiment
 from svag.experiments.atlas import Atlas, find_atlas, is_atlas
 from svag.experiments.base import Experiment
-from svag.experiments.wording import count
+from svag.experiments.figures import judged
+from svag.experiments.wording import Judgement, count, overall
 from svag.records.fields import SpecError
 from svag.records.files import make_folder, replace_file
 from svag.records.parts import substeps
@@ -120,16 +121,18 @@ def build_report(path: str | Path) -> Report:
 def report_of(experiment: Experiment, records: Sequence[RunRecord]) -> Report:
     """The report of an experiment whose records are at hand."""
     finding = experiment.find(records)
+    claims = judged(experiment, finding)
+    paper = {"verdict": overall(claims), "claims": [asdict(one) for one in claims]}
     return Report(
         title=_headed(experiment),
         question=experiment.asks(),
-        notes=_notes(experiment),
+        notes=_notes(experiment, claims),
         warnings=finding.warnings,
         answers=finding.answers(),
         figures=tuple(FIGURES[experiment.kind](finding)),
         provenance=provenance(experiment, records),
         runs=runs_table(records),
-        finding=finding.to_dict(),
+        finding={**finding.to_dict(), "paper": paper} if claims else finding.to_dict(),
     )
 
 
@@ -156,9 +159,15 @@ def _headed(experiment: Experiment) -> str:
     return ", size ".join(filter(None, (experiment.label, experiment.size)))
 
 
-def _notes(experiment: Experiment) -> tuple[str, ...]:
-    claim = () if experiment.label is None else (f"The paper's claim: {experiment.title}.",)
-    return (*claim, f"Differs from the paper: {experiment.note}.") if experiment.note else claim
+_COMPARED = {"agrees": "agree with it", "differs": "differ from it", "cannot tell": "cannot tell"}
+
+
+def _notes(experiment: Experiment, claims: Sequence[Judgement]) -> tuple[str, ...]:
+    found = []
+    if experiment.label is not None:
+        runs = f" These runs {_COMPARED[overall(claims)]}." if claims else ""
+        found.append(f"The paper's claim: {experiment.title}.{runs}")
+    return (*found, f"Differs from the paper: {experiment.note}.") if experiment.note else tuple(found)
 
 
 def provenance(experiment: Experiment | None, records: Sequence[RunRecord]) -> Provenance:

@@ -33,7 +33,7 @@ def of_compare(label: str, svag: Sequence[Sequence[float] | None]) -> tuple[Judg
         replace(panel, verdict=None if values is None else sde_verdict({1: SGD, 16: values}, 0.01))
         for panel, values in zip(found.panels, svag, strict=True)
     ]
-    return judged(label, CompareFinding(found.title, tuple(panels)), "small")
+    return judged(figure(label, "small"), CompareFinding(found.title, tuple(panels)))
 
 
 @pytest.mark.parametrize(
@@ -84,10 +84,10 @@ def test_ngd_is_held_against_both_claims(
     gaps = [arm_gap("SGD − x", dict(enumerate(SGD)), dict(enumerate(one)), 0.01) for one in (ngd, gd)]
     (panel,) = found.panels
     changed = NgdFinding(found.title, (replace(panel, sgd_ngd=gaps[0], sgd_gd=gaps[1]),))
-    claims = judged("fig:ngd_sgd_accs", changed, "small")
+    claims = judged(figure("fig:ngd_sgd_accs", "small"), changed)
     assert [one.claim for one in claims] == ["NGD ends where SGD ends", "GD ends below SGD"]
     assert tuple(one.verdict for one in claims) == verdicts
-    assert [one.claim for one in judged("fig:ngd_sgd_b500", changed, "small")] == ["NGD ends where SGD ends"]
+    assert [one.claim for one in judged(figure("fig:ngd_sgd_b500", "small"), changed)] == ["NGD ends where SGD ends"]
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +107,7 @@ def ladder(tmp_path_factory: pytest.TempPathFactory) -> LadderPanelFinding:
 
 
 def of_ladder(panel: LadderPanelFinding) -> tuple[Judgement, Judgement]:
-    first, second = judged("fig:lsr_acc_gnr", LadderFinding("t", (panel,)), "small")
+    first, second = judged(figure("fig:app_lsr_svhn", "small"), LadderFinding("t", (panel,)))
     return first, second
 
 
@@ -190,3 +190,13 @@ def test_one_claim_that_differs_decides() -> None:
     assert overall([one("agrees"), one("cannot tell"), one("differs")]) == "differs"
     assert overall([one("agrees"), one("cannot tell")]) == "cannot tell"
     assert overall([]) == "cannot tell"
+
+
+def test_what_is_not_the_figure_makes_no_claim(ladder: LadderPanelFinding) -> None:
+    found = LadderFinding("t", (ladder,))
+    experiment = figure("fig:app_lsr_svhn", "small")
+    renamed = experiment.model_copy(update={"panels": (experiment.panels[0].model_copy(update={"name": "other"}),)})
+    assert len(judged(experiment, found)) == 2
+    assert judged(renamed, found) == ()
+    assert judged(figure("fig:app_lsr_svhn", "smoke"), found) == ()
+    assert judged(experiment.model_copy(update={"label": None}), found) == ()

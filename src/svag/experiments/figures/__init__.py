@@ -5,13 +5,15 @@ sec:app_heayvtailed looks at a network's gradients, and `svag verify` checks the
 """
 
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, get_args
 
-from svag.experiments.base import Experiment, Size
+from svag.experiments.base import Experiment, Size, matched
 from svag.experiments.figures import compare, ladder, ngd
 from svag.experiments.figures.bases import CIFAR, FASHION, smoke
 from svag.experiments.wording import Judgement
 from svag.records.fields import SpecError, shown
+from svag.records.record import RunRecord, load_headers, read_record
 from svag.records.spec import RunSpec
 
 THEORY = {
@@ -105,12 +107,50 @@ def figure(label: str, size: Size) -> Experiment:
     raise SpecError("size", f"must be one of {', '.join(get_args(Size))}, got {shown(size)}")
 
 
-def judged(label: str, finding: Any, size: Size) -> tuple[Judgement, ...]:
-    """Every claim that the paper makes with a figure, beside what the runs of this size say.
+def judged(experiment: Experiment, finding: Any) -> tuple[Judgement, ...]:
+    """Every claim that the paper makes with a figure, beside what the runs of an experiment say.
+
+    None for what is no figure or has other panels than it, nor for a smoke test, which shows nothing about a claim.
 
     Args:
-        label: of a figure that trains networks.
-        finding: of the experiment `figure(label, size)`.
-        size: of the runs; a smoke test shows nothing about a claim.
+        experiment: any.
+        finding: what it found.
     """
-    return _ROWS[label].judged(finding, size)
+    label, size = experiment.label, experiment.size
+    if label not in _ROWS or size is None or size == "smoke":
+        return ()
+    own = [panel.name for panel in figure(label, size).panels]
+    return _ROWS[label].judged(finding, size) if [panel.name for panel in experiment.panels] == own else ()
+
+
+def folder_name(label: str) -> str:
+    """What the folder of a label is called.
+
+    >>> folder_name("fig:svag_accs")
+    'fig-svag_accs'
+    """
+    return label.replace(":", "-")
+
+
+def kept_records(experiment: Experiment, results: Path) -> list[RunRecord]:
+    """The records that a folder of results has of an experiment, one a run; none unless every run has ended there.
+
+    They are found by what `matched` compares. All are of one version of the numerics, the newest that has all runs.
+    Where a run was kept more than once, the record with the most readings counts, then that in the figure's own folder.
+
+    Args:
+        experiment: any.
+        results: looked through at any depth, such as `results` in a checkout of this project.
+    """
+    wanted = {matched(spec) for spec in experiment.slots().values()}
+    home = results / "figures" / folder_name(experiment.label or "")
+    offered: dict[int, dict[RunSpec, list[Path]]] = {}
+    for header in load_headers(results):
+        if (spec := matched(header.spec)) in wanted:
+            offered.setdefault(header.numerics, {}).setdefault(spec, []).append(header.path)
+    for _, places in sorted(offered.items(), reverse=True):
+        if places.keys() == wanted:
+            several = [[one for path in paths if (one := read_record(path)).ended] for paths in places.values()]
+            if all(several):
+                return [max(ones, key=lambda one: (len(one.readings), home in one.path.parents)) for ones in several]
+    return []
