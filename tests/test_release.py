@@ -55,7 +55,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the wheel and the source distribution."""
     out = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(ROOT)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     return out
 
@@ -83,7 +83,7 @@ def test_the_wheel_works_in_an_environment_of_its_own(built: Path, tmp_path: Pat
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
     def run(*command: str | Path) -> str:
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

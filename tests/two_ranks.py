@@ -23,7 +23,7 @@ def two_ranks(module: str, folder: Path) -> list[Any]:
         for rank in range(2)
     ]
     try:
-        errors = [one.communicate(timeout=120)[1].decode() for one in started]
+        errors = [one.communicate(timeout=600)[1].decode() for one in started]
         assert all(one.returncode == 0 for one in started), "\n".join(errors)
     finally:
         for one in started:
@@ -36,7 +36,7 @@ def one_of_two(rank: int, folder: Path) -> Iterator[None]:
     """One of the ranks, while the context is open."""
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2, timeout=timedelta(seconds=60)
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2, timeout=timedelta(seconds=300)
     )
     try:
         yield

@@ -30,7 +30,7 @@ RUNS: dict[str, tuple[list[str], list[str], list[str]]] = {
 def test_example(name: str) -> None:
     how, steps, words = RUNS[name]
     command = [sys.executable, *how, str(EXAMPLES / name), *steps]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
     for word in words:
         assert word in done.stdout

@@ -24,7 +24,7 @@ def test_example(name: str) -> None:
     size, words = RUNS[name]
     how = TWO_RANKS if name == "fsdp2_loop.py" else []
     command = [sys.executable, *how, str(EXAMPLES / name), size]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
     for word in words:
         assert word in done.stdout

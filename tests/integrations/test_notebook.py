@@ -14,7 +14,7 @@ def test_the_notebook_runs_and_shows_the_answer(tmp_path: Path) -> None:
     from nbclient import NotebookClient
 
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     pages = [output.data["text/html"] for output in shown if "text/html" in output.get("data", {})]
     assert any(page.startswith("<p><b>") and "distortion" in page for page in pages), "the price list"

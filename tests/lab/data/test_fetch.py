@@ -166,7 +166,7 @@ def test_two_processes_download_once(download: Download, server: Any, tmp_path: 
         for _ in range(3)
     ]
     for process in processes:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=600)
         assert (out.strip(), process.returncode) == (str(len(CONTENT)), 0), err
     assert len(server.requests) == 1
     assert files(tmp_path) == {"file.bin"}
