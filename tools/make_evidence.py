@@ -88,7 +88,8 @@ def baselines(atlas: Atlas) -> Iterator[str]:
 
 def _basis(one: AtlasBaseline) -> str:
     signal = "" if one.signal == "G" else f", {one.signal}"
-    return one.basis.replace("_", " ") + signal + (" (theorem)" if one.theorem else "")
+    marks = [*(["theorem"] if one.theorem else []), *(["these runs only"] if one.window_only else [])]
+    return one.basis.replace("_", " ") + signal + (f" ({', '.join(marks)})" if marks else "")
 
 
 def momentum(atlas: Atlas) -> Iterator[str]:

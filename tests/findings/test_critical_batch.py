@@ -187,6 +187,39 @@ def test_too_few_readings() -> None:
     assert single.critical_batch > 0
 
 
+def two_runs(ratio: float, count: int = 40) -> list[Reading]:
+    """Readings of two runs, the noise of the second `ratio` times that of the first."""
+    return [
+        replace(reading, run=run, noise_trace=reading.noise_trace * factor)
+        for run, factor in (("a", 1.0), ("b", ratio))
+        for reading in settled(count, {"a": 1, "b": 2}[run])
+    ]
+
+
+def test_runs_that_differ_are_priced_as_these_runs_and_nothing_else() -> None:
+    alike, apart = predict_critical_batch(two_runs(1.0)), predict_critical_batch(two_runs(1.6))
+    assert (alike.resolved, alike.window_only) == (True, False)
+    assert (apart.resolved, apart.window_only, apart.ok) == (False, True, False)
+    assert apart.status.startswith("The runs differ by more than their readings scatter")
+    assert "run more seeds" in apart.status
+    # N = 10 and 16, G = 1, each with 10% scatter, over 80 readings: 13 ± about 2 × 13 × .14/√80
+    assert apart.noise_to_signal == pytest.approx(13.0, rel=0.05)
+    assert 0.02 < apart.noise_to_signal_high / apart.noise_to_signal - 1 < 0.06
+    assert "B* =" in str(apart), "there is a price list"
+    assert not any(price.refuted for price in apart.prices())
+    assert apart.to_dict()["window_only"] is True
+
+
+def test_a_short_run_is_priced_over_its_window_and_says_so() -> None:
+    found = predict_critical_batch(settled(30))
+    assert found.window_only
+    assert said(found, "The interval is that of the average over this window")
+    assert (found.basis, found.ok, found.refutes(10**6)) == ("weight_norm", False, False)
+    assert "Too little was read for a theorem, so no batch size is ruled out." in str(found)
+    assert not predict_critical_batch(settled(20)).window_only, "20 readings have 19 differences"
+    assert predict_critical_batch(settled(21)).window_only
+
+
 def test_some_blocks_are_enough_with_a_remark() -> None:
     found = predict_critical_batch(settled(100))
     assert found.ok

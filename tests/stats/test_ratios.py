@@ -7,7 +7,16 @@ from scipy.signal import lfilter
 from scipy.stats import binom
 
 from svag.arrays import FloatArray
-from svag.stats.ratios import PairMoments, fieller, log_delta, pair_moments, ratio_interval
+from svag.stats.ratios import (
+    PairMoments,
+    fieller,
+    log_delta,
+    pair_moments,
+    ratio_interval,
+    successive_moments,
+    successive_ratio,
+)
+from svag.stats.series import plan_blocks
 
 TWENTY = PairMoments(3.0, 1.0, 0.04, 0.05, 0.01, count=20)
 
@@ -200,3 +209,68 @@ def test_blocks_are_as_long_as_the_memory_of_what_is_uncertain() -> None:
     rng = np.random.default_rng(0)
     white, slow = rng.normal(size=4000), lfilter([0.1], [1, -0.9], rng.normal(size=4000))
     assert ratio_interval(5 + white + slow, 5 + white).iact == pytest.approx(19, rel=0.35)
+
+
+def test_successive_moments_by_hand() -> None:
+    """Two groups, (0, 2, 1) and (10, 13): squared differences 4, 1 and 9, none across; 5 readings."""
+    found = successive_moments(
+        np.array([0.0, 2.0, 1.0, 10.0, 13.0]), np.array([1.0, 1.0, 2.0, 2.0, 4.0]), starts=(0, 3)
+    )
+    assert (found.num, found.den) == (5.2, 2.0)
+    assert found.var_num == pytest.approx((4 + 1 + 9) / 2 / 3 / 5)
+    assert found.var_den == pytest.approx((0 + 1 + 4) / 2 / 3 / 5)
+    assert found.cov == pytest.approx((0 - 1 + 6) / 2 / 3 / 5)
+    assert found.count == 1 + 2
+    with pytest.raises(ValueError, match="two pairs of successive readings at least, got 1"):
+        successive_moments(np.arange(3.0), np.arange(3.0), starts=(0, 2))
+
+
+PER_RUN, APART = 29, 33  # readings of a run, and steps between two of them: those of a small BatchNorm ladder
+
+
+def path_and_readings(rng: np.random.Generator, shared: bool = False) -> tuple[FloatArray, FloatArray, float]:
+    """Two runs whose N and G drift, wander and differ from run to run: their readings, and the ratio of the averages.
+
+    The truth is about every step of both runs, of which one in 33 is read. With `shared` the errors of successive
+    readings are correlated, as if they shared batches.
+    """
+    time = np.linspace(0.0, 1.0, PER_RUN * APART)
+    noise, signal, read = [], [], np.arange(PER_RUN) * APART + APART // 2
+    for _ in range(2):
+        draws = [np.exp(-1 / memory) for memory in (20, 200)]
+        rows = [lfilter([math.sqrt(1 - a * a)], [1, -a], rng.normal(size=(2, time.size + 1000))) for a in draws]
+        wander = np.sum(rows, axis=0)[:, 1000:]
+        noise.append(8 * (1.3 - 0.6 * time) * (1 + 0.4 * rng.uniform(-1, 1)) * np.exp(0.15 * wander[0]))
+        signal.append(2 * np.exp(-1.5 * time + 0.7 * rng.uniform(-1, 1) + 0.3 * wander[1]))
+    errors = rng.normal(size=(2, 2 * PER_RUN))
+    if shared:
+        errors = lfilter([math.sqrt(1 - 0.9**2)], [1, -0.9], errors)
+    num = np.concatenate([row[read] for row in noise]) * (1 + 0.15 * errors[0])
+    den = np.concatenate([row[read] for row in signal]) + 0.5 * errors[1]
+    return num, den, float(np.mean(noise) / np.mean(signal))
+
+
+@pytest.mark.parametrize(("shared", "covers"), [(False, True), (True, False)])
+def test_the_interval_about_these_times_covers_what_drifts_wanders_and_differs(shared: bool, covers: bool) -> None:
+    """Of 4,000 such streams it covered 97.9%, of plain ones 95.0%, of drifting ones 94.5%.
+
+    The negative control are readings whose errors are not independent of each other.
+    """
+    rng, found = np.random.default_rng(1), 0
+    for _ in range(600):
+        num, den, truth = path_and_readings(rng, shared)
+        interval = successive_ratio(num, den, starts=(0, PER_RUN), plan=plan_blocks(num.size, 10.0))
+        assert interval.at_these_times
+        found += interval.low <= truth <= interval.high
+    assert (found >= binom.ppf(1e-6, 600, 0.95)) == covers, found / 600
+
+
+def test_it_does_not_speak_of_other_runs() -> None:
+    """The mean over all runs there could be is not in it: what two runs differ by is not in its width."""
+    rng, found = np.random.default_rng(2), 0
+    for _ in range(300):
+        level = 8 * (1 + 0.4 * rng.uniform(-1, 1, size=2)).repeat(PER_RUN)
+        num, den = level * (1 + 0.15 * rng.normal(size=2 * PER_RUN)), 1 + 0.2 * rng.normal(size=2 * PER_RUN)
+        interval = successive_ratio(num, den, starts=(0, PER_RUN), plan=plan_blocks(num.size, 10.0))
+        found += interval.low <= 8 <= interval.high
+    assert found < 0.7 * 300

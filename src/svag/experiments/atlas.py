@@ -102,7 +102,7 @@ class AtlasPair:
         compared: what stands beside G and κN: "R", "T" or "V".
         signal: what N is divided by in D.
         noise_to_signal: N over that signal at the baseline.
-        predicts: whether the baseline predicts: N/G resolved and large enough.
+        predicts: whether the baseline predicts: N/G is known well enough, and large enough.
         theorem: whether a theorem says that the spread is at least D.
         balances: growth over decay of the weights at both rungs, 1 at equilibrium; None if unknown.
         examples: the factor in examples to the same training loss; None where losses were not logged.
@@ -162,6 +162,7 @@ class AtlasBaseline:
         batch_size: B.
         basis: what the prediction rests on.
         theorem: whether that is a theorem.
+        window_only: whether its interval is about these runs over this window only.
         signal: what N is divided by: "G", or with momentum "X" or "X̂".
         noise_to_signal: N over that signal.
         predicted: B*.
@@ -177,6 +178,7 @@ class AtlasBaseline:
     batch_size: int
     basis: str
     theorem: bool
+    window_only: bool
     signal: str
     noise_to_signal: float
     predicted: Estimate
@@ -372,6 +374,7 @@ def _baseline(setting: Setting, one: RungPrediction, crossing: Crossing, pairs: 
         batch_size=one.batch_size,
         basis=found.basis,
         theorem=one.theorem,
+        window_only=found.window_only,
         signal=found.signal,
         noise_to_signal=found.noise_to_signal,
         predicted=Estimate(found.critical_batch, found.low, found.high),

@@ -112,7 +112,9 @@ def _predicted(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
     last = panel.rungs[-1].batch_size
     for one, crossing in panel.checked:
         kind = "B*" if one.theorem else "estimated B*"
-        yield f"from {one.batch_size}", f"{kind} = {size_said(_predicted_size(one))}; {_crossed(crossing, last)}"
+        mark = " (these runs only)" if one.critical.window_only else ""
+        said = f"{kind} = {size_said(_predicted_size(one))}{mark}"
+        yield f"from {one.batch_size}", f"{said}; {_crossed(crossing, last)}"
     if panel.predictions and not panel.checked:
         yield "predicted", "no baseline predicts: see Next"
 

@@ -152,7 +152,8 @@ class RungPrediction:
         critical: from the readings of all its seeds.
         by_seed: from those of each seed.
         prices: D at every larger rung.
-        usable: whether it predicts: `critical.resolved`, and N/G is at least `PREDICTS_FROM`.
+        usable: whether it predicts: `critical.resolved`, or `critical.window_only`, as its rungs are compared over the
+            same window of the same seeds; and N/G is at least `PREDICTS_FROM`.
         status: why not, or what to think of the prediction.
         over_observed: B* over the batch size at which test error was seen to fail, which no theorem connects; None when
             it did not.
@@ -177,7 +178,7 @@ class RungPrediction:
     @property
     def theorem(self) -> bool:
         """Whether a theorem carries the prediction; otherwise it is an estimate."""
-        return self.critical.basis in THEOREMS
+        return self.critical.basis in THEOREMS and not self.critical.window_only
 
     def curve(self, last: float, points: int = 40) -> tuple[tuple[float, Estimate], ...]:
         """D between the baseline and a larger batch size, equally spaced on a logarithmic scale."""
@@ -209,6 +210,7 @@ class RungPrediction:
                 "readings": found.readings,
                 "distortion": [price.to_dict() for price in self.prices],
                 "ok": found.ok,
+                "window_only": found.window_only,
                 "usable": self.usable,
                 "status": self.status,
                 "over_observed": self.over_observed,
@@ -262,7 +264,7 @@ def prediction_of(
         critical=one,
         by_seed=by_seed,
         prices=one.prices([size for size in sizes if size > one.batch_size]),
-        usable=one.resolved and enough,
+        usable=(one.resolved or one.window_only) and enough,
         status=one.status if enough else f"{ratio}: B* would be little more than C²B, whatever was measured.",
         over_observed=None if over is None else over.value,
         over_observed_low=None if over is None else over.low,

@@ -12,10 +12,11 @@ from functools import cached_property
 from itertools import groupby
 
 import numpy as np
+from scipy import special
 
 from svag.arrays import FloatArray
 from svag.records.reading import Reading
-from svag.stats.ratios import RatioInterval, ratio_interval
+from svag.stats.ratios import RatioInterval, ratio_interval, successive_moments, successive_ratio
 from svag.stats.series import BlockPlan, integrated_autocorrelation_time, plan_blocks
 from svag.theory.equilibrium import (
     Balance,
@@ -35,6 +36,10 @@ _STRETCHES = 4
 _STRETCH = 16
 # Scatter below this share of the averages makes nothing uncertain.
 _SCATTER = 1e-3
+# So many differences of successive readings know their own spread well enough for an interval.
+_DIFFERENCES = 20
+# Level at which runs count as different.
+_DIFFER = 0.01
 # Relative growth of |x|² that would have to be seen.
 _FELT = 0.2
 
@@ -202,6 +207,40 @@ class Averages:
         """N over `signal` as a ratio of weighted averages, with its interval from blocks."""
         num, den = self.weights * self.noise, self.weights * signal
         return ratio_interval(num, den, confidence=confidence, plan=self._plan(num, den))
+
+    def ratio_in_window(self, signal: FloatArray, confidence: float) -> RatioInterval | None:
+        """The same about this window of these runs only, where blocks are too few for more; None with few readings.
+
+        Every reading has batches of its own, so that readings err independently, whatever N and G do along a run and
+        however runs differ.
+        """
+        if len(self.readings) - len(self._starts) < _DIFFERENCES:
+            return None
+        num, den = self.weights * self.noise, self.weights * signal
+        plan = self._plan(num, den)
+        return successive_ratio(num, den, starts=self._starts, confidence=confidence, plan=plan)
+
+    @property
+    def runs_differ(self) -> bool:
+        """Whether the average N or G of the runs differ by more than their readings scatter, at 1% for both."""
+        starts = self._starts
+        if len(starts) < 2 or len(self.readings) - len(starts) < _DIFFERENCES:
+            return False
+        pairs = successive_moments(self.noise, self.grad_sq, starts)
+        count, freedom = len(self.readings), pairs.count - 1
+        for series, variance in ((self.noise, pairs.var_num), (self.grad_sq, pairs.var_den)):
+            runs = np.split(series, starts[1:])
+            between = sum(len(run) * (run.mean() - series.mean()) ** 2 for run in runs) / (len(runs) - 1)
+            # variance is that of the mean of all readings
+            if variance > 0 and special.fdtrc(len(runs) - 1, freedom, between / (variance * count)) < _DIFFER / 2:
+                return True
+        return False
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """Where in the readings each run begins."""
+        names = [reading.run for reading in self.readings]
+        return [at for at, name in enumerate(names) if at == 0 or name != names[at - 1]]
 
     def _plan(self, num: FloatArray, den: FloatArray) -> BlockPlan:
         """Blocks of ten autocorrelation times, those of num − ratio·den included, as that is what is uncertain."""

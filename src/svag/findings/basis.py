@@ -76,7 +76,7 @@ def find_ground(found: Averages, steps: int | None, confidence: float) -> Ground
     """Decide what the averages allow; `steps` were spent at this learning rate before the window."""
     optimizer = found.setting.optimizer
     kind = optimizer_kind(optimizer)
-    plain = found.ratio(found.grad_sq, confidence)
+    plain = _ratio(found, found.grad_sq, confidence)
     if kind.family == "second_moment":
         reason = f"The theorems are about SGD, and this is {optimizer}."
         return Ground("second_moment", kind.rule, "G", plain, None, 0.0, (reason,))
@@ -102,7 +102,7 @@ def _with_momentum(found: Averages, confidence: float, plain: RatioInterval, rea
     """X where it is resolved, by a theorem or not; otherwise X̂, and what is known of X beside it."""
     kind = optimizer_kind(found.setting.optimizer)
     signal = found.moving_signal if kind.covered else None
-    estimated = found.ratio(found.estimated_signal, confidence)
+    estimated = _ratio(found, found.estimated_signal, confidence)
     if signal is None:
         return Ground("momentum", kind.rule, "X̂", estimated, None, 0.0, reasons or ("X was not measured.",))
     measured = found.ratio(signal, confidence)
@@ -119,6 +119,19 @@ def _with_momentum(found: Averages, confidence: float, plain: RatioInterval, rea
         reasons = ("The weight norm stands in for the velocity, so that equilibrium could not be tested.",)
     # with momentum the balance has no term in (ηλ)²
     return Ground("momentum" if reasons else "weight_norm", kind.rule, "X", measured, None, 0.0, reasons)
+
+
+def _ratio(found: Averages, signal: FloatArray, confidence: float) -> RatioInterval:
+    """N over a signal; where the blocks are too few, what this window of these runs alone says."""
+    interval = found.ratio(signal, confidence)
+    if interval.blocks >= _MIN_BLOCKS:
+        return interval
+    return found.ratio_in_window(signal, confidence) or interval
+
+
+def window_only(found: Averages, ground: Ground) -> bool:
+    """Whether the interval is bounded, but is about this window of these runs only."""
+    return ground.interval.at_these_times and ground.interval.kind == "bounded" and not any(parts_doubts(found))
 
 
 def resolved(interval: RatioInterval) -> bool:
@@ -183,6 +196,11 @@ def amount_doubts(found: Averages, ground: Ground, low: float, high: float) -> I
         yield (
             "The average G is significantly negative: the gradients of a reading were not independent draws at one "
             "point; give population= for a shuffled epoch, and never use successive steps."
+        )
+    elif interval.blocks < _MIN_BLOCKS and found.runs_differ:
+        yield (
+            "The runs differ by more than their readings scatter: this is about these runs over this window only; run "
+            "more seeds to learn what others would give."
         )
     elif interval.blocks < _MIN_BLOCKS and any(reading.relative_error is not None for reading in found.readings):
         need = 2 * _MIN_BLOCKS * interval.block_length  # short series look more correlated than they are
@@ -256,6 +274,11 @@ def remarks(found: Averages, ground: Ground) -> Iterator[str]:
         yield (
             f"Approximate: BatchNorm saw parts of the batch, whose N/G is {found.parts_ratio:.3g} times that of whole "
             "batches; B* is off by about as much."
+        )
+    if window_only(found, ground):
+        yield (
+            "The interval is that of the average over this window, from differences of successive readings: it does "
+            "not say what a longer or another run would give, and rules nothing out."
         )
     if ground.interval.blocks >= _MIN_BLOCKS and not ground.interval.enough:
         yield f"Only {ground.interval.blocks} independent blocks: the interval is wider than it need be."

@@ -17,6 +17,7 @@ from svag.findings.basis import (
     remarks,
     resolved,
     verdict,
+    window_only,
 )
 from svag.findings.prices import Estimate, Price, Stretch, history_of, limits_of, price_table, relative_time
 from svag.findings.windows import Chosen, Window, choose_window, steps_into_phase
@@ -48,6 +49,8 @@ class CriticalBatch(Printed):
         high: upper end; when G is not resolved, infinite, or the bound that ηλ alone sets.
         ok: resolved, and the basis is a theorem; without it nothing is refuted.
         resolved: whether the interval is bounded on both sides and means what it says.
+        window_only: not resolved, because readings are few or runs differ, but bounded: the interval is about the
+            average over this window of these runs, and nothing else.
         basis: theorems: "weight_norm" (scale-invariant network at equilibrium), "pull" (any network, stationary |x|²);
             estimates: "gradient", "momentum", "second_moment".
         rule: "linear", "square_root", or None when no rule is known for the optimizer.
@@ -95,6 +98,7 @@ class CriticalBatch(Printed):
     high: float
     ok: bool
     resolved: bool
+    window_only: bool
     basis: Basis
     rule: Rule | None
     status: str
@@ -193,7 +197,7 @@ class CriticalBatch(Printed):
         self, batch_sizes: Iterable[int] | None = None, throughput: Mapping[int, float] | None = None
     ) -> str:
         """The price list as a table; arguments as in `prices`."""
-        return price_table(self.prices(batch_sizes, throughput), one_sided=not self.resolved)
+        return price_table(self.prices(batch_sizes, throughput), one_sided=not (self.resolved or self.window_only))
 
     def _price(self, size: int, found: Estimate, speeds: dict[int, float]) -> Price:
         kappa = domain.whole("batch_size", size) / self.batch_size
@@ -309,6 +313,7 @@ def _conclude(
         high=sharp[2],
         ok=is_resolved and ground.theorem,
         resolved=is_resolved,
+        window_only=window_only(found, ground),
         basis=ground.basis,
         rule=ground.rule,
         status=sentences[0],

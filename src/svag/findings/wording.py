@@ -15,14 +15,15 @@ if TYPE_CHECKING:
 _TWOFOLD = 2.0
 
 _EXAMPLES = "how many times the examples a larger batch needs to reach the same training loss"
+_ESTIMATES = f"Distortion estimates {_EXAMPLES}. Up to 1.5 it was right to about 30% where it was checked."
+_FEW = f"{_ESTIMATES} Too little was read for a theorem, so no batch size is ruled out."
 _UNPROVED = "No theorem applies to this run, so no batch size is ruled out."
 _MEANING = {
     "weight_norm": "Distortion is the least factor by which the weight norm, the gradient and its noise must drift "
     "apart, compared with this run: a theorem, as the network is scale invariant and its weights are at equilibrium.",
     "pull": "Distortion is the least factor by which the pull on the weights, the gradient and its noise must drift "
     "apart, compared with this run: a theorem, as the weight norm is stationary.",
-    "gradient": f"Distortion estimates {_EXAMPLES}. Up to 1.5 it was right to about 30% where it was checked. "
-    f"{_UNPROVED}",
+    "gradient": f"{_ESTIMATES} {_UNPROVED}",
     "momentum": f"Distortion is a rough estimate, with momentum, of {_EXAMPLES}. {_UNPROVED}",
     "second_moment": "Distortion is how many times larger the second moment of the gradient will be than the "
     f"square-root rule assumes; steps come out shorter by its square root. It is an estimate. {_UNPROVED}",
@@ -31,13 +32,13 @@ _MEANING = {
 
 def answer(found: "CriticalBatch") -> str:
     """Return the whole answer as text for a terminal."""
-    if not (found.resolved or found.one_sided):
+    if not (found.resolved or found.window_only or found.one_sided):
         lines = [f"No price list yet from batch size {found.batch_size}.", _numbers(found), found.status]
     else:
         table = [found.price_list(), *_bound(found)]
         lines = [
             headline(found),
-            _MEANING[found.basis],
+            _FEW if found.window_only and found.basis in THEOREMS else _MEANING[found.basis],
             *_shortfall(found),
             "",
             *table,
@@ -84,7 +85,7 @@ def headline(found: "CriticalBatch") -> str:
         )
     limits = f"B* = {_whole(found.critical_batch)} [{_whole(found.low)}, {_whole(found.high)}]"
     limits += f" ({found.confidence:.0%} interval)"
-    if found.basis in THEOREMS:
+    if found.basis in THEOREMS and not found.window_only:
         return f"{start}: beyond {limits}, training statistics must change by more than a factor of {_c2(found)}."
     if found.basis == "second_moment":
         return (

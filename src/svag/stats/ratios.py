@@ -1,11 +1,13 @@
 """Intervals for ratios of positive numbers: average first, divide last.
 
 `ratio_interval` is for two series that are read together, such as N and G along a run: it averages both over blocks
-that are as good as independent and divides the averages. Two confidence sets are in use, log-delta where both averages
+that are as good as independent and divides the averages. `successive_ratio` is for series too short for blocks, and
+claims less. Two confidence sets are in use, log-delta where both averages
 are far from 0 and Fieller's otherwise. `quotient` is for two independent numbers that come with intervals of their own.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -108,6 +110,42 @@ def fieller(pairs: PairMoments, confidence: float = 0.95) -> tuple[float, float]
     return 0.0, math.inf
 
 
+def successive_moments(num: FloatArray, den: FloatArray, starts: Sequence[int] = (0,)) -> PairMoments:
+    """Moments of the means of two series that are read together, from the differences of successive readings.
+
+    The means are those of what was read at these very times: what the series do along the way, and by how much one
+    group of readings differs from another, is part of the answer and not of its error. For that the errors of the
+    readings must be independent of each other; a smooth path of what they measure may be as correlated as it likes.
+    Differences of n readings know their variance as well as about 2n/3 independent numbers would.
+
+    >>> path = np.linspace(0.0, 100.0, 300)  # a trend that would swamp the spread of any blocks
+    >>> noise = np.random.default_rng(0).normal(size=300)
+    >>> found = successive_moments(path + noise, path - noise)
+    >>> round(found.num, 1), round(found.var_num * 300, 2), found.count
+    (50.0, 1.06, 200)
+
+    Args:
+        num: one reading per time.
+        den: the readings at the same times.
+        starts: where in the series each group begins; no difference is taken across.
+
+    Reference: von Neumann et al. (1941), the mean square successive difference.
+    """
+    inside = np.setdiff1d(np.arange(1, num.size), starts)
+    if inside.size < 2:
+        raise ValueError(f"needs two pairs of successive readings at least, got {inside.size}")
+    first, second = num[inside] - num[inside - 1], den[inside] - den[inside - 1]
+    scale = 2 * inside.size * num.size
+    return PairMoments(
+        float(num.mean()),
+        float(den.mean()),
+        float(first @ first) / scale,
+        float(second @ second) / scale,
+        float(first @ second) / scale,
+        1 + 2 * inside.size // 3,
+    )
+
+
 @dataclass(frozen=True)
 class RatioInterval:
     """A ratio of two positive averages with its confidence interval; no number in it is ever negative.
@@ -125,6 +163,7 @@ class RatioInterval:
         block_length: readings per block.
         iact: integrated autocorrelation time, in readings.
         enough: whether the series was long enough for the promised coverage (20 blocks).
+        at_these_times: the limits are those of `successive_ratio`, about the very times of the readings.
     """
 
     value: float
@@ -137,6 +176,7 @@ class RatioInterval:
     block_length: int
     iact: float
     enough: bool
+    at_these_times: bool = False
 
 
 def ratio_interval(
@@ -173,19 +213,49 @@ def ratio_interval(
     if num.size != den.size:
         raise ValueError(f"numerator and denominator must be read together, got {num.size} and {den.size} readings")
     plan = plan or (independent_blocks(num.size) if independent else _plan(num, den))
+    pairs = None
+    if plan.blocks >= 2:
+        pairs = pair_moments(plan.means(num), plan.means(den))
+        pairs = replace(pairs, num=float(num.mean()), den=float(den.mean()))
+    return _interval(pairs, _positive_ratio(float(num.mean()), float(den.mean())), confidence, plan)
+
+
+def successive_ratio(
+    numerator: ArrayLike,
+    denominator: ArrayLike,
+    *,
+    starts: Sequence[int] = (0,),
+    confidence: float = 0.95,
+    plan: BlockPlan,
+) -> RatioInterval:
+    """Ratio of two averages over the very times of the readings, with its interval by `successive_moments`.
+
+    Weaker than `ratio_interval`, which speaks of the law that a stationary series has: this speaks of the path that was
+    taken, and needs no more than that readings err independently of each other.
+
+    Args:
+        numerator: one reading per time.
+        denominator: the readings at the same times.
+        starts: where each group of readings begins.
+        confidence: level of the two-sided interval.
+        plan: the blocks that were too few, which the result reports.
+    """
+    probability("confidence", confidence)
+    num, den = finite_row("numerator", numerator), finite_row("denominator", denominator)
+    pairs = successive_moments(num, den, starts)
+    return replace(_interval(pairs, _positive_ratio(pairs.num, pairs.den), confidence, plan), at_these_times=True)
+
+
+def _interval(pairs: PairMoments | None, value: float, confidence: float, plan: BlockPlan) -> RatioInterval:
+    """The interval from the moments of the averages; nothing is known without any."""
     limits: tuple[float, float] | None
     method: Literal["log_delta", "fieller", "none"]
-    if plan.blocks < 2:
-        value = _positive_ratio(float(num.mean()), float(den.mean()))
+    if pairs is None:
         method, limits = "none", (0.0, math.inf)
+    elif max(pairs.relative_halfwidths(confidence)) < _WELL_RESOLVED:
+        method, limits = "log_delta", log_delta(pairs, confidence)
     else:
-        blocks = pair_moments(plan.means(num), plan.means(den))
-        pairs = replace(blocks, num=float(num.mean()), den=float(den.mean()))
-        value = _positive_ratio(pairs.num, pairs.den)
-        if max(pairs.relative_halfwidths(confidence)) < _WELL_RESOLVED:
-            method, limits = "log_delta", log_delta(pairs, confidence)
-        else:
-            method, limits = "fieller", fieller(pairs, confidence)
+        method, limits = "fieller", fieller(pairs, confidence)
     kind: Literal["bounded", "unbounded", "empty"] = "empty"
     if limits is not None:
         kind = "bounded" if math.isfinite(limits[1]) else "unbounded"
