@@ -199,7 +199,7 @@ def test_the_raised_arm_is_found_by_its_specs(tmp_path: Path) -> None:
     assert given(arm.examples).reached[0] == pytest.approx(1.5 / 1.25, rel=0.05)
     assert given(arm.examples_by_rule).reached[0] == pytest.approx(2.0 / 1.25, rel=0.05)
     (answer,) = [one for one in answers(find_atlas(tmp_path)) if one.panel == "Raised rate"]
-    assert "below that of the square-root rule at 1 of 1 rungs" in answer.headline
+    assert "below that of the square-root rule at 1 of 1 batch sizes" in answer.headline
     assert "rate × 1.2: final 2.5 instead of 2.64" in answer.numbers[0][1]
 
 

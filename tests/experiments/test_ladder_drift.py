@@ -70,9 +70,11 @@ def test_at_equilibrium_with_one_noise_scale_the_spread_is_the_distortion(tmp_pa
         assert crossing.observed.value == pytest.approx(one.critical.critical_batch, rel=0.03)
     assert [one.batch_size for one, _ in panel.checked] == [16, 32, 64, 128]
     answer = panel.answer()
-    assert answer.tone == "yes"
-    assert answer.headline.startswith("Scaling from 16: the price list put the factor 2 at batch size 192 [")
-    assert "; training statistics drifted apart by that factor at 187 [" in answer.headline
+    assert (answer.tone, answer.badge) == ("yes", "agrees with the theorem")
+    assert answer.headline.startswith(
+        "Scaling from batch size 16, training statistics must drift apart by a factor of 2 by B* = 192 ["
+    )
+    assert "; they did at 187 [" in answer.headline
     assert dict(answer.numbers)["theorem"].endswith("on all 10 pairs of batch sizes")
     assert panel.status.startswith("nothing more to run")
 
@@ -85,7 +87,7 @@ def test_a_noise_scale_that_falls_explains_the_gap(tmp_path: Path) -> None:
     assert pair.noise_scale.value == pytest.approx(0.5)
     assert pair.spread.value > 1.2 * pair.distortion.value
     assert panel.shortfalls == ()
-    assert dict(panel.answer().numbers)["B_simple × that of 16"].startswith("0.50 at 128")
+    assert dict(panel.answer().numbers)["B_simple relative to 16"].startswith("0.50 at 128")
 
 
 def test_a_baseline_below_the_stated_ratio_does_not_predict(tmp_path: Path) -> None:
@@ -104,8 +106,10 @@ def test_a_ladder_of_too_little_noise_is_told_to_start_lower(tmp_path: Path) -> 
     panel = found_in(tmp_path, sizes=(256, 512))
     assert not panel.checked
     assert panel.status.startswith("start the ladder lower: no baseline predicts; at the smallest, B=256, N/G = 0.625")
-    assert panel.answer().headline.startswith("Test error, 20% rule: does not fail up to batch size 512")
-    assert panel.answer().tone == "open"
+    assert panel.answer().headline.startswith(
+        "Test error is nowhere more than 20% above the lowest, up to batch size 512"
+    )
+    assert (panel.answer().tone, panel.answer().badge) == ("note", "")
 
 
 def test_weights_that_had_not_quite_settled_are_named_where_the_inequality_fails(tmp_path: Path) -> None:
@@ -117,7 +121,7 @@ def test_weights_that_had_not_quite_settled_are_named_where_the_inequality_fails
     assert pair.below
     (sentence,) = panel.shortfalls
     assert "had not quite settled, train longer (growth over decay 0.93 and 1.08" in sentence
-    assert panel.answer().tone == "no"
+    assert (panel.answer().tone, panel.answer().badge) == ("no", "contradicts the theorem")
     settled = [replace(one, critical=replace(one.critical, balance=1.0)) for one in panel.predictions]
     assert "suspect the readings" in shortfalls(drift_in(panel), settled)[0]
     late = replace(settled[0], critical=replace(settled[0].critical, window=(1000, 2000)))
@@ -130,7 +134,9 @@ def test_a_ladder_that_loses_invariance_at_once_is_told_where_it_would_be_seen_t
     for size in (64, 128, 256, 512):
         write_rung(tmp_path, size)
     panel = found_in(tmp_path, sizes=(64, 128, 256, 512))
-    assert panel.status.endswith("start lower, where N/G is 8 (it is 2.5 at 64).")
+    assert panel.status.startswith(
+        "nothing is missing. Starting at a smaller batch, where N/G is 8 (it is 2.5 at 64), would"
+    )
 
 
 def test_a_pull_of_the_loss_is_compared_in_its_own_right(tmp_path: Path) -> None:
@@ -199,7 +205,7 @@ def test_with_momentum_the_distortion_is_made_of_x_which_stands_beside_the_ratio
     assert pair.spread.value == pytest.approx(pair.distortion.value)
     assert given(pair.moving).value == pytest.approx(1.0)
     assert panel.shortfalls == ()
-    assert dict(panel.answer().numbers)["X × that of 16"].startswith("1 at 128; with momentum X takes the place")
+    assert dict(panel.answer().numbers)["X relative to 16"].startswith("1 at 128; with momentum X takes the place")
 
 
 ADAMW = at(32, optimizer={"kind": "adamw", "betas": [0.9, 0.96]})
@@ -233,27 +239,28 @@ def test_of_adam_the_second_moment_is_compared_and_no_theorem_is_claimed(tmp_pat
     answer = panel.answer()
     said = dict(answer.numbers)
     drifted = "second moment κV, gradient |∇L|² and noise κN"
-    price_list = "the price list and the measured drift of"
-    assert said["reliability"] == f"estimates only: {price_list} {drifted} rule no batch size out"
+    price_list = "neither the price list nor the measured drift of"
+    assert said["reliability"] == f"an estimate: {price_list} {drifted} rules a batch size out"
     # D from 16 is 1.09, 1.27, 1.64 and 2.36: 1 − 1/√D of it
     assert said["steps from 16"] == (
         "shorter than the square-root rule presumes by 4% at 32 (predicted 4%), 11% at 64 (predicted 11%), "
         "22% at 128 (predicted 22%), 35% at 256 (predicted 35%)"
     )
-    assert said["test error, 20% rule"].endswith("(the price list is not about test error)")
+    assert said["test error"].endswith("(neither D nor B* is about test error)")
     assert "theorem" not in str(answer)
     assert said["κV′/V over κN′/N from 16"].startswith("1.09 [1.0")
     assert "(D = 1.09 [1.0" in said["κV′/V over κN′/N from 16"]
     assert [name for name in said if name.startswith("κV′/V")] == [f"κV′/V over κN′/N from {b}" for b in SIZES[:-1]]
     assert said["V/(G + N)"].startswith("1.00 at B = 16, 1.00 at B = 32")
-    assert "def:lsi" not in said["invariance lost"]
-    assert "as printed / as plotted" not in said
+    assert "the paper's" not in said["invariance lost"]
+    assert "B* of the paper" not in said
     assert "equilibrium" not in said
-    assert answer.tone == "open"
+    assert (answer.tone, answer.badge) == ("note", "estimate")
     assert answer.headline.startswith(
-        "Scaling by the square-root rule from 16: the price list estimated the factor 2 at"
+        "Scaling by the square-root rule from batch size 16, training statistics were estimated to drift apart by a "
+        "factor of 2 at B* = "
     )
-    assert answer.headline.endswith("Both are estimates and rule no batch size out.")
+    assert answer.headline.endswith("These are estimates: no batch size is ruled out.")
     assert panel.status.startswith("nothing more to run")
     found = panel.to_dict()
     assert found["compared"] == "V"
@@ -339,8 +346,8 @@ def test_the_price_in_examples_is_measured_before_the_rate_falls(tmp_path: Path)
     assert first.reached == pytest.approx([1.2] * 3, rel=0.02)
     assert (far.batch_size, far.reached) == (256, ())
     assert far.at_least == pytest.approx(4.0, rel=0.02)  # a quarter of the baseline's examples is the first level
-    said = dict(panel.answer().numbers)["examples needed"]
-    assert said == "1.2× at 64 (D = 1.2), more than 4× at 256 (D = 2.2), to the training loss of 32"
+    said = dict(panel.answer().numbers)["data needed"]
+    assert said == "1.2× at 64 (D = 1.2), more than 4× at 256 (D = 2.2), for the training loss of batch size 32"
 
 
 def test_an_error_that_improves_and_one_that_never_fell_have_words_of_their_own(tmp_path: Path) -> None:
@@ -349,11 +356,11 @@ def test_an_error_that_improves_and_one_that_never_fell_have_words_of_their_own(
     panel = found_in(tmp_path)
     found = replace(given(panel.scaling), observed=None, best_batch=64)
     better = replace(panel, scaling=replace(found, answer="improves"))
-    assert dict(better.answer().numbers)["test error, 20% rule"].startswith("improves up to batch size 64 (no theorem")
-    assert replace(better, drift=None).answer().tone == "open"
+    assert dict(better.answer().numbers)["test error"].startswith("improves up to batch size 64 (neither")
+    assert replace(better, drift=None).answer().tone == "note"
     nothing = replace(panel, drift=None, scaling=replace(found, answer="not decided"))
     assert nothing.answer().tone == "open"
-    assert "no batch size has learned enough" in dict(nothing.answer().numbers)["test error, 20% rule"]
+    assert "no batch size has learned enough" in dict(nothing.answer().numbers)["test error"]
 
 
 def test_a_ladder_that_ends_before_the_drift_says_so_and_ticks_nothing(tmp_path: Path) -> None:
@@ -363,6 +370,6 @@ def test_a_ladder_that_ends_before_the_drift_says_so_and_ticks_nothing(tmp_path:
     assert math.isinf(drift_in(panel).crossings[0].observed.value)
     assert panel.to_dict()["observed_dynamics"] is None
     answer = panel.answer()
-    assert answer.tone == "open"
-    assert answer.headline.endswith("did not drift apart by that factor up to 64, the largest batch here.")
+    assert (answer.tone, answer.badge) == ("open", "not reached on this ladder")
+    assert answer.headline.endswith("; up to 64, the largest batch here, they did not.")
     assert panel.status.startswith("add batch sizes up to 192")

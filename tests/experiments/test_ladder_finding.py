@@ -123,9 +123,9 @@ def test_nothing_is_refuted_away_from_equilibrium(tmp_path: Path) -> None:
     assert not panel.certificates
     assert not any(price.refuted for one in panel.predictions for price in one.prices)
     answer = panel.answer()
-    assert answer.tone == "open"
-    assert "the price list estimated the factor 2 at batch size 112 [" in answer.headline
-    assert answer.headline.endswith("No theorem applies here, so nothing is refuted.")
+    assert (answer.tone, answer.badge) == ("note", "estimate")
+    assert "were estimated to drift apart by a factor of 2 at B* = 112 [" in answer.headline
+    assert answer.headline.endswith("No theorem applies here: no batch size is ruled out.")
     assert dict(answer.numbers)["theorem"].startswith("none applies")
     assert "Not at equilibrium" in panel.status
     assert panel.rungs[0].balance == pytest.approx(1.5)

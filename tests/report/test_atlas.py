@@ -47,7 +47,7 @@ def test_every_line_fits_a_terminal_of_80_columns(folder: Path) -> None:
     text = console.export_text()
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
     assert "Atlas of 2 ladders" in text
-    assert "on 12 of 12, within" in " ".join(text.split())
+    assert "that holds on 12 of 12." in " ".join(text.split())
 
 
 def test_points_are_what_was_predicted_and_measured(folder: Path) -> None:

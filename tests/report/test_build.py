@@ -29,22 +29,22 @@ HEADLINES = {
     "ladder": (
         "yes",
         (
-            "Scaling from 16: the price list put the factor 2 at batch size 409 [401, 417]; training statistics "
-            "drifted apart by that factor at 403 [390, 408], 0.98 [0.97, 1.01] of it."
+            "Scaling from batch size 16, training statistics must drift apart by a factor of 2 by B* = 409 [401, 417]; "
+            "they did at 403 [390, 408], 0.98 [0.97, 1.01] of B*."
         ),
     ),
     "ladder_never_fails": (
         "open",
         (
-            "Scaling from 32: the price list put the factor 2 at batch size 444 [436, 452]; training statistics did "
-            "not drift apart by that factor up to 128, the largest batch here."
+            "Scaling from batch size 32, training statistics must drift apart by a factor of 2 by B* = 444 [436, 452]; "
+            "up to 128, the largest batch here, they did not."
         ),
     ),
     "ladder_diverged": (
         "yes",
         (
-            "Scaling from 32: the price list put the factor 2 at batch size 444 [436, 452]; training statistics "
-            "drifted apart by that factor at 440 [420, 447], 0.99 [0.97, 1.02] of it."
+            "Scaling from batch size 32, training statistics must drift apart by a factor of 2 by B* = 444 [436, 452]; "
+            "they did at 440 [420, 447], 0.99 [0.97, 1.02] of B*."
         ),
     ),
     "ladder_one_seed": (
@@ -144,7 +144,7 @@ def test_nothing_is_guessed_about_a_mere_folder_and_the_way_to_say_it_is_named(t
     folder = CASES["ladder_never_fails"](tmp_path)
     (folder / EXPERIMENT).unlink()
     report = build_report(folder)
-    assert (report.title, report.answers[0].headline) == (f"Runs in {folder.name}", "9 runs: 9 finished.")
+    assert (report.subject, report.answers[0].headline) == (f"Runs in {folder.name}", "9 runs: 9 finished.")
     assert "--as compare | ladder | ngd" in report.notes[0]
     save_experiment(experiment_of_runs(folder, "ladder"), folder)
     assert build_report(folder).answers[0].headline == HEADLINES["ladder_never_fails"][1]
@@ -184,14 +184,15 @@ def test_a_folder_that_is_not_there_or_empty_is_refused_in_one_sentence(tmp_path
         build_report(tmp_path)
 
 
-def test_a_figure_is_called_by_its_label_and_its_title_is_the_paper_s_claim(tmp_path: Path) -> None:
+def test_a_page_is_called_by_its_question_and_a_figure_s_title_is_the_paper_s_claim(tmp_path: Path) -> None:
     folder = compare_folder(tmp_path, {1: [0.8, 0.81], 4: [0.8, 0.82]}, title="SGD is its SDE")
     asked = json.loads((folder / EXPERIMENT).read_text())
-    assert (build_report(folder).title, build_report(folder).notes) == ("SGD is its SDE", ())
+    assert (build_report(folder).subject, build_report(folder).notes) == ("SGD is its SDE", ())
     label = {"label": "fig:svag_accs", "size": "small", "note": "one image for all of them"}
     (folder / EXPERIMENT).write_text(json.dumps({**asked, **label}))
     report = build_report(folder)
-    assert report.title == "fig:svag_accs, size small"
+    assert report.title == "Does the SDE describe this SGD?"
+    assert report.subject == "fig:svag_accs of the paper, size small"
     claim = "The paper's claim: SGD is its SDE."
     assert report.notes == (claim, "Differs from the paper: one image for all of them.")
     assert report.warnings == ()
@@ -206,9 +207,10 @@ def test_a_figure_is_held_against_the_paper() -> None:
     assert paper["claims"][1]["found"].startswith("SGD − SDE −11.47 points [−17.14, −5.80]")
 
 
-def test_alike_runs_stand_together_and_a_problem_beside_the_state(report_of: Build) -> None:
+def test_alike_runs_stand_together_with_their_accuracy_before_names_and_states(report_of: Build) -> None:
     rows = report_of("compare_diverged").runs.rows
-    assert list(rows[0])[:3] == ["run", "state", "problem"]
+    assert list(rows[0])[:3] == ["process", "batch_size", "test_accuracy"]
+    assert list(rows[0])[-1] == "run"
     order = [(row["process"], row["batch_size"], row["seed"]) for row in rows]
     processes = ("sgd", "svag ell=4 split=1", "svag ell=16 split=1")
     assert order == [(process, 64, seed) for process in processes for seed in range(5)]
@@ -221,11 +223,11 @@ def test_alike_runs_stand_together_and_a_problem_beside_the_state(report_of: Bui
 def test_how_it_was_measured_names_seeds_versions_hardware_and_seconds(report_of: Build) -> None:
     facts = dict(report_of("ladder").provenance.facts)
     assert facts["seeds"] == "0, 1, 2"
-    assert facts["computed"] == "4 min 22 s in all, 12 s the longest run"
+    assert facts["compute time"] == "4 min 22 s in all, 12 s the longest run"
     assert "torch 2.13.0+cpu" in facts["versions"]
     assert facts["hardware"] == "Some CPU (cpu, 2 cores, 1 thread)"
     assert (facts["numerics"], "note" in facts) == (f"version {NUMERICS_VERSION}", False)
-    assert "batch sizes 16, 32, 64, 128, 256, 512, 1024; tolerance 20%, C² = 2" in facts["asked"]
+    assert "batch sizes 16, 32, 64, 128, 256, 512, 1024; tolerance 20%, C² = 2" in facts["setup"]
     ((name, spec),) = report_of("ladder").provenance.specs
     assert name == "preresnet8"
     assert "arch: preresnet8" in spec

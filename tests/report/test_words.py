@@ -49,7 +49,7 @@ def comparison(root: Path, base: RunSpec, final: float) -> Compare:
 
 def texts(report: Report) -> Iterator[str]:
     """Everything of a page that people read, the drawn names among it."""
-    yield from (report.title, report.question, *map(str, report.answers), *report.warnings)
+    yield from (report.title, report.subject, report.method, *map(str, report.answers), *report.warnings)
     yield from (answer.spark_of for answer in report.answers)
     for figure in report.figures:
         yield from (figure.title, figure.sentence, *(table.title for table in figure.tables))
@@ -66,23 +66,23 @@ def test_a_ladder_of_adamw_on_text_speaks_of_neither_sgd_nor_images_nor_theorems
     page = "\n".join(texts(report))
     for foreign in ("SGD", "inear", "test error", "heorem", 'ccuracy"', "def:lsi"):
         assert foreign not in page, foreign
-    assert report.title == "Square-root scaling from text.yaml"
-    assert report.question.startswith("How far does scaling by the square-root rule go? Batch size")
+    assert (report.title, report.subject) == ("How far can this batch grow?", "Square-root scaling from text.yaml")
+    assert report.method.startswith("Batch size and learning rate grow together, by the square-root scaling rule.")
     (answer,) = report.answers
     said = dict(answer.numbers)
-    assert said["test loss, 2% rule"].startswith("fails at batch size 35")
+    assert said["test loss"].startswith("is more than 2% above the lowest from batch size 35")
     assert said["lowest test loss"] == "2.001 bits per character at batch size 16"
     figures = {figure.name: figure for figure in report.figures}
     error = figures["panel1-error"]
     assert error.title.endswith(": test loss (bits per character) along the square-root rule")
     assert error.tables[0].title == "test losses"
-    assert "Test loss (bits per character), 2% rule: fails at batch size 35" in error.sentence
-    assert "Dashed line: the loss above which a batch size fails." in error.sentence
-    assert "Filled field and line: where test loss fails, with its 95% interval;" in error.sentence
+    assert "Test loss (bits per character) is more than 2% above the lowest from batch size 35" in error.sentence
+    assert "Dashed line: the loss that the rule allows." in error.sentence
+    assert "Pink line and area: where test loss is 2% above the lowest, with its 95% interval;" in error.sentence
     drawn = json.dumps(error.chart.to_dict())
-    assert '"words": "test loss fails"' in drawn
-    assert '"region": "test loss fails, 95% interval"' in drawn
-    assert "Filled field: where test loss fails, which the price list is not about." in (
+    assert '"words": "test loss 2% above the lowest"' in drawn
+    assert '"region": "test loss 2% above the lowest, 95% interval"' in drawn
+    assert "Pink: where test loss is 2% above the lowest, which B* is not about." in (
         figures["panel1-predictions"].sentence
     )
     assert "D with its 95% interval; an estimate." in figures["panel1-drift"].sentence
@@ -116,9 +116,8 @@ def test_a_comparison_calls_its_optimizer_by_name(tmp_path: Path, kind: str, nam
     page = "\n".join(texts(report))
     assert "SGD" not in page
     assert "nats" not in page
-    assert report.title == f"{name} and SVAG from mine.yaml"
-    assert report.question.startswith(f"Does the SDE describe this {name}? ")
-    assert report.question.endswith(f"; the gap is {name} minus that limit.")
+    assert (report.title, report.subject) == (f"Does the SDE describe this {name}?", f"{name} and SVAG from mine.yaml")
+    assert report.method.startswith(f"SVAG replaces each step of {name} by ell smaller, noisier ones")
     (answer,) = report.answers
     assert [said for said, _ in answer.in_card] == [f"{name} − SDE", "SDE limit", name, "SVAG ell=4"]
     assert answer.headline == f"Yes: {name} ends where its SDE ends, to within ±0.01 bits per character."
@@ -143,13 +142,12 @@ def test_an_optimizer_is_called_what_torch_calls_it(kind: str) -> None:
 def test_the_words_for_sgd_are_what_they_were(tmp_path: Path) -> None:
     page = told(comparison(tmp_path, BASE, 0.8), tmp_path)
     assert page.startswith(
-        "SGD and SVAG from mine.yaml\n"
-        "Does the SDE describe this SGD? SVAG converges to the SDE as ell grows; the gap is SGD minus that limit.\n"
+        "Does the SDE describe this SGD?\nSGD and SVAG from mine.yaml\nSVAG replaces each step of SGD by ell smaller"
     )
     assert "Yes: SGD ends where its SDE ends, to within ±1.00 points." in page
     assert "\n  SGD − SDE: " in page
     assert "test accuracy of SGD, seed 0" in page
-    assert Ladder.of(BASE, (32, 64), 1).asks().startswith("How far does scaling by the rule go? Batch size and")
+    assert "by the linear scaling rule" in Ladder.of(BASE, (32, 64), 1).asks()[1]
 
 
 def test_what_is_missing_or_refused_is_named_too() -> None:

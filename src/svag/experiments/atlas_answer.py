@@ -51,8 +51,8 @@ class Agreement:
     def said(self, ratio: str) -> str:
         """In one line; `ratio` is what was divided."""
         return (
-            f"{wording.count(self.pairs, 'pair')}: {ratio} {self.middle:.2f} in the median, {self.smallest:.2f} to "
-            f"{self.largest:.2f}; within 30% on {self.near}, beyond a factor 2 on {self.far}"
+            f"{wording.count(self.pairs, 'pair')}: {ratio} is {self.middle:.2f} in the median, {self.smallest:.2f} to "
+            f"{self.largest:.3g}; {self.near} within 30%, {self.far} off by more than a factor of 2"
         )
 
 
@@ -138,11 +138,11 @@ def successes(atlas: Atlas) -> tuple[Success, ...]:
     not: nothing was to be seen there.
     """
     carried = [not pair.falls_short for pair in atlas.pairs if pair.theorem]
-    found = [Success("spread at least D, where a theorem applies", sum(carried), len(carried), 1.0)]
+    found = [Success("drift at least D, where a theorem applies", sum(carried), len(carried), 1.0)]
     for invariant, (low, high), needed in ((True, SCALE_INVARIANT, 0.9), (False, ORDINARY, 1.0)):
         word = "scale-invariant" if invariant else "ordinary"
         ratios = [one.over_predicted.value for one in _seen(atlas, invariant)]
-        what = f"C² crossed within [{low:g}, {high:g}] of B*, {word} networks"
+        what = f"between {low:g} and {high:g} of B* with {word} networks"
         found.append(Success(what, sum(low <= ratio <= high for ratio in ratios), len(ratios), needed))
     return tuple(found)
 
@@ -280,23 +280,27 @@ def to_dict(atlas: Atlas) -> dict[str, object]:
 def _spread_answer(atlas: Atlas) -> Answer:
     pairs, (held, *_) = atlas.pairs, successes(atlas)
     overlap = sum(pair.agrees for pair in pairs)
-    headline = f"The intervals of measured and predicted overlap on {overlap} of {wording.count(len(pairs), 'pair')}."
+    headline = (
+        f"On {overlap} of {wording.count(len(pairs), 'pair')} of batch sizes, the measured drift agrees with the "
+        "predicted D, within intervals."
+    )
     if held.of:
-        headline += f" Where a theorem applies, the spread is at least D on {held.met} of {held.of}, within intervals."
-    numbers: list[tuple[str, str]] = [
-        (one.kind, one.said("measured/D")) for group in (by_kind, by_size) for one in agreement(pairs, group)
-    ]
+        headline += f" Where a theorem makes D the least possible drift, that holds on {held.met} of {held.of}."
+    kinds = agreement(pairs)
+    numbers: list[tuple[str, str]] = [(one.kind, one.said("drift/D")) for one in (*kinds, *agreement(pairs, by_size))]
     numbers += [(place(pair), f"{measured(pair)}: {explained(pair)}") for pair in worst(pairs)]
     numbers += [
-        (f"told by {one.name}", f"rank correlation {one.correlation:+.2f} with the miss of {one.baselines} baselines")
+        (
+            f"warned by {one.name}?",
+            f"rank correlation {one.correlation:+.2f} with the error of {one.baselines} baselines",
+        )
         for one in indicators(atlas.baselines)
     ]
     short = [pair for pair in pairs if pair.falls_short]
     numbers += [("below D", f"{place(pair)}: {measured(pair)}") for pair in short]
     tone: Tone = "open" if held.ok is None else "yes" if held.ok else "no"
-    left = wording.count(len(atlas.left_out), "member")
-    then = f"see to {left} that could not be used as a whole." if atlas.left_out else "nothing: all ladders were read."
-    return Answer("Spread against D", headline, tone, tuple(numbers), then)
+    badge = "" if held.ok is None else "agrees with the theorem" if held.ok else "contradicts the theorem"
+    return Answer("Measured drift and D", headline, tone, tuple(numbers), "", first=len(kinds), badge=badge)
 
 
 def place(pair: AtlasPair) -> str:
@@ -311,7 +315,7 @@ def measured(pair: AtlasPair) -> str:
 
 def _crossing_answer(atlas: Atlas) -> Answer:
     _, *criteria = successes(atlas)
-    said = [f"{one.what}: {one.met} of {one.of}" for one in criteria if one.of]
+    said = [f"{one.what} on {one.met} of {one.of} baselines (goal: {one.needed:.0%})" for one in criteria if one.of]
     numbers = [
         (f"{ladder.setting.ladder} from {one.batch_size}", crossing_said(one))
         for ladder in atlas.ladders
@@ -319,8 +323,9 @@ def _crossing_answer(atlas: Atlas) -> Answer:
     ]
     oks = [one.ok for one in criteria if one.ok is not None]
     tone: Tone = "open" if not oks else "yes" if all(oks) else "no"
-    headline = f"{'; '.join(said) or 'No crossing of C² could be seen'}."
-    return Answer("Predicted and measured B*", headline, tone, tuple(numbers), "every baseline is in the table.")
+    headline = f"The drift reaches C² {'; '.join(said)}." if said else "The drift reaches C² on no ladder."
+    badge = {"yes": "goal met", "no": "goal missed"}.get(tone, "")
+    return Answer("Predicted and measured B*", headline, tone, tuple(numbers), "", first=0, badge=badge)
 
 
 def crossing_said(one: AtlasBaseline) -> str:
@@ -337,20 +342,20 @@ def _examples_answer(atlas: Atlas) -> Answer:
     known = example_agreement(atlas.pairs)
     pairs, near = sum(one.pairs for one in known), sum(one.near for one in known)
     numbers = tuple((one.kind, one.said("factor/D")) for one in known)
-    headline = f"D is within 30% of the measured factor in examples on {near} of {wording.count(pairs, 'pair')}."
+    headline = f"D is within 30% of the measured factor in data on {near} of {wording.count(pairs, 'pair')}."
     if lost := sum(pair.factor is None for pair in atlas.pairs):
-        headline += f" On {lost} more the larger batch never reached a loss of the baseline's."
+        headline += f" On {lost} more, the larger batch never reached the losses that were compared."
     numbers += tuple((one.kind, one.said("factor/D")) for one in example_agreement(atlas.pairs, by_size))
-    return Answer("Price in examples", headline, "open", numbers, "an observation: no theorem speaks of examples.")
+    return Answer("Price in data", headline, "note", numbers, "", first=len(known), badge="measured, no theorem")
 
 
 def _error_answer(atlas: Atlas) -> Answer:
     fails = [ladder for ladder in atlas.ladders if ladder.fails_at is not None]
     costs = [ladder.distortion_there for ladder in fails if ladder.distortion_there is not None]
-    headline = f"Test error fails on {len(fails)} of {wording.count(len(atlas.ladders), 'ladder')}"
-    headline += f", where D is {min(costs):.2g} to {max(costs):.2g}." if costs else "."
+    headline = f"Test error rises beyond its tolerance on {len(fails)} of {wording.count(len(atlas.ladders), 'ladder')}"
+    headline += f", at D between {min(costs):.2g} and {max(costs):.2g}." if costs else "."
     numbers: Numbers = tuple((ladder.setting.ladder, error_said(ladder)) for ladder in atlas.ladders)
-    return Answer("Test error", headline, "open", numbers, "no theorem speaks of test error.")
+    return Answer("Test error", headline, "note", numbers, "", first=0, badge="measured, no theorem")
 
 
 def error_said(ladder: AtlasLadder) -> str:
@@ -360,10 +365,10 @@ def error_said(ladder: AtlasLadder) -> str:
         first = next((pair for pair in ladder.pairs if pair.predicts), None)
         mine = [pair for pair in ladder.pairs if first is not None and pair.drift.baseline == first.drift.baseline]
         reach = f" (D = {mine[-1].predicted.value:.2g} there)" if mine else ""
-        known = {"never fails": f"does not fail up to {ladder.sizes[-1]}{reach}", "": "not known"}
+        known = {"never fails": f"within its tolerance up to {ladder.sizes[-1]}{reach}", "": "not known"}
         return known.get(ladder.error_said, f"{ladder.error_said}, up to {ladder.sizes[-1]}{reach}") + lost
     cost = "" if ladder.distortion_there is None else f", where D = {ladder.distortion_there:.2g}"
-    return f"fails at {wording.batch(ladder.fails_at)}{cost}{lost}"
+    return f"beyond its tolerance from {wording.batch(ladder.fails_at)} on{cost}{lost}"
 
 
 def _raised_answer(atlas: Atlas) -> Answer:
@@ -371,9 +376,10 @@ def _raised_answer(atlas: Atlas) -> Answer:
     better = sum(one.final < one.final_by_rule for _, one in rows)
     numbers = tuple((f"{name} at {one.batch_size}", raised_said(one)) for name, one in rows)
     headline = (
-        f"At lr·√(κD) the final test loss is below that of the square-root rule at {better} of {len(rows)} rungs."
+        f"With the learning rate raised to lr·√(κD), the final test loss is below that of the square-root rule at "
+        f"{better} of {len(rows)} batch sizes."
     )
-    return Answer("Raised rate", headline, "open", numbers, "a heuristic that was measured, and is not recommended.")
+    return Answer("Raised rate", headline, "note", numbers, "", first=0, badge="tried, not recommended")
 
 
 def raised_said(one: RaisedRung) -> str:

@@ -166,7 +166,8 @@ class Experiment(_Frozen, ABC):
         panels: the settings in question.
     """
 
-    question: ClassVar[str]  # what a page of this family asks, about {optimizer}
+    question: ClassVar[str]  # the title of its page, one sentence about {optimizer}
+    method: ClassVar[str]  # how that is answered, about {optimizer} and its {rule}
     needs: ClassVar[str]  # the runs without which there is nothing to ask
     subject: ClassVar[str]  # what is run, in the title of an experiment about one base
     default_seeds: ClassVar[int]
@@ -194,9 +195,12 @@ class Experiment(_Frozen, ABC):
         """The title of an experiment about the base in a file, or about one that was given without a file."""
         return cls.subject if file is None else f"{cls.subject} from {file.name}"
 
-    def asks(self) -> str:
-        """The question of the family, about the optimizers of the panels."""
-        return self.question.format(optimizer=" or ".join(dict.fromkeys(panel.optimizer for panel in self.panels)))
+    def asks(self) -> tuple[str, str]:
+        """The question of the family, about the optimizers of the panels, and how it is answered."""
+        names = " or ".join(dict.fromkeys(panel.optimizer for panel in self.panels))
+        adaptive = all(panel.base.optimizer.rule == "square_root" for panel in self.panels)
+        words = {"optimizer": names, "rule": "square-root" if adaptive else "linear"}
+        return self.question.format(**words), self.method.format(**words)
 
     def seeds_of(self, panel: Panel) -> tuple[Seed, ...]:
         """The seeds of one panel, in order."""

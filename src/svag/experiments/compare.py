@@ -164,9 +164,10 @@ class Compare(Experiment):
         metric: what is compared.
     """
 
-    question: ClassVar[str] = (
-        "Does the SDE describe this {optimizer}? SVAG converges to the SDE as ell grows; the gap is {optimizer} minus "
-        "that limit."
+    question: ClassVar[str] = "Does the SDE describe this {optimizer}?"
+    method: ClassVar[str] = (
+        "SVAG replaces each step of {optimizer} by ell smaller, noisier ones, and follows the SDE as ell grows. The "
+        "answer compares where {optimizer} ends with where that limit ends."
     )
     needs: ClassVar[str] = "SGD, and SVAG at some ell above 1 with all other fields equal"
     subject: ClassVar[str] = "SGD and SVAG"

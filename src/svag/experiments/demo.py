@@ -11,7 +11,7 @@ NETWORK = "PreResNet-8 GN"
 # It starts at a batch of 8, where N/G is about 6: at 32 invariance is seen to hold, at 128 it is lost. Weight decay is
 # large so that the weights settle within half of this short training.
 SCALING = Ladder(
-    title="How far can I scale the batch?",
+    title="Demo: a small network on 10,000 images of Fashion-MNIST",
     seeds=(0, 1),
     panels=(
         LadderPanel(
@@ -23,7 +23,7 @@ SCALING = Ladder(
 )
 
 SDE = Compare(
-    title="Does the SDE describe my SGD?",
+    title="Demo: a small network on 10,000 images of Fashion-MNIST",
     seeds=(0, 1, 2),
     panels=(
         ComparePanel(

@@ -118,10 +118,10 @@ class Ladder(Experiment):
         window: fractions of the budget between which all rungs are averaged; what is settled at all of them when None.
     """
 
-    question: ClassVar[str] = (
-        "How far does scaling by {rule} go? Batch size and learning rate grow together. Each small rung prices the "
-        "larger ones from its own gradient noise; the ladder then measures how far training statistics really drifted "
-        "apart."
+    question: ClassVar[str] = "How far can this batch grow?"
+    method: ClassVar[str] = (
+        "Batch size and learning rate grow together, by the {rule} scaling rule. Runs at small batches predict, from "
+        "their gradient noise, what a larger batch costs; runs at larger batches show what it does cost."
     )
     needs: ClassVar[str] = (
         "SGD at two batch sizes, with the settings and every number of steps scaled exactly from the smaller one"
@@ -181,11 +181,6 @@ class Ladder(Experiment):
             title = title.replace(cls.subject, "Square-root scaling")
         fields = {"title": title, "seeds": seeds_from(seeds), "panels": (panel,), "c2": c2}
         return cls.model_validate(fields if tolerance is None else {**fields, "tolerance": tolerance})
-
-    def asks(self) -> str:
-        """The question, about the rule of the panels."""
-        adaptive = all(panel.base.optimizer.rule == "square_root" for panel in self.panels)
-        return self.question.format(rule="the square-root rule" if adaptive else "the rule")
 
     def asked(self) -> str:
         """The batch sizes of every panel, the tolerance, C² and the window."""

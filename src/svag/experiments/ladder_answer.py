@@ -22,7 +22,6 @@ from svag.theory.adaptive import step_shortfall
 if TYPE_CHECKING:
     from svag.experiments.ladder_finding import LadderPanelFinding
 
-_ERROR_TONES: dict[str, Tone] = {"fails": "no", "fails from the start": "no"}
 _UNDECIDED = "not decided"
 COMPARED = {
     "R": "weight norm |x|², gradient |∇L|² and noise κN",
@@ -33,17 +32,19 @@ COMPARED = {
 
 def answer(panel: "LadderPanelFinding") -> Answer:
     """The answer of a panel; what was predicted, what was measured and test error stand first."""
-    numbers = [*_predicted(panel), *_theorem(panel), *_second_moment(panel), *_invariance(panel), *_examples(panel)]
+    numbers = [*_examples(panel), *_predicted(panel), *_theorem(panel), *_second_moment(panel), *_invariance(panel)]
     numbers += _test_error(panel)
+    tone, badge = judged(panel)
     return Answer(
         panel.name,
         headline(panel),
-        tone(panel),
+        tone,
         (*numbers, *_more(panel)),
         panel.status,
         tuple(rung.error for rung in panel.rungs),
         f"{criterion(panel.metric)} by batch size",
         first=len(numbers),
+        badge=badge,
     )
 
 
@@ -52,37 +53,37 @@ def headline(panel: "LadderPanelFinding") -> str:
     if not panel.checked:
         return error_headline(panel)
     one, crossing = panel.checked[0]
-    factor, size = f"{panel.c2:g}", f"batch size {size_said(_predicted_size(one))}"
-    start = f"Scaling {'by the square-root rule ' if panel.adaptive else ''}from {one.batch_size}: the price list"
+    start = f"Scaling {'by the square-root rule ' if panel.adaptive else ''}from batch size {one.batch_size}, "
+    factor, size = f"drift apart by a factor of {panel.c2:g}", f"B* = {size_said(_predicted_size(one))}"
     if math.isinf(one.critical.critical_batch):
-        start += f" has no end at which the factor reaches {factor}"
+        start += f"training statistics were never expected to {factor}"
+    elif one.theorem:
+        start += f"training statistics must {factor} by {size}"
     else:
-        start += f" {'put' if one.theorem else 'estimated'} the factor {factor} at {size}"
+        start += f"training statistics were estimated to {factor} at {size}"
     last = panel.rungs[-1].batch_size
     if math.isinf(crossing.observed.value):
-        seen = f"training statistics did not drift apart by that factor up to {last:,}, the largest batch here"
+        seen = f"up to {last:,}, the largest batch here, they did not"
     else:
-        seen = f"training statistics drifted apart by that factor at {size_said(crossing.observed)}"
-        seen += f", {_ratio(crossing.over_predicted)} of it" if math.isfinite(crossing.over_predicted.value) else ""
-    return f"{start}; {seen}.{'' if one.theorem else _caution(panel)}"
+        seen = f"they did at {size_said(crossing.observed)}"
+        seen += f", {_ratio(crossing.over_predicted)} of B*" if math.isfinite(crossing.over_predicted.value) else ""
+    rests = "These are estimates" if panel.adaptive else "No theorem applies here"
+    return f"{start}; {seen}.{'' if one.theorem else f' {rests}: no batch size is ruled out.'}"
 
 
-def _caution(panel: "LadderPanelFinding") -> str:
-    if panel.adaptive:
-        return " Both are estimates and rule no batch size out."
-    return " No theorem applies here, so nothing is refuted."
-
-
-def tone(panel: "LadderPanelFinding") -> Tone:
-    """A yes means that the price list was borne out: by a theorem, with nothing measured against it."""
+def judged(panel: "LadderPanelFinding") -> tuple[Tone, str]:
+    """The mark of a panel and what it is about: only what a theorem says can be kept or broken."""
     if not panel.checked:
-        return _ERROR_TONES.get(_error_answer(panel), "open")
+        return ("note", "") if _error_answer(panel) not in ("", _UNDECIDED) else ("open", "")
     one, crossing = panel.checked[0]
     if panel.shortfalls:
-        return "no"
-    if not one.theorem or math.isinf(crossing.observed.value):
-        return "open"
-    return "yes" if crossing.over_predicted.low <= 1 else "no"
+        return "no", "contradicts the theorem"
+    if not one.theorem:
+        return "note", "estimate"
+    if math.isinf(crossing.observed.value):
+        return "open", "not reached on this ladder"
+    agrees = crossing.over_predicted.low <= 1
+    return ("yes", "agrees with the theorem") if agrees else ("no", "contradicts the theorem")
 
 
 def _predicted_size(one: RungPrediction) -> Estimate:
@@ -125,19 +126,18 @@ def _theorem(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
         return
     compared = COMPARED[panel.drift.compared]
     if panel.adaptive:
-        said = "estimates only: the price list and the measured drift of"
-        yield "reliability", f"{said} {compared} rule no batch size out"
+        said = "an estimate: neither the price list nor the measured drift of"
+        yield "reliability", f"{said} {compared} rules a batch size out"
         return
     pairs = [pair for pair in panel.drift.pairs if covered(pair, panel.predictions)]
     if not pairs:
-        yield "theorem", f"none applies: the drift of {compared} is an observation, and nothing is refuted"
+        yield "theorem", f"none applies: the drift of {compared} is measured, and no batch size is ruled out"
     elif panel.shortfalls:
         more = f" (and {len(panel.shortfalls) - 1} more pairs)" if len(panel.shortfalls) > 1 else ""
         yield "theorem", f"not kept: {panel.shortfalls[0]}{more}"
     else:
         which = "the only pair" if len(pairs) == 1 else f"all {len(pairs)} pairs"
-        held = f"drifted apart by the listed distortion D or more, within intervals, on {which} of batch sizes"
-        yield "theorem", f"kept: {compared} {held}"
+        yield "theorem", f"kept: {compared} drifted apart by at least D, within intervals, on {which} of batch sizes"
 
 
 def _second_moment(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
@@ -180,7 +180,7 @@ def _invariance(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
     ]
     bound = f"one of the three changes by more than C = {math.sqrt(panel.c2):.3g}"
     if panel.drift.compared != "V":  # the definition is about linear scaling and the weight norm
-        bound = f"def:lsi: {bound}"
+        bound = f"the paper's stricter criterion: {bound}"
     yield "invariance lost", f"{'; '.join(said)} ({bound})"
 
 
@@ -196,7 +196,7 @@ def _examples(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
             if not price.reached:  # the same bound would be all there is to say of the others
                 break
     if said:
-        yield "examples needed", f"{', '.join(said)}, to the training loss of {baseline.batch_size}"
+        yield "data needed", f"{', '.join(said)}, for the training loss of batch size {baseline.batch_size}"
 
 
 def _factors(price: DataPrice) -> str:
@@ -230,7 +230,7 @@ def error_headline(panel: "LadderPanelFinding") -> str:
     said = _error_said(panel, panel.scaling)
     if said.startswith(_UNDECIDED):
         return f"{_UNDECIDED.capitalize()} by {criterion(panel.metric)}{said.removeprefix(_UNDECIDED)}."
-    return f"{criterion(panel.metric).capitalize()}, {percent(panel.scaling.tolerance)} rule: {said}."
+    return f"{criterion(panel.metric).capitalize()} {said}."
 
 
 def _error_said(panel: "LadderPanelFinding", found: ScalingVerdict) -> str:
@@ -242,14 +242,16 @@ def _error_said(panel: "LadderPanelFinding", found: ScalingVerdict) -> str:
     failing = [rung for rung in panel.rungs if found.observed is not None and rung.batch_size >= found.observed]
     cause = f", as seeds diverged at {failing[0].batch_size:,}" if failing and failing[0].diverged else ""
     first, last = panel.rungs[0].batch_size, panel.rungs[-1].batch_size
+    above = f"more than {percent(found.tolerance)} above the lowest"
     known = {
-        "fails": f"fails at batch size {at} {limits}{cause}",
-        "never fails": f"does not fail up to batch size {last:,}; 95% interval {limits}",
-        "fails from the start": f"fails already at the smallest batch size, {first:,}{cause}",
+        "fails": f"is {above} from batch size {at} {limits} on{cause}",
+        "never fails": f"is nowhere {above}, up to batch size {last:,}; 95% interval of where it would be {limits}",
+        "fails from the start": f"is {above} already at the smallest batch size, {first:,}{cause}",
         "improves": f"improves up to batch size {wording.batch(found.best_batch)}",
-        "not decided": f"{_UNDECIDED}: no batch size has learned enough for an error to exceed the lowest by that much",
+        "not decided": f"{_UNDECIDED}: no batch size has learned enough for an error to be {above}",
     }
-    then = f", then fails at {at} {limits}{cause}" if found.answer == "improves" and found.observed is not None else ""
+    then = f", then is {above} from {at} {limits} on{cause}" if found.observed is not None else ""
+    then = then if found.answer == "improves" else ""
     return known[found.answer] + then
 
 
@@ -260,12 +262,11 @@ def _test_error(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
         if panel.checked and found.observed is not None and found.answer == "fails":
             one = panel.checked[0][0]
             said += f", where D from {one.batch_size} is {_distortion(one, found.observed)}"
-        judged = judged_by(panel.metric)
-        apart = f"the price list is not about {judged}" if panel.adaptive else f"no theorem speaks of {judged}"
-        yield f"{judged}, {percent(found.tolerance)} rule", f"{said} ({apart})"
+        what = judged_by(panel.metric)
+        yield what, f"{said} (neither D nor B* is about {what})"
         if found.best_batch is not None:
             best = min(rung.error for rung in panel.rungs if rung.batch_size == found.best_batch)
-            yield f"lowest {judged}", f"{_final(best, panel)} at batch size {found.best_batch:,}"
+            yield f"lowest {what}", f"{_final(best, panel)} at batch size {found.best_batch:,}"
     if lost := [rung for rung in panel.rungs if rung.diverged]:
         first, *others = (f"{rung.diverged} of {rung.seeds}{{}} at {rung.batch_size:,}" for rung in lost)
         yield "diverged", ", ".join([first.format(" seeds"), *(one.format("") for one in others)])
@@ -291,21 +292,21 @@ def _drifted(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
     )
     yield f"drift from {base}", said
     scales = ", ".join(f"{pair.noise_scale.value:.2f} at {pair.batch_size}" for pair in pairs)
-    yield f"B_simple × that of {base}", f"{scales}; where it is 1, the drift is D"
+    yield f"B_simple relative to {base}", f"{scales}; where it is 1, the drift is D"
     moving = [f"{pair.moving.value:.2g} at {pair.batch_size}" for pair in pairs if pair.moving is not None]
     if moving:
         yield (
-            f"X × that of {base}",
+            f"X relative to {base}",
             f"{', '.join(moving)}; with momentum X takes the place of the squared gradient in D",
         )
     if panel.slope is not None:
-        yield "slope of G/N", f"{_ratio(panel.slope)} against the batch size; 1 where B_simple stays the same"
+        yield "slope of G/N", f"{_ratio(panel.slope)} against batch size, both logarithmic; 1 if B_simple is constant"
 
 
 def _ruled_out(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
     forms = [f"{one.said} as {one.form}" for one in panel.ranges if one.form != "sharp"]
     if forms and panel.predictions[0].critical.rule != "square_root":
-        yield "as printed / as plotted", f"B* = {'; '.join(forms)}"
+        yield "B* of the paper", "; ".join(forms)
     if panel.certificates:
         fired = ruled_out(panel.certificates).items()
         yield "ruled out", "; ".join(f"at B = {size} {what}" for size, what in fired)
@@ -340,9 +341,7 @@ def _silent(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
     small = [one for one in panel.predictions if not one.usable and one.critical.noise_to_signal < PREDICTS_FROM]
     if small:
         sizes = ", ".join(str(one.batch_size) for one in small)
-        why = (
-            f"N/{small[0].critical.signal} is below {PREDICTS_FROM:g}, so that B* is mostly C² times the baseline's own"
-        )
+        why = f"N/{small[0].critical.signal} is below {PREDICTS_FROM:g}, so B* would mostly be C² times their own"
         yield "do not predict", f"{sizes}: {why} batch size"
     for one in panel.predictions:
         if not one.usable and one not in small:

@@ -239,7 +239,8 @@ def _next(
     if drift.crossings[0].strict.value < _HELD * first.batch_size:
         ratio = f"N/{first.critical.signal} is {_INVARIANT_FROM:g}"
         return (
-            f"nothing more is needed; to see invariance hold before it is lost, start lower, where {ratio} "
-            f"(it is {first.critical.noise_to_signal:.2g} at {first.batch_size})."
+            f"nothing is missing. Starting at a smaller batch, where {ratio} (it is "
+            f"{first.critical.noise_to_signal:.2g} at {first.batch_size}), would also show batches between which "
+            "training hardly changes."
         )
     return "nothing more to run: the drift is located to within the spacing of the ladder."

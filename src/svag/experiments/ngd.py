@@ -50,7 +50,11 @@ class Ngd(Experiment):
         metric: what is compared.
     """
 
-    question: ClassVar[str] = "Does Gaussian noise of the same covariance do what the noise of SGD does?"
+    question: ClassVar[str] = "Can Gaussian noise replace the noise of SGD?"
+    method: ClassVar[str] = (
+        "Noisy gradient descent (NGD) adds Gaussian noise with the covariance of SGD's noise to the full gradient; "
+        "gradient descent (GD) adds none."
+    )
     needs: ClassVar[str] = "SGD, and NGD or GD with all other fields equal"
     subject: ClassVar[str] = "SGD, NGD and GD"
     default_seeds: ClassVar[int] = 3

@@ -10,7 +10,7 @@ from typing import Literal
 
 from svag.records.optimizers import TITLES
 
-Tone = Literal["yes", "no", "open"]
+Tone = Literal["yes", "no", "open", "note"]
 PaperVerdict = Literal["agrees", "differs", "cannot tell"]
 Numbers = tuple[tuple[str, str], ...]
 
@@ -27,12 +27,13 @@ class Answer:
     Attributes:
         panel: which one.
         headline: the answer, one sentence.
-        tone: whether that is a yes, a no, or still open.
+        tone: whether that is a yes, a no, still open, or a note that is none of them.
         numbers: what it rests on: a name and a value with its interval.
-        next: what to do next.
+        next: what to do next; nothing if empty.
         spark: a curve that belongs to it, for the terminal.
         spark_of: what that curve is.
         first: how many of the numbers stand in the card of the page, above those that unfold; all when None.
+        badge: what its mark is about, in a few words, where the headline does not begin with yes or no.
     """
 
     panel: str
@@ -43,6 +44,7 @@ class Answer:
     spark: tuple[float, ...] = ()
     spark_of: str = ""
     first: int | None = None
+    badge: str = ""
 
     @property
     def in_card(self) -> Numbers:
@@ -56,7 +58,8 @@ class Answer:
 
     def __str__(self) -> str:
         numbers = [f"  {name}: {said}" for name, said in self.numbers]
-        return "\n".join([f"{self.panel}: {self.headline}", *numbers, f"Next: {self.next}"])
+        after = [f"Next: {self.next}"] if self.next else []
+        return "\n".join([f"{self.panel}: {self.headline}", *numbers, *after])
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from svag.report import folder
 from svag.report.content import Provenance, Report, Row, Table
 from svag.report.render import render_markdown, render_page
 from svag.report.save import save
-from svag.report.sections import FIGURES, atlas_figures
+from svag.report.sections import FIGURES, WORDS, atlas_figures
 
 PAGE, SUMMARY, CHARTS, TABLES = "index.html", "summary.md", "figures", "tables"
 
@@ -106,8 +106,10 @@ def build_report(path: str | Path) -> Report:
         raise SpecError(str(root), "holds no runs: give a folder that `svag ladder`, `svag run` and the like made")
     predicted = folder.predictions(records)
     return Report(
-        title=f"Runs in {root.resolve().name}",
-        question=folder.QUESTION,
+        title=folder.QUESTION,
+        subject=f"Runs in {root.resolve().name}",
+        method="",
+        words=WORDS["folder"],
         notes=(folder.NOTE,) if len(records) > 1 else (),
         warnings=(),
         answers=folder.answers(records, predicted),
@@ -123,9 +125,12 @@ def report_of(experiment: Experiment, records: Sequence[RunRecord]) -> Report:
     finding = experiment.find(records)
     claims = judged(experiment, finding)
     paper = {"verdict": overall(claims), "claims": [asdict(one) for one in claims]}
+    question, method = experiment.asks()
     return Report(
-        title=_headed(experiment),
-        question=experiment.asks(),
+        title=question,
+        subject=_subject(experiment),
+        method=method,
+        words=WORDS[experiment.kind],
         notes=_notes(experiment, claims),
         warnings=finding.warnings,
         answers=finding.answers(),
@@ -139,9 +144,11 @@ def report_of(experiment: Experiment, records: Sequence[RunRecord]) -> Report:
 def atlas_report(found: Atlas) -> Report:
     """The report of a folder of ladders."""
     return Report(
-        title=f"Atlas of {count(len(found.ladders), 'ladder')} in {found.name}",
-        question="Is the price list right? Every two rungs of every ladder: what the smaller one predicted, and what "
-        "was measured.",
+        title="Is the price list right?",
+        subject=f"Atlas of {count(len(found.ladders), 'ladder')} in {found.name}",
+        method="For every two batch sizes of a ladder: what the run at the smaller one predicted for the larger one, "
+        "and what was measured there.",
+        words=WORDS["atlas"],
         notes=(),
         warnings=tuple(f"{one.rstrip('.')}." for one in found.left_out),
         answers=atlas_answer.answers(found),
@@ -152,11 +159,11 @@ def atlas_report(found: Atlas) -> Report:
     )
 
 
-def _headed(experiment: Experiment) -> str:
-    """What a page is called: a figure by its label, because its title is the paper's claim and not what came out."""
+def _subject(experiment: Experiment) -> str:
+    """What was run: a figure by its label, because its title is the paper's claim and not what came out."""
     if experiment.label is None:
         return experiment.title
-    return ", size ".join(filter(None, (experiment.label, experiment.size)))
+    return ", size ".join(filter(None, (f"{experiment.label} of the paper", experiment.size)))
 
 
 _COMPARED = {"agrees": "agree with it", "differs": "differ from it", "cannot tell": "cannot tell"}
@@ -178,7 +185,10 @@ def provenance(experiment: Experiment | None, records: Sequence[RunRecord]) -> P
     facts = [
         ("runs", f"{len(records)}, of which {sum(record.ended for record in records)} have a result"),
         ("seeds", ", ".join(map(str, seeds)) or "none"),
-        ("computed", f"{_duration(sum(seconds))} in all, {_duration(max(seconds))} the longest run" if seconds else ""),
+        (
+            "compute time",
+            f"{_duration(sum(seconds))} in all, {_duration(max(seconds))} the longest run" if seconds else "",
+        ),
         ("versions", _different(records, "versions", lambda one: ", ".join(f"{k} {v}" for k, v in one.items()))),
         ("numerics", ", ".join(f"version {one}" for one in versions)),
         ("hardware", _different(records, "hardware", _machine)),
@@ -188,7 +198,7 @@ def provenance(experiment: Experiment | None, records: Sequence[RunRecord]) -> P
         specs = [(record.path.name, record.spec.to_yaml()) for record in records[:1] if record.spec is not None]
     else:
         specs = [(panel.name, panel.base.to_yaml()) for panel in experiment.panels]
-        facts.insert(0, ("asked", experiment.asked()))
+        facts.insert(0, ("setup", experiment.asked()))
     return Provenance(tuple((name, value) for name, value in facts if value), tuple(specs))
 
 
@@ -235,15 +245,19 @@ def _place(record: RunRecord) -> tuple[bool, str, int, int, int]:
 
 def _row(record: RunRecord) -> Row:
     spec, final = record.spec, record.final
-    row: Row = {"run": record.path.name, "state": record.state, "problem": record.problem}
-    if spec is not None:
-        row |= {"process": spec.method, "batch_size": spec.batch_size, "lr": spec.lr, "seed": spec.seed}
-    return row | {
-        "step": record.step,
-        "steps": record.steps,
+    return {
+        "process": None if spec is None else spec.method,
+        "batch_size": None if spec is None else spec.batch_size,
         "test_accuracy": final.get("test_accuracy"),
         "test_loss": final.get("test_loss"),
         "train_loss": final.get("train_loss"),
+        "state": record.state,
+        "problem": record.problem,
+        "seed": None if spec is None else spec.seed,
+        "lr": None if spec is None else spec.lr,
+        "step": record.step,
+        "steps": record.steps,
         "readings": len(record.readings) if record.state != "broken" else None,
         "seconds": record.outcome.get("seconds"),
+        "run": record.path.name,
     }

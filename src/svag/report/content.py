@@ -39,6 +39,11 @@ class Table:
         """All columns that any row has, in the order in which they first come."""
         return list(dict.fromkeys(name for row in self.rows for name in row))
 
+    @property
+    def filled(self) -> list[str]:
+        """The columns with a value in some row: those that a page shows."""
+        return [name for name in self.columns if any(row.get(name) not in (None, "") for row in self.rows)]
+
     def csv(self) -> str:
         r"""The rows as CSV with a header; what is unknown (None, NaN) is an empty cell.
 
@@ -129,8 +134,10 @@ class Report:
     """Everything that a folder of runs has to say.
 
     Attributes:
-        title: one line.
-        question: what was asked.
+        title: the question, in one sentence.
+        subject: what it was asked of: a figure of the paper, a base spec, a folder.
+        method: how it is answered.
+        words: what the letters and terms on the page mean.
         notes: what a reader must know first: what the paper claims, and how a reproduction differs from it.
         warnings: runs that are missing, and records that were not used.
         answers: one a panel.
@@ -141,7 +148,9 @@ class Report:
     """
 
     title: str
-    question: str
+    subject: str
+    method: str
+    words: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
     answers: tuple[Answer, ...]

@@ -15,7 +15,7 @@ from svag.report.charts import curves
 from svag.report.content import Figure
 from svag.report.sections import curve_figure
 
-QUESTION = "What did these runs come to?"
+QUESTION = "How did these runs go?"
 NOTE = (
     f"There is no {EXPERIMENT} here, so the runs are shown one by one; if they belong to one experiment, add "
     f"--as {' | '.join(FAMILIES)} to the command, which writes it and answers its question."

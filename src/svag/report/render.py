@@ -18,8 +18,8 @@ from svag.report import look
 from svag.report.content import Report
 from svag.report.save import script_json, specification, template, vega_bundle
 
-MARKS = {"yes": "✓", "no": "✗", "open": "?"}
-_COLOURS = {"yes": "green", "no": "yellow", "open": "cyan"}
+MARKS = {"yes": "✓", "no": "✗", "open": "?", "note": ""}  # a note claims nothing that could be ticked
+_COLOURS = {"yes": "green", "no": "yellow", "open": "cyan", "note": ""}
 _BLOCKS = "▁▂▃▄▅▆▇█"
 # What Markdown or its HTML would take for markup; a run may be called anything.
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
@@ -54,18 +54,19 @@ def _fluid(spec: dict[str, Any]) -> dict[str, Any]:
 
 def render_markdown(report: Report) -> str:
     """Title, answers with their numbers, figures by their sentences, how it was measured."""
-    lines = [f"## {escape(report.title)}", "", escape(report.question), ""]
+    lines = [f"## {escape(report.title)}", "", escape(" ".join(_line(report))), ""]
     for note in report.notes:
         lines += [f"> {escape(note)}", ""]
     for warning in report.warnings:
         lines += [f"> **{escape(warning)}**", ""]
     for answer in report.answers:
-        lines += [f"### {escape(answer.panel)}", "", f"**{escape(answer.headline)}**", ""]
+        lines += [f"### {escape(_panel(answer))}", "", f"**{escape(answer.headline)}**", ""]
         if answer.numbers:
             lines += ["| | |", "|---|---|"]
             lines += [f"| {escape(name)} | {escape(value)} |" for name, value in answer.numbers]
             lines.append("")
-        lines += [f"Next: {escape(answer.next)}", ""]
+        if answer.next:
+            lines += [f"Next: {escape(answer.next)}", ""]
     if report.figures:
         lines += ["### Figures", ""]
         lines += [f"- {escape(figure.title)}. {escape(figure.sentence)}" for figure in report.figures]
@@ -73,6 +74,15 @@ def render_markdown(report: Report) -> str:
     lines += ["### How it was measured", ""]
     lines += [f"- {escape(name)}: {escape(value)}" for name, value in report.provenance.facts]
     return "\n".join(lines) + "\n"
+
+
+def _line(report: Report) -> list[str]:
+    """What was run, as a sentence, and how it answers the question."""
+    return [one for one in (f"{report.subject}." if report.subject else "", report.method) if one]
+
+
+def _panel(answer: Answer) -> str:
+    return f"{answer.panel} ({answer.badge})" if answer.badge else answer.panel
 
 
 def escape(text: str) -> str:
@@ -87,15 +97,19 @@ def escape(text: str) -> str:
 def render_terminal(report: Report) -> Iterator[RenderableType]:
     """Title, notes, warnings, and every answer. `Text` everywhere: a run called [bold] stays text."""
     yield _text(report.title, style="bold")
+    if report.subject:
+        yield _text(f"{report.subject}.")
     for note in report.notes:
         yield _text(note)
     for warning in report.warnings:
         yield _text(warning, style="yellow")
     for answer in report.answers:
         yield _text("")
-        yield _text(f"{MARKS[answer.tone]} {answer.panel}: {answer.headline}", style=f"bold {_COLOURS[answer.tone]}")
+        said = f"{MARKS[answer.tone]} {_panel(answer)}: {answer.headline}".lstrip()
+        yield _text(said, style=f"bold {_COLOURS[answer.tone]}".rstrip())
         yield _table(answer)
-        yield _text(f"Next: {answer.next}")
+        if answer.next:
+            yield _text(f"Next: {answer.next}")
 
 
 def _text(text: str, style: str = "") -> Text:

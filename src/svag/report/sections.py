@@ -88,15 +88,18 @@ def atlas_figures(found: Atlas) -> Iterator[Figure]:
         Table("baselines", "B* and where training statistics drifted apart by C²", rows),
         Table("pairs", "every pair of rungs", [atlas.pair_row(pair) for pair in pairs]),
     )
-    filled = "Filled: a theorem puts the point on the dashed line or above it; open: D is an estimate."
-    picture = atlas.chart(atlas.spread_points(found.pairs), "measured factor between training statistics")
-    title = "How far training statistics drifted apart, predicted and measured"
-    yield Figure("spread", title, picture, f"One point for every two rungs of a ladder. {filled}", tables)
+    filled = "Filled: by a theorem, the point lies on the dashed line or above. Hollow: D is an estimate."
+    picture = atlas.chart(atlas.spread_points(found.pairs), "measured drift (factor)")
+    title = "How far training statistics drift apart, predicted and measured"
+    yield Figure("spread", title, picture, f"One point for every two batch sizes of a ladder. {filled}", tables)
     points = atlas.example_points(found.pairs)
     if points:
-        picture = atlas.chart(points, "measured factor in examples to the same training loss")
-        sentence = "Dashed: D is the factor in data. Triangles: the loss was not reached, so that the factor is larger."
-        title = "What a larger batch costs in examples, predicted and measured"
+        picture = atlas.chart(points, "measured factor in data")
+        sentence = (
+            "How many times more training examples the larger batch needed for the same training loss. Dashed: exactly "
+            "D times as many. Arrows: it never reached that loss, so the factor is at least this."
+        )
+        title = "How much more data a larger batch needs, predicted and measured"
         yield Figure.of("examples", title, picture, sentence, "factors in examples", points)
 
 
@@ -123,6 +126,63 @@ FIGURES: dict[str, Callable[[Any], Iterator[Figure]]] = {
     "ngd": ngd_figures,
 }
 """By the kind of the experiment: what draws its finding."""
+
+_BRACKETS = ("[low, high]", "a 95% interval")
+_SPREAD = ("±", "the standard deviation over seeds")
+_SIGNAL = (
+    "G, N",
+    (
+        "signal and noise: G is the squared norm |∇L|² of the full gradient, N the variance of one batch's gradient, "
+        "summed over all weights. B_simple = B·N/G is the gradient noise scale."
+    ),
+)
+_DISTORTION = (
+    "D",
+    (
+        "distortion: by what factor training statistics change when batch and learning rate grow together, predicted "
+        "from N/G of the smaller run. It is a price: at D = 1.5, expect to need about 1.5 times the data for the same "
+        "training loss."
+    ),
+)
+_CLOSE = ("C²", "the largest factor between training statistics that still counts as the same training; 2 by default")
+_CRITICAL = (
+    "B*",
+    (
+        "the batch size at which D reaches C². It is about the statistics of training and not about test error, which "
+        "may suffer earlier, later or not at all."
+    ),
+)
+_DRIFT = (
+    "drift",
+    (
+        "what D predicts, measured. Squared weight norm (for Adam, the second moment), G and κN of the larger run are "
+        "divided by those of the smaller one, whose batch is κ times smaller; the drift is the largest of these ratios "
+        "over the smallest."
+    ),
+)
+_ELL = (
+    "ell",
+    (
+        "into how many sub-steps SVAG divides a step; ell = 1 is the optimizer itself. The SDE limit extrapolates the "
+        "final result to infinite ell."
+    ),
+)
+_SDE = ("SDE", "stochastic differential equation: training with infinitely small steps and Gaussian noise")
+_MARGIN = ("margin", "a gap that would not matter, chosen before the runs; a point is a percentage point")
+_C_CLOSE = ("C-close", "R (squared weight norm), G and N of the two differ by less than a factor C; C² is 2")
+_LADDER = (
+    "ladder",
+    "the same training at several batch sizes; a pair is two of them, and the smaller one is the baseline",
+)
+
+WORDS: dict[str, tuple[tuple[str, str], ...]] = {
+    "ladder": (_DISTORTION, _CLOSE, _CRITICAL, _DRIFT, _SIGNAL, _BRACKETS),
+    "compare": (_SDE, _ELL, _MARGIN, _SIGNAL, _C_CLOSE, _SPREAD, _BRACKETS),
+    "ngd": (_MARGIN, _SPREAD, _BRACKETS),
+    "atlas": (_LADDER, _DISTORTION, _CLOSE, _CRITICAL, _DRIFT, _SIGNAL, _BRACKETS),
+    "folder": (_CRITICAL, _DISTORTION, _CLOSE, _SIGNAL, _BRACKETS),
+}
+"""By the kind of the experiment: what the terms on its page mean."""
 
 
 def curve_figure(name: str, panel: str, found: curves.CurveTable) -> Figure:

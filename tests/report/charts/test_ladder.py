@@ -52,10 +52,12 @@ def test_the_ladder_s_errors_threshold_and_regions_are_the_finding_s(finding_of:
 def test_a_ladder_that_never_fails_has_no_observed_region(finding_of: Find) -> None:
     found = ladder_error.error_table(ladder(finding_of, "ladder_never_fails"))
     assert [region.kind for region in found.regions] == [ladder_error.PREDICTED]
-    assert ladder_error.error_sentence(found).startswith("Test error, 20% rule: does not fail up to batch size 128")
+    assert ladder_error.error_sentence(found).startswith(
+        "Test error is nowhere more than 20% above the lowest, up to batch size 128"
+    )
     assert ladder_prices.prediction_sentence(
         ladder_prices.prediction_table(ladder(finding_of, "ladder_never_fails"))
-    ) == ("The ladder did not drift apart by C² above any baseline that predicts. Grey ticks: the baselines.")
+    ) == ("The drift does not reach C² above any baseline that predicts. Grey ticks: batch size of the baseline.")
 
 
 def test_one_seed_decides_nothing_and_shades_nothing(finding_of: Find) -> None:
@@ -132,7 +134,7 @@ def test_drift_is_drawn_as_predicted_lines_and_measured_points(finding_of: Find)
     assert {"area", "line", "rule", "point"} <= set(marks(drawn))
     assert [{"factor": 2.0, "said": "C² = 2"}] in [layer["rows"] for layer in of_kind(drawn, "rule")]
     assert ladder_prices.drift_sentence(found).startswith(headline(panel))
-    assert "a theorem keeps the points on or above it" in ladder_prices.drift_sentence(found)
+    assert "by a theorem, points lie on it or above" in ladder_prices.drift_sentence(found)
     assert "an estimate here" in ladder_prices.drift_sentence(replace(found, theorem=False))
     assert ladder_prices.drift_table(replace(panel, drift=None)) is None
 
@@ -148,7 +150,7 @@ def test_predictions_stand_beside_what_was_measured_and_an_unbounded_one_has_an_
     measured = {row.baseline: row.batch_size for row in found.rows if row.kind == ladder_prices.MEASURED_SIZE}
     assert {size: measured[size] for size in crossed} == crossed
     assert "of the predicted batch size. Grey ticks" in ladder_prices.prediction_sentence(found)
-    assert "Pale rows: N/G below 1" in ladder_prices.prediction_sentence(found)
+    assert "Pale: no prediction, because N/G is below 1" in ladder_prices.prediction_sentence(found)
     first = panel.predictions[0]
     wild = replace(first, critical=replace(first.critical, critical_batch=math.inf, high=math.inf))
     open_ended = ladder_prices.prediction_table(replace(panel, predictions=(wild,)))
@@ -171,8 +173,8 @@ def test_the_axes_of_a_ladder_keep_their_titles_with_and_without_an_observed_fai
 
 def test_a_field_is_only_spoken_of_where_there_is_one(finding_of: Find) -> None:
     found = ladder_prices.prediction_table(ladder(finding_of, "ladder"))
-    assert "Filled field" in ladder_prices.prediction_sentence(found)
-    assert "Filled field" not in ladder_prices.prediction_sentence(replace(found, regions=[]))
+    assert "Pink: where test error is 20% above the lowest" in ladder_prices.prediction_sentence(found)
+    assert "Pink" not in ladder_prices.prediction_sentence(replace(found, regions=[]))
 
 
 def test_a_name_does_not_cross_the_edge_of_another_field() -> None:

@@ -116,7 +116,7 @@ def test_tooltips_legend_boxes_and_downloads_work(browser: Browser, tmp_path: Pa
 def test_numbers_unfold_and_a_ladder_zooms(browser: Browser, tmp_path: Path) -> None:
     watched = Watched(browser, CASES["ladder_diverged"](tmp_path / "in"), tmp_path / "out")
     page = watched.page
-    folded = page.locator(".answer details dt", has_text="as printed / as plotted")
+    folded = page.locator(".answer details dt", has_text="B* of the paper")
     assert not folded.is_visible()
     page.locator(".answer summary").click()
     assert folded.is_visible()
@@ -151,7 +151,7 @@ def test_names_stay_text_in_the_page_the_charts_and_the_tooltips(browser: Browse
     errors = {32: [0.15, 0.151], 64: [0.15, 0.152], 256: [0.2, 0.21]}
     folder = ladder_folder(tmp_path / "in", errors, title=EVIL, name=EVIL)
     watched = Watched(browser, folder, tmp_path / "out")
-    assert watched.page.locator("h1").inner_text() == EVIL
+    assert watched.page.locator(".subject").inner_text() == EVIL
     assert watched.page.evaluate("window.hacked") is None
     compared = compare_folder(tmp_path / "in2", {1: [0.8, 0.81], 4: [0.82, 0.83]}, panels=(EVIL,), evaluations=2)
     page = Watched(browser, compared, tmp_path / "out2").page

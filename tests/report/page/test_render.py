@@ -63,7 +63,17 @@ def test_numbers_of_a_csv_stay_numbers() -> None:
 
 def test_a_report_in_a_terminal_has_no_escape_codes_of_its_records() -> None:
     report = Report(
-        "\x1b[2Jtitle", "", ("\x9bm note",), ("\u202ewarning",), (), (), Provenance((), ()), Table("t", "t", []), {}
+        "\x1b[2Jtitle",
+        "",
+        "",
+        (),
+        ("\x9bm note",),
+        ("\u202ewarning",),
+        (),
+        (),
+        Provenance((), ()),
+        Table("t", "t", []),
+        {},
     )
     console = Console(file=io.StringIO())
     for part in render_terminal(report):
@@ -81,14 +91,19 @@ def test_long_tables_are_cut_for_reading_and_not_for_download(report_of: Build) 
     rows = [{"n": i} for i in range(100)]
     figure = replace(report_of("compare_one_seed").figures[0], tables=(Table("long", "many", rows),))
     page = render_page(replace(report_of("compare_one_seed"), figures=(figure,)))
-    assert "The first 60 of 100 rows; the CSV holds all." in page
+    assert "The first 60 of 100 rows; the CSV has all of them." in page
     assert "Download many as CSV (100 rows)" in page
 
 
 def test_the_markdown_summary_has_the_answer_and_no_markup_of_others(report_of: Build) -> None:
     text = render_markdown(report_of("ladder"))
-    assert "**Scaling from 16: the price list put the factor 2 at batch size 409 \\[401, 417\\]; training" in text
-    assert "| test error, 20% rule | fails at batch size 415 \\[370, 519\\], where D from 16 is 2" in text
+    assert (
+        "**Scaling from batch size 16, training statistics must drift apart by a factor of 2 by B\\* = 409 \\[401"
+        in text
+    )
+    assert (
+        "| test error | is more than 20% above the lowest from batch size 415 \\[370, 519\\] on, where D from" in text
+    )
     assert "<script>" not in render_markdown(evil(report_of("ladder")))
 
 
@@ -101,7 +116,9 @@ def test_the_terminal_says_the_same_with_a_small_curve(report_of: Build) -> None
             console.print(part)
     said = capture.get()
     assert "[bold]" in said
-    assert "Scaling from 16: the price list put the factor 2 at batch size 409" in " ".join(said.split())
+    assert "Scaling from batch size 16, training statistics must drift apart by a factor of 2 by B* = 409" in " ".join(
+        said.split()
+    )
     assert "test error by batch size" in said
     assert "▁" in said
     assert "█" in said

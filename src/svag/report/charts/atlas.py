@@ -14,6 +14,8 @@ from svag.report.content import Row
 TOP = 40.0
 """Where the vertical axis ends at the latest; points beyond it, of runs that do not train, lie on the edge."""
 
+_ARROW = "M0,-1L.6,-.2L.15,-.2L.15,1L-.15,1L-.15,-.2L-.6,-.2Z"  # upwards; no series has this shape
+
 
 @dataclass(frozen=True)
 class PairPoint:
@@ -87,7 +89,7 @@ def _point(pair: AtlasPair, seen: Estimate, *, reached: bool = True, levels: str
 
 
 def chart(points: Sequence[PairPoint], measured: str) -> look.Picture:
-    """Both axes logarithmic, the diagonal where the two agree; filled where a theorem applies, a triangle for a bound.
+    """Both axes logarithmic, the diagonal where the two agree; filled where a theorem applies, an arrow for a bound.
 
     Args:
         points: one a pair.
@@ -138,7 +140,7 @@ def chart(points: Sequence[PairPoint], measured: str) -> look.Picture:
             fill=look.colour("optimizer", optimizers),
             fillOpacity=alt.condition(alt.datum.carried == "theorem", alt.value(0.85), alt.value(0.12)),
         ),
-        bounds.mark_point(shape="triangle-up", filled=True, size=50, opacity=0.5).encode(x=x, y=y),
+        bounds.mark_point(shape=_ARROW, filled=True, size=130, opacity=0.6).encode(x=x, y=y),
     ]
     return alt.layer(*layers).add_params(picked, look.zoom()).properties(width=look.WIDTH, height=440)
 

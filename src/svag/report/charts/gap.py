@@ -109,8 +109,8 @@ def sentence(rows: Sequence[GapRow], metric: Metric) -> str:
         for one in rows
     ]
     return (
-        f"{'; '.join(parts)}. The grey field is the margin. Equivalence is judged by two one-sided tests at 5%, the "
-        "bar is the 95% interval: it may reach a little beyond the margin of what is equivalent."
+        f"{'; '.join(parts)}. Grey: the margin. Bars: 95% intervals. Equivalence is judged by two one-sided tests at "
+        "5%, so the bar of an equivalent pair may reach slightly beyond the margin."
     )
 
 

@@ -8,11 +8,11 @@ import altair as alt
 from svag.experiments.base import Metric
 from svag.experiments.ladder_answer import error_headline
 from svag.experiments.ladder_finding import LadderPanelFinding
-from svag.experiments.wording import batch, count, criterion, is_share, judged_by, unbounded
+from svag.experiments.wording import batch, count, criterion, is_share, judged_by, percent, unbounded
 from svag.findings.prices import Estimate
 from svag.report import look
 
-ERROR_FAILS, PREDICTED = "fails, 95% interval", "predictions of B*, smallest to largest"
+ERROR_FAILS, PREDICTED = "95% interval", "predictions of B*, smallest to largest"
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Region:
         high: where it ends; likewise.
         value: the estimate itself, if it is one.
         judged_by: what fails: test error, or test loss of a text.
+        tolerance: by which fraction it is above the lowest there.
     """
 
     kind: str
@@ -32,11 +33,12 @@ class Region:
     high: float
     value: float | None = None
     judged_by: str = "test error"
+    tolerance: float = 0.2
 
     @property
     def fails(self) -> str:
         """That it fails, in words."""
-        return f"{self.judged_by} fails"
+        return f"{self.judged_by} {percent(self.tolerance)} above the lowest"
 
 
 def regions(panel: LadderPanelFinding) -> list[Region]:
@@ -54,7 +56,8 @@ def error_region(panel: LadderPanelFinding) -> list[Region]:
         return []
     first, last = panel.rungs[0].batch_size / 2, 2 * panel.rungs[-1].batch_size
     high = scaling.high if math.isfinite(scaling.high) else last
-    return [Region(ERROR_FAILS, max(scaling.low, first), high, scaling.observed, judged_by(panel.metric))]
+    what = judged_by(panel.metric)
+    return [Region(ERROR_FAILS, max(scaling.low, first), high, scaling.observed, what, scaling.tolerance)]
 
 
 def batch_axis() -> alt.X:
@@ -71,7 +74,7 @@ def draw(found: list[Region]) -> list[alt.Chart]:
         seen = one.kind == ERROR_FAILS
         colour = look.COLOURS[3] if seen else look.COLOURS[2]
         x = batch_axis()
-        kind = f"{one.judged_by} {one.kind}" if seen else one.kind
+        kind = f"{one.fails}, {one.kind}" if seen else one.kind
         row = {"batch_size": one.low, "end": one.high, "region": kind}
         base = alt.Chart(look.data([row])).encode(
             x=x,
@@ -113,9 +116,9 @@ def names(found: list[Region], first: float, last: float) -> list[alt.Chart]:
 def said(found: list[Region]) -> str:
     """The legend of the fields, in words, as far as they are there."""
     parts = [
-        f"filled field and line: where {one.fails}, with its 95% interval"
+        f"pink line and area: where {one.judged_by} is {percent(one.tolerance)} above the lowest, with its 95% interval"
         if one.kind == ERROR_FAILS
-        else "dashed field: from the smallest to the largest predicted B*, which is about training statistics"
+        else "dashed frame: the range of the predicted B*, which are about training statistics"
         for one in found
     ]
     text = "; ".join(parts)
@@ -244,7 +247,7 @@ def error_sentence(found: ErrorTable) -> str:
     lost = "".join(f" {count(many, 'seed')} diverged at batch size {size:,} (✕)." for size, many in found.diverged)
     bars = " Bars: 95% intervals of the mean." if any(row.kind == MEAN for row in found.rows) else ""
     what = judged_by(found.metric).removeprefix("test ")
-    rule = f" Dashed line: the {what} above which a batch size fails." if found.threshold is not None else ""
+    rule = f" Dashed line: the {what} that the rule allows." if found.threshold is not None else ""
     return f"{found.answer}{lost}{bars}{rule}{said(found.regions)}"
 
 
@@ -333,7 +336,7 @@ def ratio_chart(found: RatioTable) -> look.Picture:
     values = [{**asdict(row), "from": row.low or bottom, "to": row.high or top, "series": RATIO} for row in found.rows]
     series = [RATIO, *(line.name for line in found.lines)]
     scale = alt.Scale(type="log", domain=[bottom, top], nice=False)
-    y = alt.Y("signal_to_noise:Q", title="G/N  (|∇L|² / Tr Σ)", scale=scale).axis(tickCount=6, format="~g")
+    y = alt.Y("signal_to_noise:Q", title="G/N, signal over noise", scale=scale).axis(tickCount=6, format="~g")
     tooltip = [
         alt.Tooltip("series:N", title="what"),
         alt.Tooltip("batch_size:Q", title="batch size", format=",.0f"),
@@ -378,14 +381,16 @@ def ratio_sentence(found: RatioTable) -> str:
     if found.slope is not None:
         one = found.slope
         limits = f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]"
-        text = f"G/N grows with slope {limits}; at 1 the noise scale would not depend on the batch. "
+        text = f"G/N grows with slope {limits} (log–log); at slope 1, B_simple would not depend on the batch. "
     if found.c2 is None:
         text += "Bars: 95% intervals."
     else:
-        text += f"Dashed line: the threshold G/N = C² = {found.c2:g} of the paper's figures."
+        text += f"Dashed line: G/N = C² = {found.c2:g}, the threshold in the paper's figures."
     if found.lines:
         where = " and ".join(batch(line.crossing) for line in found.lines)
-        text += f" Lines of slope 1 from baselines that predict reach it at {where}, B* as the paper plots it."
+        text += (
+            f" Coloured dashes: slope 1 from a baseline; they reach the threshold at {where}, the paper's plotted B*."
+        )
     if found.left_out:
         text += f" Not shown, because G is not resolved or was not measured: B = {', '.join(map(str, found.left_out))}."
     return text

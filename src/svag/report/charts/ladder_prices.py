@@ -12,7 +12,7 @@ import altair as alt
 from svag.experiments.ladder_answer import COMPARED, headline
 from svag.experiments.ladder_evidence import PREDICTS_FROM
 from svag.experiments.ladder_finding import LadderPanelFinding
-from svag.experiments.wording import batch_interval
+from svag.experiments.wording import batch_interval, percent
 from svag.findings.prices import Estimate
 from svag.report import look
 from svag.report.charts.ladder_error import Region, batch_axis, draw, error_region, names
@@ -98,7 +98,7 @@ def drift_chart(found: DriftTable) -> look.Picture:
     picked = look.shown("series", series)
     top = 1.15 * max([found.c2, *(row.factor for row in found.rows), *(row.high or 0.0 for row in found.rows)])
     scale = alt.Scale(type="log", domain=[0.95, top], nice=False)
-    y = alt.Y("factor:Q", title="factor between training statistics", scale=scale).axis(tickCount=6, format="~g")
+    y = alt.Y("factor:Q", title="drift of training statistics (factor)", scale=scale).axis(tickCount=6, format="~g")
     values = [{**asdict(row), "to": top if row.high is None else row.high} for row in found.rows]
     base = (
         alt.Chart(look.data(values))
@@ -137,18 +137,16 @@ def drift_chart(found: DriftTable) -> look.Picture:
 
 def drift_sentence(found: DriftTable) -> str:
     """What was predicted and measured, and how to read it."""
-    claim = (
-        "a theorem keeps the points on or above it" if found.theorem else "an estimate here, which no theorem bounds"
-    )
+    claim = "by a theorem, points lie on it or above" if found.theorem else "an estimate here: no theorem applies"
     if found.adaptive:
         claim = "an estimate"
     lines = f"Lines: the predicted distortion D with its 95% interval; {claim}."
-    points = f"Points: the largest change of {found.compared} over the smallest, with 95% intervals."
+    points = f"Points: the measured drift of {found.compared}, with 95% intervals."
     rings = f" Rings: {SECOND_MOMENT}, which D is an estimate of." if found.second_moment else ""
     return f"{found.answer} {lines} {points}{rings}"
 
 
-PREDICTED_SIZE, MEASURED_SIZE = "predicted B*", "measured drift by C²"
+PREDICTED_SIZE, MEASURED_SIZE = "predicted B*", "measured: where the drift is C²"
 ESTIMATE = "An estimate: it rules no batch size out."
 
 
@@ -181,11 +179,10 @@ class PredictionRow:
 
 @dataclass(frozen=True)
 class PredictionTable:
-    """Predictions, what was measured, where test error failed, and whether this is about Adam or its kin."""
+    """Predictions, what was measured, and where test error failed."""
 
     rows: list[PredictionRow]
     regions: list[Region]
-    adaptive: bool = False
 
 
 def prediction_table(panel: LadderPanelFinding) -> PredictionTable:
@@ -211,7 +208,7 @@ def prediction_table(panel: LadderPanelFinding) -> PredictionTable:
             )
             for kind, end in ends.items()
         ]
-    return PredictionTable(rows, error_region(panel), panel.adaptive)
+    return PredictionTable(rows, error_region(panel))
 
 
 def prediction_chart(found: PredictionTable) -> look.Picture:
@@ -268,16 +265,16 @@ def prediction_chart(found: PredictionTable) -> look.Picture:
 
 def prediction_sentence(found: PredictionTable) -> str:
     """Measured over predicted, or that nothing could be held against the predictions."""
-    pale = f" Pale rows: N/G below {PREDICTS_FROM:g}, where B* is mostly C² times the baseline's own batch size."
-    marks = "Grey ticks: the baselines." + (pale if any(not row.predicts for row in found.rows) else "")
+    pale = f" Pale: no prediction, because N/G is below {PREDICTS_FROM:g} and B* mostly C² times the batch size itself."
+    marks = "Grey ticks: batch size of the baseline." + (pale if any(not row.predicts for row in found.rows) else "")
     for region in found.regions:
-        apart = "the price list is not about" if found.adaptive else "no theorem speaks of"
-        marks += f" Filled field: where {region.fails}, which {apart}."
+        at = f"{region.judged_by} is {percent(region.tolerance)} above the lowest"
+        marks += f" Pink: where {at}, which B* is not about."
     if not any(row.predicts for row in found.rows):
-        return f"No baseline predicts: see the status of each in the table. {marks}"
+        return f"No baseline predicts: the table says why. {marks}"
     seen = [row for row in found.rows if row.predicts and row.kind == MEASURED_SIZE]
     ratios = [row.over_predicted for row in seen if row.over_predicted]
     if not ratios:
-        return f"The ladder did not drift apart by C² above any baseline that predicts. {marks}"
+        return f"The drift does not reach C² above any baseline that predicts. {marks}"
     span = f"{min(ratios):.2f}" if len(ratios) == 1 else f"{min(ratios):.2f} to {max(ratios):.2f}"
-    return f"Training statistics had drifted apart by C² at {span} of the predicted batch size. {marks}"
+    return f"The drift reaches C² at {span} of the predicted batch size. {marks}"
