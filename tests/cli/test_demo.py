@@ -28,7 +28,7 @@ def test_scaling_predicts_before_it_checks_and_writes_the_page(tmp_path: Path) -
     done = invoke(app, ["demo", "--out", str(out), "--workers", "2"])
     assert done.exit_code == 0, done.output
     first, second, answer = (
-        done.output.index(one) for one in ("1. A baseline: 2 seeds at batch size 8", "2. The check", "Page: ")
+        done.output.index(one) for one in ("1. The price: train at batch size 8 (2 seeds)", "2. The check", "Page: ")
     )
     assert first < done.output.index("From 2 runs, ", first) < second < answer
     assert (out / "report" / "index.html").is_file()

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -35,8 +35,12 @@ from svag.experiments.ngd import Ngd
 from svag.records.fields import SpecError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from svag.execution.conduct import Announcement
     from svag.experiments.base import Experiment
+
+    Learned = Callable[[Any], Iterable[str]]  # from the finding of its experiment
 
 
 @with_setup
@@ -195,8 +199,15 @@ def ngd(
     answer(experiment, out or default_out(base, "ngd"), setup)
 
 
-def answer(experiment: "Experiment", out: Path, setup: Setup) -> None:
-    """Carry out an experiment and print its answer; exit code 1 when a run failed."""
+def answer(experiment: "Experiment", out: Path, setup: Setup, learned: "Learned | None" = None) -> None:
+    """Carry out an experiment and print its answer; exit code 1 when a run failed.
+
+    Args:
+        experiment: what is asked.
+        out: the folder of its runs and its page.
+        setup: how it is carried out and said.
+        learned: what to say after the answer, which is then short.
+    """
     from svag.execution.conduct import conduct, preview
     from svag.execution.plan import plan_runs
 
@@ -218,7 +229,8 @@ def answer(experiment: "Experiment", out: Path, setup: Setup) -> None:
         from svag.report.build import report_of, write_files
 
         found = report_of(experiment, done.records)
-        tell(found, write_files(found, out / "report", formats=()), as_json=setup.as_json)
+        lines = None if learned is None else learned(experiment.find(done.records))
+        tell(found, write_files(found, out / "report", formats=()), as_json=setup.as_json, learned=lines)
     for failure in done.failures:
         aloud(f"Error: {failure}")
     if done.failures:
@@ -245,22 +257,21 @@ def demo(
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
-    """Answer one of the two questions on embedded data (about five minutes on two cores) and write the page.
+    """Answer one of the two questions on embedded data (about five minutes on two cores) and write a page.
 
-    First a baseline is trained and measured, and larger batches are priced from it; then a short ladder of batch sizes
-    measures how far training statistics really drift apart. With --question sde, SGD is compared with SVAG at a batch
-    that is too large for linear scaling.
+    First a small batch is trained, and larger ones are priced from it. Then they are trained too, to see whether the
+    price was right. With --question sde, SGD is compared with its SDE at a batch that is too large for linear scaling.
 
     Example: svag demo --question sde
     """
-    from svag.experiments.demo import SCALING, SDE
+    from svag.experiments.demo import SCALING, SDE, learned
 
     setup = Setup(Execution(workers=workers), as_json=as_json)
     folder = out or Path(f"demo-{question}")
     with reported():
         if question == "scaling":
             _predict_first(folder, setup.execution)
-        answer(SCALING if question == "scaling" else SDE, folder, setup)
+        answer(SCALING if question == "scaling" else SDE, folder, setup, learned)
 
 
 def _predict_first(folder: Path, execution: Execution) -> None:
@@ -274,6 +285,8 @@ def _predict_first(folder: Path, execution: Execution) -> None:
     make_folder(folder)  # a place that cannot be written is refused before a worker has started
     plan = plan_runs(baseline_runs(), folder)
     size = plan[0].spec.batch_size
-    typer.echo(f"1. A baseline: {len(plan)} seeds at batch size {size}, with the gradient noise measured.", err=True)
+    typer.echo(
+        f"1. The price: train at batch size {size} ({len(plan)} seeds) and measure the gradient noise.", err=True
+    )
     typer.echo(f"\n{predict_from_runs(execute(plan, execution))}\n", err=True)
-    typer.echo("2. The check: the same training at larger batches, and how far it really drifts apart.", err=True)
+    typer.echo("2. The check: the same training at larger batches. Was the price right?", err=True)

@@ -10,6 +10,8 @@ import typer
 from svag.report.tracking import Tracker
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from svag.report.build import Written
     from svag.report.content import Report
 
@@ -72,8 +74,15 @@ def report(
         webbrowser.open(written.page.resolve().as_uri())
 
 
-def tell(found: "Report", written: "Written", *, as_json: bool) -> None:
-    """Print a report as JSON, or as a table with the places of the page and the summary."""
+def tell(found: "Report", written: "Written", *, as_json: bool, learned: "Iterable[str] | None" = None) -> None:
+    """Print a report as JSON, or as a table with the places of the page and the summary.
+
+    Args:
+        found: the report.
+        written: where its files are.
+        as_json: for programs.
+        learned: what it comes to, in plain words: the table is then short.
+    """
     from svag.cli.errors import echo
 
     if as_json:
@@ -81,9 +90,14 @@ def tell(found: "Report", written: "Written", *, as_json: bool) -> None:
         return
     from rich.console import Console
 
+    from svag.records.fields import visible
     from svag.report.render import render_terminal
 
     console = Console()
-    for part in render_terminal(found):
+    for part in render_terminal(found, brief=learned is not None):
         console.print(part)
+    if learned is not None:
+        console.print("\nWhat this shows", style="bold", highlight=False)
+        for line in learned:
+            console.print(visible(line), markup=False, highlight=False)
     echo(f"\nPage: {written.page}\nSummary: {written.summary}")

@@ -192,14 +192,14 @@ def _examples(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
     for price in panel.data:
         if price.baseline == baseline.batch_size:
             cost = _distortion(baseline, price.batch_size)
-            said.append(f"{_factors(price)} at {price.batch_size} (D = {cost})")
+            said.append(f"{factors_said(price)} at {price.batch_size} (D = {cost})")
             if not price.reached:  # the same bound would be all there is to say of the others
                 break
     if said:
         yield "data needed", f"{', '.join(said)}, for the training loss of batch size {baseline.batch_size}"
 
 
-def _factors(price: DataPrice) -> str:
+def factors_said(price: DataPrice) -> str:
     """The factors that were measured, or the least that they can be."""
     if not price.reached:
         return f"more than {price.at_least:.2g}×"

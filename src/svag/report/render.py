@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
-from svag.experiments.wording import Answer
+from svag.experiments.wording import Answer, Numbers
 from svag.records.fields import visible
 from svag.report import look
 from svag.report.content import Report
@@ -94,8 +94,13 @@ def escape(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
 
 
-def render_terminal(report: Report) -> Iterator[RenderableType]:
-    """Title, notes, warnings, and every answer. `Text` everywhere: a run called [bold] stays text."""
+def render_terminal(report: Report, *, brief: bool = False) -> Iterator[RenderableType]:
+    """Title, notes, warnings, and every answer. `Text` everywhere: a run called [bold] stays text.
+
+    Args:
+        report: what to show.
+        brief: only the numbers that the page shows without unfolding.
+    """
     yield _text(report.title, style="bold")
     if report.subject:
         yield _text(f"{report.subject}.")
@@ -107,7 +112,7 @@ def render_terminal(report: Report) -> Iterator[RenderableType]:
         yield _text("")
         said = f"{MARKS[answer.tone]} {_panel(answer)}: {answer.headline}".lstrip()
         yield _text(said, style=f"bold {_COLOURS[answer.tone]}".rstrip())
-        yield _table(answer)
+        yield _table(answer, answer.in_card if brief else answer.numbers)
         if answer.next:
             yield _text(f"Next: {answer.next}")
 
@@ -116,11 +121,11 @@ def _text(text: str, style: str = "") -> Text:
     return Text(visible(text), style=style)
 
 
-def _table(answer: Answer) -> TerminalTable:
+def _table(answer: Answer, numbers: Numbers) -> TerminalTable:
     table = TerminalTable(box=None, show_header=False, pad_edge=False)
     table.add_column(no_wrap=True, style="dim")
     table.add_column(overflow="fold")
-    for name, value in answer.numbers:
+    for name, value in numbers:
         table.add_row(_text(name), _text(value))
     if len(answer.spark) > 1:
         table.add_row(_text("curve"), _text(f"{sparkline(answer.spark)}  {answer.spark_of}".rstrip()))
