@@ -46,7 +46,7 @@ def sizes(atlas: Atlas) -> Iterator[str]:
 
 def _agreement(atlas: Atlas, name: str, group: atlas_answer.Grouping) -> Iterator[str]:
     yield from _head(
-        name, "ladders", "pairs", "intervals overlap", "spread/D: median", "range", "within 30%", "examples/D: median",
+        name, "ladders", "pairs", "intervals overlap", "drift/D: median", "range", "within 30%", "examples/D: median",
         "range", "within 30%",
     )  # fmt: skip
     examples = {one.kind: one for one in atlas_answer.example_agreement(atlas.pairs, group)}

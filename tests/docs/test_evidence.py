@@ -36,6 +36,30 @@ def test_a_number_that_differs_is_seen() -> None:
     assert tool.rewritten(PAGE, atlas()) == PAGE
 
 
+def near(table: str, column: int, *starts: str) -> str:
+    """How many pairs are within 30%, of how many, over the rows that begin like this."""
+    rows = [line.split(" | ") for line in tool.tables_in(PAGE)[table] if line.removeprefix("| ").startswith(starts)]
+    counts = [row[column].strip("| ").split(" of ") for row in rows]
+    assert len(rows) == len(starts)
+    return f"{sum(int(close) for close, _ in counts)} of {sum(int(all_) for _, all_ in counts)}"
+
+
+def test_the_front_pages_quote_the_tables() -> None:
+    drift, data = 6, 9
+    small, large, adam = ("1 to 1.25", "1.25 to 1.5"), ("2 to 3", "from 3"), ("ordinary, Adam ", "ordinary, AdamW")
+    unfailing = {one.split(" | ")[0] for one in tool.tables_in(PAGE)["baselines"] if "within its tolerance" in one}
+    assert len(unfailing) == 4, "README and the home page say four"
+    readme, home, page = ((ROOT / name).read_text() for name in ("README.md", "docs/index.md", "docs/adam.md"))
+    for said, texts in {
+        f"within 30% on {near('sizes', data, *small)} pairs": [readme, home],
+        f"Beyond 2, no: {near('sizes', data, *large)}": [readme],
+        f"within 30% on {near('sizes', drift, *small)} pairs": [readme],
+        f"within 30% on {near('kinds', drift, *adam)} pairs": [readme, home, page],
+        f"| {len(atlas().ladders)} ladders |": [readme],
+    }.items():
+        assert all(said in text for text in texts), said
+
+
 def test_the_members_are_complete_and_small() -> None:
     assert not [one for one in atlas().left_out if "no baseline predicts" not in one]
     assert not [record.problem for record in atlas().records if not record.ended]
