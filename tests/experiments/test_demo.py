@@ -44,7 +44,7 @@ def test_a_stranger_is_told_what_a_price_is_and_what_b_star_is_not(tmp_path: Pat
             assert f"- Batch size {price.batch_size} was expected to need {expected} for the same training loss" in said
     assert f"At B* = {one.critical.critical_batch:.0f} the price reaches 2. Beyond it, weight norm" in said
     assert (
-        f"must drift apart by more than that factor ; in these runs they did so at {crossing.observed.value:.0f}."
+        f"must drift apart by more than that factor; in these runs they did so at {crossing.observed.value:.0f}."
         in said
     )
     assert "B* is about how the network trains and not about test error" in said
