@@ -25,7 +25,7 @@ def test_list_shows_what_is_here_and_how_to_get_the_rest(tmp_path: Path) -> None
     assert done.exit_code == 0
     assert "fashion-small  14×14 grey, 10 classes of clothes" in done.stdout
     assert "no (170 MB)" in done.stdout
-    assert f"`svag data get NAME` fetches one into {tmp_path}." in done.stdout
+    assert f"`svag data get NAME` downloads one into {tmp_path}." in done.stdout
     folder = tmp_path / "svhn"
     folder.mkdir()
     for name in ("train_32x32.mat", "test_32x32.mat"):
@@ -56,7 +56,7 @@ def test_get_reads_what_is_here() -> None:
 def test_a_name_that_does_not_exist_is_exit_code_2(name: str) -> None:
     done = run(app, ["data", "get", name], env={"COLUMNS": "200"})
     assert done.exit_code == 2
-    assert f"no data set is called {name}; there are fashion-small, fashion-mnist, cifar10" in done.stderr
+    assert f"there is no data set {name}; choose from fashion-small, fashion-mnist, cifar10" in done.stderr
 
 
 def test_a_corrupt_file_is_exit_code_1_and_one_sentence(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_a_diverged_run_is_a_result(spec: Path, tmp_path: Path) -> None:
         (["--model.nrm", "batch"], "Error: --model.nrm: there is no such field; did you mean model.norm?"),
         (["--lr"], "Error: --lr: needs a value"),
         (["--lr", "1", "--lr=2"], "Error: --lr: is given twice"),
-        (["other.yaml"], "Error: other.yaml: one spec at a time"),
+        (["other.yaml"], "Error: other.yaml: give one spec"),
         (["--batch-size", "1000"], "Error: batch_size: must not exceed the 64 examples of the data, got 1000"),
         (["--data.path", "none.npz"], "Error: data.path: none.npz cannot be read"),
         (["--model.arch", "no_such_module:build"], "Error: model.arch: there is no module no_such_module"),

@@ -62,7 +62,7 @@ def test_without_a_yes_nothing_is_imported_and_nothing_written(module: str, tmp_
     assert done.exit_code == 2, done.output
     file = tmp_path / f"{module}.py"
     assert done.stderr == (
-        f"Error: model.arch: runs the code of {module} ({file}): give --trust-code if you know what that does\n"
+        f"Error: model.arch: runs the code of {module} ({file}): give --trust-code if you trust it\n"
     )
     assert not imported(tmp_path)
     assert not (tmp_path / "out").exists()
@@ -117,7 +117,7 @@ def test_workers_run_what_was_agreed_to(module: str, tmp_path: Path) -> None:
     assert "2 already done, 2 to do: " in known.stdout, "the first seed tells how long the second takes"
     unasked = invoke(app, ["predict", "out", "--throughput"])
     assert unasked.exit_code == 2
-    assert "give --trust-code if you know what that does" in unasked.stderr
+    assert "give --trust-code if you trust it" in unasked.stderr
     assert invoke(app, ["list", "out"]).exit_code == invoke(app, ["report", "out"]).exit_code == 0
     assert not imported(tmp_path), "a record is only read"
 

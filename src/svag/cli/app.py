@@ -18,21 +18,22 @@ from svag.cli.verify import verify
 
 app = typer.Typer(
     name="svag",
-    help="How far can I scale the batch, and does the SDE describe my SGD?",
+    help="What does a larger batch cost, and does the SDE describe my training?",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo)
-app.command()(verify)
-app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(run)
-for experiment in (compare, ladder, ngd, reproduce):
-    app.command(cls=ExperimentCommand, context_settings={"allow_extra_args": True})(experiment)
-app.command()(predict)
-app.command("list")(list_runs)
-app.command()(report)
-app.add_typer(data, name="data")
+TRAIN, ASK, LOOK, CHECK = "One run", "Experiments: several runs and an answer", "Results and data", "The paper"
+app.command(rich_help_panel=TRAIN)(demo)
+app.command(rich_help_panel=TRAIN, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(run)
+app.command(rich_help_panel=TRAIN)(predict)
+for experiment, panel in ((ladder, ASK), (compare, ASK), (ngd, ASK), (reproduce, CHECK)):
+    app.command(cls=ExperimentCommand, rich_help_panel=panel, context_settings={"allow_extra_args": True})(experiment)
+app.command("list", rich_help_panel=LOOK)(list_runs)
+app.command(rich_help_panel=LOOK)(report)
+app.add_typer(data, name="data", rich_help_panel=LOOK)
+app.command(rich_help_panel=CHECK)(verify)
 
 
 def one_line_a_paragraph(text: str) -> str:

@@ -52,9 +52,12 @@ def compare(
     out: Out = None,
     split: Split = 1,
     glsr: Annotated[
-        list[str] | None, typer.Option(metavar="N...", help="Also run the coupled ladder in N parts: --glsr 2 4.")
+        list[str] | None,
+        typer.Option(metavar="N...", help="Also run the coupled ladder, each batch cut into N parts: --glsr 2 4."),
     ] = None,
-    ngd: Annotated[bool, typer.Option("--ngd", help="Also run noisy gradient descent, to decompose the gap.")] = False,
+    ngd: Annotated[
+        bool, typer.Option("--ngd", help="Also run noisy gradient descent (NGD), to explain the gap.")
+    ] = False,
     limit: LimitFlag = None,
     margin: Margin = MARGIN,
     metric: MetricFlag = None,
@@ -62,18 +65,19 @@ def compare(
     *,
     setup: Setup,
 ) -> None:
-    """Run SGD and SVAG at several ell, and say whether SGD ends where its SDE ends.
+    """Does the SDE describe my training? Train with SGD and with SVAG at several ell, and compare the results.
 
-    With Adam or AdamW in the spec, that optimizer takes the place of SGD.
+    If the spec has Adam or AdamW, that optimizer takes the place of SGD.
 
-    With --within the arms and their seeds are chosen from a short pilot, for the fewest examples; --dry-run says what
-    they cost once the pilot is there.
+    With --within, a short pilot chooses ell and seeds so that the answer takes the fewest examples. Add --dry-run after
+    the pilot to see the cost.
 
-    Every field of the spec is also a flag: --lr 0.1 --model.norm group. The same command continues after an
-    interruption; nothing is computed twice.
+    Every field of the spec is also a flag: --lr 0.1 --model.norm group. If interrupted, run the same command again: it
+    continues where it stopped.
+
+    Example: svag compare base.yaml --within 0.5
 
     Example: svag compare base.yaml --ell 1 4 16 --seeds 5 --margin 0.01
-    Example: svag compare base.yaml --within 0.5
     """
     folder = out or default_out(base, "compare")
     if within is not None:
@@ -116,10 +120,10 @@ def _answer_within(pilot: Compare, within: float, out: Path, setup: Setup) -> No
     from svag.execution.conduct import plan_from_pilot
 
     pilot_of = f"{PILOT_SEEDS} seeds of SGD and of SVAG at ell={PILOT_ELL}"
-    typer.echo(f"A plan for --within {within:g} is made from a pilot: {pilot_of}.", err=True)
+    typer.echo(f"Planning for --within {within:g} from a pilot: {pilot_of}.", err=True)
     experiment = plan_from_pilot(pilot, within, out, setup.execution, run=not setup.dry_run)
     if setup.dry_run and not experiment.planned():
-        typer.echo("The pilot is not done: this is what it costs.", err=True)
+        typer.echo("The pilot has not been run yet. It will cost:", err=True)
     answer(experiment, out, setup)
 
 
@@ -140,27 +144,30 @@ def ladder(
         float | None,
         typer.Option(
             metavar="X",
-            help="Scaling fails where the test error exceeds the lowest by this fraction (default: 0.2, and 0.02 for "
-            "the bits per character of a text).",
+            help="Scaling fails where the test error exceeds the lowest by this fraction (default: 0.2; 0.02 for bits "
+            "per character of text).",
         ),
     ] = None,
     c2: Annotated[
-        float, typer.Option(metavar="X", help="C² of the predictions: the factor by which statistics may change.")
+        float, typer.Option(metavar="X", help="C²: the factor by which training statistics may change.")
     ] = C2,
     *,
     setup: Setup,
 ) -> None:
-    """Run at several batch sizes along the scaling rule: where does it fail, and what did each run predict?
+    """Is the price list right? Train at several batch sizes and compare predicted with measured drift.
 
-    The base gives the settings at its own batch size. SGD scales by the linear rule, Adam, AdamW and RMSprop by the
-    square-root rule. With --ell, SVAG runs at every batch size too: the SDE limit. Every field of the spec is also a
-    flag: --lr 0.1 --model.norm group. The same command continues after an interruption; nothing is computed twice.
+    The spec gives the settings at its own batch size. The others follow by the linear rule for SGD, and by the
+    square-root rule for Adam, AdamW and RMSprop. With --ell, SVAG runs at every batch size too
+    and shows the SDE limit.
+
+    Every field of the spec is also a flag: --lr 0.1 --model.norm group. If interrupted, run the same command again: it
+    continues where it stopped.
 
     Example: svag ladder base.yaml --batch-sizes 16 32 64 128 256 --seeds 3
     """
     sizes = whole_numbers("--batch-sizes", batch_sizes or [])
     if not sizes:
-        raise SpecError("--batch-sizes", "is missing: name the rungs, such as --batch-sizes 16 32 64 128")
+        raise SpecError("--batch-sizes", "is missing: list the batch sizes, such as --batch-sizes 16 32 64 128")
     experiment = Ladder.of(
         load_base(base, context),
         sizes,
@@ -188,9 +195,10 @@ def ngd(
     *,
     setup: Setup,
 ) -> None:
-    """Run SGD, noisy gradient descent with the same covariance, and gradient descent.
+    """Does Gaussian noise do what SGD's noise does? Train with SGD, noisy gradient descent (NGD) and gradient descent.
 
-    The network must not have BatchNorm, and the data must not be augmented. Every field of the spec is also a flag.
+    NGD has Gaussian noise with the covariance of SGD's. The network must not have BatchNorm, and the data must not be
+    augmented. Every field of the spec is also a flag.
 
     Example: svag ngd base.yaml --seeds 3 --data.augment false
     """
@@ -222,7 +230,7 @@ def answer(experiment: "Experiment", out: Path, setup: Setup, learned: "Learned 
     with following(out, setup.track):
         done = conduct(experiment, out, setup.execution)
     if done.left:
-        sentence = f"{done.left} of {len(done.plan)} runs are left to other shards; without --shard the command answers"
+        sentence = f"{done.left} of {len(done.plan)} runs belong to other shards; run without --shard for the answer"
         typer.echo(json.dumps({"runs": len(done.plan), "left": done.left}) if setup.as_json else sentence)
     else:
         from svag.cli.report import tell
@@ -247,7 +255,7 @@ def announce(announcement: "Announcement", setup: Setup) -> None:
 
 Question = Annotated[
     Literal["scaling", "sde"],
-    typer.Option(help="scaling: how far can I scale the batch? sde: does the SDE describe my SGD?"),
+    typer.Option(help="scaling: what does a larger batch cost? sde: does the SDE describe my training?"),
 ]
 
 
@@ -257,10 +265,10 @@ def demo(
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
-    """Answer one of the two questions on embedded data (about five minutes on two cores) and write a page.
+    """See it work on embedded data: about five minutes on two cores, ending with a page.
 
-    First a small batch is trained, and larger ones are priced from it. Then they are trained too, to see whether the
-    price was right. With --question sde, SGD is compared with its SDE at a batch that is too large for linear scaling.
+    Trains a small batch and prices larger ones from it, then trains those too, to see whether the price was right. With
+    --question sde it compares SGD with its SDE at a batch that is too large for linear scaling.
 
     Example: svag demo --question sde
     """

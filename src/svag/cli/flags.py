@@ -27,71 +27,91 @@ from svag.records.spec import FIELDS, RunSpec
 from svag.report.tracking import Tracker
 from svag.theory.optimizers import MomentumLimit, Rule
 
-BaseFile = Annotated[Path, typer.Argument(metavar="BASE", help="YAML file of the run in question.")]
+BaseFile = Annotated[Path, typer.Argument(metavar="BASE", help="YAML spec of your run.")]
 Out = Annotated[
     Path | None,
-    typer.Option(help="Output folder (default: one in experiments/ that is named after what is run)."),
+    typer.Option(help="Output folder (default: experiments/<name>)."),
 ]
 Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Seeds per arm.")]
 Ell = Annotated[
     list[str] | None,
-    typer.Option(metavar="N...", help="Refinements of SVAG: --ell 1 4 16 (ell = 1 is the optimizer itself)."),
+    typer.Option(metavar="N...", help="Values of SVAG's ell: --ell 1 4 16 (1 is the optimizer itself)."),
 ]
-Split = Annotated[int, typer.Option(min=1, metavar="N", help="Parts into which SVAG cuts the batch.")]
+Split = Annotated[
+    int, typer.Option(min=1, metavar="N", help="SVAG draws batches of 1/N of the size, to save examples.")
+]
 RuleFlag = Annotated[
     Rule | None,
-    typer.Option(metavar="RULE", help="linear for SGD, square_root for the others (default: the optimizer's own)."),
+    typer.Option(
+        metavar="RULE",
+        help="Scaling rule: linear for SGD, square_root for Adam, AdamW and RMSprop (default: the optimizer's own).",
+    ),
 ]
 LimitFlag = Annotated[
     MomentumLimit | None,
     typer.Option(
         "--momentum-limit",
         metavar="LIMIT",
-        help="Limit that SVAG follows if the base has momentum: underdamped or overdamped.",
+        help="With momentum, the limit that SVAG follows: underdamped or overdamped.",
     ),
 ]
-Margin = Annotated[float, typer.Option(metavar="X", help="Gap that would not matter, in units of the metric.")]
+Margin = Annotated[
+    float, typer.Option(metavar="X", help="Largest gap that would not matter to you, in units of the metric.")
+]
 Within = Annotated[
     float | None,
     typer.Option(
         metavar="X",
-        help="Find the SDE's value, and the gap, to within X: percentage points of an accuracy, or units of a loss. "
-        "Chooses ell, split and seeds from a pilot.",
+        help="Find the SDE's result and the gap to ±X (percentage points of accuracy, or units of loss); a pilot "
+        "chooses ell, split and seeds.",
     ),
 ]
 MetricFlag = Annotated[
     Metric | None,
     typer.Option(
         metavar="METRIC",
-        help="What to compare: test_accuracy (a fraction), test_loss, train_loss or test_bits_per_character "
-        "(default: the first, and the last for a text).",
+        help="test_accuracy (default), test_loss, train_loss or test_bits_per_character (default for text).",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-TrustCode = Annotated[
-    bool, typer.Option("--trust-code", help="Import a network that is given as package.module:callable without asking.")
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print how many runs there are and how long they take, and stop.")
-]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the number of runs and the expected time, then stop.")]
 
-Workers = Annotated[int | None, typer.Option(min=1, metavar="N", help="Runs at a time (default: one per core).")]
+HOW = "Where and how it runs"  # a box of its own in the help, below the flags of the question
+TrustCode = Annotated[
+    bool,
+    typer.Option("--trust-code", help="Run the code of your own network without asking.", rich_help_panel=HOW),
+]
+Workers = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Runs at a time (default: one per core).", rich_help_panel=HOW)
+]
 Threads = Annotated[
-    int, typer.Option(min=1, metavar="N", help="Torch threads per run; more than one helps large networks.")
+    int,
+    typer.Option(
+        min=1, metavar="N", help="Torch threads per run; more than 1 helps large networks only.", rich_help_panel=HOW
+    ),
 ]
-DeviceFlag = Annotated[Device, typer.Option(help="Where to compute.")]
-DataDir = Annotated[Path | None, typer.Option(help="Folder of the data files (default: $SVAG_DATA or the user cache).")]
+DeviceFlag = Annotated[Device, typer.Option(help="Device to train on.", rich_help_panel=HOW)]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(help="Folder with the data files (default: $SVAG_DATA or the user cache).", rich_help_panel=HOW),
+]
 Shard = Annotated[
-    str | None, typer.Option(metavar="I/N", help="Compute only part I of N of the runs: 0/4, 1/4, 2/4 or 3/4.")
+    str | None,
+    typer.Option(
+        metavar="I/N", help="Compute only part I of N of the runs, counted from 0: 0/4 to 3/4.", rich_help_panel=HOW
+    ),
 ]
-ExecutorFlag = Annotated[Executor, typer.Option(help="Workers on this machine, or tasks of a Ray cluster.")]
+ExecutorFlag = Annotated[Executor, typer.Option(help="Run on this machine, or on a Ray cluster.", rich_help_panel=HOW)]
 Address = Annotated[
     str | None,
-    typer.Option(help="Ray cluster; auto: the one of this machine (default: $RAY_ADDRESS, or a new local one)."),
+    typer.Option(
+        help="Address of the Ray cluster; auto: this machine's (default: $RAY_ADDRESS, or a new local Ray).",
+        rich_help_panel=HOW,
+    ),
 ]
-
 Track = Annotated[
-    Tracker | None, typer.Option(help="Log the runs there too, while they run; nothing is logged otherwise.")
+    Tracker | None,
+    typer.Option(metavar="NAME", help="Also log the runs to tensorboard, wandb or mlflow.", rich_help_panel=HOW),
 ]
 
 # The fields of `Execution` that are flags of every command that carries out runs: a new one is a row here.
@@ -182,12 +202,12 @@ def ask_about_code(specs: Iterable[RunSpec], *, trusted: bool, quiet: bool = Fal
     for module in dict.fromkeys(spec.model.arch.partition(":")[0] for spec in specs if spec.model.is_callable):
         file = module_file(module, Path.cwd())
         if not trusted and not somebody_is_there():
-            reason = f"runs the code of {module} ({file}): give --trust-code if you know what that does"
+            reason = f"runs the code of {module} ({file}): give --trust-code if you trust it"
             raise SpecError("model.arch", reason)
         if not quiet:
             aloud(f"Note: model.arch runs the code of {module} ({file}).")
-        if not trusted and not typer.confirm("Do you know what that does, and shall it run?", err=True):
-            raise SpecError("model.arch", f"{module} was not imported, and nothing was run")
+        if not trusted and not typer.confirm("Run it?", err=True):
+            raise SpecError("model.arch", f"{module} was not imported, and nothing ran")
 
 
 _NUMBERS = re.compile(r"[\d.,]+")
@@ -269,7 +289,7 @@ def edits_from(arguments: Sequence[str], also: Sequence[str] = ()) -> dict[str, 
     while rest:
         flag = rest.pop(0)
         if not flag.startswith("--"):
-            raise SpecError(flag, "one spec at a time; a field is set by --name value")
+            raise SpecError(flag, "give one spec; set a field with --name value")
         path, equals, text = flag[2:].partition("=")
         path = path.replace("-", "_")
         if path not in KNOWN:
@@ -294,7 +314,7 @@ def field_edits(context: typer.Context) -> dict[str, Any]:
     own = [name for option in context.command.params for name in option.opts if name.startswith("--")]
     edits = edits_from(context.args, also=[name.removeprefix("--") for name in own])
     if "seed" in edits:
-        raise SpecError("--seed", "an experiment runs every arm with the same seeds: say how many with --seeds")
+        raise SpecError("--seed", "every arm runs with the same seeds: set their number with --seeds")
     return edits
 
 

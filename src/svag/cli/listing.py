@@ -35,7 +35,7 @@ def list_figures(as_json: bool) -> None:
         apart = row["label"] in UNVERIFIED
         table.add_row(row["label"], row["family"], f"{row['title']} ({row['command']})" if apart else row["title"])
     Console().print(table)
-    typer.echo("\n`svag reproduce LABEL --size smoke | small | paper` runs one; `svag verify LABEL` checks the theory.")
+    typer.echo("\nRun one with `svag reproduce LABEL --size small`; check the theory with `svag verify LABEL`.")
 
 
 COLOURS = {"finished": "green", "diverged": "yellow", "running": "cyan", "interrupted": "yellow"}
@@ -43,11 +43,14 @@ COLOURS = {"finished": "green", "diverged": "yellow", "running": "cyan", "interr
 
 def list_runs(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where to look, at any depth; `figures` lists those of the paper.")
+        Path,
+        typer.Argument(
+            metavar="DIR", help="Folder to search, at any depth; `figures` lists the paper's figures instead."
+        ),
     ] = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the runs as JSON.")] = False,
 ) -> None:
-    """Show the runs in a folder (what, how far, how good), or the paper's figures.
+    """List the runs in a folder with their state and accuracy, or the paper's figures.
 
     Example: svag list figures
     """
@@ -102,12 +105,12 @@ def _description(record: "RunRecord") -> tuple[str, ...]:
     return spec.data.name, network, spec.method, str(spec.batch_size), f"{spec.lr:g}", str(spec.seed)
 
 
-data = typer.Typer(help="Show the data sets, or fetch one.", no_args_is_help=True)
+data = typer.Typer(help="List the data sets, or download one.", no_args_is_help=True)
 
 
 @data.command("list")
 def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Show the data sets and where they are.
+    """List the data sets and where they are.
 
     Example: svag data list --json
     """
@@ -142,9 +145,9 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         table.add_row(
             str(row["name"]), str(row["title"]), str(row["where"]) if row["here"] else f"no ({row['megabytes']} MB)"
         )
-    table.add_row("npz", "your own arrays", "a file of yours")
+    table.add_row("npz", "your own arrays", "your file")
     Console().print(table)
-    typer.echo(f"\n`svag data get NAME` fetches one into {folder}.")
+    typer.echo(f"\n`svag data get NAME` downloads one into {folder}.")
 
 
 @data.command()
@@ -153,9 +156,9 @@ def get(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch a data set from its official place, unless it is here, and verify it.
+    """Download a data set from its official site, unless it is here, and verify it.
 
-    Exit code 1 when it cannot be fetched or is corrupt, 2 for a name that does not exist.
+    Exit code 1 if the download fails or is corrupt, 2 if there is no such data set.
 
     Example: svag data get cifar10
     """
@@ -169,7 +172,7 @@ def get(
         return
     if name != sources.NAME and name not in SOURCES:
         names = (sources.NAME, *SOURCES, *sources.TEXT_TITLES)
-        raise typer.BadParameter(f"no data set is called {name}; there are {', '.join(names)}.", param_hint="NAME")
+        raise typer.BadParameter(f"there is no data set {name}; choose from {', '.join(names)}.", param_hint="NAME")
     try:
         arrays = sources.read_small() if name == sources.NAME else files.read(SOURCES[name], data_folder(data_dir))
     except DataError as error:

@@ -27,25 +27,24 @@ class Format(StrEnum):
 
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="An experiment's folder, or any folder of runs.")],
-    out: Annotated[Path | None, typer.Option(help="Where to write; DIR/report when not given.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Output folder (default: DIR/report).")] = None,
     kind: Annotated[
         str | None,
         typer.Option(
             "--as",
             metavar="FAMILY",
-            help="Read a folder of runs as a ladder, compare or ngd, and write its missing experiment.json.",
+            help="Treat a folder of runs as an experiment: ladder, compare or ngd.",
         ),
     ] = None,
     formats: Annotated[list[Format] | None, typer.Option("--format", help="Figure format (repeatable).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the finding and the paths as JSON.")] = False,
-    track: Annotated[
-        Tracker | None, typer.Option(help="Also send the runs to a tracker: its curves are those of the records.")
-    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer and the paths as JSON.")] = False,
+    track: Annotated[Tracker | None, typer.Option(help="Also send the recorded curves to this tracker.")] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Answer from the records: a page that opens offline, a summary in Markdown, figures and tables.
+    """Draw the page again from the records: answer, charts, tables and a summary in Markdown.
 
-    Nothing is run. A folder of runs that no experiment asked for is read as one with --as.
+    Nothing is trained, and the page opens offline. Use --as for runs that were not started as an experiment; it writes
+    the missing experiment.json.
 
     Example: svag report ladder --open
     """

@@ -27,7 +27,7 @@ TAILS, ALL = "sec:app_heayvtailed", "all"
 
 Label = Annotated[
     str,
-    typer.Argument(metavar="LABEL", help="LaTeX label in the paper, as in `svag list figures`; or all figures: all."),
+    typer.Argument(metavar="LABEL", help="LaTeX label in the paper (see `svag list figures`), or all for all figures."),
 ]
 Fresh = Annotated[
     bool, typer.Option("--fresh", help="Compute the runs even if this checkout has their records in results/.")
@@ -40,25 +40,26 @@ def reproduce(
     label: Label,
     size: Annotated[
         Literal["smoke", "small", "paper"],
-        typer.Option(help="smoke: seconds; small: a laptop without a GPU; paper: the paper's own setting."),
+        typer.Option(help="smoke: seconds; small: a laptop without a GPU; paper: the paper's setting, for GPUs."),
     ] = "small",
     seeds: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Seeds per arm (default: the figure's own).")
+        int | None, typer.Option(min=1, metavar="N", help="Seeds per arm (default: as the figure says).")
     ] = None,
     out: Out = None,
     fresh: Fresh = False,
     *,
     setup: Setup,
 ) -> None:
-    """Reproduce a figure of the paper, or check a theorem and draw it.
+    """Reproduce a figure of the paper, or check and draw a theorem.
 
     In a checkout of the project, a figure whose runs are recorded in results/ is answered from the records; --fresh
-    computes them again. With `all`, every figure is answered, one after another, and what is left of them is run.
+    computes them again. `all` answers every figure in turn and runs what is missing.
 
-    Every field of the specs is also a flag: --sampling shuffle is what the paper used. The same command continues after
-    an interruption; nothing is computed twice.
+    Every field of the specs is also a flag; --sampling shuffle is what the paper used. If interrupted, run the same
+    command again: it continues where it stopped.
 
     Example: svag reproduce fig:lsr_acc_gnr --size small --out ladder
+
     Example: svag reproduce all --dry-run
     """
     from svag.experiments.figures import family, figure, folder_name
@@ -331,7 +332,7 @@ def _theory(label: str, size: "Size", edits: "Mapping[str, Any]", out: Path, set
         _tails(size, edits, out, setup)
         return
     if setup.dry_run:
-        takes = "no runs, nothing is trained; it takes seconds to a minute"
+        takes = "nothing is trained; takes seconds to a minute"
         announce(Announcement("theory", THEORY[label], label, None, "", out, 0, takes), setup)
         return
     from svag.report.sections import theory_figures

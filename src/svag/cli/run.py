@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def run(
     context: typer.Context,
-    spec: Annotated[Path, typer.Argument(metavar="SPEC", help="YAML file of the run.")],
+    spec: Annotated[Path, typer.Argument(metavar="SPEC", help="YAML spec of the run.")],
     out: Annotated[Path | None, typer.Option(help="Run directory (default: runs/<identity>).")] = None,
     device: DeviceFlag = "auto",
     data_dir: DataDir = None,
@@ -25,12 +25,12 @@ def run(
     track: Track = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a spec, or continue it where it was left.
+    """Train one run from a YAML spec, or continue it where it stopped.
 
-    Every field of the spec is also a flag: --lr 0.1 --model.norm batch --process.kind svag --process.ell 4. The same
-    spec is never computed twice. A run that diverges is a result (exit code 0); one that fails is not (1).
+    Every field of the spec is also a flag: --lr 0.1 --model.norm batch. A finished run is read, not repeated. Exit code
+    0 when done (a diverged run is a result), 1 if the run fails.
 
-    To share every batch between several processes: torchrun --nproc-per-node 2 -m svag run SPEC.
+    On several GPUs: torchrun --nproc-per-node 2 -m svag run SPEC.
 
     Example: svag run base.yaml --lr 0.1 --process.kind svag --process.ell 4
     """
@@ -47,7 +47,10 @@ def run(
         if not read_record(folder).ended:
             ask_about_code([chosen], trusted=trust_code, quiet=quiet)
         if chosen.process.kind == "svag" and chosen.sampling == "shuffle" and not quiet:
-            typer.echo("Note: shuffled batches are not independent: a comparison over ell mixes sampling in.", err=True)
+            typer.echo(
+                "Note: shuffled batches are not independent, which affects a comparison over ell.",
+                err=True,
+            )
         if not quiet and (caution := shortfall([chosen])):
             typer.echo(f"Note: {caution}", err=True)
         from svag.lab.run import run as run_spec
@@ -65,19 +68,18 @@ def predict(
         list[Path],
         typer.Argument(
             metavar="PATH",
-            help="A run directory, a folder of runs, or a file of svag.append_readings; several are fine.",
+            help="Run directories, folders of runs, or files written by svag.append_readings.",
         ),
     ],
-    c2: Annotated[
-        float, typer.Option("--c2", help="C²: beyond B*, training statistics must change by more than this factor.")
-    ] = 2.0,
-    confidence: Annotated[float, typer.Option(help="Level of the interval.")] = 0.95,
+    c2: Annotated[float, typer.Option("--c2", help="C²: B* is where the distortion D reaches this factor.")] = 2.0,
+    confidence: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     window: Annotated[
         tuple[str, str] | None,
-        typer.Option(metavar="FROM TO", help="Effective steps (4000 8000) or fractions of the budget (0.5 0.8)."),
+        typer.Option(metavar="FROM TO", help="Part of training to average: steps (4000 8000) or fractions (0.5 0.8)."),
     ] = None,
     throughput: Annotated[
-        bool, typer.Option("--throughput", help="Time training steps of the run's network, and add wall-clock time.")
+        bool,
+        typer.Option("--throughput", help="Time the network's training steps and add wall-clock time to the list."),
     ] = False,
     device: DeviceFlag = "auto",
     data_dir: DataDir = None,
@@ -85,11 +87,10 @@ def predict(
     trust_code: TrustCode = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the prediction as JSON.")] = False,
 ) -> None:
-    """Print the price list of larger batches, and B*, from one ordinary run with a probe.
+    """What does a larger batch cost? Print the price list of larger batches from a run with a probe.
 
-    Seeds of one setting are averaged together; runs at several batch sizes predict one by one. The prediction refutes
-    and never certifies: below B* nothing is promised. --device, --data-dir, --threads and --trust-code are for
-    --throughput.
+    Several seeds of one setting are averaged; each batch size gets its own list. No batch size is promised to be safe.
+    --device, --data-dir, --threads and --trust-code apply to --throughput only.
 
     Example: svag predict runs/baseline --window 0.5 0.8
     """

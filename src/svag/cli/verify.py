@@ -18,15 +18,15 @@ NETWORK_LABELS = {"lem:sc", "cor:sc", "lem:2nd_sde_hessian", "lem:D", "eq:noisy_
 def verify(
     labels: Annotated[
         list[str] | None,
-        typer.Argument(metavar="LABEL", help="LaTeX labels in the paper, or ours:… (default: all)."),
+        typer.Argument(metavar="LABEL", help="LaTeX labels in the paper, or our own ours:… (default: all)."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the checks that simulate.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the simulated checks.")] = 0,
 ) -> None:
-    """Check the theorems of the paper against exact answers.
+    """Check the paper's theorems against exact answers, in half a minute.
 
-    Negative controls are marked: there the number shows that a wrong algorithm, or a formula as printed, would be
-    caught. Exit code 1 when a check fails, 2 for a label that does not exist.
+    Rows marked "control" test something wrong on purpose, such as a misprinted formula: they pass if the check catches
+    it. Exit code 1 if a check fails, 2 if there is no such label.
 
     Example: svag verify thm:sde_svag lem:sc
     """
@@ -36,8 +36,8 @@ def verify(
     for label in chosen:
         if label not in LABELS:
             near = difflib.get_close_matches(label, LABELS, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(LABELS)}."
-            raise typer.BadParameter(f"no check has the label {label}; {hint}", param_hint="LABEL")
+            hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(LABELS)}."
+            raise typer.BadParameter(f"there is no check {label}; {hint}", param_hint="LABEL")
     checks: list[Check] = []
     with _progress() as progress:
         topics = topics_for(chosen)
