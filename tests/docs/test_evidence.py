@@ -56,6 +56,7 @@ def test_the_front_pages_quote_the_tables() -> None:
         f"within 30% on {near('sizes', drift, *small)} pairs": [readme],
         f"within 30% on {near('kinds', drift, *adam)} pairs": [readme, home, page],
         f"| {len(atlas().ladders)} ladders |": [readme],
+        f"on {len(atlas().ladders)} ladders": [home],
     }.items():
         assert all(said in text for text in texts), said
 
