@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.report.conftest import Build
+from tests.report.conftest import Build, Find
 from tests.report.folders import BASE, CASES, compare_folder, write_run
 
 from svag.experiments import FAMILIES, experiment_of_runs
@@ -16,7 +16,8 @@ from svag.records.fields import SpecError
 from svag.records.identity import NUMERICS_VERSION
 from svag.records.record import load_records
 from svag.report.build import build_report, provenance
-from svag.report.sections import FIGURES
+from svag.report.save import save
+from svag.report.sections import FIGURES, gallery_figures, side_by_side
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -170,6 +171,25 @@ def test_every_family_has_figures() -> None:
     assert {kind: family.model_fields["kind"].default for kind, family in FAMILIES.items()} == {
         kind: kind for kind in FAMILIES
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "drawn"),
+    [
+        ("compare_different", "compare", ["panel1-curves", "panel2-curves"]),
+        ("ladder", "ladder", ["panel1-drift", "panel1-error"]),
+        ("ngd", "ngd", ["panel1-test-accuracy", "panel1-train-loss"]),
+    ],
+)
+def test_the_gallery_shows_what_the_paper_draws_in_one_still_picture(
+    finding_of: Find, tmp_path: Path, name: str, kind: str, drawn: list[str]
+) -> None:
+    figures = gallery_figures(kind, finding_of(name))
+    assert [one.name for one in figures] == drawn
+    picture = side_by_side(figures)
+    assert '"param' not in json.dumps(picture.to_dict()), "nothing is left to click on"
+    assert [one["title"] for one in picture.to_dict()["concat"]] == [one.title.partition(": ")[0] for one in figures]
+    assert save(picture, tmp_path / "picture.svg").stat().st_size > 5000
 
 
 @pytest.mark.parametrize("name", ["ladder", "ladder_diverged", "compare_one_seed", "ngd"])

@@ -3,9 +3,11 @@
 A new family has a function here and a row in the table.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
+
+import altair as alt
 
 from svag.experiments.atlas import Atlas
 from svag.experiments.compare_finding import CompareFinding
@@ -183,6 +185,41 @@ WORDS: dict[str, tuple[tuple[str, str], ...]] = {
     "folder": (_CRITICAL, _DISTORTION, _CLOSE, _SIGNAL, _BRACKETS),
 }
 """By the kind of the experiment: what the terms on its page mean."""
+
+
+_IN_GALLERY = {"compare": ("-curves",), "ladder": ("-error", "-drift"), "ngd": ("-test-accuracy", "-train-loss")}
+
+
+def gallery_figures(kind: str, finding: Any) -> list[Figure]:
+    """The figures of a finding that show what the paper's figure shows.
+
+    Curves of a comparison; drift and test error of every ladder; test accuracy and training loss of SGD, NGD and GD.
+
+    Args:
+        kind: of the experiment.
+        finding: what it found.
+    """
+    return [one for one in FIGURES[kind](finding) if one.name.endswith(_IN_GALLERY[kind])]
+
+
+def side_by_side(figures: Sequence[Figure]) -> alt.ConcatChart:
+    """Several figures as one picture, two in a row under the names of their panels, with nothing to click on."""
+    charts = []
+    for one in figures:
+        size = {"width": 320, "height": 200, "title": one.title.partition(": ")[0]}
+        charts.append(alt.LayerChart.from_dict({**_still(one.chart.to_dict()), **size}))
+    apart = alt.ScaleResolveMap(color="independent", shape="independent", strokeDash="independent")
+    return alt.ConcatChart(concat=charts, columns=2, spacing=30, resolve=alt.Resolve(scale=apart))
+
+
+def _still(value: Any) -> Any:
+    """A chart without its parameters: nothing is hidden or moved, and several charts have no names in common."""
+    if isinstance(value, dict):
+        kept = {name: _still(part) for name, part in value.items() if name not in {"params", "config", "$schema"}}
+        if "transform" in kept:
+            kept["transform"] = [one for one in kept["transform"] if not isinstance(one.get("filter"), dict)]
+        return kept
+    return [_still(part) for part in value] if isinstance(value, list) else value
 
 
 def curve_figure(name: str, panel: str, found: curves.CurveTable) -> Figure:

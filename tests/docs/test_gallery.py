@@ -1,0 +1,86 @@
+"""Every number and every picture of docs/figures.md comes out of the records in results/."""
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+from tests.docs.tools import ROOT, load
+
+from svag.experiments.figures import LABELS
+
+tool = load("make_gallery")
+PAGE = (ROOT / "docs" / "figures.md").read_text(encoding="utf-8")
+REWRITE = "run `python tools/make_gallery.py`"
+TRAINED = [label for label, family in LABELS.items() if family != "theory"]
+LARGEST, ALL_TOGETHER = 200_000, 2_500_000
+
+
+@cache
+def gallery() -> tuple[Any, ...]:
+    return tool.entries()  # type: ignore[no-any-return]
+
+
+def test_the_page_written_from_the_records_is_the_page() -> None:
+    assert tool.rewritten(PAGE, gallery()) == PAGE, REWRITE
+
+
+def test_every_figure_has_a_section_and_a_row() -> None:
+    assert [one.label for one in gallery()] == TRAINED
+    for label in TRAINED:
+        assert PAGE.count(f"\n### {label}\n") == 1
+        assert PAGE.count(f"| [`{label}`](#{label.replace(':', '')}) |") == 1
+
+
+def test_a_number_that_differs_is_seen() -> None:
+    """Negative control: one result that is otherwise, or a verdict, gives another page."""
+    first = next(one for one in gallery() if one.records)
+    others = [one for one in gallery() if one is not first]
+    claim, *more = first.claims
+    turned = {"agrees": "differs", "differs": "agrees", "cannot tell": "differs"}[claim.verdict]
+    for changed in (replace(claim, found=claim.found.replace("1", "2")), replace(claim, verdict=turned)):
+        assert changed != claim
+        wrong = (replace(first, claims=(changed, *more)), *others)
+        assert tool.rewritten(PAGE, wrong) != PAGE
+    assert tool.rewritten(PAGE, (replace(first, records=()), *others)) != PAGE
+
+
+def test_a_final_metric_that_differs_gives_another_claim_and_another_picture() -> None:
+    """Negative control, from the record on: 5 points more at the end of one run."""
+    first = next(one for one in gallery() if one.experiment.kind == "compare" and one.records)
+    record, *others = first.records
+    rows = [
+        {**row, "test_accuracy": row["test_accuracy"] + 0.05} if row is record.final else row for row in record.rows
+    ]
+    changed = replace(record, rows=tuple(rows))
+    finding = first.experiment.find([changed, *others])
+    assert tool.judged(first.experiment, finding) != first.claims
+    drawn = tool.gallery_figures(first.experiment.kind, finding)
+    assert tool.digest(drawn) != tool.digest(first.figures)
+
+
+def test_the_pictures_are_there_small_and_drawn_from_these_numbers() -> None:
+    drawn = tool.drawn_in(PAGE)
+    for one in gallery():
+        assert (one.picture.name in drawn) == bool(one.records)
+        if one.records:
+            assert drawn[one.picture.name] == tool.digest(one.figures), REWRITE
+    files = sorted((ROOT / "docs" / "pictures" / "figures").iterdir())
+    assert [path.name for path in files] == sorted(drawn), REWRITE
+    sizes = [path.stat().st_size for path in files]
+    assert max(sizes) < LARGEST
+    assert sum(sizes) < ALL_TOGETHER
+    assert all(b"<svg" in path.read_bytes()[:200] for path in files)
+
+
+@pytest.mark.parametrize("label", [label for label in LABELS if LABELS[label] == "theory"])
+def test_the_theory_is_listed(label: str) -> None:
+    assert PAGE.count(f"| `{label}` |") == 1
+
+
+def test_a_figure_without_records_says_so() -> None:
+    nothing = tool.Entry(gallery()[0].experiment, (), (), ())
+    lines = list(tool.figures([nothing]))
+    assert f"{nothing.experiment.title}: not run yet." in lines
+    assert not any("![" in line for line in lines)
+    assert next(tool.summary([nothing])) == "Of 1: 1 not run yet."

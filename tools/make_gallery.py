@@ -1,0 +1,226 @@
+"""Writes docs/figures.md and its pictures from the records in results/; the prose outside of the markers stays.
+
+    python tools/make_gallery.py
+
+A part stands between `<!-- NAME -->` and `<!-- end of NAME -->`. A test compares every number with the records.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from svag.experiments.base import Experiment
+from svag.experiments.figures import LABELS, THEORY, UNVERIFIED, figure, folder_name, judged, kept_records
+from svag.experiments.wording import Judgement, count, overall
+from svag.records.record import RunRecord
+from svag.report.content import Figure
+from svag.report.save import save
+from svag.report.sections import gallery_figures, side_by_side, theory_figures
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "results"
+PAGE = ROOT / "docs" / "figures.md"
+PICTURES = ROOT / "docs" / "pictures" / "figures"
+NOT_RUN = "not run yet"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A figure with its records, if there are any.
+
+    Attributes:
+        experiment: of the figure at the small size.
+        records: one a run; none as long as a run is missing.
+        claims: those of the paper beside what the records say.
+        figures: what is drawn of them.
+    """
+
+    experiment: Experiment
+    records: Sequence[RunRecord]
+    claims: Sequence[Judgement]
+    figures: Sequence[Figure]
+
+    @classmethod
+    def of(cls, label: str, results: Path = RESULTS) -> "Entry":
+        """What the records say about a label."""
+        experiment = figure(label, "small")
+        records = kept_records(experiment, results)
+        if not records:
+            return cls(experiment, (), (), ())
+        finding = experiment.find(records)
+        return cls(experiment, records, judged(experiment, finding), gallery_figures(experiment.kind, finding))
+
+    @property
+    def label(self) -> str:
+        """Of the paper."""
+        return str(self.experiment.label)
+
+    @property
+    def verdict(self) -> str:
+        """What all claims come to."""
+        return overall(self.claims) if self.records else NOT_RUN
+
+    @property
+    def computed(self) -> str:
+        """How long all runs took together, on one core each."""
+        return _duration(sum(float(record.outcome.get("seconds", 0.0)) for record in self.records))
+
+    @property
+    def picture(self) -> Path:
+        """Where it is drawn."""
+        return PICTURES / f"{folder_name(self.label)}.svg"
+
+    @property
+    def folders(self) -> list[str]:
+        """Where the records are, from the root of the project."""
+        return sorted({str(record.path.parent.parent.relative_to(ROOT)) for record in self.records})
+
+
+def entries() -> tuple[Entry, ...]:
+    """Every label that networks are trained for, in the order of the families."""
+    return tuple(Entry.of(label) for label, family in LABELS.items() if family != "theory")
+
+
+def summary(gallery: Sequence[Entry]) -> Iterator[str]:
+    """All figures in a table, and how many agree."""
+    counts = Counter(one.verdict for one in gallery)
+    said = [f"{counts[name]} {word}" for name, word in _COUNTED.items() if counts[name]]
+    yield f"Of {len(gallery)}: {', '.join(said)}."
+    yield ""
+    yield from _head("figure", "the paper's claim", "verdict", "runs", "computed")
+    for one in gallery:
+        link = f"[`{one.label}`](#{_anchor(one.label)})"
+        runs = (len(one.records), one.computed) if one.records else ("", "")
+        yield _row(link, one.experiment.title, _bold(one.verdict), *runs)
+
+
+_COUNTED = {"agrees": "agree", "differs": "differ", "cannot tell": "cannot tell", NOT_RUN: "not run yet"}
+
+
+def figures(gallery: Sequence[Entry]) -> Iterator[str]:
+    """A section for every figure."""
+    for one in gallery:
+        yield from _section(one)
+
+
+def _section(one: Entry) -> Iterator[str]:
+    yield f"### {one.label}"
+    yield ""
+    yield f"{one.experiment.title}: {_bold(one.verdict)}."
+    yield ""
+    if one.records:
+        yield _picture(one.experiment.title, one.picture, one.figures)
+        yield ""
+        yield from _head("panel", "the paper says", "our runs say", "seeds", "verdict")
+        for claim in one.claims:
+            yield _row(claim.panel, claim.claim, claim.found, _seeds(one.experiment, claim.panel), _bold(claim.verdict))
+        yield ""
+    yield f"Setting: {one.experiment.note}."
+    if one.records:
+        where = " and ".join(f"`{folder}`" for folder in one.folders)
+        yield f"{count(len(one.records), 'run')}, {one.computed} of computing in all; records in {where}."
+    yield ""
+
+
+def _picture(words: str, file: Path, drawn: Sequence[Figure]) -> str:
+    return f"![{words}](pictures/figures/{file.name}) <!-- drawn from {digest(drawn)} -->"
+
+
+def _seeds(experiment: Experiment, name: str) -> str:
+    """How many seeds each arm of a panel has; of a claim about all panels the fewest."""
+    seeds = {panel.name: len(experiment.seeds_of(panel)) for panel in experiment.panels}
+    return str(seeds.get(name, min(seeds.values())))
+
+
+def theory(gallery: Sequence[Entry]) -> Iterator[str]:
+    """What the paper proves or draws without training; the gallery is not needed for it."""
+    yield from _head("label", "says", "shown by")
+    for label, said in THEORY.items():
+        command = "svag reproduce" if label in UNVERIFIED else "svag verify"
+        yield _row(f"`{label}`", said, f"`{command} {label}`")
+    for label in DRAWN:
+        for one in _exact(label):
+            yield ""
+            yield _picture(THEORY[label], PICTURES / f"{folder_name(label)}.svg", [one])
+            yield ""
+            yield f"*`{label}`: {one.sentence}*"
+
+
+@cache
+def _exact(label: str) -> tuple[Figure, ...]:
+    """Drawn once: sampling paths takes seconds."""
+    return theory_figures(label)
+
+
+DRAWN = tuple(label for label in THEORY if label.startswith("fig:"))
+PARTS: dict[str, Callable[[Sequence[Entry]], Iterator[str]]] = {one.__name__: one for one in (summary, figures, theory)}
+
+
+def digest(drawn: Sequence[Figure]) -> str:
+    """A hash of the numbers of pictures, to four digits: a picture of other numbers is an old one."""
+    rows = [[one.title, [sorted(_rounded(row)) for table in one.tables for row in table.rows]] for one in drawn]
+    return sha256(repr(rows).encode()).hexdigest()[:12]
+
+
+def _rounded(row: dict[str, Any]) -> list[str]:
+    return [f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in row.items()]
+
+
+def _anchor(label: str) -> str:
+    """What both the site and GitHub make of a heading."""
+    return label.replace(":", "")
+
+
+def _bold(verdict: str) -> str:
+    return verdict if verdict == NOT_RUN else f"**{verdict}**"
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _head(*names: str) -> Iterator[str]:
+    yield _row(*names)
+    yield "|---" * len(names) + "|"
+
+
+def _row(*cells: object) -> str:
+    return f"| {' | '.join(str(cell).replace('|', '∣') for cell in cells)} |"
+
+
+def rewritten(page: str, gallery: Sequence[Entry]) -> str:
+    """The page with every part written again."""
+    for name, part in PARTS.items():
+        start, stop = f"<!-- {name} -->", f"<!-- end of {name} -->"
+        if page.count(start) != 1 or page.count(stop) != 1:
+            raise ValueError(f"the page must have {start} and {stop} once")
+        before, after = page.partition(start)[0], page.partition(stop)[2]
+        page = "\n".join([before + start, "", "\n".join(part(gallery)).rstrip("\n"), "", stop + after])
+    return page
+
+
+def drawn_in(page: str) -> dict[str, str]:
+    """The pictures of a page, each with the hash of its numbers."""
+    return dict(re.findall(r"\]\(pictures/figures/([\w.-]+)\) <!-- drawn from (\w+) -->", page))
+
+
+def draw(gallery: Sequence[Entry]) -> None:
+    """Draw the figures that have records, and those of the theory."""
+    for one in gallery:
+        if one.records:
+            save(side_by_side(one.figures), one.picture)
+    for label in DRAWN:
+        for drawn in _exact(label):
+            save(drawn.chart, PICTURES / f"{folder_name(label)}.svg")
+
+
+if __name__ == "__main__":
+    read = entries()
+    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8"), read), encoding="utf-8")
+    draw(read)
