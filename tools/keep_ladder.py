@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from svag.experiments import load_experiment
-from svag.experiments.base import EXPERIMENT, RUNS
-from svag.records.record import COMPRESSED_METRICS, METRICS, OUTCOME, SPEC, load_records
+from svag.experiments.base import EXPERIMENT
+from svag.records.record import COMPRESSED_METRICS, METRICS, OUTCOME, RUNS, SPEC, load_records
 
 
 def keep(folder: Path, into: Path) -> Path:

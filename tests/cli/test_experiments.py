@@ -12,6 +12,8 @@ import pytest
 from tests.cli.answers import answer, invoke
 
 from svag.cli.app import app
+from svag.execution.conduct import Conducted
+from svag.execution.plan import plan_runs
 from svag.experiments import load_experiment
 from svag.experiments.compare import Compare
 from svag.experiments.ladder import Ladder
@@ -206,14 +208,18 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
 def test_a_run_that_failed_is_said_with_exit_code_1(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(plan: Any, *_: object) -> Any:
+    def fails(experiment: Any, out: Path, _: object) -> Conducted:
+        plan = plan_runs(experiment.runs(), out)
         records = [run.record() for run in plan]
-        return [
-            replace(records[0], state="failed", problem="RuntimeError: broken"),
-            *(replace(record, state="finished") for record in records[1:]),
-        ]
+        return Conducted(
+            plan,
+            [
+                replace(records[0], state="failed", problem="RuntimeError: broken"),
+                *(replace(record, state="finished") for record in records[1:]),
+            ],
+        )
 
-    monkeypatch.setattr("svag.execution.conduct.execute", fails)
+    monkeypatch.setattr("svag.execution.conduct.conduct", fails)
     result = invoke(app, ["ngd", str(base), "--seeds", "1", "--out", str(tmp_path / "out")])
     assert result.exit_code == 1, result.output
     assert "Error: sgd B=8 seed=0 failed: RuntimeError: broken" in result.stderr

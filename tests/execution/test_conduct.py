@@ -12,8 +12,10 @@ import svag
 from svag.cli.app import app
 from svag.execution import timing
 from svag.execution.conduct import _started_early, conduct, preview
+from svag.execution.dispatch import PlanFailed
 from svag.execution.execution import Execution
 from svag.execution.plan import plan_runs
+from svag.execution.worker import look_ahead_for
 from svag.experiments import load_experiment
 from svag.experiments.ngd import Ngd
 from svag.lab.folder import run_header, write_header
@@ -24,23 +26,29 @@ from svag.records.identity import NUMERICS_VERSION
 HERE = Execution(workers=1, device="cpu")
 
 
-class Nobody:
-    """Workers that do nothing."""
+class OneWhoLooks:
+    """A worker that looks at data and times networks in this process, and runs nothing."""
 
-    def __init__(self, *_: object) -> None: ...
+    def __init__(self, number: int, threads: int, reports: Any) -> None:
+        self.number, self.ready, self.run = number, False, None
+        self._reports = reports
+        reports.put((self, {"event": "ready"}))
 
-    def __enter__(self) -> "Nobody":
-        return self
+    def ask(self, task: str, specs: dict[str, Any], execution: Execution) -> None:
+        order = {"task": task, "specs": specs, "execution": execution.to_dict()}
+        look_ahead_for(order, lambda report: self._reports.put((self, report)))
 
-    def __exit__(self, *_: object) -> None: ...
-
-    def work(self) -> None: ...
+    def terminate(self) -> None: ...
+    def wait_until(self, when: float) -> None: ...
+    def kill(self) -> None: ...
 
 
 @pytest.fixture
 def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("svag.execution.conduct.Pool", Nobody)
-    monkeypatch.setattr("svag.execution.conduct.WorkerGroup", Nobody)
+    """Nobody carries out a run."""
+    monkeypatch.setattr("svag.execution.pool.WorkerProcess", OneWhoLooks)
+    monkeypatch.setattr("svag.execution.dispatch.Dispatch.take", lambda _: None)
+    monkeypatch.setattr("svag.execution.dispatch.Dispatch.something_left", False)
     monkeypatch.setattr(timing, "_PATIENCE", 0.0)
 
 
@@ -73,7 +81,7 @@ def test_data_is_loaded_and_a_network_is_built_once(
     counted("load_inputs")
     counted("prepare")
     done = conduct(question(base), tmp_path / "out", HERE)
-    assert sorted(called) == ["load_inputs", "prepare"]
+    assert sorted(called) == ["load_inputs", "load_inputs", "prepare"], "once to check the specs, once to time them"
     assert "my question\n" in (said := capsys.readouterr().err)
     assert "6 runs, 0 already done, 6 to do" in said
     assert (len(done.plan), done.left, done.failures) == (6, 6, [])
@@ -146,29 +154,91 @@ def test_as_many_workers_start_early_as_are_known_to_be_needed(base: Path, tmp_p
     assert _started_early(plan, Execution(workers=1000)) == len(plan), "not more than there are runs"
     assert _started_early(plan, Execution()) == 1, "their number depends on the devices, which torch has to tell"
     assert _started_early([], Execution(workers=2)) == 0
-    assert _started_early(plan, Execution(executor="ray", workers=2)) == 0
 
 
-def test_workers_are_ended_when_the_plan_is_refused(
+def test_workers_are_ended_when_the_plan_is_refused_and_nothing_is_written(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
 
-    class Noted(Nobody):
-        """Says when workers start and end."""
+    class Noted(OneWhoLooks):
+        """Says when it starts and ends."""
 
-        def __init__(self, *_: object) -> None:
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
             seen.append("started")
 
-        def __exit__(self, *_: object) -> None:
+        def kill(self) -> None:
             seen.append("ended")
 
     def refuse(*_: object) -> None:
         seen.append("refused")
         raise SpecError("data.path", "cannot be read")
 
-    monkeypatch.setattr("svag.execution.conduct.WorkerGroup", Noted)
+    monkeypatch.setattr("svag.execution.pool.WorkerProcess", Noted)
     monkeypatch.setattr(timing, "load_data_of", refuse)
-    with pytest.raises(SpecError):
+    with pytest.raises(SpecError, match=r"data\.path: cannot be read"):
         conduct(question(base), tmp_path / "out", HERE)
     assert seen == ["started", "refused", "ended"]
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_first_run_does_not_wait_for_the_timing_and_is_announced_before_it_is_named(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    orders: list[str] = []
+
+    class Instant(OneWhoLooks):
+        """Ends each run at once, without a trace."""
+
+        def ask(self, task: str, *given: Any) -> None:
+            orders.append(f"{task} by {self.number}")
+            super().ask(task, *given)
+
+        def give(self, run: Any, execution: Execution) -> None:
+            self.run = run
+            orders.append(f"run by {self.number}")
+            self._reports.put((self, {"event": "begins", "step": 0}))
+            self._reports.put((self, {"event": "failed", "recorded": True, "sentence": "nobody computes here"}))
+
+    monkeypatch.setattr("svag.execution.pool.WorkerProcess", Instant)
+    monkeypatch.setattr(timing, "_PATIENCE", 0.0)
+    conduct(question(base), tmp_path / "two", Execution(workers=2, device="cpu"))
+    assert orders[:3] == ["look by 0", "run by 0", "time by 1"]
+    assert orders.count("time by 1") == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "my question"
+    assert "6 runs, 0 already done, 6 to do" in lines[1]
+    assert sum("begins" in line for line in lines) == 6
+    orders.clear()
+    conduct(question(base), tmp_path / "one", Execution(workers=1, device="cpu"))
+    assert orders[:3] == ["look by 0", "time by 0", "run by 0"], "who is alone says first how long it takes"
+
+
+def test_a_network_that_cannot_be_timed_leaves_the_time_unknown(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError("too large")
+
+    monkeypatch.setattr("svag.execution.pool.WorkerProcess", OneWhoLooks)
+    monkeypatch.setattr("svag.execution.dispatch.Dispatch.take", lambda _: None)
+    monkeypatch.setattr("svag.execution.dispatch.Dispatch.something_left", False)
+    monkeypatch.setattr(timing, "prepare", fail)
+    conduct(question(base), tmp_path / "out", HERE)
+    assert "6 runs, 0 already done; how long they take is not known: MemoryError: too large" in capsys.readouterr().err
+
+
+def test_a_worker_that_dies_over_the_data_is_named(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dies(OneWhoLooks):
+        """Ends when it is asked to look."""
+
+        def ask(self, task: str, *given: Any) -> None:
+            self._reports.put((self, None))
+
+        def how_it_ended(self) -> str:
+            return "its process was ended by SIGKILL"
+
+    monkeypatch.setattr("svag.execution.pool.WorkerProcess", Dies)
+    with pytest.raises(PlanFailed, match="a worker cannot look at the data, its process was ended by SIGKILL: see"):
+        conduct(question(base), tmp_path / "out", HERE)

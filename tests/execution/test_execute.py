@@ -9,9 +9,9 @@ from tests.execution.nets import DEATHS
 from tests.lab.small import same_bits, small
 
 from svag.execution.conduct import execute
-from svag.execution.dispatch import first_step
 from svag.execution.execution import Execution
 from svag.execution.plan import plan_runs
+from svag.execution.worker import first_step
 from svag.lab.run import run
 from svag.records.fields import SpecError
 from svag.records.files import RunLock, make_folder

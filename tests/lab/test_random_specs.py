@@ -8,9 +8,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from tests.lab.small import write_npz
 from tests.records.specs import any_spec
 
-from svag.lab.run import RunFailed, run
+from svag.lab.run import run
 from svag.records.documents import edited
 from svag.records.fields import SpecError
+from svag.records.record import RunFailed
 from svag.records.spec import RunSpec
 
 WANTED = 30

@@ -12,8 +12,9 @@ from tests.lab.small import EXAMPLES, go, same_bits, small, write_npz
 import svag
 from svag.lab import loop
 from svag.lab.loop import CHECK_EVERY, Loop
-from svag.lab.run import RunFailed, run
+from svag.lab.run import run
 from svag.records.fields import SpecError
+from svag.records.record import RunFailed
 
 
 def test_a_run_that_diverges_is_an_outcome(npz: Path, tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from svag.experiments.base import RUNS, save_experiment
+from svag.experiments.base import save_experiment
 from svag.experiments.compare import Compare, ComparePanel
 from svag.experiments.ladder import Ladder, LadderPanel
 from svag.experiments.ngd import Ngd, NgdPanel
 from svag.records.files import digest
 from svag.records.identity import NUMERICS_VERSION
-from svag.records.record import METRICS, OUTCOME, SPEC
+from svag.records.record import METRICS, OUTCOME, RUNS, SPEC
 from svag.records.spec import RunSpec
 
 BASE = RunSpec.from_yaml(

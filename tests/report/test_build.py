@@ -10,11 +10,11 @@ from tests.report.conftest import Build, Find
 from tests.report.folders import BASE, CASES, compare_folder, write_run
 
 from svag.experiments import FAMILIES, experiment_of_runs
-from svag.experiments.base import EXPERIMENT, RUNS, save_experiment
+from svag.experiments.base import EXPERIMENT, save_experiment
 from svag.experiments.baseline import predict_from_runs
 from svag.records.fields import SpecError
 from svag.records.identity import NUMERICS_VERSION
-from svag.records.record import load_records
+from svag.records.record import RUNS, load_records
 from svag.report.build import build_report, provenance
 from svag.report.save import save
 from svag.report.sections import FIGURES, gallery_figures, side_by_side

@@ -68,21 +68,26 @@ def reported(say: Callable[[str], None] = aloud) -> Iterator[None]:
 
 
 def exit_code(kind: type[BaseException]) -> int | None:
-    """Exit code of an error of this kind; None for a bug. The lab's import is slow, and has happened when one arrives.
+    """Exit code of an error of this kind; None for a bug.
+
+    The kinds that need torch come last: its import is slow, and has happened if there is an error of such a kind.
 
     >>> exit_code(ValueError), exit_code(ZeroDivisionError)
     (2, None)
     """
     from svag.lab.data.formats import DataError
-    from svag.lab.ranks import RankLost
-    from svag.lab.run import RunFailed
-    from svag.lab.state import CheckpointError
     from svag.records.fields import SpecError
     from svag.records.files import DiskError, FolderInUse
+    from svag.records.record import RunFailed
 
-    if issubclass(kind, RunFailed | CheckpointError | DiskError | RankLost):
+    if issubclass(kind, RunFailed | DiskError):
         return 1
-    return 2 if issubclass(kind, DataError | ValueError | SpecError | FolderInUse) else None
+    if issubclass(kind, DataError | ValueError | SpecError | FolderInUse):
+        return 2
+    from svag.lab.ranks import RankLost
+    from svag.lab.state import CheckpointError
+
+    return 1 if issubclass(kind, CheckpointError | RankLost) else None
 
 
 @contextmanager

@@ -361,11 +361,11 @@ def _tails(size: "Size", edits: "Mapping[str, Any]", out: Path, setup: Setup) ->
     alone = replace(setup.execution, workers=1)
     if not setup.dry_run:
         ask_about_code([spec], trusted=setup.trust_code)
-    estimate, shapes = look_ahead(plan, alone, fetch=not setup.dry_run)
+    estimate, _ = look_ahead(plan, alone, fetch=not setup.dry_run)
     announce(Announcement("theory", title, TAILS, size, note, out, 1, estimate), setup)
     if setup.dry_run:
         return
-    [record] = execute(plan, alone, shapes)
+    [record] = execute(plan, alone)
     if record.state != "finished":
         aloud(f"Error: {trouble(plan[0], record)}")
         raise typer.Exit(1)

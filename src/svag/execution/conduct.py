@@ -5,22 +5,22 @@ machine, or with tasks of a Ray cluster. The experiment then reads its answer of
 """
 
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from svag.execution.estimate import TimeEstimate, estimate_seconds, untimed
+from svag.execution.dispatch import dispatching
+from svag.execution.estimate import TimeEstimate, estimate_from, estimate_seconds, untimed
 from svag.execution.execution import HERE, Execution
 from svag.execution.plan import DataShape, PlannedRun, own_runs, plan_runs
-from svag.execution.pool import Pool, WorkerGroup
-from svag.experiments.base import RUNS, Experiment, save_experiment
-from svag.experiments.baseline import shortfall
+from svag.execution.pool import Announcing, Looked, Pool, WorkerGroup
+from svag.experiments.base import Experiment, save_experiment
 from svag.experiments.compare import Compare
 from svag.experiments.runs import one_version
 from svag.records.fields import visible
 from svag.records.identity import NUMERICS_VERSION
-from svag.records.record import REMEDY, RunRecord, load_records
+from svag.records.record import REMEDY, RUNS, RunRecord, load_records
 
 
 @dataclass(frozen=True)
@@ -110,25 +110,36 @@ def conduct(experiment: Experiment, out: Path, execution: Execution = HERE) -> C
         execution: how its runs are carried out; without `progress` nothing is announced.
     """
     plan = _checked_plan(experiment, out, execution)
-    with WorkerGroup(execution.threads, _started_early(plan, execution)) as workers:
+    left = _left(plan, execution)
+
+    def announced(estimate: TimeEstimate | str) -> str:
+        return visible(str(_announcement(experiment, out, plan, estimate)))
+
+    if left and execution.executor == "local":
+        with WorkerGroup(execution.threads, _started_early(left, execution)) as workers:
+            looked = workers.look(left, execution)
+            save_experiment(experiment, out)
+            _here(plan, left, looked, execution, workers, announced if execution.progress else None)
+    else:
+        shapes: Mapping[str, DataShape] = {}
         if execution.progress:
             estimate, shapes = look_ahead(plan, execution)
-            print(visible(str(_announcement(experiment, out, plan, estimate))), file=sys.stderr, flush=True)
-        else:
-            shapes = _look_at_data(_left(plan, execution), execution)
+            print(announced(estimate), file=sys.stderr, flush=True)
+        elif left:
+            shapes = _look_at_data(left, execution)
         save_experiment(experiment, out)
-        return Conducted(plan, execute(plan, execution, shapes, workers))
+        if left:
+            _on_ray(own_runs(plan, execution.shard), left, shapes, execution)
+    return Conducted(plan, [run.record() for run in plan])
 
 
-def _started_early(plan: Sequence[PlannedRun], execution: Execution) -> int:
-    """How many workers shall import torch while this process does, looks at the data, and times the networks.
+def _started_early(left: Sequence[PlannedRun], execution: Execution) -> int:
+    """How many workers shall import torch at once.
 
     Without knowing the devices, which torch would have to tell, it is one if their number is not given.
     """
-    if execution.executor == "ray":
-        return 0
     known = execution.workers is not None or execution.device == "cpu"
-    return min(len(_left(plan, execution)), execution.workers_on("cpu") if known else 1)
+    return min(len(left), execution.workers_on("cpu") if known else 1)
 
 
 def plan_from_pilot(
@@ -183,6 +194,8 @@ def _checked_plan(experiment: Experiment, out: Path, execution: Execution) -> li
 def _announcement(
     experiment: Experiment, out: Path, plan: Sequence[PlannedRun], estimate: TimeEstimate | str
 ) -> Announcement:
+    from svag.experiments.baseline import shortfall
+
     about = (experiment.kind, experiment.title, experiment.label, experiment.size, experiment.note)
     caution = shortfall(run.spec for run in plan)
     return Announcement(*about, out, len(plan), estimate, caution, experiment.planned())
@@ -240,12 +253,7 @@ def _absent(runs: Sequence[PlannedRun], execution: Execution) -> list[str]:
     return [name for name in names if files.find(SOURCES[name], files.data_folder(execution.data_dir)) is None]
 
 
-def execute(
-    plan: Sequence[PlannedRun],
-    execution: Execution = HERE,
-    shapes: Mapping[str, DataShape] | None = None,
-    workers: WorkerGroup | None = None,
-) -> list[RunRecord]:
+def execute(plan: Sequence[PlannedRun], execution: Execution = HERE) -> list[RunRecord]:
     """Carry out what is left of a plan, the longest runs first, and return the records of all its runs, in its order.
 
     Runs that have ended are only read, and broken ones are left alone. A worker that dies costs its run the time since
@@ -260,41 +268,45 @@ def execute(
     Args:
         plan: from `plan_runs`.
         execution: how.
-        shapes: the shapes of the runs' data, by identity, as far as the data has been looked at already.
-        workers: those on this machine that have been started already.
     """
-    own, waiting = own_runs(plan, execution.shard), _left(plan, execution)
-    if waiting:
+    left = _left(plan, execution)
+    if left:
         execution.check_extra()
-        known = shapes or {}
-        unknown = [run for run in waiting if run.identity not in known]
-        known = {**known, **_look_at_data(unknown, execution)}
         if execution.executor == "ray":
-            _on_ray(own, waiting, known, execution)
+            _on_ray(own_runs(plan, execution.shard), left, _look_at_data(left, execution), execution)
         else:
-            _here(own, waiting, known, execution, workers or WorkerGroup(execution.threads))
+            with WorkerGroup(execution.threads, _started_early(left, execution)) as workers:
+                _here(plan, left, workers.look(left, execution), execution, workers)
     return [run.record() for run in plan]
 
 
 def _here(
-    own: list[PlannedRun],
-    waiting: list[PlannedRun],
-    shapes: Mapping[str, DataShape],
+    plan: Sequence[PlannedRun],
+    left: list[PlannedRun],
+    looked: Looked,
     execution: Execution,
     workers: WorkerGroup,
+    announced: Callable[[TimeEstimate | str], str] | None = None,
 ) -> None:
-    from svag.execution.dispatch import dispatching
-    from svag.lab.training import pick_device
+    """Carry out what is left on this machine; `announced` makes an announcement of an estimate, if one is wanted."""
+    own, here = own_runs(plan, execution.shard), replace(execution, device=looked.device)
+    announcing = None
+    if announced is not None:
+        before = {run.identity: run.record() for run in own}
 
-    here = replace(execution, device="cuda" if pick_device(execution.device).type == "cuda" else "cpu")
-    with dispatching(own, waiting, shapes, here) as dispatch, workers:
-        Pool(dispatch, here, workers).work()
+        def text(measured: Mapping[str, float] | str) -> str:
+            if isinstance(measured, str):
+                return announced(_without_time(plan, execution, f"not known: {measured}"))
+            return announced(estimate_from(plan, here, before, looked.shapes, measured))
+
+        announcing = Announcing(untimed(plan, left), text)
+    with dispatching(own, left, looked.shapes, here, announced=announcing is None) as dispatch, workers:
+        Pool(dispatch, here, workers, announcing).work()
 
 
 def _on_ray(
     own: list[PlannedRun], waiting: list[PlannedRun], shapes: Mapping[str, DataShape], execution: Execution
 ) -> None:
-    from svag.execution.dispatch import dispatching
     from svag.execution.on_ray.cluster import connected, on_a_node
     from svag.execution.on_ray.crew import Crew
 

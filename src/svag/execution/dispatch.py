@@ -1,7 +1,7 @@
 """The runs of a plan on their way, whoever computes them: which wait, which others have, how each came to its end.
 
-Here is also what local workers and tasks on a cluster share: how an error crosses from a worker to the one who started
-it (as its kind and a sentence), and what happens when the plan is interrupted.
+Here is also what those who start local workers and tasks on a cluster share: the errors that come back from them, and
+what happens when the plan is interrupted. Torch is imported only to record that a run has failed.
 """
 
 import signal
@@ -9,23 +9,17 @@ import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from time import monotonic
 from types import FrameType
 from typing import Any
 
-import torch
-
 from svag.execution.execution import DEATHS, LOOK_AGAIN, Execution
 from svag.execution.plan import DataShape, PlannedRun, cost
-from svag.execution.view import Board, View, view_of
+from svag.execution.view import Board, HeldBack, View, view_of
 from svag.lab.data.formats import DataError
-from svag.lab.folder import record_failure
-from svag.lab.run import RunFailed
-from svag.lab.state import CheckpointError, load_checkpoint
 from svag.records.fields import SpecError
-from svag.records.files import DiskError, FolderInUse
-from svag.records.record import CHECKPOINT
+from svag.records.files import DiskError
+from svag.records.record import RunFailed
 
 
 class PlanFailed(RunFailed):
@@ -42,25 +36,6 @@ def order_for(run: PlannedRun, execution: Execution) -> dict[str, Any]:
     }
 
 
-def to_message(error: Exception) -> dict[str, Any]:
-    """What a worker reports of an error: refused (wrong for all runs), elsewhere (another process has it) or failed."""
-    sentence = " ".join(str(error).split()) or type(error).__name__
-    match error:
-        case FolderInUse():
-            return {"event": "elsewhere"}
-        case SpecError():
-            return {"event": "refused", "kind": "spec", "path": error.path, "sentence": error.reason}
-        case DataError():
-            return {"event": "refused", "kind": "data", "sentence": sentence}
-        case DiskError():
-            return {"event": "refused", "kind": "disk", "sentence": sentence}
-        case ValueError():
-            return {"event": "refused", "kind": "value", "sentence": sentence}
-        case RunFailed():
-            return {"event": "failed", "recorded": True, "sentence": sentence}
-    return {"event": "failed", "recorded": False, "sentence": f"{type(error).__name__}: {sentence}"}
-
-
 def from_message(message: dict[str, Any]) -> Exception:
     """The error that a worker refused its run with."""
     sentence = str(message["sentence"])
@@ -72,16 +47,6 @@ def from_message(message: dict[str, Any]) -> Exception:
         case "disk":
             return DiskError(sentence)
     return ValueError(sentence)
-
-
-def first_step(folder: Path, identity: str, device: str) -> int:
-    """The effective step at which a run will go on: that of its checkpoint, 0 without one; evaluations may be ahead."""
-    try:
-        state = load_checkpoint(folder / CHECKPOINT, identity, torch.device(device))
-    except CheckpointError:
-        return 0  # who runs it says what is wrong
-    step = None if state is None else state.get("step")
-    return step if isinstance(step, int) and step > 0 else 0
 
 
 class Dispatch:
@@ -108,7 +73,7 @@ class Dispatch:
         self._waiting = deque(runs)
         self._elsewhere: list[PlannedRun] = []
         self._work, self._shapes, self._board, self._view = work, shapes, board, view
-        self._device = torch.device(execution.device)
+        self._device = execution.device
         self._wait_for_others = execution.shard is None
         self._deaths: Counter[str] = Counter()
         self._looked = monotonic()
@@ -122,6 +87,10 @@ class Dispatch:
     def something_left(self) -> bool:
         """Whether a run waits, or is waited for; those that have been handed out are not counted."""
         return bool(self._waiting) or (bool(self._elsewhere) and self._wait_for_others)
+
+    def announce(self, announcement: str) -> None:
+        """Say what is being done, before anything else that was to be said."""
+        self._view.announce(announcement)
 
     def take(self) -> PlannedRun | None:
         """The next run that is neither done or broken by now nor in other hands; None if there is none."""
@@ -211,8 +180,12 @@ class Dispatch:
 
     def _fail(self, run: PlannedRun, sentence: str, *, recorded: bool) -> None:
         if not recorded:
+            import torch
+
+            from svag.lab.folder import record_failure
+
             examples = self._shapes[run.identity].examples
-            record_failure(run.spec, run.folder, run.identity, examples, sentence, self._device)
+            record_failure(run.spec, run.folder, run.identity, examples, sentence, torch.device(self._device))
         self._board.end(run, "failed", self._work[run.identity])
         self._view.say(f"{run.name} failed: {sentence}")
 
@@ -223,6 +196,8 @@ def dispatching(
     waiting: Sequence[PlannedRun],
     shapes: Mapping[str, DataShape],
     execution: Execution,
+    *,
+    announced: bool = True,
 ) -> Iterator[Dispatch]:
     """Open the books of a plan, the longest runs first, and a view of them.
 
@@ -231,14 +206,16 @@ def dispatching(
         waiting: those of them that are left to do.
         shapes: the shape of the data of each of the latter, by identity.
         execution: how, with the device that was chosen.
+        announced: whether the plan has been announced; if not, what happens is only said after that.
     """
     work = {run.identity: cost(run.spec, shapes[run.identity]) for run in waiting}
     longest_first = sorted(waiting, key=lambda run: -work[run.identity])
     states = [run.record().state for run in own if run.identity not in work]
     done, diverged = states.count("finished"), states.count("diverged")
     board = Board(len(own), sum(work.values()), done, diverged, failed=len(states) - done - diverged)
+    view = view_of(board, progress=execution.progress)
     with (
-        view_of(board, progress=execution.progress) as view,
+        view if announced else HeldBack(view) as view,
         _interrupted_in_words(board),
         _terminated_is_interrupted(),
     ):

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from svag.execution.execution import HERE, Execution
-from svag.execution.plan import PlannedRun, own_runs
+from svag.execution.plan import DataShape, PlannedRun, own_runs
 from svag.execution.view import roughly
-from svag.records.record import load_records
+from svag.records.record import RunRecord, load_records
 from svag.records.spec import RunSpec, examples_per_step
 
 if TYPE_CHECKING:
@@ -105,17 +105,42 @@ def estimate_seconds(
 
     place = pick_device(execution.device)
     loaded = loaded or load_data_of(left, execution)
-    known = _known(run.folder.parent for run in plan)
-    measured = timed_seconds(untimed(plan, left, known), loaded, place, execution.threads)
+    measured = timed_seconds(untimed(plan, left), loaded, place, execution.threads)
+    here = replace(execution, device="cuda" if place.type == "cuda" else "cpu")
+    return estimate_from(plan, here, records, loaded.shapes, measured, for_cluster=for_cluster)
+
+
+def estimate_from(
+    plan: Sequence[PlannedRun],
+    execution: Execution,
+    records: Mapping[str, RunRecord],
+    shapes: Mapping[str, DataShape],
+    measured: Mapping[str, float],
+    *,
+    for_cluster: bool = False,
+) -> TimeEstimate:
+    """The estimate of `estimate_seconds`, from what has been loaded and timed elsewhere.
+
+    Args:
+        plan: from `plan_runs`.
+        execution: how it will be carried out, with the device that was chosen.
+        records: what there was of each of the own runs before any of them went on, by identity.
+        shapes: the shape of the data of each run that is left, by identity.
+        measured: seconds of each whole run that `untimed` names, by identity.
+        for_cluster: whether the runs are for a cluster.
+    """
+    own, known = own_runs(plan, execution.shard), _known(run.folder.parent for run in plan)
+    left = [run for run in own if records[run.identity].to_do]
+    done = sum(record.ended for record in records.values())
     examples, seconds = 0, []
     for run in left:
-        size = loaded.shapes[run.identity].examples
+        size = shapes[run.identity].examples
         steps = run.spec.steps(size)
         missing = steps - records[run.identity].step
         examples += missing * examples_per_step(run.spec, size)
         whole = measured[run.identity] if run.identity in measured else known[_shape(run.spec)] * steps
         seconds.append(whole * missing / steps)
-    workers = execution.workers_on(place.type)
+    workers, broken = execution.workers_on(execution.device), len(own) - done - len(left)
     return TimeEstimate(len(own), done, examples, time_of(seconds, workers), workers, for_cluster, broken)
 
 

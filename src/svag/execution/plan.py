@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from svag.experiments.base import RUNS
 from svag.records.fields import SpecError
 from svag.records.files import in_use, make_folder
 from svag.records.identity import identity
@@ -19,6 +18,7 @@ from svag.records.record import (
     COMPRESSED_METRICS,
     METRICS,
     OUTCOME,
+    RUNS,
     SPEC,
     RunRecord,
     holds_run,

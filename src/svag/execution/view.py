@@ -35,6 +35,10 @@ def roughly(seconds: float) -> str:
     return f"{seconds / 86_400:.1f} days"
 
 
+# Below this share of the work the pace is that of the first steps, which are the slowest.
+_TOO_LITTLE = 0.01
+
+
 @dataclass
 class Line:
     """A run that is running: its name, where it is, how good it is, and its work."""
@@ -114,14 +118,14 @@ class Board:
                 self.failed += 1
 
     def seconds_left(self, now: float | None = None) -> float | None:
-        """What is left, at the pace of what has been done since the start; None as long as nothing has been done.
+        """What is left, at the pace of what has been done since the start; None until a hundredth of it has been done.
 
         elapsed · (work left) / (work done), with the parts of the running runs on their sides.
         """
         lines = self.running.values()
         done = self.work_done + sum(_share(line, line.step) for line in lines)
         left = self.work_left - sum(line.work * line.step / line.steps for line in lines if line.steps)
-        if self.began is None or done <= 0:
+        if self.began is None or done <= _TOO_LITTLE * (done + left):
             return None
         return ((monotonic() if now is None else now) - self.began) * max(left, 0.0) / done
 
@@ -147,6 +151,7 @@ class View(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
     def say(self, sentence: str) -> None: ...  # noqa: D102
+    def announce(self, announcement: str) -> None: ...  # noqa: D102
 
 
 def summary(board: Board) -> str:
@@ -187,6 +192,10 @@ class Bars:
         """Say what happened, above the bars."""
         self._live.console.print(Text(visible(sentence)))
 
+    def announce(self, announcement: str) -> None:
+        """Say what is being done, above the bars."""
+        self._live.console.print(Text(announcement))
+
 
 class RunLines(NothingToClose):
     """A line on standard error for every run that begins or ends; none if `quiet`."""
@@ -198,6 +207,42 @@ class RunLines(NothingToClose):
         """Say what happened, and where the plan is."""
         if not self._quiet:
             print(f"{visible(sentence)} ({summary(self._board)})", file=sys.stderr, flush=True)
+
+    def announce(self, announcement: str) -> None:
+        """Say what is being done."""
+        if not self._quiet:
+            print(announcement, file=sys.stderr, flush=True)
+
+
+class HeldBack:
+    """A view that is opened, and told what happened before, when the plan is announced."""
+
+    def __init__(self, view: View) -> None:
+        self._view, self._before, self._open = view, list[str](), False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._open:
+            self._view.__exit__(kind, error, trace)
+
+    def say(self, sentence: str) -> None:
+        """Say what happened, once the plan is announced."""
+        if self._open:
+            self._view.say(sentence)
+        else:
+            self._before.append(sentence)
+
+    def announce(self, announcement: str) -> None:
+        """Say what is being done, then what has happened meanwhile."""
+        self._view.__enter__()
+        self._open = True
+        self._view.announce(announcement)
+        for sentence in self._before:
+            self._view.say(sentence)
 
 
 def view_of(board: Board, *, progress: bool) -> View:

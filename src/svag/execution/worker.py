@@ -1,5 +1,8 @@
 """The program of a worker process: takes runs one after another, and reports what happens to them.
 
+Before the runs of a plan begin it may be asked to look at their data and to time their networks, so that the process
+that gives the orders does not need torch.
+
 Orders come as JSON lines on standard input, reports go as JSON lines to standard output. When standard input ends, the
 one who gave the orders is gone, and the worker ends: a run that is left in the middle makes a checkpoint first, if it
 can do so within some seconds, and continues from there.
@@ -13,14 +16,22 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import astuple
+from pathlib import Path
 from typing import IO, Any
 
-from svag.execution.dispatch import to_message
+import torch
+
 from svag.execution.execution import GRACE, Execution
+from svag.lab.data.formats import DataError
 from svag.lab.run import run
+from svag.lab.state import CheckpointError, load_checkpoint
 from svag.lab.training import pick_device
 from svag.lab.watching import NothingToClose
+from svag.records.fields import SpecError
+from svag.records.files import DiskError, FolderInUse
 from svag.records.identity import identity
+from svag.records.record import CHECKPOINT, RunFailed
 from svag.records.spec import RunSpec
 
 WorkerReport = Callable[[dict[str, Any]], None]
@@ -39,6 +50,54 @@ class Reporter(NothingToClose):
     def evaluated(self, row: dict[str, Any]) -> None:
         """Say how good it is."""
         self._report({"event": "evaluated", "step": row["step"], "test_accuracy": row["test_accuracy"]})
+
+
+def to_message(error: Exception) -> dict[str, Any]:
+    """What a worker reports of an error: refused (wrong for all runs), elsewhere (another process has it) or failed."""
+    sentence = " ".join(str(error).split()) or type(error).__name__
+    match error:
+        case FolderInUse():
+            return {"event": "elsewhere"}
+        case SpecError():
+            return {"event": "refused", "kind": "spec", "path": error.path, "sentence": error.reason}
+        case DataError():
+            return {"event": "refused", "kind": "data", "sentence": sentence}
+        case DiskError():
+            return {"event": "refused", "kind": "disk", "sentence": sentence}
+        case ValueError():
+            return {"event": "refused", "kind": "value", "sentence": sentence}
+        case RunFailed():
+            return {"event": "failed", "recorded": True, "sentence": sentence}
+    return {"event": "failed", "recorded": False, "sentence": f"{type(error).__name__}: {sentence}"}
+
+
+def first_step(folder: Path, identity: str, device: str) -> int:
+    """The effective step at which a run will go on: that of its checkpoint, 0 without one; evaluations may be ahead."""
+    try:
+        state = load_checkpoint(folder / CHECKPOINT, identity, torch.device(device))
+    except CheckpointError:
+        return 0  # who runs it says what is wrong
+    step = None if state is None else state.get("step")
+    return step if isinstance(step, int) and step > 0 else 0
+
+
+def look_ahead_for(order: dict[str, Any], report: WorkerReport) -> None:
+    """Look at the data of the runs of an order and check their specs against it; time their networks if asked."""
+    from svag.execution.plan import PlannedRun
+    from svag.execution.timing import load_data_of, timed_seconds
+
+    try:
+        how = Execution(**order["execution"])
+        place = pick_device(how.device)
+        runs = [PlannedRun(RunSpec.from_dict(spec), name, Path()) for name, spec in order["specs"].items()]
+        loaded = load_data_of(runs, how)
+        if order["task"] == "time":
+            report({"event": "timed", "seconds": timed_seconds(runs, loaded, place, how.threads)})
+        else:
+            shapes = {name: astuple(shape) for name, shape in loaded.shapes.items()}
+            report({"event": "looked", "shapes": shapes, "device": place.type})
+    except Exception as error:
+        report(to_message(error))
 
 
 def carry_out(order: dict[str, Any], report: WorkerReport) -> None:
@@ -80,8 +139,13 @@ def main() -> None:
     report({"event": "ready"})
     while True:
         order = orders.get()
-        _use_device(order["execution"]["device"], order["worker"])
-        carry_out(order, report)
+        device = order["execution"]["device"]
+        if order["task"] == "run":
+            _use_device(device, order["worker"])
+            report({"event": "begins", "step": first_step(Path(order["folder"]), order["identity"], device)})
+            carry_out(order, report)
+        else:
+            look_ahead_for(order, report)
 
 
 def _listen(lines: IO[str], orders: "queue.SimpleQueue[dict[str, Any]]") -> None:
@@ -95,6 +159,4 @@ def _listen(lines: IO[str], orders: "queue.SimpleQueue[dict[str, Any]]") -> None
 def _use_device(device: str, worker: int) -> None:
     """Spread the workers over the CUDA devices."""
     if pick_device(device).type == "cuda":
-        import torch
-
         torch.cuda.set_device(worker % torch.cuda.device_count())

@@ -29,7 +29,7 @@ from svag.theory.optimizers import Rule as Rule
 if TYPE_CHECKING:
     from svag.experiments.evidence import Finding, PanelFinding
 
-EXPERIMENT, RUNS = "experiment.json", "runs"
+EXPERIMENT = "experiment.json"
 
 Size = Literal["smoke", "small", "paper"]
 Metric = Literal["test_accuracy", "test_loss", "train_loss", "test_bits_per_character"]

@@ -23,7 +23,7 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from scipy import special
+import scipy  # whose parts are imported when they are first used
 
 from svag.arrays import FloatArray
 from svag.findings.basis import Signal
@@ -356,8 +356,8 @@ def _estimate(draws: FloatArray, confidence: float) -> Estimate:
     """
     value, others = float(draws[0]), np.where(np.isnan(draws[1:]), math.inf, draws[1:])
     below = (np.count_nonzero(others < value) + 0.5 * np.count_nonzero(others == value)) / others.size
-    shift = 2 * special.ndtri(min(max(below, 1 / others.size), 1 - 1 / others.size))
-    limits = special.ndtr(shift + special.ndtri([(1 - confidence) / 2, (1 + confidence) / 2]))
+    shift = 2 * scipy.special.ndtri(min(max(below, 1 / others.size), 1 - 1 / others.size))
+    limits = scipy.special.ndtr(shift + scipy.special.ndtri([(1 - confidence) / 2, (1 + confidence) / 2]))
     low, high = np.quantile(others, limits, method="inverted_cdf")
     return Estimate(value, min(float(low), value), max(float(high), value))
 

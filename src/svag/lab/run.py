@@ -31,13 +31,9 @@ from svag.noise.group import LostMessage
 from svag.records.files import DiskError, RunLock, make_folder
 from svag.records.identity import identity
 from svag.records.parts import FrozenProbe
-from svag.records.record import REMEDY, RunRecord, holds_run, read_record
+from svag.records.record import REMEDY, RunFailed, RunRecord, holds_run, read_record
 from svag.records.spec import RunSpec
 from svag.theory import domain
-
-
-class RunFailed(Exception):  # noqa: N818
-    """A run that could not be finished; the message is one sentence."""
 
 
 def run(

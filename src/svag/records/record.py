@@ -34,6 +34,9 @@ SPEC, METRICS, TIMINGS, CHECKPOINT, OUTCOME = (
     "outcome.json",
 )
 
+# The folder, in that of an experiment, in which its runs are.
+RUNS = "runs"
+
 # The kind of the rows that hold the training loss between evaluations.
 LOSS = "loss"
 
@@ -45,6 +48,10 @@ REMEDY = "restore it from a copy, or remove the folder to run it again"
 
 ENDED: tuple[Literal["finished"], Literal["diverged"]] = ("finished", "diverged")
 State = Literal["finished", "diverged", "failed", "running", "interrupted", "broken"]
+
+
+class RunFailed(Exception):  # noqa: N818
+    """A run that could not be finished; the message is one sentence."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
+import scipy  # whose parts are imported when they are first used
 
 from svag.arrays import FloatArray
 
@@ -35,7 +35,7 @@ class Contrast:
         >>> round(low, 4), round(high, 4)
         (0.7772, 1.2228)
         """
-        half = float(special.stdtrit(self.freedom, (1 + confidence) / 2)) * self.error if self.error > 0 else 0.0
+        half = float(scipy.special.stdtrit(self.freedom, (1 + confidence) / 2)) * self.error if self.error > 0 else 0.0
         return self.value - half, self.value + half
 
     def p_different(self, beyond: float = 0.0) -> float:
@@ -47,7 +47,7 @@ class Contrast:
         0.05
         """
         if self.error > 0:
-            return min(1.0, 2 * float(special.stdtr(self.freedom, (beyond - abs(self.value)) / self.error)))
+            return min(1.0, 2 * float(scipy.special.stdtr(self.freedom, (beyond - abs(self.value)) / self.error)))
         return float(abs(self.value) <= beyond)
 
     def p_equivalent(self, margin: float) -> float:
@@ -59,7 +59,7 @@ class Contrast:
         0.05
         """
         if self.error > 0:
-            return float(special.stdtr(self.freedom, -(margin - abs(self.value)) / self.error))
+            return float(scipy.special.stdtr(self.freedom, -(margin - abs(self.value)) / self.error))
         return float(abs(self.value) >= margin)
 
 
@@ -139,7 +139,7 @@ def _lack_of_fit(groups: Sequence[FloatArray], fitted: FloatArray) -> float | No
         return None
     if missed <= 1e-24 * float(np.square(means).max()):  # rounding
         return 1.0
-    return float(special.fdtrc(lines, freedom, (missed / lines) / (pure / freedom))) if pure > 0 else 0.0
+    return float(scipy.special.fdtrc(lines, freedom, (missed / lines) / (pure / freedom))) if pure > 0 else 0.0
 
 
 def remaining_bias(x_one: float, x_other: float, one: FloatArray, other: FloatArray) -> Contrast:
@@ -185,6 +185,6 @@ def mean_deviations(
     if not np.ptp(group, axis=0).any():
         return np.zeros((resamples, *group.shape[1:]))
     upper = (1 + confidence) / 2
-    expand = math.sqrt(n / (n - 1)) * float(special.stdtrit(freedom, upper) / special.ndtri(upper))
+    expand = math.sqrt(n / (n - 1)) * float(scipy.special.stdtrit(freedom, upper) / scipy.special.ndtri(upper))
     centred = group - group.mean(axis=0)
     return np.asarray(expand * centred[generator.integers(0, n, size=(resamples, n))].mean(axis=1))

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import scipy  # whose parts are imported when they are first used
 from numpy.typing import ArrayLike
-from scipy import special
 
 from svag.arrays import FloatArray
 from svag.stats.samples import finite_row, probability
@@ -36,7 +36,7 @@ class PairMoments:
 
     def t_quantile(self, confidence: float) -> float:
         """Two-sided Student quantile with count − 1 degrees of freedom: 2.093 for 20 pairs at 95%."""
-        return float(special.stdtrit(self.count - 1, (1 + confidence) / 2))
+        return float(scipy.special.stdtrit(self.count - 1, (1 + confidence) / 2))
 
     def relative_halfwidths(self, confidence: float) -> tuple[float, float]:
         """Half-width over mean of the interval of the numerator and of the denominator; infinite at a mean ≤ 0."""

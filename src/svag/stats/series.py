@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # whose parts are imported when they are first used
 from numpy.typing import ArrayLike
-from scipy import special
 
 from svag.arrays import FloatArray
 from svag.stats.samples import finite_row
@@ -149,7 +149,7 @@ def trend_test(series: ArrayLike, *, independent: bool = False) -> DriftTest:
     slope = float(time @ means / (time @ time))
     rest = _line_residuals(means)
     error = math.sqrt(float(rest @ rest) / (plan.blocks - 2) / float(time @ time))
-    p_value = 2 * float(special.stdtr(plan.blocks - 2, -abs(slope) / error)) if error > 0 else float(slope == 0)
+    p_value = 2 * float(scipy.special.stdtr(plan.blocks - 2, -abs(slope) / error)) if error > 0 else float(slope == 0)
     return DriftTest(slope, p_value, plan)
 
 

@@ -10,9 +10,8 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from svag.execution.dispatch import first_step
 from svag.execution.on_ray.mailbox import Letter, pack, unpack
-from svag.execution.worker import carry_out
+from svag.execution.worker import carry_out, first_step
 from svag.records.files import make_folder
 from svag.records.record import CHECKPOINT
 
