@@ -50,7 +50,7 @@ def test_a_run_that_cannot_reach_equilibrium_is_told_so(spec: Path, tmp_path: Pa
     short = invoke(app, ["run", str(spec), "--out", str(tmp_path / "a"), *flags])
     assert short.exit_code == 0, short.output
     # half of ten steps at the first rate, 0.1, and 1/(4 · 0.1 · 0.01) = 250
-    assert "Note: 5 steps at the first learning rate are too few for an equilibrium" in short.stderr
+    assert "Note: 5 steps at the first learning rate are too few for equilibrium" in short.stderr
     assert "of 250 steps: the prices will be estimates, and no theorem will apply." in short.stderr
     settled = invoke(app, ["run", str(spec), "--out", str(tmp_path / "b"), *flags, "--weight-decay", "2"])
     assert "equilibrium" not in settled.stderr

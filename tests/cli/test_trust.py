@@ -100,7 +100,7 @@ def test_a_network_of_ours_needs_no_yes(base: Path, tmp_path: Path) -> None:
 def test_a_dry_run_imports_nothing_and_says_why_it_does_not_know_the_time(module: str, tmp_path: Path) -> None:
     done = invoke(app, [*COMMANDS["ladder"], "--out", "out", "--dry-run"])
     assert done.exit_code == 0, done.output
-    assert "2 runs, 0 already done; how long they take is not known: the network is the code of" in done.stdout
+    assert "2 runs, 0 already done; time not known: the network is the code of" in done.stdout
     said = json.loads(invoke(app, [*COMMANDS["ladder"], "--out", "out", "--dry-run", "--trust-code", "--json"]).stdout)
     assert said["estimate"]["unknown"].endswith(f"{module}:build, which a dry run does not import")
     assert not imported(tmp_path)

@@ -243,7 +243,7 @@ def test_of_adam_the_second_moment_is_compared_and_no_theorem_is_claimed(tmp_pat
     assert said["reliability"] == f"an estimate: {price_list} {drifted} rules a batch size out"
     # D from 16 is 1.09, 1.27, 1.64 and 2.36: 1 − 1/√D of it
     assert said["steps from 16"] == (
-        "shorter than the square-root rule presumes by 4% at 32 (predicted 4%), 11% at 64 (predicted 11%), "
+        "shorter than the square-root rule assumes by 4% at 32 (predicted 4%), 11% at 64 (predicted 11%), "
         "22% at 128 (predicted 22%), 35% at 256 (predicted 35%)"
     )
     assert said["test error"].endswith("(neither D nor B* is about test error)")

@@ -197,7 +197,7 @@ def test_without_a_probe_the_failure_is_found_and_a_probe_is_asked_for(tmp_path:
     panel = panel_of(asked().find(load_records(tmp_path)))
     assert panel.observed == pytest.approx(OBSERVED)
     assert panel.predictions == ()
-    assert "give the base spec a probe" in panel.status
+    assert "add a probe to the base spec" in panel.status
 
 
 def test_the_error_of_the_sde_limit_stands_beside_each_rung(tmp_path: Path) -> None:

@@ -57,9 +57,9 @@ def test_population_goes_into_b_simple() -> None:
 @pytest.mark.parametrize(
     ("changes", "basis", "words"),
     [
-        ({"optimizer": "AdamW"}, "second_moment", ["The theorems are about SGD, and this is AdamW"]),
-        ({"optimizer": "Adagrad"}, "gradient", ["Nothing is known here about Adagrad"]),
-        ({"optimizer": "LBFGS"}, "gradient", ["Nothing is known here about LBFGS"]),
+        ({"optimizer": "AdamW"}, "second_moment", ["The theorems cover SGD only, and this run used AdamW"]),
+        ({"optimizer": "Adagrad"}, "gradient", ["No scaling rule is known for Adagrad"]),
+        ({"optimizer": "LBFGS"}, "gradient", ["No scaling rule is known for LBFGS"]),
         ({"lr": 0.0}, "gradient", ["The learning rate is 0"]),
         ({"weight_decay": 0.0}, "gradient", ["No weight decay"]),
         ({"ell": 4}, "gradient", ["SVAG with ell=4"]),
@@ -100,7 +100,7 @@ def test_clipping_after_reading_is_noticed_and_leaves_the_estimate() -> None:
     """|x|² stays at 100 while the gradients say that it grows by 2.65 a step: as if the steps had been shorter."""
     found = predict_critical_batch(settled(param_sq=100.0))
     assert found.basis == "gradient"
-    assert said(found, "the steps were shorter, as when gradients are clipped after they are read")
+    assert said(found, "the steps were shorter, as with gradients clipped after they are read")
     assert not said(predict_critical_batch(settled()), "clipped")
     grows = [replace(r, param_sq=100 + 2.65 * k) for k, r in enumerate(settled())]
     assert not said(predict_critical_batch(grows), "clipped")
@@ -147,7 +147,7 @@ def test_weights_that_nothing_shrinks_have_no_theorem() -> None:
     assert found.pull_share is not None
     assert found.pull_share < -1
     assert (found.basis, found.ok, found.balance) == ("gradient", False, None)
-    assert said(found, "so that nothing shrinks them and |x|² only grows")
+    assert said(found, "so nothing shrinks them and |x|² only grows")
     assert not found.refutes(10**6)
 
 
@@ -165,7 +165,7 @@ def test_drift_tells_when_the_balance_cannot() -> None:
     found = predict_critical_batch(drifting)
     assert not found.ok
     assert said(found, "R changes by +58% over the window")
-    assert said(found, "without the first tenth; the weight norm or the noise drifts to the end")
+    assert said(found, "without the first tenth; the weight norm or the noise keeps drifting")
 
 
 def test_early_readings_are_tested_for_drift_even_when_they_balance() -> None:
@@ -181,7 +181,7 @@ def test_early_readings_are_tested_for_drift_even_when_they_balance() -> None:
 def test_too_few_readings() -> None:
     found = predict_critical_batch(settled(30))
     assert not found.ok
-    assert re.match(r"Too few readings: 30 are [23] independent blocks; record about 2\d0 of them", found.status)
+    assert re.match(r"Too few readings: 30 make only [23] independent blocks; record about 2\d0", found.status)
     single = predict_critical_batch(settled(1))
     assert "Too few readings" in single.status
     assert single.critical_batch > 0
@@ -239,7 +239,7 @@ def test_unresolved_says_how_many_more_and_that_many_resolve_it() -> None:
     assert found.high == math.inf
     assert found.to_dict()["high"] is None
     assert found.low > 0
-    more = int(found.status.split("measure about ")[1].split(" ")[0])
+    more = int(found.status.split("take about ")[1].split(" ")[0])
     means = np.array([r.grad_sq for r in sample]).reshape(20, 20).mean(axis=1)
     reach = 2.093 * means.std(ddof=1) / math.sqrt(20) / means.mean()
     assert more == pytest.approx(400 * ((2 * reach) ** 2 - 1), rel=1e-3)  # until it reaches half-way to 0

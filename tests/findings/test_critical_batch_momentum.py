@@ -64,7 +64,7 @@ def test_an_unresolved_x_gives_the_estimate_and_the_bound_beside_it(velocity_sq:
     assert found.noise_to_signal == pytest.approx(190, rel=0.02)
     assert found.critical_batch == pytest.approx(64 * (2 + found.noise_to_signal), rel=1e-12)
     assert found.b_simple == pytest.approx(640, rel=0.02)
-    assert found.status.startswith("X, which takes the place of G with momentum, is not resolved")
+    assert found.status.startswith("X is not resolved. With momentum it takes the place of G")
     assert found.price_bound is not None
     for price, bound in zip(found.prices(), found.price_bound, strict=True):
         assert bound.distortion == bound.high >= bound.low

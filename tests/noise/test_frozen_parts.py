@@ -161,7 +161,7 @@ def test_batches_of_another_size_are_refused_and_the_model_is_as_it_was() -> Non
     ("ratio", "ok", "words"),
     [
         (1.12, True, "whose N/G is 1.12 times that of whole batches; B* is off by about as much"),
-        (None, True, "by how much N/G is off is not known: give NoiseProbe some batches"),
+        (None, True, "the error of N/G is unknown: give NoiseProbe some batches"),
         (2.5, False, "Not the noise of this run: BatchNorm saw parts of the batch, whose N/G is 2.5 times"),
         (0.4, False, "whose N/G is 0.4 times that of whole batches; use fewer parts"),
     ],

@@ -25,8 +25,8 @@ HEADLINES = {
     "compare_equal": ("yes", "Yes: SGD ends where its SDE ends, to within ±1.00 points."),
     "compare_different": ("no", "No: SGD ends 4.71 points below its SDE."),
     "compare_diverged": ("no", "No: SGD ends 3.97 points below its SDE."),
-    "compare_one_seed": ("open", "Not decided: these runs cannot tell a gap from none, to within ±1.00 points."),
-    "compare_inconclusive": ("open", "Not decided: these runs cannot tell a gap from none, to within ±1.00 points."),
+    "compare_one_seed": ("open", "Not decided: these runs cannot tell whether the gap is within ±1.00 points."),
+    "compare_inconclusive": ("open", "Not decided: these runs cannot tell whether the gap is within ±1.00 points."),
     "ladder": (
         "yes",
         (
@@ -51,14 +51,14 @@ HEADLINES = {
     "ladder_one_seed": (
         "open",
         (
-            "Not decided by test error: the means would put the failure at batch size 348, but these seeds give no "
-            "interval."
+            "Not decided by test error: the means would put the failure at batch size 348, but there are too few "
+            "seeds for an interval."
         ),
     ),
     "ngd": (
         "yes",
         (
-            "NGD ends where SGD ends: beyond its covariance, the noise does not matter; GD does not, so the noise "
+            "NGD ends where SGD ends, so only the covariance of the noise matters; GD does not, so the noise "
             "itself matters."
         ),
     ),

@@ -228,7 +228,7 @@ def _without_time(plan: Sequence[PlannedRun], execution: Execution, known: str) 
     own = own_runs(plan, execution.shard)
     runs = "1 run" if len(own) == 1 else f"{len(own)} runs"
     done = sum(run.record().ended for run in own)
-    return f"{runs}, {done} already done; how long they take is {known}"
+    return f"{runs}, {done} already done; time {known}"
 
 
 def _left(plan: Sequence[PlannedRun], execution: Execution) -> list[PlannedRun]:

@@ -85,7 +85,7 @@ def _times(found: CriticalBatch, throughput: Mapping[int, float]) -> str:
         conclusion = "No larger batch saves time on this machine."
     if found.basis == "second_moment":
         conclusion += (
-            f" That distortion is the factor in data is a heuristic, which was not measured for {found.optimizer}."
+            f" Reading distortion as the factor in data is a heuristic that was not checked for {found.optimizer}."
         )
     return (
         f"Time to the same training loss, relative to batch size {found.batch_size}: estimated from the distortion and "
@@ -245,7 +245,7 @@ def shortfall(specs: Iterable[RunSpec]) -> str:
     >>> spec = RunSpec.from_yaml('''{data: {name: svhn}, model: {arch: mlp}, batch_size: 128, lr: 0.1, budget: 93,
     ...     weight_decay: 1.0e-3, probe: {kind: in_run, parts: 4}}''')
     >>> print(shortfall([spec]))
-    93 steps at the first learning rate are too few for an equilibrium, as the weights settle in 3 to 5 relaxation times
+    93 steps at the first learning rate are too few for equilibrium, which takes 3 to 5 relaxation times
     1/(4ηλ) of 2,500 steps: the prices will be estimates, and no theorem will apply.
     """
     times = [found for spec in specs if (found := _settling(spec)) is not None]
@@ -253,7 +253,7 @@ def shortfall(specs: Iterable[RunSpec]) -> str:
     if steps >= _E_FOLDS * relaxation:
         return ""
     return (
-        f"{steps:,} steps at the first learning rate are too few for an equilibrium, as the weights settle in 3 to 5 "
+        f"{steps:,} steps at the first learning rate are too few for equilibrium, which takes 3 to 5 "
         f"relaxation times 1/(4ηλ) of {relaxation:,.0f} steps: the prices will be estimates, and no theorem will apply."
     )
 

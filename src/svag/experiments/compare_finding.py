@@ -191,7 +191,7 @@ def _headline(found: SDEVerdict, metric: Metric, optimizer: str) -> str:
             far = wording.difference(abs(found.gap), metric).removeprefix("+")
             return f"No: {optimizer} ends {far} {side} its SDE."
         case "inconclusive":
-            return f"Not decided: these runs cannot tell a gap from none, to within ±{margin}."
+            return f"Not decided: these runs cannot tell whether the gap is within ±{margin}."
 
 
 def _convergence(found: SDEVerdict) -> str:
@@ -311,7 +311,7 @@ def plan_within(pilot: Compare, records: Sequence[RunRecord], within: float) -> 
     size = panel.base.batch_size
     sgd, svag = (np.array(list(runs.finals(svag_arm(ell), size, metric).values())) for ell in (1, PILOT_ELL))
     if runs.missing or not np.isfinite([*sgd, *svag]).all():
-        raise SpecError("--within", "a plan needs a pilot of which every seed finishes: lower the learning rate")
+        raise SpecError("--within", "a plan needs a pilot in which every seed finishes: lower the learning rate")
     gap, freedom = remaining_bias(1.0, 1 / PILOT_ELL, sgd, svag), sgd.size + svag.size - 2
     constant = abs(gap.value) + gap.error
     spread = math.sqrt((float(sgd.var(ddof=1)) * (sgd.size - 1) + float(svag.var(ddof=1)) * (svag.size - 1)) / freedom)

@@ -134,7 +134,7 @@ def _theorem(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
         yield "theorem", f"none applies: the drift of {compared} is measured, and no batch size is ruled out"
     elif panel.shortfalls:
         more = f" (and {len(panel.shortfalls) - 1} more pairs)" if len(panel.shortfalls) > 1 else ""
-        yield "theorem", f"not kept: {panel.shortfalls[0]}{more}"
+        yield "theorem", f"does not hold: {panel.shortfalls[0]}{more}"
     else:
         which = "the only pair" if len(pairs) == 1 else f"all {len(pairs)} pairs"
         yield "theorem", f"kept: {compared} drifted apart by at least D, within intervals, on {which} of batch sizes"
@@ -154,7 +154,7 @@ def _second_moment(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
             for pair, seen in known
             if pair.baseline == first
         ]
-        yield f"steps from {first}", f"shorter than the square-root rule presumes by {', '.join(steps)}"
+        yield f"steps from {first}", f"shorter than the square-root rule assumes by {', '.join(steps)}"
     for base in dict.fromkeys(pair.baseline for pair, _ in known):
         said = [
             f"{_ratio(seen)} at {pair.batch_size} (D = {_ratio(pair.distortion)})"
@@ -238,7 +238,7 @@ def _error_said(panel: "LadderPanelFinding", found: ScalingVerdict) -> str:
     limits, at = wording.batch_interval(found.low, found.high), wording.batch(found.observed)
     if unbounded(found.low, found.high):
         where = f"at batch size {at}" if found.observed is not None else "nowhere on this ladder"
-        return f"{_UNDECIDED}: the means would put the failure {where}, but these seeds give no interval"
+        return f"{_UNDECIDED}: the means would put the failure {where}, but there are too few seeds for an interval"
     failing = [rung for rung in panel.rungs if found.observed is not None and rung.batch_size >= found.observed]
     cause = f", as seeds diverged at {failing[0].batch_size:,}" if failing and failing[0].diverged else ""
     first, last = panel.rungs[0].batch_size, panel.rungs[-1].batch_size
@@ -286,7 +286,7 @@ def _drifted(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
     if panel.window is not None:
         start, stop = panel.window
         said = f"{COMPARED[panel.drift.compared]}, averaged over {start:.0%} to {stop:.0%} of training"
-        yield "what drifted", f"{said}: the largest of their ratios over the smallest"
+        yield "what drifted", f"{said}; the drift is the largest of their ratios over the smallest"
     said = ", ".join(
         f"{pair.spread.value:.3g} at {pair.batch_size} (D = {pair.distortion.value:.3g})" for pair in pairs
     )
@@ -320,7 +320,7 @@ def _rungs(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
     premises = [(one.batch_size, one.critical.second_moment_ratio) for one in panel.predictions]
     known = [f"{ratio:.2f} at B = {size}" for size, ratio in premises if ratio is not None]
     if known:
-        yield "V/(G + N)", f"{', '.join(known)}; 1 where v has settled at the squared gradient, as D presumes"
+        yield "V/(G + N)", f"{', '.join(known)}; 1 where v has settled at the squared gradient, as D assumes"
     ratios = [(one.batch_size, one.critical.noise_to_signal) for one in panel.predictions]
     if ratios:
         signal = panel.predictions[0].critical.signal

@@ -236,7 +236,7 @@ def pooled(
         windows: batch size → effective steps over which to average; chosen by the readings where none is given.
     """
     found: list[Pooled] = []
-    problem = "give the base spec a probe, as in probe: {kind: in_run}: without readings nothing is predicted."
+    problem = "add a probe to the base spec, probe: {kind: in_run}: without readings nothing can be predicted."
     for size in sizes:
         readings, window = runs.readings(SGD, size), windows.get(size)
         if not readings:

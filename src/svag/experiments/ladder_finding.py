@@ -229,7 +229,7 @@ def _next(
             return f"start the ladder lower: no baseline predicts; {smallest}, {first.status}"
         return f"no baseline predicts; {smallest}: {first.status}"
     if drift is None:
-        return "take readings at two batch sizes at least, 12 or more in the same part of training."
+        return "take at least 12 readings at two or more batch sizes, in the same part of training."
     adaptive = first.critical.basis == "second_moment"
     if not (first.theorem or adaptive):
         return f"{smallest}, no theorem applies: {first.critical.status}"

@@ -231,8 +231,8 @@ def _verdict(with_ngd: ArmGap | None, with_gd: ArmGap | None) -> str:
     if with_ngd is None:
         return "no verdict: SGD or NGD have no result."
     noise = {
-        "equivalent": "NGD ends where SGD ends: beyond its covariance, the noise does not matter",
-        "different": "NGD does not end where SGD ends: more than the covariance of the noise matters",
+        "equivalent": "NGD ends where SGD ends, so only the covariance of the noise matters",
+        "different": "NGD does not end where SGD ends, so more than the covariance of the noise matters",
         "inconclusive": "whether NGD ends where SGD ends is not decided",
     }[with_ngd.answer]
     if with_gd is None:
@@ -256,7 +256,7 @@ def _next(runs: PanelRuns, with_ngd: ArmGap | None, with_gd: ArmGap | None) -> s
     if gap.p_divergence is not None:
         return "lower the learning rate until every seed finishes: the survivors alone cannot show equivalence."
     if math.isinf(gap.high):
-        return "run more seeds, 5 is a good number: fewer than two finished with a spread of their own."
+        return "run more seeds, for example 5: fewer than two finished, so there is no spread."
     if gap.seeds_needed is None:
         return "widen the margin, or take a metric that varies less: more than 200 seeds would be needed to decide."
     return f"run {gap.seeds_needed} seeds per arm: that would probably decide {gap.name}."

@@ -78,13 +78,10 @@ def find_ground(found: Averages, steps: int | None, confidence: float) -> Ground
     kind = optimizer_kind(optimizer)
     plain = _ratio(found, found.grad_sq, confidence)
     if kind.family == "second_moment":
-        reason = f"The theorems are about SGD, and this is {optimizer}."
+        reason = f"The theorems cover SGD only, and this run used {optimizer}."
         return Ground("second_moment", kind.rule, "G", plain, None, 0.0, (reason,))
     if kind.family == "unknown":
-        reason = (
-            f"Nothing is known here about {optimizer} and how its settings scale: this is the noise-scale estimate for "
-            "plain gradient steps."
-        )
+        reason = f"No scaling rule is known for {optimizer}: this is the noise-scale estimate for plain gradient steps."
         return Ground("gradient", kind.rule, "G", plain, None, 0.0, (reason,))
     reasons = (*_setting_reasons(found), *_equilibrium_reasons(found, steps))
     if found.momentum:
@@ -108,7 +105,7 @@ def _with_momentum(found: Averages, confidence: float, plain: RatioInterval, rea
     measured = found.ratio(signal, confidence)
     if not resolved(measured):
         unresolved = (
-            "X, which takes the place of G with momentum, is not resolved: the estimate X̂ = G(1−β)/(1+β) stands in.",
+            "X is not resolved. With momentum it takes the place of G; the estimate X̂ = G(1−β)/(1+β) is used instead.",
         )
         return Ground("momentum", kind.rule, "X̂", estimated, measured, 0.0, (*unresolved, *reasons))
     if found.share is not None and abs(found.share) > BALANCED:
@@ -116,7 +113,9 @@ def _with_momentum(found: Averages, confidence: float, plain: RatioInterval, rea
     if found.rate_varies:
         reasons = (*reasons, "The learning rate changes, and with momentum the theorem needs it constant.")
     if found.balance is None and not reasons:
-        reasons = ("The weight norm stands in for the velocity, so that equilibrium could not be tested.",)
+        reasons = (
+            "The velocity was not recorded, and the weight norm replaces it, so equilibrium could not be tested.",
+        )
     # with momentum the balance has no term in (ηλ)²
     return Ground("momentum" if reasons else "weight_norm", kind.rule, "X", measured, None, 0.0, reasons)
 
@@ -147,7 +146,7 @@ def _setting_reasons(found: Averages) -> Iterator[str]:
     if setting.ell > 1:
         yield f"These are readings of SVAG with ell={setting.ell}, and the theorems are about SGD: measure at ell=1."
     if setting.optimizer is None and (setting.lr is None or setting.weight_decay is None):
-        yield "Learning rate or weight decay is unknown, so that equilibrium could not be tested: record them."
+        yield "Learning rate or weight decay is unknown, so equilibrium could not be tested: record them."
     elif setting.lr is None or setting.weight_decay is None:
         # the optimizer was asked, so what is missing is not one number
         names = " and ".join(
@@ -157,7 +156,7 @@ def _setting_reasons(found: Averages) -> Iterator[str]:
         )
         yield f"The measured parameters have different {names}: pass parameters= with those that share one."
     elif setting.lr == 0 and not found.rate_varies:
-        yield "The learning rate is 0: nothing moves, so there is no equilibrium; measure while it trains."
+        yield "The learning rate is 0, so nothing moves and there is no equilibrium: measure during training."
     elif setting.weight_decay == 0 and (found.momentum or found.balance is None):
         yield "No weight decay: the weights have no equilibrium, so no theorem applies."
 
@@ -177,7 +176,7 @@ def _equilibrium_reasons(found: Averages, steps: int | None) -> Iterator[str]:
     if found.rate_varies:
         waited, cure = "", "they do not settle while the learning rate changes."
     if found.share is not None and found.share <= -1:  # T > 0 is a premise: nothing else could hold |x|² in place
-        yield f"Not at equilibrium: {_own_pull(found.share)}, so that nothing shrinks them and |x|² only grows."
+        yield f"Not at equilibrium: {_own_pull(found.share)}, so nothing shrinks them and |x|² only grows."
     elif balance is not None and abs(balance - 1) > BALANCED:
         unknown = "" if found.param_dot_grad is not None else " (or the network is not scale invariant)"
         yield f"Not at equilibrium{unknown}: the weights grow {balance:.2f} times as fast as they decay{waited}; {cure}"
@@ -194,8 +193,8 @@ def amount_doubts(found: Averages, ground: Ground, low: float, high: float) -> I
     interval, count = ground.interval, len(found.readings)
     if interval.kind == "empty":
         yield (
-            "The average G is significantly negative: the gradients of a reading were not independent draws at one "
-            "point; give population= for a shuffled epoch, and never use successive steps."
+            "The average G is significantly negative: the gradients of a reading were not independent. "
+            "For a shuffled epoch give population=, and never combine gradients of successive steps."
         )
     elif interval.blocks < _MIN_BLOCKS and found.runs_differ:
         yield (
@@ -205,15 +204,15 @@ def amount_doubts(found: Averages, ground: Ground, low: float, high: float) -> I
     elif interval.blocks < _MIN_BLOCKS and any(reading.relative_error is not None for reading in found.readings):
         need = 2 * _MIN_BLOCKS * interval.block_length  # short series look more correlated than they are
         yield (
-            f"Too few readings: {count} frozen ones know N/G at as many moments, and the answer is about its average "
+            f"Too few readings, {count}: a frozen reading shows N/G at one moment, and the answer needs its average "
             f"over the run; take about {need} frozen readings along the run."
         )
     elif interval.blocks < _MIN_BLOCKS:
         need = 20 * interval.block_length
-        yield f"Too few readings: {count} are {interval.blocks} independent blocks; record about {need} of them."
+        yield f"Too few readings: {count} make only {interval.blocks} independent blocks; record about {need}."
     elif interval.kind == "unbounded":
-        limit = "unbounded" if math.isinf(high) else f"and at most {high:.4g} whatever G is"
-        yield f"G is not resolved: B* ≥ {low:.4g}, {limit}; measure about {_more(found, interval)} more readings."
+        limit = "with no upper limit" if math.isinf(high) else f"and at most {high:.4g} whatever G is"
+        yield f"G is not resolved: B* ≥ {low:.4g}, {limit}; take about {_more(found, interval)} more readings."
 
 
 def one_sided(found: Averages, ground: Ground) -> bool:
@@ -241,7 +240,7 @@ def verdict(ground: Ground, found: Averages) -> str:
 def remarks(found: Averages, ground: Ground) -> Iterator[str]:
     """What a reader should know although it changes nothing."""
     if ground.basis == "pull" and found.share is not None:
-        yield f"{not_invariant(found.share)} So the theorem speaks of the pull on the weights, not of their norm."
+        yield f"{not_invariant(found.share)} So the theorem is about the pull on the weights, not their norm."
     elif found.share is not None and 0.01 < abs(found.share) <= BALANCED:
         yield f"Nearly scale invariant: {_own_pull(found.share)}."
     if ground.signal == "X":
@@ -262,13 +261,13 @@ def remarks(found: Averages, ground: Ground) -> Iterator[str]:
         yield from _on_second_moment(found, ground)
     if (grown := found.missing_growth) is not None:
         yield (
-            f"By the gradients |x|² should have grown by {grown[0]:.0%} over the window, and it changed by "
-            f"{grown[1]:+.0%}: the steps were shorter, as when gradients are clipped after they are read."
+            f"According to the gradients |x|² should have grown by {grown[0]:.0%} over the window, but it changed by "
+            f"{grown[1]:+.0%}: the steps were shorter, as with gradients clipped after they are read."
         )
     if any(reading.approximate for reading in found.readings) and found.parts_ratio is None:
         yield (
-            "Approximate: BatchNorm saw parts of the batch, and by how much N/G is off is not known: give NoiseProbe "
-            "some batches to compare with (check=)."
+            "Approximate: BatchNorm saw parts of the batch, and the error of N/G is unknown: give NoiseProbe some "
+            "batches to compare with (check=)."
         )
     elif found.parts_ratio is not None and abs(math.log(found.parts_ratio)) <= math.log(_FAR):
         yield (
@@ -281,7 +280,7 @@ def remarks(found: Averages, ground: Ground) -> Iterator[str]:
             "not say what a longer or another run would give, and rules nothing out."
         )
     if ground.interval.blocks >= _MIN_BLOCKS and not ground.interval.enough:
-        yield f"Only {ground.interval.blocks} independent blocks: the interval is wider than it need be."
+        yield f"Only {ground.interval.blocks} independent blocks: more readings would narrow the interval."
 
 
 def _on_second_moment(found: Averages, ground: Ground) -> Iterator[str]:
@@ -318,8 +317,8 @@ def _premise(found: Averages, ratio: float) -> str:
     else:
         why = "v remembers larger gradients than those of the window"
     return (
-        f"and the prices assume that the two agree. Likely cause: {why}. The distortion is less certain than its "
-        "interval then."
+        f"and the prices assume that the two agree. Likely cause: {why}. The distortion is then less certain "
+        "than its interval says."
     )
 
 

@@ -255,7 +255,7 @@ def predict_critical_batch(
         c2: C², the factor by which statistics of training may change; the paper uses 2.
         confidence: level of the intervals.
         window: two effective steps or two fractions of the run. By default what is left after the transient, or with a
-            step schedule the last third of the last but one phase; the notes say which it was.
+            step schedule the last third of the second-to-last phase; the notes say which it was.
 
     Reference: Li, Malladi, Arora (2021), thm:lsr_kappa_bound; the curve and the other bases are ours.
     """

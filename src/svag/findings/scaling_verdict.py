@@ -187,7 +187,7 @@ def _next(
     if math.isinf(high) and limits[0] < arms[-1].key:
         return "add seeds: at this spread, batch sizes of the ladder may still fail."
     if math.isinf(high):
-        return f"add batch sizes above {arms[-1].key}, or take it that this ladder shows no failure."
+        return f"add batch sizes above {arms[-1].key}, or accept that this ladder shows no failure."
     keys = [arm.key for arm in arms]
     before = max(key for key in keys if key <= low)
     after = min(key for key in keys if key >= high)

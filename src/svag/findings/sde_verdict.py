@@ -348,7 +348,7 @@ def _too_little(found: _Evidence) -> str:
     if not any(arm.finite.size for arm in found.arms):
         return "lower the learning rate: every seed diverged."
     if unused := found.unused:
-        return f"run more seeds, 5 is a good number: at ell = {unused} fewer than two finished, which shows no spread."
+        return f"run more seeds, for example 5: at ell = {unused} fewer than two finished, so there is no spread."
     return (
         "check that the seed reaches the run: all seeds of an ell agree to the last digit, so there is no spread to "
         "judge the gap by; if that is right, take a metric that varies, such as the loss."

@@ -106,17 +106,17 @@ def _default(runs: list[list[Reading]]) -> tuple[list[list[Reading]], str]:
     if all(len(found) > 1 for found in plateaus):
         late = [found[-2] for found in plateaus]
         thirds = [phase[len(phase) - max(len(phase) // 3, 1) :] for phase in late]
-        return thirds, "the last third of the last but one phase of the schedule"
+        return thirds, "the last third of the second-to-last phase of the schedule"
     held = [found[0] if len(found) == 1 else run for run, found in zip(runs, plateaus, strict=True)]
     tenths = [_transient(run) for run in held]
     if all(tenth == 0 for tenth in tenths):
         same = all(len(phase) == len(run) for phase, run in zip(held, runs, strict=True))
-        return held, "all there are" if same else "all of it at the learning rate that was held"
+        return held, "all of them" if same else "all at the constant learning rate"
     settled = [tenth for tenth in tenths if tenth is not None]
     cut = max(settled) if len(settled) == len(tenths) else 1
     later = [run[len(run) * cut // 10 :] for run in held]
     if len(settled) < len(tenths):
-        return later, "without the first tenth; the weight norm or the noise drifts to the end"
+        return later, "without the first tenth; the weight norm or the noise keeps drifting"
     return later, f"without the first {cut}0%, where the weight norm or the noise was still settling"
 
 
