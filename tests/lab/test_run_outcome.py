@@ -1,6 +1,8 @@
 """How a run ends, and what it leaves: finished, diverged, failed, refused."""
 
 import json
+import signal
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -78,6 +80,32 @@ def test_a_run_that_fails_says_why_and_is_tried_again(
     assert go(spec, tmp_path / "run").state == "finished"
     go(spec, tmp_path / "straight")
     assert same_bits(tmp_path / "run", tmp_path / "straight")
+
+
+def test_a_network_that_ends_the_program_fails_the_run_and_a_signal_does_not(
+    npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = Loop._take_step
+
+    def leaves(self: Loop) -> None:
+        raise SystemExit(3)
+
+    def is_stopped(self: Loop) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        take(self)
+
+    monkeypatch.setattr(loop.Loop, "_take_step", leaves)
+    with pytest.raises(RunFailed, match="failed at effective step 0: SystemExit: 3"):
+        go(small(npz), tmp_path / "run")
+    assert svag.load_records(tmp_path / "run")[0].state == "failed"
+    monkeypatch.setattr(loop.Loop, "_take_step", is_stopped)
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(4))  # as many programs do
+    try:
+        with pytest.raises(SystemExit, match="4"):
+            go(small(npz), tmp_path / "stopped")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert svag.load_records(tmp_path / "stopped")[0].state == "interrupted"
 
 
 def test_what_has_ended_is_only_read(npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

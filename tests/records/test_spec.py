@@ -138,6 +138,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"probe": {"kind": "in_run"}, "batch_size": 400}, "probe.kind: a batch of all examples has no noise"),
     ({"probe": {"kind": "frozen", "readings": 7}}, "probe.readings: the window holds 6 effective steps, too few for 7"),
     ({"probe": {"kind": "frozen", "window": [0.8, 0.5]}}, "probe.window: must hold at least one effective step"),
+    ({"probe": {"kind": "in_run", "window": [0, 1]}}, "probe.window: ends at effective step 1: write 1.0 for the end"),
+    (
+        {"probe": {"kind": "in_run", "window": [0.5, 1]}},
+        "probe.window: ends at effective step 1: write 1.0 for the end",
+    ),
     ({"probe": {"kind": "frozen", "readings": 1, "window": [0, 30]}}, "probe.window: ends at 30, after the end"),
     ({"probe": {"kind": "frozen", "batches": 1}}, "probe.batches: must be greater than or equal to 2, got 1"),
     ({"evaluate.every": 0}, "evaluate.every: must be positive"),

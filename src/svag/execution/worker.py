@@ -52,7 +52,7 @@ class Reporter(NothingToClose):
         self._report({"event": "evaluated", "step": row["step"], "test_accuracy": row["test_accuracy"]})
 
 
-def to_message(error: Exception) -> dict[str, Any]:
+def to_message(error: BaseException) -> dict[str, Any]:
     """What a worker reports of an error: refused (wrong for all runs), elsewhere (another process has it) or failed."""
     sentence = " ".join(str(error).split()) or type(error).__name__
     match error:
@@ -96,7 +96,7 @@ def look_ahead_for(order: dict[str, Any], report: WorkerReport) -> None:
         else:
             shapes = {name: astuple(shape) for name, shape in loaded.shapes.items()}
             report({"event": "looked", "shapes": shapes, "device": place.type})
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a user's network may end the program
         report(to_message(error))
 
 

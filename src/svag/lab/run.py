@@ -133,15 +133,18 @@ def _run(training: Training, folder: Path, name: str, told: Watcher, note: str, 
         if note:
             print(note, file=sys.stderr, flush=True)
         until_the_end.enter_context(told)
+        held = HeldSignals() if ranks.size == 1 else None  # ranks would not stop at the same step
         try:
-            with HeldSignals() if ranks.size == 1 else nullcontext() as held:  # ranks would not stop at the same step
+            with held or nullcontext():
                 Loop(moving, written, told, save_seconds if ranks.rank == 0 else math.inf, held).go()
                 written.end(moving, "finished")
         except Diverged as lost:
             written.end(moving, "diverged", str(lost))
         except (DiskError, RankLost, LostMessage):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a user's network may fail in any way, or end the program
+            if isinstance(error, SystemExit) and held is not None and held.delivered:
+                raise  # what a signal does in this program: the run is interrupted, and saved
             sentence = f"{type(error).__name__}: {' '.join(str(error).split())}"
             written.end(moving, "failed", sentence)
             raise RunFailed(

@@ -119,6 +119,7 @@ class HeldSignals:
     def __init__(self) -> None:
         self._before: dict[int, signal._HANDLER] = {}
         self._number: int | None = None
+        self.delivered = False
 
     @property
     def came(self) -> bool:
@@ -147,6 +148,7 @@ class HeldSignals:
         self._put_back()
         number, self._number = self._number, None
         if number is not None:
+            self.delivered = True
             signal.raise_signal(number)
 
     def _hold(self, number: int, frame: FrameType | None) -> None:

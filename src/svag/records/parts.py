@@ -270,6 +270,10 @@ def substeps(process: Process) -> int:
 
 def _check_window(window: tuple[float, float], steps: int) -> tuple[int, int]:
     first, last = (step_of(when, steps) for when in window)
+    if isinstance(window[1], int) and window[1] == 1 and steps > 1:
+        raise SpecError(
+            "probe.window", "ends at effective step 1: write 1.0 for the end of the run, [0.0, 1.0] for all of it"
+        )
     if not first < last:
         raise SpecError("probe.window", f"must hold at least one effective step, got {first} to {last}")
     if last > steps:

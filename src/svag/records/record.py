@@ -238,8 +238,10 @@ def holds_run(folder: Path) -> bool:
 
 def read_record(folder: Path) -> RunRecord:
     """Read one run directory, whatever state it is in."""
-    outcome = _json(folder / OUTCOME) or {}
-    header = _json(folder / SPEC)
+    found, header = _json(folder / OUTCOME), _json(folder / SPEC)
+    if found is None and os.path.lexists(folder / OUTCOME):  # it is written whole, or not at all
+        return _broken(folder, {}, f"{OUTCOME} is damaged: {REMEDY}")
+    outcome = found or {}
     try:
         _check_outcome(outcome)
     except (ValueError, ArithmeticError) as error:
