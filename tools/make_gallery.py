@@ -88,15 +88,19 @@ def entries() -> tuple[Entry, ...]:
 
 def summary(gallery: Sequence[Entry]) -> Iterator[str]:
     """All figures in a table, and how many agree."""
-    counts = Counter(one.verdict for one in gallery)
-    said = [f"{counts[name]} {word}" for name, word in _COUNTED.items() if counts[name]]
-    yield f"Of {len(gallery)}: {', '.join(said)}."
+    yield f"Of {len(gallery)}: {_counted(gallery)}."
     yield ""
-    yield from _head("figure", "the paper's claim", "verdict", "runs", "computed")
+    yield from _head("figure", "the paper's claim", "verdict", "claims", "runs", "computed")
     for one in gallery:
         link = f"[`{one.label}`](#{_anchor(one.label)})"
-        runs = (len(one.records), one.computed) if one.records else ("", "")
-        yield _row(link, one.experiment.title, _bold(one.verdict), *runs)
+        cells = (_counted(one.claims), len(one.records), one.computed) if one.records else ("", "", "")
+        yield _row(link, one.experiment.title, _bold(one.verdict), *cells)
+
+
+def _counted(ones: Sequence[Entry] | Sequence[Judgement]) -> str:
+    """How many agree, differ and so on."""
+    counts = Counter(one.verdict for one in ones)
+    return ", ".join(f"{counts[name]} {word}" for name, word in _COUNTED.items() if counts[name])
 
 
 _COUNTED = {"agrees": "agree", "differs": "differ", "cannot tell": "cannot tell", NOT_RUN: "not run yet"}
@@ -122,7 +126,7 @@ def _section(one: Entry) -> Iterator[str]:
         yield ""
     yield f"Setting: {one.experiment.note}."
     if one.records:
-        where = " and ".join(f"`{folder}`" for folder in one.folders)
+        where = ", ".join(f"`{folder}`" for folder in one.folders)
         yield f"{count(len(one.records), 'run')}, {one.computed} of computing in all; records in {where}."
     yield ""
 

@@ -13,7 +13,7 @@ tool = load("make_gallery")
 PAGE = (ROOT / "docs" / "figures.md").read_text(encoding="utf-8")
 REWRITE = "run `python tools/make_gallery.py`"
 TRAINED = [label for label, family in LABELS.items() if family != "theory"]
-LARGEST, ALL_TOGETHER = 200_000, 2_500_000
+LARGEST, ALL_TOGETHER = 300_000, 2_500_000
 
 
 @cache

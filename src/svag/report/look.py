@@ -99,6 +99,19 @@ def log_scale(base: float = 10) -> alt.Scale:
     return alt.Scale(type="log", base=base, nice=False, padding=12)
 
 
+def scale_around(values: Sequence[float], ends: Sequence[float | None]) -> alt.Scale:
+    """A scale that shows all bars, or ends near the values where the bars of few seeds are many times as long.
+
+    >>> scale_around([0.2, 0.3], [0.25, None]).to_dict(), scale_around([0.2, 0.3], [1.5, 0.35]).to_dict()["domain"]
+    ({'padding': 10, 'zero': False}, [0.1, 0.4])
+    """
+    span = max(values) - min(values) or max(values) or 1.0
+    low, high = max(0.0, min(values) - span), max(values) + span
+    if all(end is None or end <= high for end in ends):
+        return alt.Scale(zero=False, padding=10)
+    return alt.Scale(domain=[round(low, 6), round(high, 6)], nice=False)
+
+
 def shown(field: str, series: Sequence[str]) -> alt.Parameter:
     """Which series are shown: a click on one in the legend hides it, or shows it again."""
     return alt.selection_point(

@@ -119,8 +119,11 @@ def _error_judged(panel: "LadderPanelFinding") -> Judgement:
     """Whether test error fails within a factor of two of what the baselines predict as the paper draws it."""
     claim = "test error fails near the predicted batch sizes, to within a factor of 2"
     drawn, found = [one for one in panel.ranges if one.form == "plotted"], panel.scaling
-    if not drawn or found is None or found.answer == "not decided" or wording.unbounded(found.low, found.high):
-        return Judgement(panel.name, claim, "no prediction, or no failure that these seeds can locate", "cannot tell")
+    if not drawn:
+        return Judgement(panel.name, claim, "no baseline predicts", "cannot tell")
+    if found is None or found.answer == "not decided" or wording.unbounded(found.low, found.high):
+        said = f"predicted {drawn[0].said}, as the paper draws it; these seeds cannot locate a failure"
+        return Judgement(panel.name, claim, said, "cannot tell")
     at = "does not fail" if found.observed is None else f"fails at {wording.batch(found.observed)}"
     said = f"predicted {drawn[0].said}, as the paper draws it; {at} {wording.batch_interval(found.low, found.high)}"
     low, high = drawn[0].smallest / _NEAR, drawn[0].largest * _NEAR

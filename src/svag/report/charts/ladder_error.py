@@ -172,6 +172,11 @@ class ErrorTable:
     answer: str
     metric: Metric = "test_accuracy"
 
+    @property
+    def scale(self) -> alt.Scale:
+        """Of the errors; without the ends of intervals that are many times as wide as the errors differ."""
+        return look.scale_around([row.error for row in self.rows], [row.high for row in self.rows])
+
 
 def error_table(panel: LadderPanelFinding) -> ErrorTable:
     """The rungs of the finding, as rows."""
@@ -198,9 +203,7 @@ def error_chart(found: ErrorTable) -> look.Picture:
     picked = look.shown("kind", kinds)
     judged, share = criterion(found.metric), is_share(found.metric)
     on_axis, precise = ("%", ".2%") if share else ("~g", ".4~g")
-    y = alt.Y("error:Q", title=f"final {judged}", scale=alt.Scale(zero=False, padding=10)).axis(
-        format=on_axis, tickCount=6
-    )
+    y = alt.Y("error:Q", title=f"final {judged}", scale=found.scale).axis(format=on_axis, tickCount=6)
     base = (
         alt.Chart(look.data([asdict(row) for row in found.rows]))
         .transform_filter(picked)
@@ -231,7 +234,7 @@ def error_chart(found: ErrorTable) -> look.Picture:
         pointed.transform_filter(alt.datum.kind == SEED).mark_point(filled=True, size=35, opacity=0.9),
     ]
     if any(row.low is not None for row in found.rows):
-        bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2)
+        bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2, clip=True)
         layers.append(bars.encode(y=alt.Y("low:Q"), y2="high:Q"))
     sizes = [row.batch_size for row in found.rows]
     layers += names(found.regions, min(sizes), max(sizes))
@@ -245,7 +248,8 @@ def error_chart(found: ErrorTable) -> look.Picture:
 def error_sentence(found: ErrorTable) -> str:
     """The verdict, and what the fields are."""
     lost = "".join(f" {count(many, 'seed')} diverged at batch size {size:,} (✕)." for size, many in found.diverged)
-    bars = " Bars: 95% intervals of the mean." if any(row.kind == MEAN for row in found.rows) else ""
+    cut = "" if found.scale.to_dict().get("domain") is None else ", cut off at the edge of the chart"
+    bars = f" Bars: 95% intervals of the mean{cut}." if any(row.kind == MEAN for row in found.rows) else ""
     what = judged_by(found.metric).removeprefix("test ")
     rule = f" Dashed line: the {what} that the rule allows." if found.threshold is not None else ""
     return f"{found.answer}{lost}{bars}{rule}{said(found.regions)}"
