@@ -10,11 +10,12 @@ class Printed:
     ...     def __str__(self) -> str:
     ...         return "B* < 512\nmeasured at 32"
     >>> Answer()._repr_html_()
-    '<p><b>B* &lt; 512</b></p><pre>measured at 32</pre>'
+    '<p><b>B* &lt; 512</b></p><pre style="white-space: pre-wrap">measured at 32</pre>'
     """
 
     __slots__ = ()
 
     def _repr_html_(self) -> str:
         head, _, rest = (html.escape(part) for part in str(self).partition("\n"))
-        return f"<p><b>{head}</b></p>" + (f"<pre>{rest.strip(chr(10))}</pre>" if rest else "")
+        body = f'<pre style="white-space: pre-wrap">{rest.strip(chr(10))}</pre>'  # sentences are longer than a cell
+        return f"<p><b>{head}</b></p>{body if rest else ''}"

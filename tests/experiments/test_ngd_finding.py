@@ -31,7 +31,7 @@ def test_ngd_is_where_sgd_is_and_gd_is_not(tmp_path: Path) -> None:
     panel = find_in(tmp_path)
     assert (given(panel.sgd_ngd).answer, given(panel.sgd_gd).answer) == ("equivalent", "different")
     assert given(panel.sgd_gd).gap == pytest.approx(0.892 - 0.755)
-    assert "so only the covariance of the noise matters; GD does not" in panel.verdict
+    assert "so only the covariance of the noise matters here; GD, without noise, does not end there" in panel.verdict
     assert panel.status == "nothing more to run."
     assert dict(panel.best) == pytest.approx({"SGD": 0.892, "NGD": 0.892, "GD": 0.8})
     assert len(panel.curves) == 27
@@ -72,5 +72,5 @@ def test_missing_arms(tmp_path: Path) -> None:
     panel = find_in(tmp_path, {"sgd": FINALS["sgd"]})
     assert (panel.sgd_ngd, panel.sgd_gd) == (None, None)
     assert len(panel.missing) == 6
-    assert panel.verdict == "no verdict: SGD or NGD have no result."
+    assert panel.verdict == "No answer yet: SGD and NGD both need results."
     assert math.isnan(dict(panel.best)["GD"])

@@ -17,7 +17,7 @@ from svag.records.identity import NUMERICS_VERSION
 from svag.records.record import RUNS, load_records
 from svag.report.build import build_report, provenance
 from svag.report.save import save
-from svag.report.sections import FIGURES, gallery_figures, side_by_side
+from svag.report.sections import FIGURES, WORDS, gallery_figures, side_by_side
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -58,8 +58,8 @@ HEADLINES = {
     "ngd": (
         "yes",
         (
-            "NGD ends where SGD ends, so only the covariance of the noise matters; GD does not, so the noise "
-            "itself matters."
+            "Yes: NGD ends where SGD ends, so only the covariance of the noise matters here; GD, without noise, does "
+            "not end there, so the noise itself matters."
         ),
     ),
 }
@@ -168,6 +168,7 @@ def test_runs_of_two_versions_of_the_numerics_are_refused_in_one_sentence(tmp_pa
 
 def test_every_family_has_figures() -> None:
     assert FIGURES.keys() == FAMILIES.keys()
+    assert FAMILIES.keys() <= WORDS.keys()
     assert {kind: family.model_fields["kind"].default for kind, family in FAMILIES.items()} == {
         kind: kind for kind in FAMILIES
     }

@@ -80,8 +80,8 @@ def test_a_ladder_of_adamw_on_text_speaks_of_neither_sgd_nor_images_nor_theorems
     assert "Dashed line: the loss that the rule allows." in error.sentence
     assert "Pink line and area: where test loss is 2% above the lowest, with its 95% interval;" in error.sentence
     drawn = json.dumps(error.chart.to_dict())
-    assert '"words": "test loss 2% above the lowest"' in drawn
-    assert '"region": "test loss 2% above the lowest, 95% interval"' in drawn
+    assert '"words": "test loss +2%"' in drawn
+    assert '"region": "test loss +2%, 95% interval"' in drawn
     assert "Pink: where test loss is 2% above the lowest, which B* is not about." in (
         figures["panel1-predictions"].sentence
     )

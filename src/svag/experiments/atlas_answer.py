@@ -52,7 +52,8 @@ class Agreement:
         """In one line; `ratio` is what was divided."""
         return (
             f"{wording.count(self.pairs, 'pair')}: {ratio} is {self.middle:.2f} in the median, {self.smallest:.2f} to "
-            f"{self.largest:.3g}; {self.near} within 30%, {self.far} off by more than a factor of 2"
+            f"{self.largest:{'.2f' if self.largest < 10 else '.0f'}}; {self.near} within 30%, {self.far} off by more "
+            "than a factor of 2"
         )
 
 
@@ -286,8 +287,9 @@ def _spread_answer(atlas: Atlas) -> Answer:
     )
     if held.of:
         headline += f" Where a theorem makes D the least possible drift, that holds on {held.met} of {held.of}."
-    kinds = agreement(pairs)
-    numbers: list[tuple[str, str]] = [(one.kind, one.said("drift/D")) for one in (*kinds, *agreement(pairs, by_size))]
+    numbers: list[tuple[str, str]] = [
+        (one.kind, one.said("drift/D")) for group in (by_kind, by_size) for one in agreement(pairs, group)
+    ]
     numbers += [(place(pair), f"{measured(pair)}: {explained(pair)}") for pair in worst(pairs)]
     numbers += [
         (
@@ -300,7 +302,7 @@ def _spread_answer(atlas: Atlas) -> Answer:
     numbers += [("below D", f"{place(pair)}: {measured(pair)}") for pair in short]
     tone: Tone = "open" if held.ok is None else "yes" if held.ok else "no"
     badge = "" if held.ok is None else "agrees with the theorem" if held.ok else "contradicts the theorem"
-    return Answer("Measured drift and D", headline, tone, tuple(numbers), "", first=len(kinds), badge=badge)
+    return Answer("Measured drift and D", headline, tone, tuple(numbers), "", first=0, badge=badge)
 
 
 def place(pair: AtlasPair) -> str:
@@ -346,13 +348,16 @@ def _examples_answer(atlas: Atlas) -> Answer:
     if lost := sum(pair.factor is None for pair in atlas.pairs):
         headline += f" On {lost} more, the larger batch never reached the losses that were compared."
     numbers += tuple((one.kind, one.said("factor/D")) for one in example_agreement(atlas.pairs, by_size))
-    return Answer("Price in data", headline, "note", numbers, "", first=len(known), badge="measured, no theorem")
+    return Answer("Price in data", headline, "note", numbers, "", first=0, badge="measured, no theorem")
 
 
 def _error_answer(atlas: Atlas) -> Answer:
     fails = [ladder for ladder in atlas.ladders if ladder.fails_at is not None]
     costs = [ladder.distortion_there for ladder in fails if ladder.distortion_there is not None]
-    headline = f"Test error rises beyond its tolerance on {len(fails)} of {wording.count(len(atlas.ladders), 'ladder')}"
+    headline = (
+        f"Test error rises beyond its tolerance (20% above the lowest, for texts 2%) on {len(fails)} of "
+        f"{wording.count(len(atlas.ladders), 'ladder')}"
+    )
     headline += f", at D between {min(costs):.2g} and {max(costs):.2g}." if costs else "."
     numbers: Numbers = tuple((ladder.setting.ladder, error_said(ladder)) for ladder in atlas.ladders)
     return Answer("Test error", headline, "note", numbers, "", first=0, badge="measured, no theorem")

@@ -184,7 +184,7 @@ class NgdFinding(Finding[NgdPanelFinding]):
     >>> len(found.missing), found.to_dict()["sgd_ngd"]
     (3, None)
     >>> print(found.panels[0])
-    mlp none on svhn: no verdict: SGD or NGD have no result.
+    mlp none on svhn: No answer yet: SGD and NGD both need results.
     Next: start the same command again: it continues with the runs that have no result.
     """
 
@@ -229,18 +229,18 @@ def _best(runs: Iterable[RunRecord], metric: Metric) -> float:
 
 def _verdict(with_ngd: ArmGap | None, with_gd: ArmGap | None) -> str:
     if with_ngd is None:
-        return "no verdict: SGD or NGD have no result."
+        return "No answer yet: SGD and NGD both need results."
     noise = {
-        "equivalent": "NGD ends where SGD ends, so only the covariance of the noise matters",
-        "different": "NGD does not end where SGD ends, so more than the covariance of the noise matters",
-        "inconclusive": "whether NGD ends where SGD ends is not decided",
+        "equivalent": "Yes: NGD ends where SGD ends, so only the covariance of the noise matters here",
+        "different": "No: NGD does not end where SGD ends, so more than the covariance of the noise matters",
+        "inconclusive": "Not decided: these runs cannot tell whether NGD ends where SGD ends",
     }[with_ngd.answer]
     if with_gd is None:
         return f"{noise}."
     none = {
-        "equivalent": "GD ends there too, so in this setting the noise itself hardly matters",
-        "different": "GD does not, so the noise itself matters",
-        "inconclusive": "whether GD does is not decided",
+        "equivalent": "GD, without noise, ends there too, so the noise itself hardly matters here",
+        "different": "GD, without noise, does not end there, so the noise itself matters",
+        "inconclusive": "whether GD, without noise, ends there is not decided",
     }[with_gd.answer]
     return f"{noise}; {none}."
 

@@ -79,6 +79,9 @@ def test_four_panels_are_in_sight_too_and_nothing_overflows_on_a_phone(browser: 
     assert last["y"] + last["height"] <= 800
     phone = Watched(browser, folder, tmp_path / "out", width=390)
     assert phone.page.evaluate("document.documentElement.scrollWidth") <= 390
+    accuracy = phone.page.locator("#runs th", has_text="test accuracy").bounding_box()
+    assert accuracy is not None
+    assert accuracy["x"] + accuracy["width"] <= 390, "seen without scrolling sideways"
     assert phone.wrong == []
 
 

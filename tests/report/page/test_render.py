@@ -124,6 +124,15 @@ def test_the_terminal_says_the_same_with_a_small_curve(report_of: Build) -> None
     assert "█" in said
 
 
+def test_the_terms_of_a_ladder_are_explained_and_a_mark_has_its_words(report_of: Build) -> None:
+    page = render_page(report_of("ladder"))
+    for term in ("D", "C²", "B*", "G, N"):
+        assert f"<dt>{term}</dt>" in page
+    assert '<span class="mark" aria-hidden="true">✓</span> agrees with the theorem</span>' in page
+    said = replace(report_of("ladder").answers[0], tone="note", badge="", headline="So it is.")
+    assert '<p class="headline">So it is.</p>' in render_page(replace(report_of("ladder"), answers=(said,)))
+
+
 def test_only_warnings_stand_out(report_of: Build) -> None:
     report = replace(report_of("compare_one_seed"), notes=("a claim",), warnings=("a run is missing",))
     page = render_page(report)

@@ -38,7 +38,7 @@ class Region:
     @property
     def fails(self) -> str:
         """That it fails, in words."""
-        return f"{self.judged_by} {percent(self.tolerance)} above the lowest"
+        return f"{self.judged_by} +{percent(self.tolerance)}"
 
 
 def regions(panel: LadderPanelFinding) -> list[Region]:

@@ -146,7 +146,7 @@ def drift_sentence(found: DriftTable) -> str:
     return f"{found.answer} {lines} {points}{rings}"
 
 
-PREDICTED_SIZE, MEASURED_SIZE = "predicted B*", "measured: where the drift is C²"
+PREDICTED_SIZE, MEASURED_SIZE = "predicted B*", "measured"
 ESTIMATE = "An estimate: it rules no batch size out."
 
 
@@ -219,7 +219,7 @@ def prediction_chart(found: PredictionTable) -> look.Picture:
     values = [
         {
             **asdict(row),
-            "name": f"from {row.baseline}" + ("" if row.predicts else " (does not predict)"),
+            "name": f"from {row.baseline}" if row.predicts else f"(from {row.baseline})",
             "x1": max(row.low, left),
             "x2": right if row.high is None else row.high,
             "open": row.high is None,
@@ -265,7 +265,10 @@ def prediction_chart(found: PredictionTable) -> look.Picture:
 
 def prediction_sentence(found: PredictionTable) -> str:
     """Measured over predicted, or that nothing could be held against the predictions."""
-    pale = f" Pale: no prediction, because N/G is below {PREDICTS_FROM:g} and B* mostly C² times the batch size itself."
+    pale = (
+        f" Pale and in parentheses: not a prediction; where N/G is below {PREDICTS_FROM:g}, B* is mostly C² times the "
+        "batch size itself."
+    )
     marks = "Grey ticks: batch size of the baseline." + (pale if any(not row.predicts for row in found.rows) else "")
     for region in found.regions:
         at = f"{region.judged_by} is {percent(region.tolerance)} above the lowest"
@@ -277,4 +280,4 @@ def prediction_sentence(found: PredictionTable) -> str:
     if not ratios:
         return f"The drift does not reach C² above any baseline that predicts. {marks}"
     span = f"{min(ratios):.2f}" if len(ratios) == 1 else f"{min(ratios):.2f} to {max(ratios):.2f}"
-    return f"The drift reaches C² at {span} of the predicted batch size. {marks}"
+    return f"Measured: where the drift reaches C², at {span} of the predicted batch size. {marks}"
