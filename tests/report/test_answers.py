@@ -115,7 +115,7 @@ def test_a_comparison_says_its_evidence_in_numbers(finding_of: Find) -> None:
         "SDE − SGD = +1.00 points: SDE − NGD = +1.00 points [+0.50, +1.50], SDE − NGD = +1.00 points [+0.50, +1.50] "
         "(4 seeds; 1 diverged left out)"
     )
-    assert said["p values"].endswith("unequal rates of divergence: 0.12")
+    assert said["p values"].endswith("0.12 for unequal rates of divergence")
     assert compared(panel).spark_of == "test accuracy of SGD, seed 0"
 
 

@@ -137,7 +137,7 @@ def _theorem(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
         yield "theorem", f"does not hold: {panel.shortfalls[0]}{more}"
     else:
         which = "the only pair" if len(pairs) == 1 else f"all {len(pairs)} pairs"
-        yield "theorem", f"kept: {compared} drifted apart by at least D, within intervals, on {which} of batch sizes"
+        yield "theorem", f"holds: {compared} drifted apart by at least D, within intervals, on {which} of batch sizes"
 
 
 def _second_moment(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:

@@ -255,10 +255,10 @@ def p_values(different: float, equivalent: float, divergence: float | None) -> s
     """The p values of a comparison; `divergence` is None if no seed diverged.
 
     >>> p_values(0.01, 1.0, None)
-    'a gap: 0.01; smaller than the margin: 1'
+    '0.01 for a gap; 1 for a gap within the margin'
     """
-    said = f"a gap: {different:.2g}; smaller than the margin: {equivalent:.2g}"
-    return said if divergence is None else f"{said}; unequal rates of divergence: {divergence:.2g}"
+    said = f"{different:.2g} for a gap; {equivalent:.2g} for a gap within the margin"
+    return said if divergence is None else f"{said}; {divergence:.2g} for unequal rates of divergence"
 
 
 _SHOWN = 6

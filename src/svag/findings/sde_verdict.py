@@ -108,7 +108,7 @@ def sde_verdict(
     >>> print(sde_verdict({1: [61.0, 61.5, 61.2], 4: [61.1, 60.8, 61.3], 16: [61.0, 61.4, 61.0]}, margin=1.0))
     equivalent: SGD − SDE = +0.1397 [-0.4322, +0.7116], margin ±1
     3, 3, 3 seeds at ell = 1, 4, 16; limit from E_∞ + c/ell (lack of fit p = 0.65); convergence in ell not shown
-    Next: more seeds may show that SVAG has converged in ell: to within this margin, SGD ends where its SDE ends.
+    Next: more seeds may show that SVAG has converged in ell. To within this margin, SGD ends where its SDE ends.
 
     Converged at l: the remaining bias (r/(r − 1))(E_l − E_rl), r the ratio to the next ell, is inside ±margin/2 by the
     same two tests, for this and every larger ell but the last. If the line does not fit (5%), the limit is the largest
@@ -338,10 +338,10 @@ def _step(found: _Evidence) -> str:
     if found.answer == "inconclusive":
         return _undecided(found)
     meaning = {
-        "equivalent": "to within this margin, SGD ends where its SDE ends",
+        "equivalent": "To within this margin, SGD ends where its SDE ends",
         "different": "SGD does not end where its SDE ends; a smaller learning rate brings them closer",
     }[found.answer]
-    return f"{_convergence(found)}: {meaning}."
+    return f"{_convergence(found)}. {meaning}."
 
 
 def _too_little(found: _Evidence) -> str:
