@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # The answer along the run counts as moving when it moves by more than this factor, and significantly.
 _TWOFOLD = 2.0
 
-_EXAMPLES = "how many times the examples a larger batch needs to reach the same training loss"
+_EXAMPLES = "how many times as many examples a larger batch needs to reach the same training loss"
 _ESTIMATES = f"Distortion estimates {_EXAMPLES}. Up to 1.5 it was right to about 30% where it was checked."
 _FEW = f"{_ESTIMATES} Too little was read for a theorem, so no batch size is ruled out."
 _UNPROVED = "No theorem applies to this run, so no batch size is ruled out."
@@ -92,7 +92,9 @@ def headline(found: "CriticalBatch") -> str:
             f"{start}: beyond {limits}, the second moment, the gradient and its noise are "
             f"estimated to drift apart by more than a factor of {_c2(found)}."
         )
-    return f"{start}: beyond {limits}, expect to need more than {found.c2:g} times the examples (C² = {found.c2:g})."
+    return (
+        f"{start}: beyond {limits}, expect to need more than {found.c2:g} times as many examples (C² = {found.c2:g})."
+    )
 
 
 def moving_range(found: "CriticalBatch") -> Estimate | None:
