@@ -1,9 +1,12 @@
-"""Copies finished ladders into a folder that is committed, with what findings read and nothing else.
+"""Copies finished experiments into a folder that is committed, with what findings read and nothing else.
 
     python tools/keep_ladder.py FOLDER … --into results/atlas
+    python tools/keep_ladder.py FOLDER … --into results/figures
 
 Kept: experiment.json and the spec, the outcome and the compressed metrics of every run. Left behind: checkpoints,
-timings and reports. A run whose metrics are not those of its digest is refused, and so is a ladder with a run missing.
+timings and reports. A run whose metrics are not those of its digest is refused, and so is an experiment with a run
+missing. A figure gets the folder that its label names, without the runs that another folder of the results has:
+`svag reproduce LABEL` finds them there.
 """
 
 import argparse
@@ -14,6 +17,7 @@ from pathlib import Path
 
 from svag.experiments import load_experiment
 from svag.experiments.base import EXPERIMENT
+from svag.experiments.figures import folder_name
 from svag.records.record import COMPRESSED_METRICS, METRICS, OUTCOME, RUNS, SPEC, load_records
 
 
@@ -25,7 +29,11 @@ def keep(folder: Path, into: Path) -> Path:
     if not records or bad or missing:
         raise SystemExit(f"{folder}: {len(bad)} of {len(records)} runs have not ended, {missing} are missing")
     target = into / folder.resolve().name
-    for record in records:
+    if experiment is not None and experiment.label is not None and into.name == "figures":
+        target = into / folder_name(experiment.label)
+    elsewhere = {path.name for path in into.parent.glob(f"**/{RUNS}/*") if target not in path.parents}
+    own = [record for record in records if record.path.name not in elsewhere]
+    for record in own:
         place = target / RUNS / record.path.name
         place.mkdir(parents=True, exist_ok=True)
         for name in (SPEC, OUTCOME):
@@ -36,8 +44,9 @@ def keep(folder: Path, into: Path) -> Path:
         else:
             shutil.copyfile(record.path / COMPRESSED_METRICS, place / COMPRESSED_METRICS)
     if experiment is not None:
+        target.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(folder / EXPERIMENT, target / EXPERIMENT)
-    if [one.rows for one in load_records(target)] != [one.rows for one in records]:
+    if [one.rows for one in load_records(target)] != [one.rows for one in own]:
         raise SystemExit(f"{target}: what was written is not what was read")
     return target
 

@@ -47,6 +47,21 @@ def test_a_frozen_probe_may_read_other_batches_at_every_rung() -> None:
     assert refused.value.path == "probe_batches"
 
 
+def test_svag_can_stand_at_some_rungs_only() -> None:
+    asked = ladder(base(), (32, 64, 128), ells=(4,), split=2, refined=(128,))
+    assert [(spec.batch_size, spec.process.kind) for spec in asked.runs()] == [
+        (32, "sgd"),
+        (64, "sgd"),
+        (128, "sgd"),
+        (128, "svag"),
+    ]
+    again = Ladder.from_specs(asked.runs(), "t")
+    assert again.panels[0].refined == (128,)
+    assert set(again.runs()) == set(asked.runs())
+    with pytest.raises(SpecError, match="refined: names 256, which is not among the batch sizes"):
+        ladder(base(), (32, 64), ells=(4,), refined=(256,)).runs()
+
+
 def test_a_base_and_flags_make_the_same_experiment_and_a_probe() -> None:
     found = Ladder.of(base(), (32, 64), [0, 7], ells=(4,), split=2, tolerance=0.3, c2=3, name="left", title="t")
     spec = with_probe(base(), (32, 64))

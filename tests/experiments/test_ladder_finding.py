@@ -213,6 +213,9 @@ def test_the_error_of_the_sde_limit_stands_beside_each_rung(tmp_path: Path) -> N
         assert rung.sde.value == pytest.approx(0.08)
         assert rung.sde.source == "fit"
         assert rung.sde.ells == (1, 2, 4)
+        gap = given(rung.sde_gap)
+        assert gap.value == pytest.approx(rung.error - 0.08), "SGD minus its limit"
+        assert gap.low <= gap.value <= gap.high
 
 
 def test_a_ladder_in_steps_has_fewer_of_them_at_larger_batches(tmp_path: Path) -> None:

@@ -3,12 +3,15 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import ArrayLike
 from tests.experiments.on_disk import BASE, at, given, write_run
 
+from svag.experiments import load_experiment
 from svag.experiments.ngd import Ngd, NgdPanel
-from svag.experiments.ngd_finding import NgdFinding, NgdPanelFinding, arm_gap
-from svag.records.record import load_records
+from svag.experiments.ngd_finding import NgdFinding, NgdPanelFinding, arm_gap, curves_apart
+from svag.records.record import RunRecord, load_records
 
 FINALS = {"sgd": (0.89, 0.892, 0.894), "ngd": (0.891, 0.893, 0.892), "gd": (0.75, 0.76, 0.755)}
 NAN = math.nan
@@ -74,3 +77,53 @@ def test_missing_arms(tmp_path: Path) -> None:
     assert len(panel.missing) == 6
     assert panel.verdict == "No answer yet: SGD and NGD both need results."
     assert math.isnan(dict(panel.best)["GD"])
+
+
+def run_of(values: Sequence[float], metric: str = "test_accuracy") -> RunRecord:
+    """A finished run with an evaluation every 10 steps, and one before the first that must not count."""
+    rows = [{"kind": "evaluation", "step": 10 * k, metric: value} for k, value in enumerate([0.1, *values])]
+    return RunRecord(Path("a"), "finished", None, "", 99, tuple(rows), {})
+
+
+def group(shift: ArrayLike, seed: int, spread: float = 0.002) -> list[RunRecord]:
+    level = np.asarray(shift, dtype=np.float64)
+    noise = spread * np.random.default_rng(seed).normal(size=(5, level.size))
+    return [run_of((level + row).tolist()) for row in noise]
+
+
+def test_curves_are_judged_at_all_steps_at_once() -> None:
+    """The same final value does not make the same curve, and a small gap everywhere is within the margin."""
+    level = np.linspace(0.5, 0.9, 8)
+    dip = level - 0.05 * (np.arange(8) == 3)
+    same = given(curves_apart("c", "test_accuracy", group(level, 1), group(level + 0.001, 2), 0.01))
+    assert same.answer == "equivalent"
+    assert same.reach < 0.01
+    assert given(curves_apart("c", "test_accuracy", group(level, 1), group(level, 2), None)).answer != "equivalent"
+    other = given(curves_apart("c", "test_accuracy", group(level, 1), group(dip, 2), 0.01))
+    assert (other.answer, other.at_step) == ("different", 40)
+    assert other.p_value == pytest.approx(2 / 252)
+    assert other.low < 0.05 < other.high
+    assert "furthest apart at step 40, by +" in other.said()
+    wide = given(curves_apart("c", "test_accuracy", group(level, 1, 0.05), group(level, 2, 0.05), 0.01))
+    assert wide.answer == "inconclusive"
+
+
+def test_curves_of_too_few_runs_or_of_none_are_not_compared() -> None:
+    one = [run_of([0.5, 0.6])]
+    assert curves_apart("c", "test_accuracy", one, one, 0.01) is None
+    assert curves_apart("c", "train_loss", one * 3, one * 3, 0.01) is None, "it was not recorded"
+    few = given(curves_apart("c", "test_accuracy", group([0.5, 0.6], 1)[:3], group([0.5, 0.6], 2)[:3], 0.01))
+    assert (few.answer, few.reach) == ("inconclusive", math.inf)
+    assert few.smallest_p == pytest.approx(0.1)
+    assert "within" not in few.said()
+
+
+def test_the_training_curve_is_that_of_the_training_set_where_it_was_evaluated() -> None:
+    results = Path(__file__).parents[2] / "results"
+    for folder, train in (("figures/fig-ngd_sgd_b125", "train_set_accuracy"), ("ngd_sgd_accs-small", "train_loss")):
+        experiment = given(load_experiment(results / folder))
+        (panel,) = experiment.find(load_records(results / folder)).panels
+        assert isinstance(panel, NgdPanelFinding)
+        assert [one.metric for one in panel.apart] == [train, "test_accuracy"]
+        assert [one.name for one in panel.apart] == ["training curves, SGD − NGD", "test curves, SGD − NGD"]
+        assert {one.answer for one in panel.apart} == {"inconclusive"}

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from svag.experiments import load_experiment
+from svag.experiments.figures import figure, folder_name, kept_records
 from svag.experiments.ladder import Ladder
 from svag.records.record import load_records
 
@@ -32,6 +33,24 @@ def test_their_specs_alone_tell_which_runs_belong_together(folder: Path) -> None
     again = type(experiment).from_specs(specs, experiment.title)
     assert len(again.panels) == len(experiment.panels)
     assert set(again.runs()) == set(specs)
+
+
+FIGURES = sorted(path.parent for path in (RESULTS / "figures").glob("*/experiment.json"))
+
+
+@pytest.mark.parametrize("folder", FIGURES, ids=lambda p: p.name)
+def test_a_kept_figure_is_the_figure_of_its_label_and_holds_only_runs_of_its_own(folder: Path) -> None:
+    experiment = load_experiment(folder)
+    assert experiment is not None
+    assert experiment.label is not None
+    assert folder.name == folder_name(experiment.label)
+    assert experiment.runs() == figure(experiment.label, "small").runs()
+    found = kept_records(experiment, RESULTS)
+    assert (experiment.find(found).missing, len(found)) == ((), len(experiment.runs()))
+    names = {path.name for path in (folder / "runs").iterdir()}
+    assert names <= {record.path.name for record in found}
+    others = {path.name for path in RESULTS.glob("**/runs/*") if folder not in path.parents}
+    assert not names & others, "a run is kept once"
 
 
 # crossing over B* and B* on the window from 60% to 80% of training, first three baselines; strict def:lsi is lost at

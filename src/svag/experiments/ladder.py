@@ -61,9 +61,10 @@ class LadderPanel(Panel):
     Attributes:
         batch_sizes: the rungs.
         rule: linear for SGD, square_root for the other optimizers; the optimizer's own when None.
-        ells: refinements of SVAG run at every rung besides SGD: the SDE limit against B; none if empty.
+        ells: refinements of SVAG run besides SGD: the SDE limit against B; none if empty.
         split: of the SVAG arms.
         momentum_limit: which limit the SVAG arms of a base with momentum follow.
+        refined: the rungs that have the SVAG arms; all of them if empty.
         probe_batches: batches of each reading at frozen weights, rung by rung; those of the base if empty.
     """
 
@@ -72,6 +73,7 @@ class LadderPanel(Panel):
     ells: tuple[Count, ...] = ()
     split: Count = 1
     momentum_limit: MomentumLimit | None = None
+    refined: tuple[Count, ...] = ()
     probe_batches: tuple[Several, ...] = ()
 
     def arms(self) -> list[tuple[ArmName, RunSpec]]:
@@ -83,13 +85,16 @@ class LadderPanel(Panel):
         if self.probe_batches and len(self.probe_batches) != len(self.batch_sizes):
             many = len(self.batch_sizes)
             raise SpecError("probe_batches", f"must be one for each of the {many} batch sizes, or none")
+        if strangers := sorted(set(self.refined) - set(self.batch_sizes)):
+            raise SpecError("refined", f"names {strangers[0]}, which is not among the batch sizes of the ladder")
         batches = dict(zip(self.batch_sizes, self.probe_batches, strict=False))
         found = []
         for size in sorted(set(self.batch_sizes)):
             sgd = rung(self.base, size)
             if size in batches and isinstance(sgd.probe, FrozenProbe):
                 sgd = sgd.edited({"probe.batches": batches[size]})
-            found += [(self.itself, sgd), *svag_arms(sgd, self.ells, self.split, self.momentum_limit)]
+            ells = self.ells if size in (self.refined or self.batch_sizes) else ()
+            found += [(self.itself, sgd), *svag_arms(sgd, ells, self.split, self.momentum_limit)]
         return found
 
     def edited(self, edits: Mapping[str, Any]) -> Self:
@@ -101,7 +106,7 @@ class LadderPanel(Panel):
     def smallest(self, edits: Mapping[str, Any]) -> Self:
         """Three small rungs of one epoch each, because steps would not be the same training at every rung."""
         fewer = super().smallest({"budget": {"epochs": 1}, **edits})
-        return fewer.model_copy(update={"batch_sizes": SMALLEST_LADDER})
+        return fewer.model_copy(update={"batch_sizes": SMALLEST_LADDER, "refined": ()})
 
 
 class Ladder(Experiment):
@@ -206,7 +211,9 @@ class Ladder(Experiment):
                 continue
         sizes = tuple(size for one, size in rungs.items() if one in settings)
         svag = svag_fields(processes_at(rungs, settings))
-        return LadderPanel(name=described(base), base=base, batch_sizes=sizes, **svag)
+        refined = tuple(rungs[one] for one in rungs if svag_fields(processes_at([one], settings))["ells"])
+        some = refined if set(refined) < set(sizes) else ()
+        return LadderPanel(name=described(base), base=base, batch_sizes=sizes, refined=some, **svag)
 
 
 def check_rule(base: RunSpec, rule: Rule | None) -> None:

@@ -329,6 +329,13 @@ def _rungs(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
     if limits:
         said = ", ".join(f"{_between(one, panel.metric)} at B = {size}" for size, one in limits)
         yield f"SDE limit of the {judged_by(panel.metric).removeprefix('test ')}", said
+        gaps = [(rung.batch_size, rung.sde_gap) for rung in panel.rungs if rung.sde_gap is not None]
+        above = ", ".join(
+            f"{wording.difference(gap.value, panel.metric)} "
+            f"{wording.interval(gap.low, gap.high, panel.metric)} at B = {size}"
+            for size, gap in gaps
+        )
+        yield "SGD above its SDE limit", above
 
 
 def _between(limit: Limit, metric: Metric) -> str:

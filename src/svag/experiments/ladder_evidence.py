@@ -9,14 +9,14 @@ import numpy as np
 
 from svag.experiments import wording
 from svag.experiments.base import SGD, ArmName, own_metric, svag_arm
-from svag.experiments.evidence import Limit, fitted_limit
+from svag.experiments.evidence import Limit, LimitEstimate, fitted_limit
 from svag.experiments.ladder import LadderPanel, rung
 from svag.experiments.runs import PanelRuns
 from svag.findings.basis import THEOREMS
 from svag.findings.critical_batch import CriticalBatch, predict_critical_batch
 from svag.findings.prices import Estimate, Price
 from svag.findings.scaling_verdict import ScalingVerdict
-from svag.stats.means import contrast
+from svag.stats.means import Contrast, contrast
 from svag.stats.ratios import Interval, quotient
 from svag.stats.samples import json_fields
 from svag.theory.bounds import Form, large_run_refutes, large_run_threshold, sde_threshold
@@ -42,6 +42,7 @@ class Rung:
         signal_to_noise_high: upper limit.
         balance: growth over decay of the weights, 1 at equilibrium; None when unknown.
         sde: the test error of the SDE limit, if SVAG was run here.
+        sde_gap: test error of SGD minus that limit, with its 95% interval.
     """
 
     batch_size: int
@@ -57,12 +58,15 @@ class Rung:
     signal_to_noise_high: float
     balance: float | None
     sde: Limit | None
+    sde_gap: Estimate | None
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; unknown numbers are null."""
-        flat = json_fields({**asdict(self), "errors": None, "sde": None})
+        flat = json_fields({**asdict(self), "errors": None, "sde": None, "sde_gap": None})
         errors = [json_fields({"seed": seed, "error": error}) for seed, error in self.errors]
-        return {**flat, "errors": errors, "sde": None if self.sde is None else self.sde.to_dict()}
+        limit, gap = self.sde, self.sde_gap
+        sde = {"sde": None if limit is None else limit.to_dict(), "sde_gap": None if gap is None else gap.to_dict()}
+        return {**flat, "errors": errors, **sde}
 
 
 def final_errors(panel: LadderPanel, runs: PanelRuns, arm: ArmName, size: int) -> dict[int, float]:
@@ -81,6 +85,7 @@ def rung_of(
     reading = next((one for one in found if one.batch_size == size), None)
     unknown = (math.nan, math.nan, math.nan)
     rho = unknown if reading is None else _ratio(reading)
+    limit = _sde_limit(panel, runs, size, errors)
     return Rung(
         batch_size=size,
         lr=rung(panel.base, size).lr,
@@ -94,7 +99,8 @@ def rung_of(
         signal_to_noise_low=_inverse(rho[2]),
         signal_to_noise_high=_inverse(rho[1]),
         balance=None if reading is None else reading.balance,
-        sde=_sde_error(panel, runs, size, errors),
+        sde=None if limit is None else limit.limit,
+        sde_gap=None if limit is None else _above(limit.minus_arm(1)),
     )
 
 
@@ -129,14 +135,19 @@ def _inverse(ratio: float) -> float:
     return math.inf if ratio == 0 else 1 / ratio
 
 
-def _sde_error(panel: LadderPanel, runs: PanelRuns, size: int, errors: Mapping[int, float]) -> Limit | None:
+def _above(below: Contrast) -> Estimate:
+    """The same difference the other way round."""
+    low, high = below.interval()
+    return Estimate(-below.value, -high, -low)
+
+
+def _sde_limit(panel: LadderPanel, runs: PanelRuns, size: int, errors: Mapping[int, float]) -> LimitEstimate | None:
     finals = {1: np.array(list(errors.values()))}
     for ell in panel.ells:
         found = final_errors(panel, runs, svag_arm(ell), size)
         if ell > 1 and found:
             finals[ell] = np.array(list(found.values()))
-    estimate = fitted_limit(finals) if len(finals) > 1 else None
-    return None if estimate is None else estimate.limit
+    return fitted_limit(finals) if len(finals) > 1 else None
 
 
 # A baseline predicts from this N/G on. B* = C²B + (C² − 1)·B·N/G is at least C²B whatever was measured: below N/G = 1

@@ -13,6 +13,7 @@ from svag.experiments.ngd import Ngd, NgdPanel
 from svag.experiments.runs import CurveRow, MissingRun, PanelRuns, RunRow, gather
 from svag.experiments.wording import Answer
 from svag.records.record import RunRecord
+from svag.stats.curves import compare_curves, gap_band
 from svag.stats.decisions import Decision, compare_rates, holm, samples_to_decide, three_way
 from svag.stats.means import welch
 from svag.stats.samples import json_fields
@@ -93,6 +94,81 @@ def arm_gap(name: str, one: Mapping[int, float], other: Mapping[int, float], mar
 
 
 @dataclass(frozen=True)
+class CurvesApart:
+    """How far apart the curves of SGD and NGD are, over the whole of training.
+
+    Attributes:
+        name: which curves.
+        metric: "train_set_accuracy" or "train_loss", or what the experiment compares.
+        answer: "different" where permuting the labels SGD and NGD says so at 5%; "equivalent" where the 95% limits lie
+            within the margin at all steps at once; otherwise "inconclusive".
+        p_value: of the test that the labels do not matter, at all steps at once.
+        smallest_p: the smallest that so many seeds can reach.
+        at_step: where they are furthest apart for their spread.
+        gap: SGD minus NGD there.
+        low: lower 95% limit, which holds at all steps at once; −∞ when the seeds are too few.
+        high: upper limit.
+        reach: the largest distance from 0 of any limit at any step: the margin within which the curves are known to be.
+    """
+
+    name: str
+    metric: str
+    answer: Decision
+    p_value: float
+    smallest_p: float
+    at_step: int
+    gap: float
+    low: float
+    high: float
+    reach: float
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields for a JSON document; unknown numbers are null."""
+        return json_fields(asdict(self))
+
+    def said(self) -> str:
+        """The test, and where the two are furthest apart."""
+        kind: Metric = "train_loss" if self.metric == "train_loss" else "test_accuracy"  # a number, or a share
+        within = ""
+        if math.isfinite(self.reach):
+            points = wording.difference(self.reach, kind).removeprefix("+")
+            within = f"; within {points} of each other at every step, 95% at all steps at once"
+        return (
+            f"p = {self.p_value:.2g} ({self.smallest_p:.2g} is the smallest possible); furthest apart at step "
+            f"{self.at_step:,}, by {wording.difference(self.gap, kind)}{within}"
+        )
+
+
+def curves_apart(
+    name: str, metric: str, one: Iterable[RunRecord], other: Iterable[RunRecord], margin: float | None
+) -> CurvesApart | None:
+    """Compare two groups of curves where all are finite; None without three runs or without a step they share.
+
+    The evaluation before the first step is left out: it knows only the seed. Without a `margin`, curves can be found
+    different but not equivalent.
+    """
+    groups = [[dict(run.curve(metric)) for run in runs] for runs in (one, other)]
+    if not all(groups) or sum(map(len, groups)) < 3:
+        return None
+    everyone = [curve for group in groups for curve in group]
+    steps = sorted(set.intersection(*map(set, everyone)) - {0})
+    steps = [step for step in steps if all(math.isfinite(curve[step]) for curve in everyone)]
+    if not steps:
+        return None
+    first, second = (np.array([[curve[step] for step in steps] for curve in group]) for group in groups)
+    test, band = compare_curves(first, second), gap_band(first, second)
+    reach = float(np.maximum(-band.low, band.high).max())
+    answer: Decision = "inconclusive"
+    if test.p_value < _LEVEL:
+        answer = "different"
+    elif margin is not None and reach <= margin:
+        answer = "equivalent"
+    at = test.index
+    limits = (float(band.gap[at]), float(band.low[at]), float(band.high[at]))
+    return CurvesApart(name, metric, answer, test.p_value, test.smallest_p, steps[at], *limits, reach)
+
+
+@dataclass(frozen=True)
 class NgdPanelFinding:
     """Whether Gaussian noise of the same covariance does what SGD's noise does.
 
@@ -105,6 +181,7 @@ class NgdPanelFinding:
         best: mean over seeds of the best metric along the run, by arm, as the paper prints it; NaN without results.
         sgd_ngd: SGD − NGD; None while either has no result.
         sgd_gd: SGD − GD; None while either has no result.
+        apart: the curves of SGD and NGD over the whole of training: of the training set, and of the metric.
         verdict: one sentence.
         runs: all results.
         curves: all evaluations.
@@ -120,6 +197,7 @@ class NgdPanelFinding:
     best: tuple[tuple[str, float], ...]
     sgd_ngd: ArmGap | None
     sgd_gd: ArmGap | None
+    apart: tuple[CurvesApart, ...]
     verdict: str
     runs: tuple[RunRow, ...]
     curves: tuple[CurveRow, ...]
@@ -136,6 +214,7 @@ class NgdPanelFinding:
             "verdict": self.verdict,
             "sgd_ngd": None if self.sgd_ngd is None else self.sgd_ngd.to_dict(),
             "sgd_gd": None if self.sgd_gd is None else self.sgd_gd.to_dict(),
+            "curves": [one.to_dict() for one in self.apart],
             "arms": [arm.to_dict() for arm in self.arms],
             "best": json_fields(dict(self.best)),
             "runs": [row.to_dict() for row in self.runs],
@@ -166,6 +245,8 @@ class NgdPanelFinding:
         best = [f"{arm} {wording.value(value, self.metric)}" for arm, value in self.best if math.isfinite(value)]
         if best:
             yield "best along the run", f"{', '.join(best)} (means over seeds, as the paper prints them)"
+        for curves in self.apart:
+            yield curves.name, curves.said()
         for one in self.gaps:
             said = wording.p_values(one.p_different, one.p_equivalent, one.p_divergence)
             yield f"p values of {one.name}", said
@@ -212,12 +293,23 @@ def _panel(experiment: Ngd, panel: NgdPanel, runs: PanelRuns) -> NgdPanelFinding
         best=tuple((str(arm), _best(runs.of(arm, size).values(), metric)) for arm in finals),
         sgd_ngd=with_ngd,
         sgd_gd=with_gd,
+        apart=tuple(_apart(runs, size, metric, experiment.margin)),
         verdict=_verdict(with_ngd, with_gd),
         runs=runs.rows(),
         curves=runs.curves(),
         missing=runs.missing,
         status=_next(runs, with_ngd, with_gd),
     )
+
+
+def _apart(runs: PanelRuns, size: int, metric: Metric, margin: float) -> Iterator[CurvesApart]:
+    """Curves of the training set, by its accuracy if that was evaluated, and of the metric."""
+    ours, theirs = (list(runs.of(arm, size).values()) for arm in (SGD, NGD))
+    evaluated = all(run.curve("train_set_accuracy") for run in (*ours, *theirs))
+    train, allowed = ("train_set_accuracy", margin) if evaluated else ("train_loss", None)
+    for name, which, within in (("training curves", train, allowed), ("test curves", str(metric), margin)):
+        if (found := curves_apart(f"{name}, SGD − NGD", which, ours, theirs, within)) is not None:
+            yield found
 
 
 def _best(runs: Iterable[RunRecord], metric: Metric) -> float:

@@ -8,15 +8,17 @@ import pytest
 from tests.experiments.on_disk import at, given, readings_at, write_run
 
 from svag.experiments.compare_finding import CompareFinding
+from svag.experiments.evidence import Limit
 from svag.experiments.figures import figure, judged
 from svag.experiments.ladder import Ladder, LadderPanel
 from svag.experiments.ladder_finding import LadderFinding, LadderPanelFinding
-from svag.experiments.ngd_finding import NgdFinding, arm_gap
+from svag.experiments.ngd_finding import CurvesApart, NgdFinding, arm_gap
 from svag.experiments.wording import Judgement, PaperVerdict, overall
 from svag.findings.prices import Estimate
 from svag.findings.scaling_verdict import ScalingAnswer
 from svag.findings.sde_verdict import sde_verdict
 from svag.records.record import load_records
+from svag.stats.decisions import Decision
 
 SGD = (0.80, 0.801, 0.799, 0.802)
 THERE = (0.801, 0.80, 0.802, 0.799)
@@ -85,9 +87,32 @@ def test_ngd_is_held_against_both_claims(
     (panel,) = found.panels
     changed = NgdFinding(found.title, (replace(panel, sgd_ngd=gaps[0], sgd_gd=gaps[1]),))
     claims = judged(figure("fig:ngd_sgd_accs", "small"), changed)
-    assert [one.claim for one in claims] == ["NGD ends where SGD ends", "GD ends below SGD"]
-    assert tuple(one.verdict for one in claims) == verdicts
-    assert [one.claim for one in judged(figure("fig:ngd_sgd_b500", "small"), changed)] == ["NGD ends where SGD ends"]
+    ends, curves, below = claims
+    assert (ends.claim, below.claim) == ("NGD ends where SGD ends", "GD ends below SGD")
+    assert (ends.verdict, below.verdict) == verdicts
+    assert (curves.found, curves.verdict) == ("no curves", "cannot tell")
+    assert [one.claim for one in judged(figure("fig:ngd_sgd_b500", "small"), changed)] == [ends.claim, curves.claim]
+
+
+@pytest.mark.parametrize(
+    ("answers", "verdict"),
+    [
+        (("equivalent", "equivalent"), "agrees"),
+        (("equivalent", "inconclusive"), "cannot tell"),
+        (("inconclusive", "different"), "differs"),
+    ],
+)
+def test_curves_are_held_against_the_claim_that_they_are_close(
+    answers: Sequence[Decision], verdict: PaperVerdict
+) -> None:
+    found = figure("fig:ngd_sgd_accs", "small").find([])
+    assert isinstance(found, NgdFinding)
+    curves = [CurvesApart("test curves", "test_accuracy", one, 0.5, 0.01, 40, 0.01, 0, 0.02, 0.02) for one in answers]
+    changed = NgdFinding(found.title, (replace(found.panels[0], apart=tuple(curves)),))
+    claim = judged(figure("fig:ngd_sgd_accs", "small"), changed)[1]
+    assert claim.claim == "train and test curves of SGD and NGD are close"
+    assert claim.verdict == verdict
+    assert "furthest apart at step 40, by +1.00 points; within 2.00 points" in claim.found
 
 
 @pytest.fixture(scope="module")
@@ -181,6 +206,32 @@ def test_without_a_prediction_or_a_result_test_error_cannot_tell(ladder: LadderP
     silent, lost = (of_ladder(one)[1] for one in (replace(ladder, ranges=()), replace(ladder, scaling=None)))
     assert (silent.verdict, silent.found) == ("cannot tell", "no baseline predicts")
     assert (lost.verdict, lost.found.partition("; ")[2]) == ("cannot tell", "these seeds cannot locate a failure")
+
+
+@pytest.mark.parametrize(
+    ("sgd", "sde", "verdict"),
+    [
+        (0.2, (0.1, 0.09, 0.11), "agrees"),  # 0.1 is the lowest error and 20% more is tolerated
+        (0.2, (0.1, 0.07, 0.13), "cannot tell"),
+        (0.2, (0.18, 0.17, 0.19), "differs"),  # the SDE degrades too
+        (0.1, (0.1, 0.09, 0.11), "differs"),  # SGD does not degrade
+    ],
+)
+def test_sgd_degrades_and_its_sde_does_not(
+    ladder: LadderPanelFinding, sgd: float, sde: tuple[float, float, float], verdict: PaperVerdict
+) -> None:
+    last = replace(
+        ladder.rungs[-1],
+        error=sgd,
+        error_low=sgd - 0.001,
+        error_high=sgd + 0.001,
+        sde=Limit(*sde, source="fit", ells=(1, 4), diverged=0),
+    )
+    rungs = (*(replace(one, error=0.1) for one in ladder.rungs[:-1]), last)
+    *_, claim = judged(figure("fig:app_lsr_svhn", "small"), LadderFinding("t", (replace(ladder, rungs=rungs),)))
+    assert claim.claim == "SGD degrades along the linear rule, and its SDE does not"
+    assert claim.verdict == verdict
+    assert f"at 1024 the test error of SGD is {100 * sgd:.2f}%" in claim.found
 
 
 def test_one_claim_that_differs_decides() -> None:

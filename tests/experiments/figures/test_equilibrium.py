@@ -1,4 +1,7 @@
-"""Every ladder reads G and N at equilibrium: its window begins after enough e-folds at the rate that it has there."""
+"""Every ladder reads G and N at equilibrium: its window begins after enough e-folds at the rate that it has there.
+
+The ordinary ResNet at its small size is a run of the atlas, at the small rate that people use: it has no equilibrium.
+"""
 
 import pytest
 
@@ -6,7 +9,7 @@ from svag.experiments.figures import LABELS, figure
 from svag.experiments.ladder import Ladder
 from svag.records.fields import step_of
 from svag.records.parts import FrozenProbe, InRunProbe
-from svag.records.schedules import Steps
+from svag.records.schedules import Constant, Steps
 from svag.records.spec import RunSpec
 
 LADDERS = [label for label, kind in LABELS.items() if kind == "ladder"]
@@ -19,12 +22,13 @@ def e_folds(spec: RunSpec) -> float:
     The weight norm forgets where it was by a factor e in 1/(4ηλ) steps. An earlier, larger rate has an equilibrium of
     its own, which the window's has to forget too: steps before the last decay do not count.
     """
-    assert isinstance(spec.schedule, Steps)
+    assert isinstance(spec.schedule, Steps | Constant)
     assert spec.schedule.warmup == 0
     assert isinstance(spec.probe, InRunProbe | FrozenProbe)
     steps = spec.steps()
     read = spec.probe.steps(steps)
-    since = max([0, *(when for at in spec.schedule.at if (when := step_of(at, steps)) <= read[0])])
+    decays = spec.schedule.at if isinstance(spec.schedule, Steps) else ()
+    since = max([0, *(when for at in decays if (when := step_of(at, steps)) <= read[0])])
     lr = spec.learning_rate(read[0])
     assert lr == spec.learning_rate(since) == spec.learning_rate(read[-1]), "the rate does not change while it is read"
     assert since == 0 or spec.learning_rate(since - 1) != lr
@@ -36,7 +40,8 @@ def e_folds(spec: RunSpec) -> float:
 def test_enough_e_folds_at_every_rung(label: str, size: str) -> None:
     experiment = figure(label, size)  # type: ignore[arg-type]
     assert isinstance(experiment, Ladder)
-    found = {(spec.model, spec.batch_size): e_folds(spec) for spec in experiment.runs()}
+    specs = [spec for spec in experiment.runs() if spec.model.scale_invariant or size == "paper"]
+    found = {(spec.model, spec.batch_size): e_folds(spec) for spec in specs}
     assert min(found.values()) >= LEAST, found
 
 

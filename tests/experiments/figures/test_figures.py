@@ -6,12 +6,13 @@ from typing import get_args
 
 import pytest
 
-from svag.experiments import experiment_from
+from svag.experiments import experiment_from, load_experiment
 from svag.experiments.base import Size
 from svag.experiments.figures import LABELS, UNVERIFIED, family, figure
 from svag.findings.verify import LABELS as CHECKED
 from svag.records.fields import SpecError
 from svag.records.optimizers import SgdOptimizer
+from svag.records.parts import SvagSpec
 from svag.records.spec import RunSpec
 
 # figures.md of the design, label by label
@@ -67,28 +68,49 @@ def test_the_sizes_have_the_same_method(label: str) -> None:
     assert type(small) is type(smoke) is type(paper)
     for one in (small, smoke, paper):
         assert {(panel.base.optimizer, panel.base.process.kind) for panel in one.panels} == {(SgdOptimizer(), "sgd")}
-    if label != "fig:lsr_acc_gnr":  # one network for three, at several times the budget
-        assert len(small.panels) == len(paper.panels)
+    assert len(small.panels) == len(paper.panels)
 
 
-def test_the_headline_ladder_is_made_of_exactly_these_runs() -> None:
+def test_the_vgg_of_the_headline_figure_is_made_of_exactly_these_runs() -> None:
     """Field for field: records are found again by the identity of their specs."""
     base = RunSpec.from_yaml("""
         data: {name: fashion-small, augment: {pad: 1, flip: true}}
-        model: {arch: preresnet8, norm: group, width: 0.5, scale_invariant: true}
-        batch_size: 32
+        model: {arch: vgg11, norm: group, width: 0.125, scale_invariant: true}
+        batch_size: 16
         lr: 0.1
-        weight_decay: 2.0e-3
-        schedule: {kind: steps, at: [0.8], factor: 0.1}
-        budget: {epochs: 30}
-        probe: {kind: in_run, parts: 4, window: [0.5, 0.8], every: 0.0005}
-        evaluate: {every: 0.1}
+        weight_decay: 5.0e-3
+        budget: {epochs: 6}
+        probe: {kind: in_run, parts: 4, window: [0.5, 1.0], every: 0.0005}
+        evaluate: {every: 0.025}
     """)
-    rates = {4: 0.0125, 8: 0.025, 16: 0.05, 32: 0.1, 64: 0.2, 128: 0.4, 256: 0.8, 512: 1.6}
+    rates = {16: 0.1, 32: 0.2, 64: 0.4, 128: 0.8, 256: 1.6, 512: 3.2}
     wanted = [
-        base.edited({"batch_size": size, "lr": lr, "seed": seed}) for size, lr in rates.items() for seed in (0, 1, 2)
+        base.edited({"batch_size": size, "lr": lr, "seed": seed}) for size, lr in rates.items() for seed in (0, 1)
     ]
-    assert figure("fig:lsr_acc_gnr", "small").runs() == wanted
+    assert figure("fig:lsr_acc_gnr", "small").runs()[-12:] == wanted
+
+
+@pytest.mark.parametrize(
+    ("label", "panel", "member"),
+    [
+        ("fig:lsr_acc_gnr", 0, "bn_invariant"),
+        ("fig:lsr_acc_gnr", 1, "gn_invariant"),
+        ("fig:app_lsr_c10", 0, "bn_small_lr"),
+    ],
+)
+def test_panels_that_the_atlas_has_are_its_runs(label: str, panel: int, member: str) -> None:
+    atlas = load_experiment(Path(__file__).parents[3] / "results" / "atlas" / member)
+    assert atlas is not None
+    small = figure(label, "small")
+    assert set(atlas.runs()) == {spec for slot, spec in small.slots().items() if slot.panel == panel}
+
+
+def test_svag_stands_at_two_rungs_of_one_ladder() -> None:
+    """SGD at every batch size, SVAG at 128 and 512 alone."""
+    specs = figure("fig:app_lsr_svhn", "small").runs()
+    assert {spec.batch_size for spec in specs if spec.process.kind == "sgd"} == {16, 32, 64, 128, 256, 512}
+    arms = {(spec.batch_size, spec.process.ell) for spec in specs if isinstance(spec.process, SvagSpec)}
+    assert arms == {(128, 2), (128, 8), (512, 2), (512, 8)}
 
 
 def test_a_label_that_cannot_be_trained_is_refused() -> None:

@@ -1,7 +1,8 @@
 """The figures that climb batch sizes along the linear scaling rule (subsec:app_lsr_exps), as rows."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from svag.experiments import wording
@@ -9,13 +10,12 @@ from svag.experiments.base import Size
 from svag.experiments.figures.bases import CIFAR, FASHION, PLAIN, Edits, decays, network
 from svag.experiments.ladder import Ladder, LadderPanel
 from svag.experiments.wording import Judgement, PaperVerdict
-from svag.records.spec import RunSpec
 
 if TYPE_CHECKING:
     from svag.experiments.ladder_finding import LadderFinding, LadderPanelFinding
 
 BATCH_SIZES = tuple(2**power for power in range(1, 12))
-SMALL_BATCH_SIZES = (8, 32, 64, 128, 256)
+SMALL_BATCH_SIZES = (16, 32, 64, 128, 256, 512)
 SEEDS = 3
 
 
@@ -39,11 +39,30 @@ C100 = {"data.name": "cifar100", "budget": {"epochs": 300}} | decays(80 / 300, 2
 C100 |= frozen(200 / 300, 250 / 300)
 SVHN: Edits = {"data": {"name": "svhn"}, "budget": {"epochs": 120}} | decays(100 / 120) | frozen(80 / 120, 100 / 120)
 
-# Small ladders begin where N/G is at least 8, and reach their window after at least 3.5 e-folds 4ηλ·steps, counted at
-# the rate that the window has: λ is raised for that, since more epochs would cost more.
-C10_SHORT = {"budget": {"epochs": 20}, "weight_decay": 4e-3, **decays(250 / 300)}
-C100_SHORT = {"budget": {"epochs": 20}, "weight_decay": 4e-2, **decays(80 / 300, 250 / 300)}
-GROUP_READINGS, BATCH_READINGS = in_run(200 / 300, 250 / 300), frozen(200 / 300, 250 / 300, 30, 20)
+# Small ladders begin where N/G is about 8 or more, and those of scale-invariant networks reach their window after at
+# least 3.5 e-folds 4ηλ·steps, counted at the rate that the window has: λ is raised for that, as more epochs would cost
+# more. Three panels are ladders of the atlas, field for field, so that their runs are these runs.
+FROM_16: Edits = {"batch_size": 16, "weight_decay": 5e-3, "budget": {"epochs": 8}, "evaluate": {"every": 0.025}}
+CONSTANT: Edits = {"schedule": {"kind": "constant"}}
+QUICK: Edits = {"data.pool": 2, "budget": {"epochs": 6}, "weight_decay": 6e-3}
+BN_INVARIANT = FROM_16 | CONSTANT | {"model.norm": "batch"} | frozen(0.5, 1.0, 60, 4)
+GN_INVARIANT = FROM_16 | CONSTANT | {"budget": {"epochs": 12}} | in_run(0.4, 1.0)
+VGG_INVARIANT = FROM_16 | CONSTANT | {"budget": {"epochs": 6}} | network("vgg11", "group", 0.125) | in_run(0.5, 1.0)
+BN_ORDINARY: Edits = {
+    "model": {"arch": "resnet8", "norm": "batch", "width": 0.5},
+    "lr": 0.025,
+    "weight_decay": 5e-4,
+    "schedule": {"kind": "steps", "at": [0.6, 0.85], "factor": 0.2},
+    "budget": {"epochs": 8},
+    "evaluate": {"every": 0.025},
+} | frozen(0.2, 0.6, 60, 4)
+WIDE = FROM_16 | QUICK | decays(0.8)
+# ×0.3 where the paper has ×0.1: at a tenth of the rate the weights would need three times as many steps to settle again
+C100_SHORT = FROM_16 | QUICK | {"lr": 0.15, "weight_decay": 1.6e-2}
+C100_SHORT |= {"schedule": {"kind": "steps", "at": [80 / 300, 250 / 300], "factor": 0.3}}
+C100_VGG: Edits = C100_SHORT | {"data.pool": 1, "lr": 0.1, "weight_decay": 2.4e-2}
+C100_GROUP, C100_BATCH = in_run(180 / 300, 250 / 300), frozen(180 / 300, 250 / 300, 50, 4)
+SVHN_SHORT = FROM_16 | QUICK | PLAIN | decays(100 / 120) | in_run(80 / 120, 100 / 120)
 
 
 @dataclass(frozen=True)
@@ -56,8 +75,9 @@ class LadderRow:
         paper: panels of the paper, on `BATCH_SIZES`.
         small: panels that a laptop can run.
         note: how these differ from the paper's.
+        sizes: batch sizes of panels of the small size that have others than `SMALL_BATCH_SIZES`.
+        sde: the refinements of SVAG at the small size, and the batch sizes that have them.
         seeds: of the small size.
-        sizes: batch sizes of the small size.
     """
 
     label: str
@@ -65,28 +85,46 @@ class LadderRow:
     paper: dict[str, Edits]
     small: dict[str, Edits]
     note: str
+    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    sde: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     seeds: int = 2
-    sizes: tuple[int, ...] = SMALL_BATCH_SIZES
 
     def at_paper_size(self) -> Ladder:
         """The paper's own setting."""
-        panels = _panels(CIFAR, self.paper, BATCH_SIZES, tuple(map(paper_batches, BATCH_SIZES)))
+        batches = tuple(map(paper_batches, BATCH_SIZES))
+        panels = tuple(
+            LadderPanel(name=name, base=CIFAR.edited(edits), batch_sizes=BATCH_SIZES, probe_batches=batches)
+            for name, edits in self.paper.items()
+        )
         return Ladder(title=self.title, label=self.label, size="paper", seeds=tuple(range(SEEDS)), panels=panels)
 
     def at_small_size(self) -> Ladder:
         """For a laptop."""
+        ells, refined = self.sde
+        panels = tuple(
+            LadderPanel(
+                name=name,
+                base=FASHION.edited(edits),
+                batch_sizes=self.sizes.get(name, SMALL_BATCH_SIZES),
+                ells=ells,
+                split=2 if ells else 1,
+                refined=refined,
+            )
+            for name, edits in self.small.items()
+        )
         return Ladder(
             title=self.title,
             label=self.label,
             size="small",
             note=self.note,
             seeds=tuple(range(self.seeds)),
-            panels=_panels(FASHION, self.small, self.sizes),
+            panels=panels,
         )
 
     def judged(self, finding: "LadderFinding", size: Size) -> tuple[Judgement, ...]:
         """The paper's two claims about every panel, beside what was found; they are the same at every size."""
-        return tuple(judge(panel) for panel in finding.panels for judge in (_drift_judged, _error_judged))
+        found = [judge(panel) for panel in finding.panels for judge in (_drift_judged, _error_judged)]
+        return (*found, *(_sde_judged(panel) for panel in finding.panels if any(one.sde for one in panel.rungs)))
 
 
 # Two batch sizes count as the same within one rung of a ladder of powers of two.
@@ -135,13 +173,28 @@ def _error_judged(panel: "LadderPanelFinding") -> Judgement:
     return Judgement(panel.name, claim, said, verdict)
 
 
-def _panels(
-    base: RunSpec, rows: dict[str, Edits], sizes: tuple[int, ...], batches: tuple[int, ...] = ()
-) -> tuple[LadderPanel, ...]:
-    return tuple(
-        LadderPanel(name=name, base=base.edited(edits), batch_sizes=sizes, probe_batches=batches)
-        for name, edits in rows.items()
+def _sde_judged(panel: "LadderPanelFinding") -> Judgement:
+    """Whether, at the largest batch size with SVAG, SGD exceeds the tolerated test error and its SDE does not."""
+    claim = "SGD degrades along the linear rule, and its SDE does not"
+    rung = [one for one in panel.rungs if one.sde is not None][-1]
+    if rung.sde is None or panel.scaling is None or not math.isfinite(rung.error):
+        return Judgement(panel.name, claim, "no limit of SVAG", "cannot tell")
+    lowest = min(one.error for one in panel.rungs if math.isfinite(one.error))
+    allowed = lowest * (1 + panel.scaling.tolerance)
+    percents = [
+        wording.value(number, panel.metric) for number in (rung.error, rung.sde.value, rung.sde.low, rung.sde.high)
+    ]
+    said = (
+        f"at {rung.batch_size} the test error of SGD is {percents[0]}, that of its SDE {percents[1]} ({percents[2]} to "
+        f"{percents[3]}); {wording.value(allowed, panel.metric)} is tolerated"
     )
+    degrades, holds = rung.error_low > allowed, rung.sde.high <= allowed
+    verdict: PaperVerdict = "cannot tell"
+    if degrades and holds:
+        verdict = "agrees"
+    elif rung.error_high <= allowed or rung.sde.low > allowed:
+        verdict = "differs"
+    return Judgement(panel.name, claim, said, verdict)
 
 
 ROWS = (
@@ -153,11 +206,10 @@ ROWS = (
             "PreResNet-32 GN": C10 | network("preresnet32", "group"),
             "VGG-19 GN": C10 | network("vgg19", "group"),
         },
-        small={"PreResNet-8 GN": {"budget": {"epochs": 30}, "weight_decay": 2e-3} | in_run(0.5, 0.8)},
-        note="Fashion-MNIST at 14×14 for CIFAR-10, PreResNet-8 at half width with GroupNorm for the three networks, "
-        "λ = 0.002, 30 epochs with the decay at 24, G and N over epochs 15–24",
-        seeds=3,
-        sizes=(4, 8, 16, 32, 64, 128, 256, 512),
+        small={"PreResNet-8 BN": BN_INVARIANT, "PreResNet-8 GN": GN_INVARIANT, "VGG-11 GN": VGG_INVARIANT},
+        note="Fashion-MNIST at 14×14 for CIFAR-10, PreResNet-8 at half width and VGG-11 at an eighth of it for "
+        "PreResNet-32 and VGG-19, λ = 0.005, 8, 12 and 6 epochs for 300, at one learning rate",
+        sizes={"PreResNet-8 GN": (8, *SMALL_BATCH_SIZES)},
     ),
     LadderRow(
         "fig:app_lsr_c10",
@@ -168,15 +220,13 @@ ROWS = (
             "PreResNet-32 4× GN": C10 | network("preresnet32", "group", 4),
         },
         small={
-            "ResNet-8 BN, unmodified": C10_SHORT
-            | BATCH_READINGS
-            | network("resnet8", "batch", 0.5)
-            | {"model.scale_invariant": False},
-            "PreResNet-8 2× BN": C10_SHORT | BATCH_READINGS | network("preresnet8", "batch", 1),
-            "PreResNet-8 2× GN": C10_SHORT | GROUP_READINGS | network("preresnet8", "group", 1),
+            "ResNet-8 BN, unmodified": BN_ORDINARY,
+            "PreResNet-8 2× BN": WIDE | network("preresnet8", "batch", 1) | frozen(0.4, 0.8, 45, 4),
+            "PreResNet-8 2× GN": WIDE | network("preresnet8", "group", 1) | in_run(0.4, 0.8),
         },
-        note="Fashion-MNIST at 14×14 for CIFAR-10, depth 8 for 32, twice our small width for 4×, λ = 0.004, 20 epochs "
-        "for 300",
+        note="Fashion-MNIST for CIFAR-10, at 14×14 for ResNet-8 and at 7×7 for the others; depth 8 for 32, twice the "
+        "width of our other small panels for 4×; ResNet-8 in 8 epochs at a small learning rate that falls by 5 twice, "
+        "the others in 6 epochs with λ = 0.006",
     ),
     LadderRow(
         "fig:app_lsr_c100",
@@ -188,26 +238,25 @@ ROWS = (
             "VGG-19 GN": C100 | network("vgg19", "group"),
         },
         small={
-            "PreResNet-8 2× BN": C100_SHORT | BATCH_READINGS | network("preresnet8", "batch", 1),
-            "PreResNet-8 2× GN": C100_SHORT | GROUP_READINGS | network("preresnet8", "group", 1),
-            "VGG-11 BN": C100_SHORT | BATCH_READINGS | network("vgg11", "batch", 0.25),
-            "VGG-11 GN": C100_SHORT | GROUP_READINGS | network("vgg11", "group", 0.25),
+            "PreResNet-8 BN": C100_SHORT | network("preresnet8", "batch", 0.5) | C100_BATCH,
+            "PreResNet-8 GN": C100_SHORT | network("preresnet8", "group", 0.5) | C100_GROUP,
+            "VGG-11 BN": C100_VGG | network("vgg11", "batch", 0.125) | C100_BATCH,
+            "VGG-11 GN": C100_VGG | network("vgg11", "group", 0.125) | C100_GROUP,
         },
-        note="Fashion-MNIST at 14×14, with its 10 classes, for CIFAR-100; PreResNet-8 for PreResNet-32 4×, VGG-11 at a "
-        "quarter of the width for VGG-19, λ = 0.04, 20 epochs for 300",
+        note="Fashion-MNIST at 7×7, with its 10 classes, for CIFAR-100; PreResNet-8 at half width for PreResNet-32 4×; "
+        "VGG-11 at an eighth of the width, and at 14×14, for VGG-19; λ = 0.016 and 0.024, the rate falls by 0.3 for "
+        "0.1, 6 epochs for 300, G and N over 60% to 83% of them",
+        sizes=dict.fromkeys(("PreResNet-8 BN", "VGG-11 BN"), (16, 32, 64, 128, 256))
+        | dict.fromkeys(("PreResNet-8 GN", "VGG-11 GN"), (16, 64, 128, 256, 512)),
     ),
     LadderRow(
         "fig:app_lsr_svhn",
         "The prediction on SVHN",
         paper={"PreResNet-32 GN": SVHN | network("preresnet32", "group")},
-        small={
-            "PreResNet-8 GN": PLAIN
-            | {"budget": {"epochs": 24}, "weight_decay": 2.5e-3}
-            | decays(100 / 120)
-            | in_run(80 / 120, 100 / 120)
-        },
-        note="Fashion-MNIST at 14×14 without augmentation for SVHN, PreResNet-8 at half width for PreResNet-32, "
-        "λ = 0.0025, 24 epochs for 120",
+        small={"PreResNet-8 GN": SVHN_SHORT},
+        note="Fashion-MNIST at 7×7 without augmentation for SVHN, PreResNet-8 at half width for PreResNet-32, "
+        "λ = 0.006, 6 epochs for 120; SVAG at two batch sizes besides, which the paper does not run here",
+        sde=((2, 8), (128, 512)),
         seeds=3,
     ),
 )
