@@ -148,7 +148,7 @@ def test_a_window_in_steps_and_in_fractions(tmp_path: Path) -> None:
         ({}, "diverged", "diverged and has no equilibrium to measure at: lower the learning rate"),
         ({}, "failed", "failed (x): repair that"),
         ({}, None, "was interrupted at effective step 0 of 18720: run its spec again into the same folder"),
-        ({"process": {"kind": "svag", "ell": 4}}, "finished", "is a run of svag, and the prediction is about SGD"),
+        ({"process": {"kind": "svag", "ell": 4}}, "finished", "is a run of svag, but predictions come from SGD"),
     ],
 )
 def test_a_run_that_says_nothing_says_what_to_do(

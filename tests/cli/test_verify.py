@@ -21,7 +21,7 @@ def test_one_label_prints_a_table_and_succeeds() -> None:
     result = run(app, ["verify", "lem:Dtil"], env={"COLUMNS": "140"})
     assert result.exit_code == 0, result.output
     assert "lem:Dtil" in result.stdout
-    assert "9 of 9 checks pass, 2 of them negative controls; labels: 1." in result.stdout
+    assert "9 of 9 checks pass for 1 label; 2 of them are negative controls." in result.stdout
 
 
 @pytest.mark.parametrize("columns", ["40", "60"])

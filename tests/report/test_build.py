@@ -138,7 +138,7 @@ def test_a_mere_folder_predicts_what_svag_predict_does(tmp_path: Path) -> None:
         shutil.rmtree(tmp_path / f"sgd{seed}")
     report = build_report(tmp_path)
     assert report.finding["predictions"] == {}
-    assert "is a run of svag, and the prediction is about SGD" in dict(report.answers[0].numbers)["B*"]
+    assert "is a run of svag, but predictions come from SGD" in dict(report.answers[0].numbers)["B*"]
 
 
 def test_nothing_is_guessed_about_a_mere_folder_and_the_way_to_say_it_is_named(tmp_path: Path) -> None:

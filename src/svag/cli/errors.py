@@ -57,7 +57,7 @@ def reported(say: Callable[[str], None] = aloud) -> Iterator[None]:
     except OSError as error:
         if error.filename is None or error.errno not in _CLOSED:
             raise
-        say(f"Error: {os.fsdecode(error.filename)} cannot be read or written ({error.strerror}): check who may do so")
+        say(f"Error: {os.fsdecode(error.filename)} cannot be read or written ({error.strerror}): check its permissions")
         raise typer.Exit(1) from None
     except Exception as error:
         code = exit_code(type(error))

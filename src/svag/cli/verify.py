@@ -108,6 +108,6 @@ def _print(checks: "list[Check]") -> None:
     controls = sum(check.control for check in checks)
     labels = len({check.label for check in checks})
     console.print(
-        f"\n{len(checks) - failed} of {len(checks)} checks pass, {controls} of them negative controls; "
-        f"labels: {labels}."
+        f"\n{len(checks) - failed} of {len(checks)} checks pass for {labels} label{'' if labels == 1 else 's'}; "
+        f"{controls} of them are negative controls."
     )

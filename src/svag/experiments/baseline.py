@@ -219,7 +219,7 @@ def _problem(record: RunRecord) -> str | None:
         remedy = "" if REMEDY in record.problem else "; run its spec again in another folder"
         return f"{where} cannot be read: {record.problem}{remedy}"
     if not isinstance(setting(spec).process, SgdSpec):
-        return f"{where} is a run of {spec.process.kind}, and the prediction is about SGD: give it a run of sgd"
+        return f"{where} is a run of {spec.process.kind}, but predictions come from SGD: use a run of sgd"
     if record.state == "diverged":
         return f"{where} diverged and has no equilibrium to measure at: lower the learning rate and run it again"
     if record.state == "running":
