@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from svag.experiments.compare_finding import CompareFinding, ComparePanelFinding
 
 ELLS = (1, 2, 4, 8, 16)
+TWO = (1, 4)  # of a small panel: enough for the gap, but not to see whether SVAG has converged
 SEEDS = 3
 
 PHASES = {"budget": 62_400, **decays(0.5, 0.75)}
@@ -25,12 +26,14 @@ CIFAR100 = {"data.name": "cifar100"}
 SVHN: Edits = {"data": {"name": "svhn"}, "budget": {"epochs": 120}, **decays(100 / 120)}
 
 # λ is raised so that the weight norm is at equilibrium, after some multiples of 1/(4ηλ) steps, within the budget.
-FAST: Edits = {"weight_decay": 5e-3}
 READ: Edits = {
     "weight_decay": 1e-2,
     "probe": {"kind": "in_run", "parts": 2, "window": [0.5, 0.8], "every": 0.002},
 }
-SHORT = FAST | {"budget": 2000, **decays(0.5, 0.75)}
+
+# The small base: 7×7 images, on which a step takes 5 ms. λ is raised so that weight decay matters within the budget.
+TINY = FASHION.edited({"data.pool": 2, "lr": 0.2, "weight_decay": 5e-3, "evaluate.every": 0.0625})
+SHORT: Edits = {"budget": 500, **decays(0.5, 0.75)}
 
 
 Shown = Literal["same", "apart", "below"]
@@ -89,6 +92,7 @@ class CompareRow:
         ells: of the small size; the paper's are `ELLS`.
         seeds: of the small size.
         margin: of the small size, in accuracy.
+        base: of the small size, which its panels change.
     """
 
     label: str
@@ -97,8 +101,9 @@ class CompareRow:
     small: tuple[PanelRow, ...]
     note: str
     ells: tuple[int, ...] = (1, 2, 4)
-    seeds: int = SEEDS
-    margin: float = 0.01
+    seeds: int = 5
+    margin: float = 0.02
+    base: RunSpec = TINY
 
     def at_paper_size(self) -> Compare:
         """The paper's own setting."""
@@ -114,7 +119,7 @@ class CompareRow:
             note=self.note,
             seeds=tuple(range(self.seeds)),
             margin=self.margin,
-            panels=_panels(FASHION, self.small, self.ells),
+            panels=_panels(self.base, self.small, self.ells),
         )
 
     def judged(self, finding: "CompareFinding", size: Size) -> tuple[Judgement, ...]:
@@ -136,8 +141,20 @@ def _panels(base: RunSpec, rows: tuple[PanelRow, ...], ells: tuple[int, ...]) ->
     )
 
 
-_FASHION = "Fashion-MNIST at 14×14 for {}, PreResNet-8 at half width for PreResNet-32, 2,000 effective steps"
-_SMALL_VGG = network("vgg11", "batch", 0.25)
+_IMAGES = "Fashion-MNIST at 7×7 for {}"
+_RESIDUAL = "PreResNet-8 at half width for PreResNet-32"
+_THIN_VGG = "VGG-11 at an eighth of the width for VGG-16"
+_BUDGET = "λ = 0.005, 500 effective steps"
+
+
+def _note(*parts: str, data: str = "CIFAR-10") -> str:
+    return ", ".join((_IMAGES.format(data), *parts))
+
+
+_VGG_BN, _VGG_GN = network("vgg11", "batch", 0.125), network("vgg11", "group", 0.25)
+# Few images and a large rate, at which the gradient is as large as its noise: there the SDE may differ from SGD.
+NOISE: Edits = {"probe": {"kind": "in_run", "parts": 2, "window": [0.25, 0.5]}}
+FEW: Edits = {"data.subset": 2000, "batch_size": 128, "lr": 0.8, "budget": 250}
 
 ROWS = (
     CompareRow(
@@ -161,6 +178,7 @@ ROWS = (
         "BatchNorm, batches of 8 and 256 for 64 and 1024, λ = 0.01, 4,000 and 390 effective steps",
         seeds=4,
         margin=0.015,
+        base=FASHION,
     ),
     CompareRow(
         "fig:app_svag_sampling",
@@ -174,14 +192,14 @@ ROWS = (
             )
         ),
         small=tuple(
-            PanelRow(name, SHORT | BATCH | {"sampling": sampling})
+            PanelRow(name, SHORT | BATCH | {"data.subset": 2000, "sampling": sampling})
             for name, sampling in (
                 ("random shuffling", "shuffle"),
                 ("with replacement", "with_replacement"),
                 ("without replacement", "without_replacement"),
             )
         ),
-        note=_FASHION.format("CIFAR-10"),
+        note=_note("2,000 of its images, so that they return", _RESIDUAL, _BUDGET),
     ),
     CompareRow(
         "fig:app_svag_baselines",
@@ -193,10 +211,10 @@ ROWS = (
         ),
         small=(
             PanelRow("PreResNet-8 BN", SHORT | BATCH),
-            PanelRow("PreResNet-8 2× BN", SHORT | network("preresnet8", "batch", 1)),
-            PanelRow("PreResNet-8 GN", SHORT | GROUP),
+            PanelRow("PreResNet-8 2× BN", SHORT | network("preresnet8", "batch", 1), ells=TWO),
+            PanelRow("PreResNet-8 GN", SHORT | GROUP, ells=TWO),
         ),
-        note=_FASHION.format("CIFAR-10"),
+        note=_note(_RESIDUAL + " (2×: full width)", _BUDGET),
     ),
     CompareRow(
         "fig:app_svag_otherarch",
@@ -208,12 +226,15 @@ ROWS = (
         ),
         small=(
             PanelRow(
-                "VGG-11 without norm", SHORT | network("vgg11", "none", 0.25) | {"lr": 0.05, "weight_decay": 5e-4}
+                "VGG-11 without norm",
+                SHORT | network("vgg11", "none", 0.25) | {"lr": 0.4, "weight_decay": 5e-4, "budget": 1200},
+                ells=TWO,
+                seeds=4,
             ),
-            PanelRow("VGG-11 BN", SHORT | _SMALL_VGG),
-            PanelRow("VGG-11 GN", SHORT | network("vgg11", "group", 0.25)),
+            PanelRow("VGG-11 BN", SHORT | _VGG_BN),
+            PanelRow("VGG-11 GN", SHORT | _VGG_GN | {"lr": 0.05}, ells=TWO),
         ),
-        note="Fashion-MNIST at 14×14 for CIFAR-10, VGG-11 at a quarter of the width for VGG-16, 2,000 effective steps",
+        note=_note("VGG-11 at an eighth (BN) and a quarter of the width for VGG-16", _BUDGET),
     ),
     CompareRow(
         "fig:app_svag_triangle",
@@ -222,8 +243,11 @@ ROWS = (
             PanelRow("PreResNet-32", PHASES | TRIANGLE),
             PanelRow("VGG-16", PHASES | TRIANGLE | network("vgg16", "batch")),
         ),
-        small=(PanelRow("PreResNet-8", SHORT | BATCH | TRIANGLE), PanelRow("VGG-11", SHORT | _SMALL_VGG | TRIANGLE)),
-        note=_FASHION.format("CIFAR-10") + ", VGG-11 at a quarter of the width for VGG-16",
+        small=(
+            PanelRow("PreResNet-8", SHORT | BATCH | TRIANGLE),
+            PanelRow("VGG-11", SHORT | _VGG_BN | TRIANGLE, ells=TWO),
+        ),
+        note=_note(_RESIDUAL, _THIN_VGG, _BUDGET),
     ),
     CompareRow(
         "fig:app_svag_cosine",
@@ -232,8 +256,8 @@ ROWS = (
             PanelRow("PreResNet-32", PHASES | COSINE),
             PanelRow("VGG-16", PHASES | COSINE | network("vgg16", "batch")),
         ),
-        small=(PanelRow("PreResNet-8", SHORT | BATCH | COSINE), PanelRow("VGG-11", SHORT | _SMALL_VGG | COSINE)),
-        note=_FASHION.format("CIFAR-10") + ", VGG-11 at a quarter of the width for VGG-16",
+        small=(PanelRow("PreResNet-8", SHORT | BATCH | COSINE), PanelRow("VGG-11", SHORT | _VGG_BN | COSINE, ells=TWO)),
+        note=_note(_RESIDUAL, _THIN_VGG, _BUDGET),
     ),
     CompareRow(
         "fig:app_svag_c100",
@@ -245,13 +269,15 @@ ROWS = (
             PanelRow("VGG-19 GN", PHASES | CIFAR100 | network("vgg19", "group"), shows="below"),
         ),
         small=(
-            PanelRow("PreResNet-8 2× BN", SHORT | network("preresnet8", "batch", 1)),
-            PanelRow("PreResNet-8 2× GN", SHORT | network("preresnet8", "group", 1), shows="below"),
-            PanelRow("VGG-11 BN", SHORT | _SMALL_VGG),
-            PanelRow("VGG-11 GN", SHORT | network("vgg11", "group", 0.25), shows="below"),
+            PanelRow("PreResNet-8 BN", SHORT | FEW | BATCH),
+            PanelRow("PreResNet-8 GN", SHORT | FEW | GROUP | NOISE, split=2, ells=(1, 4, 8), shows="below"),
+            PanelRow("VGG-11 BN", SHORT | FEW | _VGG_BN, ells=TWO),
+            PanelRow("VGG-11 GN", SHORT | FEW | _VGG_GN | NOISE | {"lr": 0.2}, split=2, ells=TWO, shows="below"),
         ),
-        note="Fashion-MNIST at 14×14, with its 10 classes, for CIFAR-100; PreResNet-8 for PreResNet-32 4×, VGG-11 at a "
-        "quarter of the width for VGG-19, 2,000 effective steps",
+        note="2,000 images of Fashion-MNIST at 7×7, with its 10 classes, for CIFAR-100; PreResNet-8 at half width for "
+        "PreResNet-32 4×, VGG-11 at an eighth (BN) and a quarter of the width (GN) for VGG-19; a learning rate of 0.8 "
+        "(VGG-11 GN: 0.2), so large for a batch of 128 that SGD may leave its SDE; λ = 0.005, 250 effective steps",
+        seeds=4,
     ),
     CompareRow(
         "fig:app_svag_svhn",
@@ -262,16 +288,17 @@ ROWS = (
             PanelRow("PreResNet-32 GN, B = 1024", SVHN | GROUP | at(CIFAR, 1024), shows="apart"),
         ),
         small=(
-            PanelRow("PreResNet-8 GN, B = 32", SHORT | PLAIN | GROUP | decays(100 / 120)),
+            PanelRow("PreResNet-8 GN, B = 32", SHORT | PLAIN | GROUP | decays(100 / 120), ells=TWO),
             PanelRow("PreResNet-8 BN, B = 32", SHORT | PLAIN | BATCH | decays(100 / 120)),
             PanelRow(
                 "PreResNet-8 GN, B = 256",
-                SHORT | PLAIN | GROUP | decays(100 / 120) | {"budget": 500} | at(FASHION, 256),
+                SHORT | PLAIN | GROUP | decays(100 / 120) | {"budget": 150} | at(TINY, 256),
                 split=2,
+                ells=(1, 4, 8),
                 shows="apart",
             ),
         ),
-        note="Fashion-MNIST at 14×14 without augmentation for SVHN, PreResNet-8 at half width for PreResNet-32, "
-        "batches of 32 and 256 for 128 and 1024, 2,000 and 500 effective steps",
+        note=_note("without augmentation", _RESIDUAL, "batches of 32 and 256 for 128 and 1024", _BUDGET, data="SVHN")
+        + " (B = 256: 150)",
     ),
 )
