@@ -9,8 +9,8 @@ from tests.experiments.on_disk import BASE, at, given, readings_at, write_run
 
 import svag
 from svag.experiments import experiment_from
-from svag.experiments.compare import Compare, ComparePanel, SdePlan
-from svag.experiments.compare_finding import CompareFinding, ComparePanelFinding, plan_within
+from svag.experiments.compare import Compare, ComparePanel, SdePlan, plan_within
+from svag.experiments.compare_finding import CompareFinding, ComparePanelFinding
 from svag.records.fields import SpecError
 from svag.records.reading import Reading
 from svag.records.record import load_records

@@ -16,7 +16,7 @@ from svag.execution.execution import HERE, Execution
 from svag.execution.plan import DataShape, PlannedRun, own_runs, plan_runs
 from svag.execution.pool import Announcing, Looked, Pool, WorkerGroup
 from svag.experiments.base import Experiment, save_experiment
-from svag.experiments.compare import Compare
+from svag.experiments.compare import Compare, plan_within
 from svag.experiments.runs import one_version
 from svag.records.fields import visible
 from svag.records.identity import NUMERICS_VERSION
@@ -160,8 +160,6 @@ def plan_from_pilot(
     records = conduct(pilot, out, execution).records if run and _left(plan, execution) else [p.record() for p in plan]
     if not all(record.ended for record in records):
         return pilot
-    from svag.experiments.compare_finding import plan_within  # and scipy
-
     return plan_within(pilot, records, within)
 
 

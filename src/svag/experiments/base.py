@@ -47,12 +47,12 @@ class ArmName:
 
     Attributes:
         kind: of the process.
-        refinement: ell of SVAG, parts of the coupled ladder, 1 of the others.
+        refinement: ell of SVAG, parts of the coupled ladder, Euler–Maruyama steps in one of SGD's, 1 of the others.
         optimizer: what the arm that is the optimizer itself is called; a panel has one optimizer, so that it tells no
             arms apart.
     """
 
-    kind: Literal["sgd", "svag", "glsr", "ngd", "gd"]
+    kind: Literal["sgd", "svag", "glsr", "ngd", "gd", "sde"]
     refinement: int = 1
     optimizer: str = field(default=TITLES["sgd"], compare=False)
 
@@ -62,6 +62,8 @@ class ArmName:
                 return f"SVAG ell={self.refinement}"
             case "glsr":
                 return f"ladder parts={self.refinement}"
+            case "sde":
+                return f"Euler–Maruyama refine={self.refinement}"
             case "sgd":
                 return self.optimizer
         return self.kind.upper()

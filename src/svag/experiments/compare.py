@@ -1,6 +1,8 @@
 """Does the SDE describe my SGD? SGD and SVAG at several ell from one base spec (fig:svag_accs)."""
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -26,10 +28,11 @@ from svag.experiments.base import (
     svag_fields,
 )
 from svag.records.fields import Count, Positive, SpecError
-from svag.records.parts import GlsrSpec, NgdSpec
+from svag.records.parts import GlsrSpec, NgdSpec, SdeSpec
 from svag.records.record import RunRecord
 from svag.records.spec import RunSpec
 from svag.theory.optimizers import MomentumLimit
+from svag.theory.weights import pair_cost
 
 if TYPE_CHECKING:
     from svag.experiments.compare_finding import CompareFinding
@@ -118,6 +121,7 @@ class ComparePanel(Panel):
         split: of all SVAG arms with ell > 1.
         glsr: numbers of parts of the coupled ladder (def:glsr), for the decomposition over it; none if empty.
         ngd: whether to run NGD too, for the paper's decomposition (eq:noise_decomposition).
+        sde: refinements of Euler–Maruyama (eq:em), another road to the SDE; refine = 1 is NGD. None if empty.
         momentum_limit: which limit the SVAG arms of a base with momentum follow.
         plan: which seeds each arm gets, and how the limit is made of them; without one every arm gets all seeds.
     """
@@ -126,6 +130,7 @@ class ComparePanel(Panel):
     split: Count = 1
     glsr: tuple[Count, ...] = ()
     ngd: bool = False
+    sde: tuple[Count, ...] = ()
     momentum_limit: MomentumLimit | None = None
     plan: SdePlan | None = None
 
@@ -136,11 +141,13 @@ class ComparePanel(Panel):
         return slot.seed < dict(zip(self.plan.ells, self.plan.seeds, strict=True))[slot.arm.refinement]
 
     def arms(self) -> list[tuple[ArmName, RunSpec]]:
-        """SGD, SVAG by increasing ell, the coupled ladder by increasing parts, NGD."""
+        """SGD, SVAG by increasing ell, the coupled ladder by increasing parts, NGD, Euler–Maruyama."""
         require_sgd(self.base)
         found = [(self.itself, self.base), *svag_arms(self.base, self.ells, self.split, self.momentum_limit)]
         others = [(ArmName("glsr", parts), {"kind": "glsr", "parts": parts}) for parts in sorted(set(self.glsr) - {1})]
         others += [(NGD, {"kind": "ngd"})] if self.ngd else []
+        refined = sorted(set(self.sde) - {1})
+        others += [(ArmName("sde", refine), {"kind": "sde", "refine": refine}) for refine in refined]
         found += [other_arm(arm, self.base, process) for arm, process in others]
         if not any(ell > 1 for ell in self.ells):
             alone = f"{self.optimizer} alone has nothing to be compared with"
@@ -295,5 +302,78 @@ class Compare(Experiment):
             base=base,
             glsr=tuple(sorted({one.parts for one in there if isinstance(one, GlsrSpec)})),
             ngd=any(isinstance(one, NgdSpec) for one in there),
+            sde=tuple(sorted({one.refine for one in there if isinstance(one, SdeSpec)})),
             **{**svag, "ells": (1, *svag["ells"])},
         )
+
+
+# The ell that a plan may choose from, and the power it aims at: the chance is computed to within .02 of the truth.
+_MENU = (4, 8, 16, 32, 64, 128, 256)
+_PLAIN_MENU = (2, *_MENU, 512, 1024, 2048, 4096)
+_POWER = 0.82
+
+
+def plan_within(pilot: Compare, records: Sequence[RunRecord], within: float) -> Compare:
+    """Plan a comparison that places the gap, and the SDE's value, within a given distance, from the runs of a pilot.
+
+    The arms are SGD, the SVAG of the pilot, and what the cheapest extrapolation from at most three ell needs. Their
+    seeds are so many that "equivalent" is the answer with probability .8 if there is no gap, on average over what the
+    true spread may be after a pilot as short as this. The spread is taken to be the same in all arms.
+
+    Args:
+        pilot: from `Compare.pilot`.
+        records: its runs, all ended.
+        within: the margin: percentage points of an accuracy, otherwise in units of the metric.
+    """
+    import numpy as np
+
+    from svag.experiments.runs import gather
+    from svag.stats.allocation import Level, chance_of_equivalence, plan_gap  # scipy, which a description needs not
+    from svag.stats.means import remaining_bias
+
+    (panel,), metric = pilot.panels, pilot.metric
+    margin = within / 100 if wording.is_share(metric) else within
+    if not (math.isfinite(margin) and margin > 0):
+        raise SpecError("--within", f"must be a positive number, got {within:g}")
+    (runs,), _ = gather(pilot, records, metric)
+    size = panel.base.batch_size
+    sgd, svag = (np.array(list(runs.finals(svag_arm(ell), size, metric).values())) for ell in (1, PILOT_ELL))
+    if runs.missing or not np.isfinite([*sgd, *svag]).all():
+        raise SpecError("--within", "a plan needs a pilot in which every seed finishes: lower the learning rate")
+    gap, freedom = remaining_bias(1.0, 1 / PILOT_ELL, sgd, svag), sgd.size + svag.size - 2
+    constant = abs(gap.value) + gap.error
+    spread = math.sqrt((float(sgd.var(ddof=1)) * (sgd.size - 1) + float(svag.var(ddof=1)) * (svag.size - 1)) / freedom)
+    if spread == 0:
+        raise SpecError("--within", f"the seeds of the pilot agree to the last digit of {metric}: take another metric")
+
+    def level(ell: int, split: int) -> Level:
+        return Level(1 / ell, pair_cost(ell, split), spread)
+
+    first, cut = level(1, 1), [level(ell, panel.split) for ell in _MENU]
+    cheapest = partial(plan_gap, first, margin=margin, constant=constant, power=_POWER, pilot_freedom=freedom)
+    best = cheapest(menu=cut, begun={first: PILOT_SEEDS, cut[0]: PILOT_SEEDS}, most=3)
+    plain = cheapest(menu=[level(ell, 1) for ell in _PLAIN_MENU], begun={first: PILOT_SEEDS}, most=1)
+    if best is None or plain is None:
+        raise SpecError(
+            "--within",
+            f"is out of reach at {within:g}: the spread of the pilot is {wording.value(spread, metric)}, and SGD may "
+            f"be {wording.value(constant, metric)} from its SDE; widen it",
+        )
+    examples = size * next(iter(runs.found.values())).steps  # of one run of SGD
+    plan = SdePlan(
+        metric=metric,
+        within=margin,
+        ells=tuple(round(1 / one.x) for one in best.levels),
+        seeds=tuple(map(round, best.samples)),
+        weights=tuple((one == first) - weight for one, weight in zip(best.levels, best.weights, strict=True)),
+        split=panel.split,
+        spread=spread,
+        constant=constant,
+        bias=best.bias,
+        chance=chance_of_equivalence(best, margin, pilot_freedom=freedom),
+        examples=round(examples * best.cost),
+        plain_ell=round(1 / plain.levels[-1].x),
+        plain_seeds=(round(plain.samples[0]), round(plain.samples[1])),
+        plain_examples=round(examples * plain.cost),
+    )
+    return pilot.with_plan(plan)

@@ -1,21 +1,28 @@
 """What a comparison of SGD with SVAG found: the verdict on the SDE, and everything beside it (fig:svag_accs)."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from itertools import combinations
 
 import numpy as np
 
+from svag.arrays import FloatArray
 from svag.experiments import wording
-from svag.experiments.base import NGD, SGD, ArmName, Metric, svag_arm
-from svag.experiments.compare import PILOT_ELL, PILOT_SEEDS, Compare, ComparePanel, SdePlan
+from svag.experiments.base import NGD, SGD, ArmName, Metric, setting, svag_arm
+from svag.experiments.compare import Compare, ComparePanel, SdePlan
 from svag.experiments.evidence import (
     TONES,
+    Across,
     ArmResult,
+    Difference,
     Finding,
     Limit,
+    LimitEstimate,
+    across,
     arm_result,
+    decided,
     fitted_limit,
     planned_limit,
     richardson_limit,
@@ -35,12 +42,9 @@ from svag.experiments.sde_evidence import (
 )
 from svag.experiments.wording import Answer
 from svag.findings.sde_verdict import SDEVerdict, sde_verdict
-from svag.records.fields import SpecError
 from svag.records.record import RunRecord
-from svag.stats.allocation import Level, chance_of_equivalence, plan_gap
-from svag.stats.means import remaining_bias
-from svag.theory.weights import pair_cost
 
+_REFINED = ("sgd", "svag")
 _ROUTES = {"gaussian": "decomposed through NGD", "ladder": "decomposed through the ladder"}
 
 
@@ -60,6 +64,7 @@ class ComparePanelFinding:
         closeness: R, G and N of SGD over those of the largest ell at equilibrium; None without readings of both.
         own_noise: whether N/G of SGD alone rules its SDE out; None without readings of SGD.
         decompositions: why SGD and the SDE end apart, by each route that the runs allow.
+        euler: the SDE's value by Euler–Maruyama, and SVAG's limit minus it; None without its runs.
         runs: all results.
         curves: all evaluations.
         missing: runs without a result.
@@ -85,6 +90,7 @@ class ComparePanelFinding:
     status: str
     optimizer: str
     plan: SdePlan | None = None
+    euler: tuple[Limit, Difference] | None = None
 
     def to_dict(self) -> dict[str, object]:
         """Return the panel for a JSON document: the fields of the verdict, then the rest; without the curves."""
@@ -105,6 +111,7 @@ class ComparePanelFinding:
             "closeness": None if self.closeness is None else self.closeness.to_dict(),
             "own_noise": None if self.own_noise is None else self.own_noise.to_dict(),
             "decompositions": [one.to_dict() for one in self.decompositions],
+            "euler": None if self.euler is None else {**self.euler[1].to_dict(), "limit": self.euler[0].to_dict()},
             "runs": [row.to_dict() for row in self.runs],
             "missing": [asdict(run) for run in self.missing],
             "status": self.status,
@@ -152,6 +159,11 @@ class ComparePanelFinding:
             yield from self.closeness.rows(self.optimizer)
         for one in self.decompositions:
             yield _ROUTES[one.route], one.said(self.metric)
+        if self.euler is not None:
+            limit, gap = self.euler
+            steps = " and ".join(map(str, limit.ells))
+            yield "Euler–Maruyama", f"{limit.said(self.metric)} from refine = {steps}"
+            yield "the same limit?", f"{gap.answer}: {gap.said(self.metric)}"
         if self.verdict is not None:
             yield (
                 "p values",
@@ -162,8 +174,9 @@ class ComparePanelFinding:
         return str(self.answer())
 
 
+@dataclass(frozen=True)
 class CompareFinding(Finding[ComparePanelFinding]):
-    """What an experiment `compare` found.
+    """What an experiment `compare` found; `across` compares panels that differ only in how batches are drawn.
 
     >>> from svag.records.spec import RunSpec
     >>> base = RunSpec.from_yaml(
@@ -177,6 +190,32 @@ class CompareFinding(Finding[ComparePanelFinding]):
     """
 
     kind = "compare"
+    across: tuple[Across, ...] = ()
+
+    def answers(self) -> tuple[Answer, ...]:
+        """One a panel, and one on the panels that differ only in how batches are drawn."""
+        return (*super().answers(), *([self._across()] if self.across else []))
+
+    def _across(self) -> Answer:
+        metric = self.panels[0].metric
+        margin = wording.difference(self.across[0].margin, metric).removeprefix("+")
+        found = {one.answer for one in self.across}
+        if found == {"equivalent"}:
+            said, tone = (
+                f"Yes: however batches are drawn, the result is the same to within ±{margin}.",
+                TONES["equivalent"],
+            )
+        elif "different" in found:
+            said, tone = "No: how batches are drawn matters.", TONES["different"]
+        else:
+            said, tone = f"Not decided: whether sampling matters by more than ±{margin}.", TONES["inconclusive"]
+        numbers = [(f"{one.of}: {one.answer}", pair.said(metric)) for one in self.across for pair in one.pairs]
+        todo = "run more seeds." if tone == "open" else "nothing more to run."
+        return Answer("Does sampling matter?", said, tone, tuple(numbers), todo)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the finding for a JSON document."""
+        return {**super().to_dict(), **({"across": [one.to_dict() for one in self.across]} if self.across else {})}
 
 
 def _headline(found: SDEVerdict, metric: Metric, optimizer: str) -> str:
@@ -212,7 +251,56 @@ def find_compare(experiment: Compare, records: Sequence[RunRecord]) -> CompareFi
     """Find in each panel whether SGD ends where its SDE ends."""
     found, strangers = gather(experiment, records, experiment.metric)
     panels = tuple(_panel(experiment, panel, runs) for panel, runs in zip(experiment.panels, found, strict=True))
-    return CompareFinding(experiment.title, panels, strangers)
+    return CompareFinding(experiment.title, panels, strangers, _across_sampling(experiment, panels))
+
+
+def _across_sampling(experiment: Compare, panels: Sequence[ComparePanelFinding]) -> tuple[Across, ...]:
+    """Compare every two panels of which only the sampling differs: SGD itself, and the SDE limit."""
+    alike = defaultdict(list)
+    for panel, found in zip(experiment.panels, panels, strict=True):
+        alike[setting(panel.base).model_copy(update={"sampling": None})].append(found)
+    several = [one for one in alike.values() if len(one) > 1]
+    sgd = [pair for one in several for pair in _pairs(one, _itself, experiment.margin)]
+    sde = [pair for one in several for pair in _pairs(one, _limit_of, experiment.margin)]
+    compared = ((experiment.panels[0].optimizer, sgd), ("SDE limit", sde))
+    return tuple(across(name, pairs, experiment.margin) for name, pairs in compared if pairs)
+
+
+def _pairs(
+    panels: Sequence[ComparePanelFinding],
+    estimated: Callable[[ComparePanelFinding], LimitEstimate | None],
+    margin: float,
+) -> Iterator[Difference]:
+    known = [(panel.name, found) for panel in panels if (found := estimated(panel)) is not None]
+    for (one, ours), (other, theirs) in combinations(known, 2):
+        trusted = ours.trusted and theirs.trusted
+        yield decided(f"{one} − {other}", ours.minus_limit(theirs), margin, trusted=trusted)
+
+
+def _finals(panel: ComparePanelFinding) -> dict[int, FloatArray]:
+    return {arm.refinement: np.array([value for _, value in arm.finals]) for arm in panel.arms if arm.kind in _REFINED}
+
+
+def _limit_of(panel: ComparePanelFinding) -> LimitEstimate | None:
+    return fitted_limit(_finals(panel))
+
+
+def _itself(panel: ComparePanelFinding) -> LimitEstimate | None:
+    """The mean of SGD, as the combination of one arm."""
+    finals = {ell: values for ell, values in _finals(panel).items() if ell == 1}
+    return planned_limit(finals, {1: 1.0}, 0.0)
+
+
+def _euler(
+    finals: Mapping[ArmName, Mapping[int, float]], svag: LimitEstimate | None, margin: float
+) -> tuple[Limit, Difference] | None:
+    """The SDE by Euler–Maruyama, extrapolated from NGD (refine = 1) and finer steps, and SVAG's limit minus it."""
+    arms = {arm.refinement: found for arm, found in finals.items() if arm == NGD or arm.kind == "sde"}
+    limit = fitted_limit({refine: np.array(list(found.values())) for refine, found in arms.items()})
+    if svag is None or limit is None:
+        return None
+    trusted = svag.trusted and limit.trusted
+    return limit.limit, decided("SVAG's limit − Euler–Maruyama's", svag.minus_limit(limit), margin, trusted=trusted)
 
 
 def _panel(experiment: Compare, panel: ComparePanel, runs: PanelRuns) -> ComparePanelFinding:
@@ -246,6 +334,7 @@ def _panel(experiment: Compare, panel: ComparePanel, runs: PanelRuns) -> Compare
         status=runs.remedy if verdict is None or runs.missing else _next_step(verdict, panel, metric),
         optimizer=panel.optimizer,
         plan=panel.plan,
+        euler=_euler(finals, limit, experiment.margin),
     )
 
 
@@ -283,69 +372,3 @@ def _decompositions(
             ell = parts if parts in svag else max(svag)
             found.append(ladder_route(sgd, finals[ArmName("glsr", parts)], svag[ell], parts, ell))
     return tuple(one for one in found if one is not None)
-
-
-# The ell that a plan may choose from, and the power it aims at: the chance is computed to within .02 of the truth.
-_MENU = (4, 8, 16, 32, 64, 128, 256)
-_PLAIN_MENU = (2, *_MENU, 512, 1024, 2048, 4096)
-_POWER = 0.82
-
-
-def plan_within(pilot: Compare, records: Sequence[RunRecord], within: float) -> Compare:
-    """Plan a comparison that places the gap, and the SDE's value, within a given distance, from the runs of a pilot.
-
-    The arms are SGD, the SVAG of the pilot, and what the cheapest extrapolation from at most three ell needs. Their
-    seeds are so many that "equivalent" is the answer with probability .8 if there is no gap, on average over what the
-    true spread may be after a pilot as short as this. The spread is taken to be the same in all arms.
-
-    Args:
-        pilot: from `Compare.pilot`.
-        records: its runs, all ended.
-        within: the margin: percentage points of an accuracy, otherwise in units of the metric.
-    """
-    (panel,), metric = pilot.panels, pilot.metric
-    margin = within / 100 if wording.is_share(metric) else within
-    if not (math.isfinite(margin) and margin > 0):
-        raise SpecError("--within", f"must be a positive number, got {within:g}")
-    (runs,), _ = gather(pilot, records, metric)
-    size = panel.base.batch_size
-    sgd, svag = (np.array(list(runs.finals(svag_arm(ell), size, metric).values())) for ell in (1, PILOT_ELL))
-    if runs.missing or not np.isfinite([*sgd, *svag]).all():
-        raise SpecError("--within", "a plan needs a pilot in which every seed finishes: lower the learning rate")
-    gap, freedom = remaining_bias(1.0, 1 / PILOT_ELL, sgd, svag), sgd.size + svag.size - 2
-    constant = abs(gap.value) + gap.error
-    spread = math.sqrt((float(sgd.var(ddof=1)) * (sgd.size - 1) + float(svag.var(ddof=1)) * (svag.size - 1)) / freedom)
-    if spread == 0:
-        raise SpecError("--within", f"the seeds of the pilot agree to the last digit of {metric}: take another metric")
-
-    def level(ell: int, split: int) -> Level:
-        return Level(1 / ell, pair_cost(ell, split), spread)
-
-    first, cut = level(1, 1), [level(ell, panel.split) for ell in _MENU]
-    cheapest = partial(plan_gap, first, margin=margin, constant=constant, power=_POWER, pilot_freedom=freedom)
-    best = cheapest(menu=cut, begun={first: PILOT_SEEDS, cut[0]: PILOT_SEEDS}, most=3)
-    plain = cheapest(menu=[level(ell, 1) for ell in _PLAIN_MENU], begun={first: PILOT_SEEDS}, most=1)
-    if best is None or plain is None:
-        raise SpecError(
-            "--within",
-            f"is out of reach at {within:g}: the spread of the pilot is {wording.value(spread, metric)}, and SGD may "
-            f"be {wording.value(constant, metric)} from its SDE; widen it",
-        )
-    examples = size * next(iter(runs.found.values())).steps  # of one run of SGD
-    plan = SdePlan(
-        metric=metric,
-        within=margin,
-        ells=tuple(round(1 / one.x) for one in best.levels),
-        seeds=tuple(map(round, best.samples)),
-        weights=tuple((one == first) - weight for one, weight in zip(best.levels, best.weights, strict=True)),
-        split=panel.split,
-        spread=spread,
-        constant=constant,
-        bias=best.bias,
-        chance=chance_of_equivalence(best, margin, pilot_freedom=freedom),
-        examples=round(examples * best.cost),
-        plain_ell=round(1 / plain.levels[-1].x),
-        plain_seeds=(round(plain.samples[0]), round(plain.samples[1])),
-        plain_examples=round(examples * plain.cost),
-    )
-    return pilot.with_plan(plan)

@@ -13,6 +13,7 @@ from svag.experiments.base import SGD, ArmName, Metric
 from svag.experiments.runs import CurveRow, MissingRun
 from svag.experiments.wording import Answer, Tone
 from svag.printed import Printed
+from svag.stats.decisions import Decision, holm, three_way
 from svag.stats.means import Contrast, contrast, fit_limit
 from svag.stats.samples import json_fields
 
@@ -205,6 +206,16 @@ class LimitEstimate:
         """The limit minus the mean of other runs."""
         return contrast([*self.groups.values(), other], [*self.weights, -1.0])
 
+    def minus_limit(self, other: "LimitEstimate") -> Contrast:
+        """The limit minus another one, from other runs."""
+        groups = [*self.groups.values(), *other.groups.values()]
+        return contrast(groups, [*self.weights, *(-weight for weight in other.weights)])
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it stands for the SDE: 1/ell fits, and every seed finished."""
+        return self.limit.source in {"fit", "plan"} and not self.limit.diverged
+
     def minus_arm(self, ell: int) -> Contrast:
         """The limit minus the mean of one of its own arms, which it is not independent of."""
         return contrast(
@@ -275,3 +286,80 @@ def _result(
     estimate = contrast(list(groups.values()), weights)
     low, high = estimate.interval()
     return LimitEstimate(Limit(estimate.value, low, high, source, ells, diverged), groups, tuple(weights))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two values that were estimated from different runs, one minus the other.
+
+    Attributes:
+        name: which minus which.
+        answer: "equivalent" within the margin, "different" or "inconclusive".
+        value: the difference.
+        low: lower 95% limit.
+        high: upper 95% limit.
+        p_equivalent: p value for "smaller than the margin".
+        p_different: p value for a difference.
+    """
+
+    name: str
+    answer: Decision
+    value: float
+    low: float
+    high: float
+    p_equivalent: float
+    p_different: float
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields for a JSON document."""
+        return json_fields(asdict(self))
+
+    def said(self, metric: Metric) -> str:
+        """The difference with its interval."""
+        return f"{self.name} = {wording.difference(self.value, metric)} {wording.interval(self.low, self.high, metric)}"
+
+
+def decided(name: str, estimate: Contrast, margin: float, *, trusted: bool = True) -> Difference:
+    """Decide on a difference; where something is missing from it (`trusted` is False) nothing is equivalent.
+
+    >>> found = decided("one − other", Contrast(0.002, 0.003, 8), margin=0.01)
+    >>> found.answer, found.said("test_accuracy")
+    ('equivalent', 'one − other = +0.20 points [−0.49, +0.89]')
+    """
+    answer = three_way(estimate, margin, _LEVEL)
+    if answer == "equivalent" and not trusted:
+        answer = "inconclusive"
+    p_values = estimate.p_equivalent(margin), estimate.p_different()
+    return Difference(name, answer, estimate.value, *estimate.interval(), *p_values)
+
+
+@dataclass(frozen=True)
+class Across:
+    """Whether one quantity is the same in all of several panels.
+
+    Attributes:
+        of: the quantity.
+        answer: "equivalent" if every two panels are (intersection–union: each test at 5%); "different" if some two are
+            after Holm's correction; otherwise "inconclusive".
+        margin: the difference that would not matter.
+        pairs: every two panels.
+    """
+
+    of: str
+    answer: Decision
+    margin: float
+    pairs: tuple[Difference, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields for a JSON document."""
+        return {**asdict(self), "pairs": [pair.to_dict() for pair in self.pairs]}
+
+
+def across(of: str, pairs: Sequence[Difference], margin: float) -> Across:
+    """Decide on all pairs at once."""
+    answer: Decision = "inconclusive"
+    if all(pair.answer == "equivalent" for pair in pairs):
+        answer = "equivalent"
+    elif min(holm([pair.p_different for pair in pairs])) < _LEVEL:
+        answer = "different"
+    return Across(of, answer, margin, tuple(pairs))

@@ -2,10 +2,10 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from svag.experiments import wording
-from svag.experiments.base import Size
+from svag.experiments.base import Metric, Size
 from svag.experiments.compare import Compare, ComparePanel
 from svag.experiments.figures.bases import BATCH, CIFAR, FASHION, GROUP, PLAIN, Edits, at, decays, network
 from svag.experiments.wording import Judgement, PaperVerdict
@@ -13,10 +13,12 @@ from svag.records.spec import RunSpec
 
 if TYPE_CHECKING:
     from svag.experiments.compare_finding import CompareFinding, ComparePanelFinding
+    from svag.experiments.evidence import Across, Difference
 
 ELLS = (1, 2, 4, 8, 16)
 TWO = (1, 4)  # of a small panel: enough for the gap, but not to see whether SVAG has converged
 SEEDS = 3
+ROUTES: dict[str, Any] = {"glsr": (4,), "ngd": True, "sde": (4,)}
 
 PHASES = {"budget": 62_400, **decays(0.5, 0.75)}
 LONG = {"budget": {"epochs": 300}, **decays(250 / 300)}
@@ -33,7 +35,7 @@ READ: Edits = {
 
 # The small base: 7×7 images, on which a step takes 5 ms. λ is raised so that weight decay matters within the budget.
 TINY = FASHION.edited({"data.pool": 2, "lr": 0.2, "weight_decay": 5e-3, "evaluate.every": 0.0625})
-SHORT: Edits = {"budget": 500, **decays(0.5, 0.75)}
+SHORT: Edits = {"budget": 400, **decays(0.5, 0.75)}
 
 
 Shown = Literal["same", "apart", "below"]
@@ -46,9 +48,16 @@ CLAIMS: dict[Shown, str] = {
 
 @dataclass(frozen=True)
 class PanelRow:
-    """What a panel changes in the base of its size, into how many parts SVAG cuts its batches, other ells and seeds.
+    """A panel.
 
-    `shows` is what the paper says of it.
+    Attributes:
+        name: what it is called.
+        edits: what it changes in the base of its size.
+        split: into how many parts SVAG cuts its batches.
+        ells: other than the figure's.
+        seeds: how many, if other than the figure's.
+        shows: what the paper says of it.
+        routes: whether it also runs the coupled ladder, NGD and Euler–Maruyama, as in `ROUTES`.
     """
 
     name: str
@@ -57,9 +66,14 @@ class PanelRow:
     ells: tuple[int, ...] = ()
     seeds: int = 0
     shows: Shown = "same"
+    routes: bool = False
 
-    def judged(self, found: "ComparePanelFinding") -> Judgement:
-        """Whether SGD and its SDE end as the paper says."""
+    def judged(self, found: "ComparePanelFinding") -> tuple[Judgement, ...]:
+        """Whether SGD and its SDE end as the paper says, and whether two roads to the SDE have one limit."""
+        roads = () if found.euler is None else (_roads_judged(self.name, found.euler[1], found.metric),)
+        return (self._end_judged(found), *roads)
+
+    def _end_judged(self, found: "ComparePanelFinding") -> Judgement:
         verdict = found.verdict
         if verdict is None:
             return Judgement(self.name, CLAIMS[self.shows], "no result", "cannot tell")
@@ -125,7 +139,27 @@ class CompareRow:
     def judged(self, finding: "CompareFinding", size: Size) -> tuple[Judgement, ...]:
         """The paper's claim about every panel, beside what was found."""
         rows = self.paper if size == "paper" else self.small
-        return tuple(row.judged(panel) for row, panel in zip(rows, finding.panels, strict=True))
+        each = [one for row, panel in zip(rows, finding.panels, strict=True) for one in row.judged(panel)]
+        return (*each, *(_sampling_judged(one, finding.panels[0].metric) for one in finding.across))
+
+
+_VERDICTS: dict[str, PaperVerdict] = {
+    "equivalent": "agrees",
+    "different": "differs",
+    "inconclusive": "cannot tell",
+}
+
+
+def _roads_judged(panel: str, gap: "Difference", metric: Metric) -> Judgement:
+    claim = "SVAG and Euler–Maruyama tend to the same limit"
+    return Judgement(panel, claim, gap.said(metric), _VERDICTS[gap.answer])
+
+
+def _sampling_judged(found: "Across", metric: Metric) -> Judgement:
+    furthest = max(found.pairs, key=lambda pair: abs(pair.value))
+    margin = wording.difference(found.margin, metric).removeprefix("+")
+    said = f"furthest apart: {furthest.said(metric)}, margin ±{margin}"
+    return Judgement("all panels", f"{found.of} is the same however batches are drawn", said, _VERDICTS[found.answer])
 
 
 def _panels(base: RunSpec, rows: tuple[PanelRow, ...], ells: tuple[int, ...]) -> tuple[ComparePanel, ...]:
@@ -136,6 +170,7 @@ def _panels(base: RunSpec, rows: tuple[PanelRow, ...], ells: tuple[int, ...]) ->
             seeds=tuple(range(row.seeds)),
             ells=row.ells or ells,
             split=row.split,
+            **(ROUTES if row.routes else {}),
         )
         for row in rows
     )
@@ -144,7 +179,7 @@ def _panels(base: RunSpec, rows: tuple[PanelRow, ...], ells: tuple[int, ...]) ->
 _IMAGES = "Fashion-MNIST at 7×7 for {}"
 _RESIDUAL = "PreResNet-8 at half width for PreResNet-32"
 _THIN_VGG = "VGG-11 at an eighth of the width for VGG-16"
-_BUDGET = "λ = 0.005, 500 effective steps"
+_BUDGET = "λ = 0.005, 400 effective steps"
 
 
 def _note(*parts: str, data: str = "CIFAR-10") -> str:
@@ -154,6 +189,8 @@ def _note(*parts: str, data: str = "CIFAR-10") -> str:
 _VGG_BN, _VGG_GN = network("vgg11", "batch", 0.125), network("vgg11", "group", 0.25)
 # Few images and a large rate, at which the gradient is as large as its noise: there the SDE may differ from SGD.
 NOISE: Edits = {"probe": {"kind": "in_run", "parts": 2, "window": [0.25, 0.5]}}
+# 4ηλ × 200 steps = 8 e-folds before the window, at η = 0.25
+SETTLED: Edits = {"weight_decay": 0.04, "probe": {"kind": "in_run", "parts": 2, "window": [0.5, 0.8]}, **decays(0.8)}
 FEW: Edits = {"data.subset": 2000, "batch_size": 128, "lr": 0.8, "budget": 250}
 
 ROWS = (
@@ -227,7 +264,7 @@ ROWS = (
         small=(
             PanelRow(
                 "VGG-11 without norm",
-                SHORT | network("vgg11", "none", 0.25) | {"lr": 0.4, "weight_decay": 5e-4, "budget": 1200},
+                SHORT | network("vgg11", "none", 0.25) | {"lr": 0.4, "weight_decay": 5e-4, "budget": 1000},
                 ells=TWO,
                 seeds=4,
             ),
@@ -300,5 +337,21 @@ ROWS = (
         ),
         note=_note("without augmentation", _RESIDUAL, "batches of 32 and 256 for 128 and 1024", _BUDGET, data="SVHN")
         + " (B = 256: 150)",
+    ),
+    CompareRow(
+        "eq:noise_decomposition",
+        "What lies between SGD and its SDE: the size of the steps, and noise that is not Gaussian",
+        paper=(PanelRow("PreResNet-32 GN", PHASES | PLAIN | GROUP, ells=(1, 4, 16), routes=True),),
+        small=(
+            PanelRow(
+                "PreResNet-8 GN, B = 8",
+                PLAIN | GROUP | SETTLED | {"data.subset": 640, "batch_size": 8, "lr": 0.25, "budget": 400},
+                routes=True,
+            ),
+        ),
+        note=_note(
+            "640 of its images, without augmentation", _RESIDUAL, "B = 8 for 128", "λ = 0.04", "400 effective steps"
+        ),
+        margin=0.03,
     ),
 )
