@@ -12,15 +12,17 @@ from tests.report.folders import ladder_folder
 
 from svag.experiments.compare import SdePlan
 from svag.experiments.compare_finding import CompareFinding, ComparePanelFinding
-from svag.experiments.evidence import Limit
+from svag.experiments.evidence import Limit, decided
 from svag.experiments.ladder_evidence import Certificate
 from svag.experiments.ladder_finding import LadderFinding, LadderPanelFinding
 from svag.experiments.ngd_finding import NgdFinding
 from svag.experiments.sde_evidence import Closeness, ClosenessRatio, Decomposition, OwnNoise, Term
 from svag.experiments.wording import Answer
 from svag.report.build import build_report
+from svag.stats.means import Contrast
 
 CLOSE = Closeness(16, (ClosenessRatio("R", 1.5, 1.25, math.inf),), 2.25, 1.5625, 0.875, None, (10, 10))
+GAP = Contrast(0.001, 0.002, 8.0)
 STEP = Term("SDE − NGD", 0.01, 0.005, 0.015)
 ROUTES = (
     Decomposition("gaussian", (STEP, STEP), replace(STEP, name="SDE − SGD"), 4, 1),
@@ -54,7 +56,8 @@ def compare_panel(finding_of: Find) -> ComparePanelFinding:
     assert panel.verdict is not None
     noise = OwnNoise(0.09, 0.08, 0.1, 2.0, sde_refuted=True)
     verdict = replace(panel.verdict, p_divergence=0.125)
-    return replace(panel, closeness=CLOSE, own_noise=noise, decompositions=ROUTES, verdict=verdict, plan=PLAN)
+    known = replace(panel, closeness=CLOSE, own_noise=noise, decompositions=ROUTES, verdict=verdict, plan=PLAN)
+    return replace(known, euler=(Limit(0.8, 0.79, 0.81, "fit", (1, 4), 0), decided("a − b", GAP, 0.01)))
 
 
 def ladder_panel(finding_of: Find, name: str = "ladder") -> LadderPanelFinding:
@@ -82,6 +85,7 @@ COMPARE_ROWS: Mapping[str, tuple[object, set[str]]] = {
     "closeness": (None, {"C-closeness", "equilibrium"}),
     "own_noise": (None, {"SGD's own noise"}),
     "decompositions": ((), {"decomposed through NGD", "decomposed through the ladder"}),
+    "euler": (None, {"Euler–Maruyama", "the same limit?"}),
 }
 
 

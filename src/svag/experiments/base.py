@@ -36,6 +36,9 @@ Metric = Literal["test_accuracy", "test_loss", "train_loss", "test_bits_per_char
 MARGIN = 0.01
 
 
+_REFINED = {"svag": "SVAG ell", "glsr": "ladder parts", "sde": "Euler–Maruyama refine"}
+
+
 @dataclass(frozen=True)
 class ArmName:
     """One arm of a panel.
@@ -57,15 +60,10 @@ class ArmName:
     optimizer: str = field(default=TITLES["sgd"], compare=False)
 
     def __str__(self) -> str:
-        match self.kind:
-            case "svag":
-                return f"SVAG ell={self.refinement}"
-            case "glsr":
-                return f"ladder parts={self.refinement}"
-            case "sde":
-                return f"Euler–Maruyama refine={self.refinement}"
-            case "sgd":
-                return self.optimizer
+        if self.kind == "sgd":
+            return self.optimizer
+        if self.kind in _REFINED:
+            return f"{_REFINED[self.kind]}={self.refinement}"
         return self.kind.upper()
 
 

@@ -14,7 +14,7 @@ from svag.experiments.base import NGD, SGD, ArmName, Metric, setting, svag_arm
 from svag.experiments.compare import Compare, ComparePanel, SdePlan
 from svag.experiments.evidence import (
     TONES,
-    Across,
+    AcrossPanels,
     ArmResult,
     Difference,
     Finding,
@@ -190,7 +190,7 @@ class CompareFinding(Finding[ComparePanelFinding]):
     """
 
     kind = "compare"
-    across: tuple[Across, ...] = ()
+    across: tuple[AcrossPanels, ...] = ()
 
     def answers(self) -> tuple[Answer, ...]:
         """One a panel, and one on the panels that differ only in how batches are drawn."""
@@ -254,7 +254,7 @@ def find_compare(experiment: Compare, records: Sequence[RunRecord]) -> CompareFi
     return CompareFinding(experiment.title, panels, strangers, _across_sampling(experiment, panels))
 
 
-def _across_sampling(experiment: Compare, panels: Sequence[ComparePanelFinding]) -> tuple[Across, ...]:
+def _across_sampling(experiment: Compare, panels: Sequence[ComparePanelFinding]) -> tuple[AcrossPanels, ...]:
     """Compare every two panels of which only the sampling differs: SGD itself, and the SDE limit."""
     alike = defaultdict(list)
     for panel, found in zip(experiment.panels, panels, strict=True):

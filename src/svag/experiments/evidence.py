@@ -334,7 +334,7 @@ def decided(name: str, estimate: Contrast, margin: float, *, trusted: bool = Tru
 
 
 @dataclass(frozen=True)
-class Across:
+class AcrossPanels:
     """Whether one quantity is the same in all of several panels.
 
     Attributes:
@@ -355,11 +355,11 @@ class Across:
         return {**asdict(self), "pairs": [pair.to_dict() for pair in self.pairs]}
 
 
-def across(of: str, pairs: Sequence[Difference], margin: float) -> Across:
+def across(of: str, pairs: Sequence[Difference], margin: float) -> AcrossPanels:
     """Decide on all pairs at once."""
     answer: Decision = "inconclusive"
     if all(pair.answer == "equivalent" for pair in pairs):
         answer = "equivalent"
     elif min(holm([pair.p_different for pair in pairs])) < _LEVEL:
         answer = "different"
-    return Across(of, answer, margin, tuple(pairs))
+    return AcrossPanels(of, answer, margin, tuple(pairs))

@@ -25,11 +25,11 @@ lem:sgd_moment_estimate lem:sc cor:sc lem:2nd_sde_hessian eq:norm_sgd_wd eq:norm
 subsec:app_levy_sde thm:eq_sde_sgd thm:lsr_condition thm:lsr_kappa_bound thm:app_1st_2nd_sde thm:2nd_order_sde thm:test
 thm:test_on_gaussian sec:app_heayvtailed fig:app_exotic_lr lem:u_eta_estimate
 app:lem:delta_prod_estimate eq:noisy_gd"""
-TRAINED = [f"fig:{name}" for name in f"{COMPARE} {LADDER} {NGD}".split()]
+TRAINED = [f"fig:{name}" for name in f"{COMPARE} {LADDER} {NGD}".split()] + ["eq:noise_decomposition"]
 
 
 def test_every_label_has_its_family() -> None:
-    wanted = {f"fig:{name}": "compare" for name in COMPARE.split()}
+    wanted = {f"fig:{name}": "compare" for name in COMPARE.split()} | {"eq:noise_decomposition": "compare"}
     wanted |= {f"fig:{name}": "ladder" for name in LADDER.split()}
     wanted |= {f"fig:{name}": "ngd" for name in NGD.split()}
     wanted |= dict.fromkeys(THEORY.split(), "theory")
@@ -124,5 +124,5 @@ def test_a_label_that_cannot_be_trained_is_refused() -> None:
 
 def test_the_page_of_experiments_has_a_row_for_every_figure() -> None:
     page = (Path(__file__).parents[3] / "docs" / "experiments.md").read_text()
-    rows = dict(re.findall(r"^\| `(fig:\w+)` \| (\w+) \|", page, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `((?:fig|eq):\w+)` \| (\w+) \|", page, re.MULTILINE))
     assert rows == {label: LABELS[label] for label in TRAINED}

@@ -13,7 +13,7 @@ from svag.records.spec import RunSpec
 
 if TYPE_CHECKING:
     from svag.experiments.compare_finding import CompareFinding, ComparePanelFinding
-    from svag.experiments.evidence import Across, Difference
+    from svag.experiments.evidence import AcrossPanels, Difference
 
 ELLS = (1, 2, 4, 8, 16)
 TWO = (1, 4)  # of a small panel: enough for the gap, but not to see whether SVAG has converged
@@ -155,7 +155,7 @@ def _roads_judged(panel: str, gap: "Difference", metric: Metric) -> Judgement:
     return Judgement(panel, claim, gap.said(metric), _VERDICTS[gap.answer])
 
 
-def _sampling_judged(found: "Across", metric: Metric) -> Judgement:
+def _sampling_judged(found: "AcrossPanels", metric: Metric) -> Judgement:
     furthest = max(found.pairs, key=lambda pair: abs(pair.value))
     margin = wording.difference(found.margin, metric).removeprefix("+")
     said = f"furthest apart: {furthest.said(metric)}, margin ±{margin}"
@@ -341,7 +341,14 @@ ROWS = (
     CompareRow(
         "eq:noise_decomposition",
         "What lies between SGD and its SDE: the size of the steps, and noise that is not Gaussian",
-        paper=(PanelRow("PreResNet-32 GN", PHASES | PLAIN | GROUP, ells=(1, 4, 16), routes=True),),
+        paper=(
+            PanelRow(
+                "PreResNet-32 GN",
+                PLAIN | GROUP | {"budget": 10_000, **decays(0.8)},
+                ells=(1, 4, 16),
+                routes=True,
+            ),
+        ),
         small=(
             PanelRow(
                 "PreResNet-8 GN, B = 8",
