@@ -116,7 +116,7 @@ class CompareRow:
     note: str
     ells: tuple[int, ...] = (1, 2, 4)
     seeds: int = 5
-    margin: float = 0.02
+    margin: float = 0.03
     base: RunSpec = TINY
 
     def at_paper_size(self) -> Compare:
@@ -237,6 +237,7 @@ ROWS = (
             )
         ),
         note=_note("2,000 of its images, so that they return", _RESIDUAL, _BUDGET),
+        margin=0.02,
     ),
     CompareRow(
         "fig:app_svag_baselines",
@@ -331,7 +332,7 @@ ROWS = (
                 "PreResNet-8 GN, B = 256",
                 SHORT | PLAIN | GROUP | decays(100 / 120) | {"budget": 150} | at(TINY, 256),
                 split=2,
-                ells=(1, 4, 8),
+                ells=TWO,
                 shows="apart",
             ),
         ),
