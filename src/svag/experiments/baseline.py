@@ -85,8 +85,8 @@ def _times(found: CriticalBatch, throughput: Mapping[int, float]) -> str:
         conclusion = "No larger batch saves time on this machine."
     if found.basis == "second_moment":
         conclusion += (
-            " Reading distortion as the factor in data is a rule of thumb: on one ladder of AdamW it was right, on one of "
-            "Adam a third less data was enough."
+            " Reading distortion as the factor in data is a rule of thumb: on one ladder of AdamW it was right, on one "
+            "of Adam a third less data was enough."
         )
     return (
         f"Time to the same training loss, relative to batch size {found.batch_size}: estimated from the distortion and "
