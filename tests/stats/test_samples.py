@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from scipy.stats import spearmanr
 
-from svag.stats.samples import finite_row, json_fields, json_number, positive, probability
+from svag.stats.samples import finite_row, json_fields, json_number, positive, probability, rank_correlation
 
 
 def test_a_bad_row_is_refused_with_its_place_and_value() -> None:
@@ -58,3 +59,8 @@ def test_what_is_no_number_is_named(check: Callable[[str, Any], float]) -> None:
             check("margin", value)
     with pytest.raises(ValueError, match="margin must be a finite number, got one beyond 1e308"):
         check("margin", 10**400)
+
+
+def test_rank_correlation_is_scipys() -> None:
+    one, other = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0], [2.0, 7.0, 1.0, 8.0, 2.0, 8.0]
+    assert rank_correlation(one, other) == pytest.approx(spearmanr(one, other).statistic, rel=1e-12)

@@ -11,7 +11,7 @@ from svag.experiments.ladder_answer import size_said
 from svag.experiments.raised import RaisedRung
 from svag.experiments.wording import Answer, Numbers, Tone
 from svag.findings.data_price import DataPrice
-from svag.stats.samples import json_fields
+from svag.stats.samples import json_fields, rank_correlation
 
 NEAR, FAR = 1.3, 2.0
 """Measured within these factors of predicted counts as near, and as not far."""
@@ -185,26 +185,12 @@ def indicators(baselines: Sequence[AtlasBaseline]) -> tuple[Indicator, ...]:
         known = [(value, one.miss) for one in baselines if (value := number(one)) is not None]
         if len(known) >= 5:
             first, second = zip(*known, strict=True)
-            found.append(Indicator(name, _spearman(first, second), len(known)))
+            found.append(Indicator(name, rank_correlation(first, second), len(known)))
     return tuple(found)
 
 
 def _size(ratio: float | None) -> float | None:
     return None if ratio is None or ratio <= 0 else abs(math.log(ratio))
-
-
-def _spearman(first: Sequence[float], second: Sequence[float]) -> float:
-    a, b = _ranks(first), _ranks(second)
-    mean = (len(a) - 1) / 2
-    top = math.fsum((x - mean) * (y - mean) for x, y in zip(a, b, strict=True))
-    size = math.prod(math.fsum((x - mean) ** 2 for x in one) for one in (a, b))
-    return top / math.sqrt(size) if size else 0.0
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    """Ranks from 0 on; equal values share the mean of theirs."""
-    ordered = sorted(values)
-    return [ordered.index(value) + (ordered.count(value) - 1) / 2 for value in values]
 
 
 def worst(pairs: Sequence[AtlasPair], many: int = _WORST) -> tuple[AtlasPair, ...]:

@@ -1,7 +1,7 @@
-"""What goes into a test and what comes out: rows of finite numbers, checked levels, and numbers for a JSON document."""
+"""What goes into a test and what comes out: finite rows, checked levels, rank correlation, and numbers for a JSON document."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Real
 
 import numpy as np
@@ -66,3 +66,21 @@ def json_fields(fields: Mapping[str, object]) -> dict[str, object]:
     {'low': 0.5, 'high': None, 'name': 'a'}
     """
     return {name: json_number(value) if isinstance(value, float) else value for name, value in fields.items()}
+
+
+def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
+    """Spearman's rank correlation of two samples in the same order; equal values share the mean of their ranks.
+
+    >>> rank_correlation([1.0, 2.0, 4.0], [3.0, 5.0, 90.0]), rank_correlation([1.0, 2.0, 3.0], [7.0, 7.0, 7.0])
+    (1.0, 0.0)
+    """
+    first, second = _ranks(one), _ranks(other)
+    mean = (len(first) - 1) / 2
+    top = math.fsum((x - mean) * (y - mean) for x, y in zip(first, second, strict=True))
+    size = math.prod(math.fsum((x - mean) ** 2 for x in ranks) for ranks in (first, second))
+    return top / math.sqrt(size) if size else 0.0
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    ordered = sorted(values)
+    return [ordered.index(value) + (ordered.count(value) - 1) / 2 for value in values]
