@@ -1,4 +1,4 @@
-"""What goes into a test and what comes out: finite rows, checked levels, rank correlation, and numbers for a JSON document."""
+"""What goes into a test and what comes out: finite rows, checked levels, rank correlation, and numbers for JSON."""
 
 import math
 from collections.abc import Mapping, Sequence
