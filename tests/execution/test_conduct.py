@@ -226,7 +226,7 @@ def test_a_network_that_cannot_be_timed_leaves_the_time_unknown(
     monkeypatch.setattr("svag.execution.dispatch.Dispatch.something_left", False)
     monkeypatch.setattr(timing, "prepare", fail)
     conduct(question(base), tmp_path / "out", HERE)
-    assert "6 runs, 0 already done; how long they take is not known: MemoryError: too large" in capsys.readouterr().err
+    assert "6 runs, 0 already done; time not known: MemoryError: too large" in capsys.readouterr().err
 
 
 def test_a_worker_that_dies_over_the_data_is_named(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
