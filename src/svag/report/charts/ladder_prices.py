@@ -120,14 +120,14 @@ def drift_chart(found: DriftTable) -> look.Picture:
     measured = base.transform_filter(alt.datum.kind == MEASURED)
     moments = base.transform_filter(alt.datum.kind == SECOND_MOMENT)
     level = alt.Chart(look.data([{"factor": found.c2, "said": f"C² = {found.c2:g}"}]))
-    words = level.mark_text(style="guide-words", align="right", baseline="bottom", dx=-4, dy=-3)
+    words = level.mark_text(style="guide-words", align="left", baseline="bottom", dx=4, dy=-3)  # D begins at 1 there
     layers = [
         level.mark_rule(style="guide", strokeDash=[5, 4]).encode(y=y, tooltip=[alt.Tooltip("said:N", title="level")]),
         predicted.mark_area(opacity=0.18, line=False).encode(y=alt.Y("low:Q", scale=scale), y2="to:Q"),
         predicted.mark_line().encode(y=y, strokeDash=look.dash("series", series, quiet=True)).add_params(look.zoom()),
         measured.mark_rule(strokeWidth=2).encode(y=alt.Y("low:Q", scale=scale), y2="to:Q"),
         measured.mark_point(filled=True, size=80, opacity=1).encode(y=y, shape=look.shape("series", series)),
-        words.encode(y=y, x=alt.value("width"), text="said:N"),
+        words.encode(y=y, x=alt.value(0), text="said:N"),
     ]
     if found.second_moment:
         ring = moments.mark_point(filled=False, size=150, opacity=1, strokeWidth=2)
