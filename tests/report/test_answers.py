@@ -209,4 +209,5 @@ def test_ngd_says_the_best_along_the_run_and_its_p_values(finding_of: Find) -> N
     (answer,) = found.answers()
     said = dict(answer.folded)
     assert said["best along the run"].count("%") == 3
-    assert set(said) == {"best along the run", "p values of SGD − NGD", "p values of SGD − GD"}
+    curves = {"training curves, SGD − NGD", "test curves, SGD − NGD"}
+    assert set(said) == {"best along the run", "p values of SGD − NGD", "p values of SGD − GD"} | curves

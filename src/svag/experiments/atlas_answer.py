@@ -273,19 +273,14 @@ def _spread_answer(atlas: Atlas) -> Answer:
     )
     if held.of:
         headline += f" Where a theorem makes D the least possible drift, that holds on {held.met} of {held.of}."
-    numbers: list[tuple[str, str]] = [
-        (one.kind, one.said("drift/D")) for group in (by_kind, by_size) for one in agreement(pairs, group)
-    ]
+    groups = (*agreement(pairs), *agreement(pairs, by_size))
+    numbers: list[tuple[str, str]] = [(one.kind, one.said("drift/D")) for one in groups]
     numbers += [(place(pair), f"{measured(pair)}: {explained(pair)}") for pair in worst(pairs)]
     numbers += [
-        (
-            f"warned by {one.name}?",
-            f"rank correlation {one.correlation:+.2f} with the error of {one.baselines} baselines",
-        )
+        (f"warned by {one.name}?", f"rank correlation {one.correlation:+.2f} with the error, {one.baselines} baselines")
         for one in indicators(atlas.baselines)
     ]
-    short = [pair for pair in pairs if pair.falls_short]
-    numbers += [("below D", f"{place(pair)}: {measured(pair)}") for pair in short]
+    numbers += [("below D", f"{place(pair)}: {measured(pair)}") for pair in pairs if pair.falls_short]
     tone: Tone = "open" if held.ok is None else "yes" if held.ok else "no"
     badge = "" if held.ok is None else "agrees with the theorem" if held.ok else "contradicts the theorem"
     return Answer("Measured drift and D", headline, tone, tuple(numbers), "", first=0, badge=badge)
