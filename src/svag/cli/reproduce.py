@@ -374,7 +374,11 @@ def _tails(size: "Size", edits: "Mapping[str, Any]", out: Path, setup: Setup) ->
     from svag.report.sections import tail_figure
 
     batches = 80 if size == "smoke" else 512
-    found = heavy_tails(run_gradients(plan[0].folder, batches, device=alone.device, data_dir=alone.data_dir))
+    coordinates = 100_000 if size == "small" else 400  # all of a small network
+    device, data_dir = alone.device, alone.data_dir
+    found = heavy_tails(
+        run_gradients(plan[0].folder, batches, coordinates=coordinates, device=device, data_dir=data_dir)
+    )
     figure = tail_figure(found)
     paths = _save([figure], out)
     if setup.as_json:

@@ -11,7 +11,11 @@ from svag.printed import Printed
 from svag.stats.means import Contrast, contrast
 from svag.stats.samples import json_fields
 from svag.theory.estimators import u_statistic
-from svag.theory.tail_index import expected_inverse_tail_index, inverse_tail_index, inverse_tail_index_per_coordinate
+from svag.theory.tail_index import (
+    inverse_tail_index,
+    inverse_tail_index_of_gaussians,
+    inverse_tail_index_per_coordinate,
+)
 
 CONTROL_ALPHA = 1.5
 CONTROL = f"α-stable control, α = {CONTROL_ALPHA:g}"
@@ -155,7 +159,7 @@ def heavy_tails(gradients: FloatArray, seed: int = 0) -> TailFinding:
         growth=_growth([(row.batches, row.noise_trace) for row in rows if row.groups >= _GROUPS]),
         control_growth=_growth([(row.batches, row.control) for row in rows if row.groups >= _GROUPS]),
         naive_alpha=1 / inverse_tail_index(used.ravel(), used.shape[1]),
-        gaussian_alpha=1 / expected_inverse_tail_index(used.T @ used / len(used)),
+        gaussian_alpha=1 / inverse_tail_index_of_gaussians(_mean_square(used), float(_mean_square(used.sum(axis=1)))),
         alpha=1 / inverse.value,
         alpha_low=1 / high,
         alpha_high=1 / low if low > 0 else math.inf,
@@ -176,6 +180,11 @@ def _typical_trace(table: FloatArray, count: int) -> float:
             ]
         )
     )
+
+
+def _mean_square(values: FloatArray) -> FloatArray:
+    squares: FloatArray = np.square(values).mean(axis=0)
+    return squares
 
 
 def _per_coordinate(pairs: FloatArray) -> Contrast:

@@ -58,8 +58,18 @@ def expected_inverse_tail_index(covariance: FloatArray, repeats: int = 1) -> flo
     """
     if covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
         raise ValueError(f"covariance must be a square matrix, got shape {covariance.shape}")
-    d, m = covariance.shape[0], domain.whole("repeats", repeats)
-    variances, total = np.diag(covariance), float(covariance.sum())
+    return inverse_tail_index_of_gaussians(np.diag(covariance), float(covariance.sum()), repeats)
+
+
+def inverse_tail_index_of_gaussians(variances: FloatArray, total: float, repeats: int = 1) -> float:
+    """Return `expected_inverse_tail_index` from all that it takes: the variances Σ_ii, and 1ᵀΣ1, that of the sum.
+
+    A large network has no room for its whole covariance.
+
+    >>> inverse_tail_index_of_gaussians(np.ones(4), 16.0)
+    1.0
+    """
+    d, m = variances.size, domain.whole("repeats", repeats)
     if d * m < 2:
         raise ValueError("a block must hold at least two values: give more repeats or coordinates")
     if np.any(variances <= 0) or not total > 0:
