@@ -5,6 +5,7 @@
 A part stands between `<!-- NAME -->` and `<!-- end of NAME -->`. A test compares every number with the records.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,16 +18,17 @@ from typing import Any
 from svag.experiments.base import Experiment
 from svag.experiments.figures import LABELS, THEORY, UNVERIFIED, figure, folder_name, judged, kept_records
 from svag.experiments.wording import Judgement, count, overall
+from svag.findings.heavy_tails import TailFinding, TraceRow
 from svag.records.record import RunRecord
 from svag.report.content import Figure
 from svag.report.save import save
-from svag.report.sections import gallery_figures, side_by_side, theory_figures
+from svag.report.sections import gallery_figures, side_by_side, tail_figure, theory_figures
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
 PAGE = ROOT / "docs" / "figures.md"
 PICTURES = ROOT / "docs" / "pictures" / "figures"
-NOT_RUN = "not run yet"
+NOT_RUN, TAILS = "not run yet", "sec:app_heayvtailed"
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,9 @@ def summary(gallery: Sequence[Entry]) -> Iterator[str]:
 def _counted(ones: Sequence[Entry] | Sequence[Judgement]) -> str:
     """How many agree, differ and so on."""
     counts = Counter(one.verdict for one in ones)
-    return ", ".join(f"{counts[name]} {word}" for name, word in _COUNTED.items() if counts[name])
+    return ", ".join(
+        f"{counts[name]} {name if counts[name] == 1 else word}" for name, word in _COUNTED.items() if counts[name]
+    )
 
 
 _COUNTED = {"agrees": "agree", "differs": "differ", "cannot tell": "cannot tell", NOT_RUN: "not run yet"}
@@ -152,16 +156,23 @@ def theory(gallery: Sequence[Entry]) -> Iterator[str]:
             yield ""
             yield _picture(THEORY[label], PICTURES / f"{folder_name(label)}.svg", [one])
             yield ""
-            yield f"*`{label}`: {one.sentence}*"
+            yield f"*`{label}`: {' '.join(one.sentence.partition('Next: ')[0].split())}*"
 
 
 @cache
 def _exact(label: str) -> tuple[Figure, ...]:
     """Drawn once: sampling paths takes seconds."""
-    return theory_figures(label)
+    return (tail_figure(_tails()),) if label == TAILS else theory_figures(label)
 
 
-DRAWN = tuple(label for label in THEORY if label.startswith("fig:"))
+def _tails() -> TailFinding:
+    """What was found of a network's gradients, whose checkpoint is not kept."""
+    fields = json.loads((RESULTS / "figures" / folder_name(TAILS) / "finding.json").read_text(encoding="utf-8"))
+    del fields["flat"]
+    return TailFinding(**{**fields, "rows": tuple(TraceRow(**row) for row in fields["rows"])})
+
+
+DRAWN = tuple(label for label in THEORY if label.startswith("fig:") or label == TAILS)
 PARTS: dict[str, Callable[[Sequence[Entry]], Iterator[str]]] = {one.__name__: one for one in (summary, figures, theory)}
 
 

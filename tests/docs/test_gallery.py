@@ -84,3 +84,5 @@ def test_a_figure_without_records_says_so() -> None:
     assert f"{nothing.experiment.title}: not run yet." in lines
     assert not any("![" in line for line in lines)
     assert next(tool.summary([nothing])) == "Of 1: 1 not run yet."
+    done = [tool.Judgement("p", "c", "f", verdict) for verdict in ("agrees", "differs", "differs", "cannot tell")]
+    assert tool._counted(done) == "1 agrees, 2 differ, 1 cannot tell"
