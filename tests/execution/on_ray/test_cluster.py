@@ -71,8 +71,10 @@ def test_a_lost_node_costs_only_the_time_since_the_checkpoint_and_nothing_of_the
     again = [line for line in lines if "is tried again from its last checkpoint: its " in line]
     assert len(again) == 1, lines
     name = again[0].partition(" is tried")[0]
-    begun = [line.partition(" (")[0] for line in lines if line.startswith(name) and "begins" in line]
-    assert begun == [f"{name} begins at effective step {step} of 10" for step in (0, 4 if mail else 6)]
+    first, second = (line.partition(" (")[0] for line in lines if line.startswith(name) and "begins" in line)
+    assert first == f"{name} begins at effective step 0 of 10"
+    # files are mailed after every evaluation, as at step 4, and now and then in between: how often, the clock decides
+    assert second in [f"{name} begins at effective step {step} of 10" for step in ((4, 5, 6) if mail else (6,))]
     assert len(list((tmp_path / "runs").iterdir())) == 3  # nothing but the runs is left there
     for planned in plan:
         assert same_bits(planned.folder, straight(planned, tmp_path / "straight"))
