@@ -104,6 +104,7 @@ def test_the_figures_are_listed() -> None:
 
 
 NGD, NGD_TOO = "fig:ngd_sgd_vgg", "fig:ngd_sgd_b125"
+RUNS, RUNS_TOO = (len(figure(label, "small").runs()) for label in (NGD, NGD_TOO))
 FINALS = {"sgd": 0.8, "ngd": 0.801, "gd": 0.7}
 
 
@@ -147,13 +148,13 @@ def test_a_figure_with_records_is_answered_from_them(
     keep(checkout / "results" / "older", evaluate={"every": 0.5})
     found = answer(["reproduce", NGD])
     assert found["paper"]["verdict"] == "agrees"
-    assert [claim["verdict"] for claim in found["paper"]["claims"]] == ["agrees", "agrees"]
+    assert [claim["verdict"] for claim in found["paper"]["claims"]] == ["agrees"] * 3
     assert {Path(run["path"]).parent for run in found["runs"]} == {Path("results/older/runs")}
     assert Path(found["page"]) == Path("experiments/fig-ngd_sgd_vgg-small/report/index.html")
     monkeypatch.chdir(checkout / "deeper")
     said = invoke(app, ["reproduce", NGD, "--out", "here"])
     assert said.stderr == (
-        "From the records in ../results/older (9 runs, 1 s of computing); nothing is run.\n"
+        f"From the records in ../results/older ({RUNS} runs, 1 s of computing); nothing is run.\n"
         "--fresh computes them again, in here.\n"
     )
     assert "These runs agree with it." in " ".join(said.stdout.split())
@@ -173,15 +174,16 @@ def test_records_are_looked_for_where_they_may_be(checkout: Path, computed: list
         )
     assert not computed
     answer(["reproduce", NGD, "--fresh", "--out", "own"])
-    assert len(computed) == 9
+    assert len(computed) == RUNS
     write_run(tmp_path / "begun" / "runs", figure(NGD, "small").runs()[0], 0.8)
     answer(["reproduce", NGD, "--fresh", "--out", "begun"])
-    assert len(computed) == 9 + 8, "what was begun is continued"
+    assert len(computed) == 2 * RUNS - 1, "what was begun is continued"
     write_run(tmp_path / "begun too" / "runs", figure(NGD, "small").runs()[0], 0.8)
-    assert "8 of 9 runs are copied from results." in invoke(app, ["reproduce", NGD, "--out", "begun too"]).stderr
-    assert len(computed) == 9 + 8
+    said = invoke(app, ["reproduce", NGD, "--out", "begun too"]).stderr
+    assert f"{RUNS - 1} of {RUNS} runs are copied from results." in said
+    assert len(computed) == 2 * RUNS - 1
     answer(["reproduce", NGD, "--lr", "0.2", "--out", "other"])
-    assert len(computed) == 9 + 8 + 9, "another question has no records"
+    assert len(computed) == 3 * RUNS - 1, "another question has no records"
 
 
 def test_outside_of_a_checkout_nothing_is_found(tmp_path: Path) -> None:
@@ -193,15 +195,15 @@ def test_outside_of_a_checkout_nothing_is_found(tmp_path: Path) -> None:
 
 
 def test_what_is_left_of_a_figure_is_run_and_the_rest_copied(checkout: Path, computed: list[str]) -> None:
-    """Seven of nine runs have records, one of which was interrupted."""
+    """Two runs have no records, and one was interrupted."""
     first, second, third, *others = keep(checkout / "results" / "some")
     for folder in (first, second):
         shutil.rmtree(folder)
     (third / "outcome.json").unlink()
-    assert answer(["reproduce", NGD, "--dry-run"])["estimate"]["done"] == 6
+    assert answer(["reproduce", NGD, "--dry-run"])["estimate"]["done"] == RUNS - 3
     result = invoke(app, ["reproduce", NGD])
     assert result.exit_code == 0, result.output
-    assert result.stderr.startswith("6 of 9 runs are copied from results.\n")
+    assert result.stderr.startswith(f"{RUNS - 3} of {RUNS} runs are copied from results.\n")
     assert len(computed) == 3
     copied = {path.name for path in Path("experiments/fig-ngd_sgd_vgg-small/runs").iterdir()}
     assert {path.name for path in others} < copied
@@ -222,11 +224,11 @@ def test_all_figures_are_answered_and_what_is_left_is_run(checkout: Path, comput
     assert (recorded["label"], recorded["out"], recorded["verdict"]) == (NGD, "results/some", "agrees")
     assert (run["label"], run["verdict"], run["failures"]) == (NGD_TOO, "agrees", [])
     assert run["out"] == "experiments/fig-ngd_sgd_b125-small"
-    assert len(computed) == 9
+    assert len(computed) == RUNS_TOO
     assert all(Path(one["page"]).exists() for one in (recorded, run))
     assert drawn["figures"] == [f"experiments/fig-app_exotic_lr-small/schedules.{kind}" for kind in ("html", "png")]
     result = invoke(app, ["reproduce", "all"], env={"COLUMNS": "80"})
-    assert len(computed) == 9, "nothing is computed twice"
+    assert len(computed) == RUNS_TOO, "nothing is computed twice"
     assert [line.split()[:2] for line in result.stdout.splitlines()[1:4]] == [
         [NGD, "agrees"],
         [NGD_TOO, "agrees"],
@@ -251,10 +253,9 @@ def test_all_figures_continue_after_an_interruption(computed: list[str], monkeyp
         result = invoke(app, ["reproduce", "all"])
     assert result.exit_code == 130
     assert result.stderr.endswith("interrupted: the same command continues from the last checkpoint\n")
-    assert len(computed) == 9
+    assert len(computed) == RUNS
     answer(["reproduce", "all"])
-    assert len(computed) == 18
-    assert len(set(computed)) == 18
+    assert len(computed) == len(set(computed)) == RUNS + RUNS_TOO
 
 
 @pytest.mark.usefixtures("checkout")
@@ -303,5 +304,6 @@ def test_all_figures_go_on_when_a_run_fails(computed: list[str], monkeypatch: py
     monkeypatch.setattr("svag.execution.conduct.conduct", failing)
     result = invoke(app, ["reproduce", "all"])
     assert result.exit_code == 1
-    assert "Error: sgd B=125 seed=0 failed: out of memory (" in result.stderr
-    assert len(computed) == 18
+    size = figure(NGD, "small").runs()[0].batch_size
+    assert f"Error: sgd B={size} seed=0 failed: out of memory (" in result.stderr
+    assert len(computed) == RUNS + RUNS_TOO

@@ -65,7 +65,7 @@ def test_a_ladder_that_predicts_nothing_claims_nothing(tmp_path: Path) -> None:
             "compare_different",
             "No: SGD ends 4.71 points below its SDE. What theory says of the SDE is not true of this",
         ),
-        ("compare_inconclusive", "to within ±1.00 points. More seeds would tell."),
+        ("compare_inconclusive", "whether the gap is within ±1.00 points. More seeds would tell."),
     ],
 )
 def test_a_stranger_is_told_what_the_sde_is_and_what_the_answer_means(tmp_path: Path, case: str, meaning: str) -> None:

@@ -21,7 +21,7 @@ def test_a_frozen_probe_leaves_no_trace_in_the_run(npz: Path, tmp_path: Path, pr
 
 
 def test_a_frozen_reading_is_a_measurement_on_batches_of_its_own(npz: Path, tmp_path: Path) -> None:
-    spec = small(npz, {"probe": {"kind": "frozen", "readings": 1, "window": [0, 1], "batches": 3}})
+    spec = small(npz, {"probe": {"kind": "frozen", "readings": 1, "window": [0, 0.1], "batches": 3}})
     bare = fresh(spec)
     batches = BatchStream(bare.data, spec, "probe", 8)  # not those that the run trains on
     expected = svag.measure_noise(bare.model, bare.loss, [batches.draw() for _ in range(3)])

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 TAILS, ALL = "sec:app_heayvtailed", "all"
 
-
 Label = Annotated[
     str,
     typer.Argument(metavar="LABEL", help="LaTeX label in the paper (see `svag list figures`), or all for all figures."),
@@ -259,6 +258,7 @@ def _outcome(experiment: "Experiment", records: "Sequence[RunRecord]", folder: P
 
 def _print_costs(rows: "Sequence[Row]", out: Path) -> None:
     from svag.execution.view import roughly
+    from svag.experiments.wording import count
 
     table = []
     for row in rows:
@@ -271,10 +271,8 @@ def _print_costs(rows: "Sequence[Row]", out: Path) -> None:
     left = [row for row in rows if row.get("to_do")]
     if left:
         workers, seconds = max(row["workers"] for row in left), sum(row["seconds"] for row in left)
-        with_workers = "1 worker" if workers == 1 else f"{workers} workers"
-        echo(
-            f"\n{sum(row['to_do'] for row in left)} runs to do, about {roughly(seconds)} with {with_workers}, in {out}"
-        )
+        runs = count(sum(row["to_do"] for row in left), "run")
+        echo(f"\n{runs} to do, about {roughly(seconds)} with {count(workers, 'worker')}, in {out}")
     elif not any("unknown" in row for row in rows):
         echo("\nNothing to run: every figure has its records.")
     for row in rows:
@@ -373,13 +371,11 @@ def _tails(size: "Size", edits: "Mapping[str, Any]", out: Path, setup: Setup) ->
     from svag.lab.gradients import run_gradients
     from svag.report.sections import tail_figure
 
-    batches = 80 if size == "smoke" else 512
-    coordinates = 100_000 if size == "small" else 400  # all of a small network
-    device, data_dir = alone.device, alone.data_dir
-    found = heavy_tails(
-        run_gradients(plan[0].folder, batches, coordinates=coordinates, device=device, data_dir=data_dir)
+    batches, coordinates = {"smoke": (80, 400), "small": (512, 100_000), "paper": (512, 400)}[size]  # small: all
+    gradients = run_gradients(
+        plan[0].folder, batches, coordinates=coordinates, device=alone.device, data_dir=alone.data_dir
     )
-    figure = tail_figure(found)
+    figure = tail_figure(found := heavy_tails(gradients))
     paths = _save([figure], out)
     if setup.as_json:
         typer.echo(json.dumps({**found.to_dict(), "figures": paths}, indent=2, ensure_ascii=False))
