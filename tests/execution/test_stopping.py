@@ -21,6 +21,7 @@ from tests.execution.nets import GO
 from tests.lab.small import same_bits, small
 
 from svag.execution.conduct import execute
+from svag.execution.dispatch import order_for
 from svag.execution.execution import Execution
 from svag.execution.plan import PlannedRun, plan_runs
 from svag.lab.run import run
@@ -112,6 +113,27 @@ def test_the_workers_save_before_they_end(plan: list[PlannedRun], tmp_path: Path
     run(plan[0].spec, plan[0].folder, device="cpu", progress=False)
     run(plan[0].spec, tmp_path / "straight", device="cpu", progress=False)
     assert same_bits(plan[0].folder, tmp_path / "straight")
+
+
+def test_a_report_that_nobody_reads_does_not_end_a_run(plan: list[PlannedRun], tmp_path: Path) -> None:
+    """A parent that is killed closes both pipes, one after the other: in between, the run goes on."""
+    order = {"task": "run", **order_for(plan[0], Execution(device="cpu", save_seconds=1000)), "worker": 0}
+    program = [sys.executable, "-c", "from svag.execution.worker import main; main()"]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as worker:
+        rescue = threading.Timer(PATIENCE, worker.kill)
+        rescue.start()
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdin.write(json.dumps(order) + "\n")
+        worker.stdin.flush()
+        while not list(tmp_path.glob("go.awaited.*")) and worker.poll() is None:
+            time.sleep(0.02)
+        worker.stdout.close()
+        (tmp_path / "go").touch()
+        while plan[0].record().state != "finished" and worker.poll() is None:
+            time.sleep(0.02)
+        rescue.cancel()
+    assert plan[0].record().state == "finished"
 
 
 def test_when_the_parent_is_killed_no_worker_lives_on(plan: list[PlannedRun], tmp_path: Path) -> None:

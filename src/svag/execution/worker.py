@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import astuple
 from pathlib import Path
 from typing import IO, Any
@@ -130,11 +131,10 @@ def main() -> None:
     threading.Thread(target=_listen, args=(sys.stdin, orders), daemon=True).start()
 
     def report(message: dict[str, Any]) -> None:
-        try:
+        # if nobody listens any more, standard input ends too, and `_listen` lets the run save itself first
+        with suppress(OSError):
             reports.write(json.dumps(message) + "\n")
             reports.flush()
-        except OSError:
-            os._exit(1)  # nobody listens any more; an error here would be taken for one of the run
 
     report({"event": "ready"})
     while True:
