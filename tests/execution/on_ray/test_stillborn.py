@@ -230,3 +230,23 @@ def test_interrupted_while_letters_are_on_their_way_it_loses_none(
     (folder,) = (tmp_path / "runs").iterdir()
     assert (folder / "spec.json").read_bytes() == b"{}"
     assert not in_use(folder)
+
+
+def test_interrupted_between_acting_on_a_letter_and_counting_it_the_run_is_kept(
+    npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait(self: Imagined, tasks: list[Any], **_: Any) -> tuple[list[Any], list[Any]]:
+        (identity,) = self._fates
+        self.post(identity, 1, {"event": "begins", "step": 0, "mailed": True})
+        self.post(identity, 1, {"event": "files", "files": {"spec.json": b"{}"}})
+        return [], tasks
+
+    def begin(self: Books, run: PlannedRun, step: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Imagined, "wait", wait)
+    monkeypatch.setattr(Books, "begin", begin)
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(npz, tmp_path, monkeypatch, [["at work"]])
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert (folder / "spec.json").read_bytes() == b"{}"
