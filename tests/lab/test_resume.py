@@ -8,6 +8,7 @@ import torch
 from tests.lab.small import fresh, go, interrupted, same_bits, small, weights
 
 from svag.dynamics.noisy_gd import NoisyGD
+from svag.lab import streams
 from svag.lab.streams import BatchStream, stream
 
 LAST, FIRST = "channels_last", "contiguous_format"
@@ -74,3 +75,41 @@ def test_everything_that_a_network_sees_is_in_its_layout(npz: Path, name: str, a
         assert images.stride() == ((36, 1, 6, 1) if layout == LAST else (36, 36, 6, 1))
     convolutions = [p for p in training.model.parameters() if p.dim() == 4]
     assert all((p.stride(1) == 1) == (layout == LAST) for p in convolutions if p.shape[2] > 1)
+
+
+@pytest.mark.parametrize("sampling", ["without_replacement", "with_replacement", "shuffle"])
+def test_batches_drawn_ahead_are_those_drawn_one_by_one_and_a_saved_stream_goes_on_with_the_next(
+    npz: Path, monkeypatch: pytest.MonkeyPatch, sampling: str
+) -> None:
+    training = fresh(small(npz, {"sampling": sampling, "data.augment": {"pad": 1, "flip": True}}))
+
+    def begin() -> BatchStream:
+        return BatchStream(training.data, training.spec, "batches", 8)
+
+    monkeypatch.setattr(streams, "_AHEAD", 1)
+    one_by_one = begin()
+    expected = [one_by_one.draw() for _ in range(24)]
+    monkeypatch.setattr(streams, "_AHEAD", 8)
+    for taken in range(18):  # before, inside and after what is drawn at a time
+        ahead, continued = begin(), begin()
+        for images, labels in expected[:taken]:
+            drawn = ahead.draw()
+            assert torch.equal(drawn[0], images)
+            assert torch.equal(drawn[1], labels)
+        continued.draw()  # what it has drawn by itself is forgotten
+        continued.load_state_dict(ahead.state_dict())
+        for images, labels in expected[taken : taken + 6]:
+            drawn = continued.draw()
+            assert torch.equal(drawn[0], images)
+            assert torch.equal(drawn[1], labels)
+
+
+def test_large_batches_are_not_drawn_ahead(npz: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = fresh(small(npz, {}))
+    draws: list[int] = []
+    monkeypatch.setattr(streams, "_NUMBERS", 2 * 8 * 36)
+    for size in (4, 8, 16, 64):
+        stream_of = BatchStream(training.data, training.spec, "batches", size)
+        stream_of.draw()
+        draws.append(len(stream_of._drawn))
+    assert draws == [3, 1, 0, 0]

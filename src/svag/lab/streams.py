@@ -17,6 +17,10 @@ from svag.records.spec import RunSpec
 
 LabelledBatch = tuple[Tensor, Tensor]
 
+# Small batches are drawn some at a time, up to so many numbers in all. A backward pass empties the caches, so that
+# drawing one batch after it takes several times as long as drawing another right then.
+_AHEAD, _NUMBERS = 8, 2**20
+
 
 def stream_seed(seed: int, name: str) -> int:
     """Seed of the stream `name` in a run with this seed.
@@ -42,7 +46,10 @@ def own_randomness(rank: int, seed: int, occasion: str) -> None:
 
 
 class BatchStream:
-    """Endless batches of images and labels: index draws, then augmentation of the whole batch on the device."""
+    """Endless batches of images and labels: index draws, then augmentation of the whole batch on the device.
+
+    Some are drawn ahead of time, which nothing shows: the saved state is where those began, and how many were taken.
+    """
 
     def __init__(self, data: DataSet, spec: RunSpec, name: str, batch_size: int, *, independent: bool = False) -> None:
         """Batches of the stream `name`; `independent` ones even if the run itself goes through epochs."""
@@ -53,9 +60,34 @@ class BatchStream:
         )
         self._augment = spec.data.augment if spec.data.augmented else None
         self._changes = stream(spec.seed, f"{name}/augment")
+        self._ahead = min(max(_NUMBERS // (batch_size * data.train_x[0].numel()), 1), _AHEAD)
+        self._drawn: list[LabelledBatch] = []  # the next one is the last
+        self._began: dict[str, Any] = {}
 
     def draw(self) -> LabelledBatch:
         """The next batch."""
+        if not self._drawn:
+            self._began = self._position()
+            self._drawn = [self._make() for _ in range(self._ahead)][::-1]
+        return self._drawn.pop()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the stream is."""
+        taken = self._ahead - len(self._drawn)
+        return {**self._began, "taken": taken} if self._drawn else {**self._position(), "taken": 0}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was called."""
+        self._sampler.load_state_dict(state["sampler"])
+        self._changes.set_state(state["changes"])
+        self._drawn = []
+        for _ in range(state["taken"]):
+            self.draw()
+
+    def _position(self) -> dict[str, Any]:
+        return {"sampler": self._sampler.state_dict(), "changes": self._changes.get_state()}
+
+    def _make(self) -> LabelledBatch:
         # by way of numpy: several times cheaper than torch.tensor(list)
         rows = torch.from_numpy(np.array(self._sampler.draw(), dtype=np.int64)).to(self._data.device)
         images, labels = self._data.batch(rows)
@@ -68,15 +100,6 @@ class BatchStream:
                 generator=self._changes,
             ).to(memory_format=self._data.layout)
         return images, labels
-
-    def state_dict(self) -> dict[str, Any]:
-        """Where the stream is."""
-        return {"sampler": self._sampler.state_dict(), "changes": self._changes.get_state()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where `state_dict` was called."""
-        self._sampler.load_state_dict(state["sampler"])
-        self._changes.set_state(state["changes"])
 
 
 def augment(images: Tensor, *, pad: int, flip: bool, black: Tensor, generator: torch.Generator) -> Tensor:
