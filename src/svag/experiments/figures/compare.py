@@ -115,7 +115,7 @@ class CompareRow:
     small: tuple[PanelRow, ...]
     note: str
     ells: tuple[int, ...] = (1, 2, 4)
-    seeds: int = 5
+    seeds: int = 10
     margin: float = 0.03
     base: RunSpec = TINY
 
@@ -237,6 +237,7 @@ ROWS = (
             )
         ),
         note=_note("2,000 of its images, so that they return", _RESIDUAL, _BUDGET),
+        seeds=20,
         margin=0.02,
     ),
     CompareRow(
@@ -267,7 +268,6 @@ ROWS = (
                 "VGG-11 without norm",
                 SHORT | network("vgg11", "none", 0.25) | {"lr": 0.4, "weight_decay": 5e-4, "budget": 1000},
                 ells=TWO,
-                seeds=4,
             ),
             PanelRow("VGG-11 BN", SHORT | _VGG_BN),
             PanelRow("VGG-11 GN", SHORT | _VGG_GN | {"lr": 0.05}, ells=TWO),
@@ -315,7 +315,7 @@ ROWS = (
         note="2,000 images of Fashion-MNIST at 7×7, with its 10 classes, for CIFAR-100; PreResNet-8 at half width for "
         "PreResNet-32 4×, VGG-11 at an eighth (BN) and a quarter of the width (GN) for VGG-19; a learning rate of 0.8 "
         "(VGG-11 GN: 0.2), so large for a batch of 128 that SGD may leave its SDE; λ = 0.005, 250 effective steps",
-        seeds=4,
+        seeds=8,
     ),
     CompareRow(
         "fig:app_svag_svhn",
