@@ -1,11 +1,13 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike
+from scipy import stats
 from tests.experiments.on_disk import BASE, at, given, write_run
 
 from svag.experiments import load_experiment
@@ -23,7 +25,7 @@ def find_in(root: Path, finals: Mapping[str, Sequence[float]] = FINALS) -> NgdPa
             state = "diverged" if math.isnan(value) else "finished"
             spec = at(32, seed=seed, process={"kind": kind})
             write_run(root, spec, None if math.isnan(value) else value, curve={100: 0.8}, state=state)
-    asked = Ngd(title="t", seeds=(0, 1, 2), panels=(NgdPanel(name="p", base=BASE),), margin=0.01)
+    asked = Ngd(title="t", seeds=range(len(finals["sgd"])), panels=(NgdPanel(name="p", base=BASE),), margin=0.01)
     finding = asked.find(load_records(root))
     assert isinstance(finding, NgdFinding)
     json.dumps(finding.to_dict(), allow_nan=False)
@@ -118,12 +120,38 @@ def test_curves_of_too_few_runs_or_of_none_are_not_compared() -> None:
     assert "within" not in few.said()
 
 
-def test_the_training_curve_is_that_of_the_training_set_where_it_was_evaluated() -> None:
-    results = Path(__file__).parents[2] / "results"
-    for folder, train in (("figures/fig-ngd_sgd_b125", "train_set_accuracy"), ("ngd_sgd_accs-small", "train_loss")):
-        experiment = given(load_experiment(results / folder))
-        (panel,) = experiment.find(load_records(results / folder)).panels
-        assert isinstance(panel, NgdPanelFinding)
-        assert [one.metric for one in panel.apart] == [train, "test_accuracy"]
-        assert [one.name for one in panel.apart] == ["training curves, SGD − NGD", "test curves, SGD − NGD"]
-        assert {one.answer for one in panel.apart} == {"inconclusive"}
+@pytest.mark.parametrize("evaluated", [True, False])
+def test_the_training_curve_is_that_of_the_training_set_where_it_was_evaluated(evaluated: bool) -> None:
+    folder = Path(__file__).parents[2] / "results" / "figures" / "fig-ngd_sgd_b125"
+    runs = load_records(folder)
+    if not evaluated:
+        runs = [replace(run, rows=tuple(row | {"train_set_accuracy": None} for row in run.rows)) for run in runs]
+    (panel,) = given(load_experiment(folder)).find(runs).panels
+    assert isinstance(panel, NgdPanelFinding)
+    train = "train_set_accuracy" if evaluated else "train_loss"
+    assert [one.metric for one in panel.apart] == [train, "test_accuracy"]
+    assert [one.name for one in panel.apart] == ["training curves, SGD − NGD", "test curves, SGD − NGD"]
+
+
+LUCK = (0.04, -0.03, 0.02, -0.05)  # of the first weights, which the arms of a seed share
+
+
+def test_arms_of_the_same_seeds_are_compared_seed_by_seed() -> None:
+    """What a seed does to both arms cancels; of seeds that are not the same, nothing does."""
+    sgd = {seed: 0.80 + luck for seed, luck in enumerate(LUCK)}
+    ngd = {seed: value + 0.001 * (-1) ** seed for seed, value in sgd.items()}
+    found = given(arm_gap("a", sgd, dict(reversed(ngd.items())), 0.01))
+    assert (found.answer, found.in_pairs) == ("equivalent", True)
+    assert found.high == pytest.approx(stats.ttest_rel(list(sgd.values()), list(ngd.values())).confidence_interval()[1])
+    others = {seed + 4: value for seed, value in ngd.items()}
+    for apart in (others, {seed: value for seed, value in ngd.items() if seed != 3}):
+        unpaired = given(arm_gap("a", sgd, apart, 0.01))
+        assert (unpaired.answer, unpaired.in_pairs) == ("inconclusive", False)
+    few = [{seed: values[seed] for seed in range(3)} for values in (sgd, ngd)]
+    assert not given(arm_gap("a", *few, 0.01)).in_pairs
+
+
+def test_a_finding_says_that_it_compared_seed_by_seed(tmp_path: Path) -> None:
+    assert "seed by seed" not in str(find_in(tmp_path / "three"))
+    four = {kind: (*values, values[1]) for kind, values in FINALS.items()}
+    assert "seed by seed: the arms of a seed start from the same weights" in str(find_in(tmp_path / "four", four))

@@ -5,7 +5,7 @@ import pytest
 from scipy import special, stats
 
 from svag.arrays import FloatArray
-from svag.stats.means import Contrast, contrast, fit_limit, mean_deviations, remaining_bias, welch
+from svag.stats.means import Contrast, contrast, fit_limit, mean_deviations, paired, remaining_bias, welch
 
 
 def test_welch_is_the_textbook_test() -> None:
@@ -16,6 +16,17 @@ def test_welch_is_the_textbook_test() -> None:
     assert found.p_different() == pytest.approx(reference.pvalue, rel=1e-10)
     assert found.interval(0.9) == pytest.approx(tuple(reference.confidence_interval(0.9)), rel=1e-10)
     assert found.value == pytest.approx(one.mean() - other.mean(), rel=1e-12)
+
+
+def test_pairs_are_the_textbook_test() -> None:
+    rng = np.random.default_rng(0)
+    shared = 5 * rng.normal(size=6)
+    one, other = shared + rng.normal(size=6), shared + rng.normal(size=6)
+    reference = stats.ttest_rel(one, other)
+    found = paired(one, other)
+    assert found.p_different() == pytest.approx(reference.pvalue, rel=1e-10)
+    assert found.interval(0.9) == pytest.approx(tuple(reference.confidence_interval(0.9)), rel=1e-10)
+    assert found.error < welch(one, other).error
 
 
 def test_equivalence_is_a_ninety_per_cent_interval_inside_the_margin() -> None:

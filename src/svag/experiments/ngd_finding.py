@@ -15,10 +15,12 @@ from svag.experiments.wording import Answer
 from svag.records.record import RunRecord
 from svag.stats.curves import compare_curves, gap_band
 from svag.stats.decisions import Decision, compare_rates, holm, samples_to_decide, three_way
-from svag.stats.means import welch
+from svag.stats.means import paired, welch
 from svag.stats.samples import json_fields
 
 _LEVEL = 0.05
+# From so many seeds on, pairs are compared: with fewer, what they cost in degrees of freedom outweighs what they share.
+_PAIRS = 4
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class ArmGap:
         p_different: p value for a gap, or for unequal rates of divergence; corrected by Holm if both were tested.
         p_divergence: Fisher's p value for unequal rates of divergence; None if no seed diverged.
         seeds_needed: seeds per arm that would probably decide; None if that is not the remedy.
+        in_pairs: whether the arms were compared seed by seed.
     """
 
     name: str
@@ -46,6 +49,7 @@ class ArmGap:
     p_different: float
     p_divergence: float | None
     seeds_needed: int | None
+    in_pairs: bool = False
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; unknown numbers are null."""
@@ -60,6 +64,8 @@ def arm_gap(name: str, one: Mapping[int, float], other: Mapping[int, float], mar
     """Compare two arms, final metrics by seed; a diverged seed (NaN) is an outcome. None if an arm has no result.
 
     Nothing is equivalent on the survivors' word: with diverged seeds the answer is "different" or "inconclusive".
+    Arms that finished the same four seeds or more are compared seed by seed, since those of a seed begin at the same
+    weights; others by Welch's test.
 
     >>> found = arm_gap("SGD − GD", {0: 0.89, 1: 0.90}, {0: 0.75, 1: 0.76}, margin=0.01)
     >>> found.answer, found.said("test_accuracy")
@@ -78,7 +84,9 @@ def arm_gap(name: str, one: Mapping[int, float], other: Mapping[int, float], mar
         answer: Decision = "different" if different else "inconclusive"
         p_value = 1.0 if p_rates is None else p_rates
         return ArmGap(name, answer, value, -math.inf, math.inf, 1.0, p_value, p_rates, None)
-    estimate = welch(finite[0], finite[1])
+    in_pairs = not any(lost) and one.keys() == other.keys() and len(one) >= _PAIRS
+    second = np.array([other[seed] for seed in one]) if in_pairs else finite[1]
+    estimate = paired(finite[0], second) if in_pairs else welch(finite[0], second)
     low, high = estimate.interval()
     p_different = min(holm([estimate.p_different(), *([] if p_rates is None else [p_rates])]))
     if p_rates is None:
@@ -90,7 +98,7 @@ def arm_gap(name: str, one: Mapping[int, float], other: Mapping[int, float], mar
         smallest = min(row.size for row in finite)
         needed = samples_to_decide(estimate.value, estimate.error, estimate.freedom, smallest, margin)
     p_equivalent = estimate.p_equivalent(margin)
-    return ArmGap(name, answer, value, low, high, p_equivalent, p_different, p_rates, needed)
+    return ArmGap(name, answer, value, low, high, p_equivalent, p_different, p_rates, needed, in_pairs)
 
 
 @dataclass(frozen=True)
@@ -245,6 +253,8 @@ class NgdPanelFinding:
         best = [f"{arm} {wording.value(value, self.metric)}" for arm, value in self.best if math.isfinite(value)]
         if best:
             yield "best along the run", f"{', '.join(best)} (means over seeds, as the paper prints them)"
+        if any(one.in_pairs for one in self.gaps):
+            yield "compared", "seed by seed: the arms of a seed start from the same weights"
         for curves in self.apart:
             yield curves.name, curves.said()
         for one in self.gaps:
