@@ -161,8 +161,8 @@ class _Gained:
         self._parameters, self._sharded = parameters, sharded
         copy = FlatCopy(on_this_rank(parameters))
         self._rows, self._views = copy.rows, copy.views
-        # three lines that `sums` fills, and a line of norms for each part
-        self._room = self._rows.new_zeros(3 + 8, len(self._rows))
+        # two lines that `sums` fills, and a line of norms for each part
+        self._room = self._rows.new_zeros(2 + 8, len(self._rows))
         self._lines = list(self._room.unbind())
 
     def add_part(self, number: int, scale: float) -> None:
@@ -178,10 +178,10 @@ class _Gained:
             present = on_this_rank(present)
         if any(gradient.requires_grad for gradient in present):  # create_graph=True; torch.no_grad() would be dearer
             present = [gradient.detach() for gradient in present]
-        if number + 3 == len(self._lines):
+        if number + 2 == len(self._lines):
             self._room = torch.cat([self._room, torch.zeros_like(self._room)])
             self._lines = list(self._room.unbind())
-        norms = self._lines[number + 3]
+        norms = self._lines[number + 2]
         try:
             if number:
                 torch._foreach_sub_(views, present)  # minus the part
@@ -199,17 +199,16 @@ class _Gained:
     @torch.no_grad()
     def sums(self, parts: int) -> Tensor:
         """⟨x, Σc_i⟩, |x|², |Σc_i|² and every |c_i|² of what the parts added, in double precision; uses up the copy."""
-        rows, views = self._rows, self._views
-        product, weights, added, *_ = self._lines
+        rows, views, wide = self._rows, self._views, precise(self._rows.device)
+        weights, added, *_ = self._lines
         parameters: list[Tensor] = on_this_rank(self._parameters) if self._sharded else [*self._parameters]
         torch.linalg.vector_norm(rows, dim=1, out=added)
         torch._foreach_mul_(views, parameters)
-        torch.sum(rows, dim=1, out=product)
+        product = torch.sum(rows, dtype=wide)
         torch._foreach_copy_(views, parameters)
         torch.linalg.vector_norm(rows, dim=1, out=weights)
-        lines = self._room[: 3 + parts].to(precise(rows.device), copy=True)
-        lines[1:].square_()
-        return lines.sum(dim=1)
+        squares = torch.linalg.vector_norm(self._room[: 2 + parts], dim=1, dtype=wide).square_()
+        return torch.cat([product.view(1), squares])
 
 
 class SharedParts:

@@ -229,6 +229,7 @@ _KINDS = {
     "RMSprop": replace(_ADAM, average="alpha"),
     "SparseAdam": _ADAM,
 }
+_VARIANT_OF_SGD, _UNKNOWN = replace(_KINDS["SGD"], covered=False), OptimizerKind("unknown", None)
 
 
 def optimizer_kind(name: str | None) -> OptimizerKind:
@@ -241,8 +242,7 @@ def optimizer_kind(name: str | None) -> OptimizerKind:
     """
     if name is None:
         return _KINDS["SGD"]
-    variant_of_sgd = replace(_KINDS["SGD"], covered=False)
-    return _KINDS.get(name, variant_of_sgd if name.startswith("SGD") else OptimizerKind("unknown", None))
+    return _KINDS.get(name, _VARIANT_OF_SGD if name.startswith("SGD") else _UNKNOWN)
 
 
 def refined_average(rate: float, updates: int) -> float:
