@@ -220,14 +220,15 @@ class CompareFinding(Finding[ComparePanelFinding]):
 
 def _headline(found: SDEVerdict, metric: Metric, optimizer: str) -> str:
     margin = wording.difference(found.margin, metric).removeprefix("+")
+    far = wording.difference(abs(found.gap), metric).removeprefix("+")
+    side = "above" if found.gap > 0 else "below"
     match found.answer:
         case "equivalent":
-            return f"Yes: {optimizer} ends where its SDE ends, to within ±{margin}."
+            seen = f" It ends {far} {side} it, which is less." if found.p_different < 0.05 else ""
+            return f"Yes: {optimizer} ends where its SDE ends, to within ±{margin}.{seen}"
         case "different":
             if not (math.isfinite(found.gap) and found.p_different < 0.05):
                 return f"No: {optimizer} and its SDE do not diverge equally often."
-            side = "above" if found.gap > 0 else "below"
-            far = wording.difference(abs(found.gap), metric).removeprefix("+")
             return f"No: {optimizer} ends {far} {side} its SDE."
         case "inconclusive":
             return f"Not decided: these runs cannot tell whether the gap is within ±{margin}."

@@ -78,7 +78,7 @@ class GradientStream:
     def pseudo_values(self) -> list[NoiseEstimate]:
         """As many nearly independent estimates as there are groups, from leaving out one group at a time.
 
-        Their spread is that of `estimate`, or a little more: the jackknife errs on the wide side (Efron, Stein 1981).
+        Their spread is that of `estimate`, or a little more: the jackknife is conservative (Efron, Stein 1981).
         It needs two gradients beside every group: an empty list until there are.
         """
         groups = range(len(self._sums))

@@ -4,6 +4,7 @@ The colours are those of Okabe and Ito without black and yellow, which vanish on
 told from another by colour alone: each has a dash or a shape of its own too.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -99,14 +100,21 @@ def log_scale(base: float = 10) -> alt.Scale:
     return alt.Scale(type="log", base=base, nice=False, padding=12)
 
 
-def scale_around(values: Sequence[float], ends: Sequence[float | None]) -> alt.Scale:
+def scale_around(values: Sequence[float], ends: Sequence[float | None], shares: bool = False) -> alt.Scale:
     """A scale that shows all bars, or ends near the values where the bars of few seeds are many times as long.
 
     >>> scale_around([0.2, 0.3], [0.25, None]).to_dict(), scale_around([0.2, 0.3], [1.5, 0.35]).to_dict()["domain"]
     ({'padding': 10, 'zero': False}, [0.1, 0.4])
+    >>> scale_around([0.2, 0.9], [1.2, 0.95], shares=True).to_dict()["domain"]
+    [0.0, 1.0]
+
+    Args:
+        values: in the middle of the bars.
+        ends: the upper ones of the bars; None where there is no bar.
+        shares: that the values are shares, at most 1.
     """
     span = max(values) - min(values) or max(values) or 1.0
-    low, high = max(0.0, min(values) - span), max(values) + span
+    low, high = max(0.0, min(values) - span), min(max(values) + span, 1.0 if shares else math.inf)
     if all(end is None or end <= high for end in ends):
         return alt.Scale(zero=False, padding=10)
     return alt.Scale(domain=[round(low, 6), round(high, 6)], nice=False)

@@ -70,6 +70,24 @@ def test_a_comparison_says_its_numbers() -> None:
 
 
 @pytest.mark.parametrize(
+    ("svag", "headline"),
+    [
+        (THERE, "Yes: SGD ends where its SDE ends, to within ±1.00 points."),
+        (
+            [value + 0.004 for value in SGD],
+            "Yes: SGD ends where its SDE ends, to within ±1.00 points. It ends 0.43 points below it, which is less.",
+        ),
+        (ABOVE, "No: SGD ends 10.67 points below its SDE."),
+    ],
+)
+def test_a_gap_within_the_margin_is_told_where_it_is_seen(svag: Sequence[float], headline: str) -> None:
+    found = figure("fig:svag_accs", "small").find([])
+    assert isinstance(found, CompareFinding)
+    panel = replace(found.panels[0], verdict=sde_verdict({1: SGD, 16: svag}, 0.01), metric="test_accuracy")
+    assert panel.answer().headline == headline
+
+
+@pytest.mark.parametrize(
     ("ngd", "gd", "verdicts"),
     [
         (THERE, BELOW, ("agrees", "agrees")),

@@ -175,7 +175,9 @@ class ErrorTable:
     @property
     def scale(self) -> alt.Scale:
         """Of the errors; without the ends of intervals that are many times as wide as the errors differ."""
-        return look.scale_around([row.error for row in self.rows], [row.high for row in self.rows])
+        return look.scale_around(
+            [row.error for row in self.rows], [row.high for row in self.rows], is_share(self.metric)
+        )
 
 
 def error_table(panel: LadderPanelFinding) -> ErrorTable:
