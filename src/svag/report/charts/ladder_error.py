@@ -55,9 +55,8 @@ def error_region(panel: LadderPanelFinding) -> list[Region]:
     if scaling is None or scaling.observed is None or unbounded(scaling.low, scaling.high):
         return []
     first, last = panel.rungs[0].batch_size / 2, 2 * panel.rungs[-1].batch_size
-    high = scaling.high if math.isfinite(scaling.high) else last
-    what = judged_by(panel.metric)
-    return [Region(ERROR_FAILS, max(scaling.low, first), high, scaling.observed, what, scaling.tolerance)]
+    low, high = max(scaling.low, first), scaling.high if math.isfinite(scaling.high) else last
+    return [Region(ERROR_FAILS, low, high, scaling.observed, judged_by(panel.metric), scaling.tolerance)]
 
 
 def batch_axis() -> alt.X:
@@ -175,9 +174,8 @@ class ErrorTable:
     @property
     def scale(self) -> alt.Scale:
         """Of the errors; without the ends of intervals that are many times as wide as the errors differ."""
-        return look.scale_around(
-            [row.error for row in self.rows], [row.high for row in self.rows], is_share(self.metric)
-        )
+        rows = self.rows
+        return look.scale_around([row.error for row in rows], [row.high for row in rows], is_share(self.metric))
 
 
 def error_table(panel: LadderPanelFinding) -> ErrorTable:
