@@ -25,7 +25,7 @@ def find_in(root: Path, finals: Mapping[str, Sequence[float]] = FINALS) -> NgdPa
             state = "diverged" if math.isnan(value) else "finished"
             spec = at(32, seed=seed, process={"kind": kind})
             write_run(root, spec, None if math.isnan(value) else value, curve={100: 0.8}, state=state)
-    asked = Ngd(title="t", seeds=range(len(finals["sgd"])), panels=(NgdPanel(name="p", base=BASE),), margin=0.01)
+    asked = Ngd(title="t", seeds=tuple(range(len(finals["sgd"]))), panels=(NgdPanel(name="p", base=BASE),), margin=0.01)
     finding = asked.find(load_records(root))
     assert isinstance(finding, NgdFinding)
     json.dumps(finding.to_dict(), allow_nan=False)
@@ -147,8 +147,8 @@ def test_arms_of_the_same_seeds_are_compared_seed_by_seed() -> None:
     for apart in (others, {seed: value for seed, value in ngd.items() if seed != 3}):
         unpaired = given(arm_gap("a", sgd, apart, 0.01))
         assert (unpaired.answer, unpaired.in_pairs) == ("inconclusive", False)
-    few = [{seed: values[seed] for seed in range(3)} for values in (sgd, ngd)]
-    assert not given(arm_gap("a", *few, 0.01)).in_pairs
+    few, fewer = ({seed: values[seed] for seed in range(3)} for values in (sgd, ngd))
+    assert not given(arm_gap("a", few, fewer, 0.01)).in_pairs
 
 
 def test_a_finding_says_that_it_compared_seed_by_seed(tmp_path: Path) -> None:

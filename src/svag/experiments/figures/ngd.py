@@ -1,5 +1,6 @@
 """The figures that put Gaussian noise in the place of SGD's (sec:app_ngd_exps), as rows."""
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from svag.experiments.wording import Judgement, PaperVerdict
 from svag.records.spec import RunSpec
 
 if TYPE_CHECKING:
-    from svag.experiments.ngd_finding import ArmGap, NgdFinding, NgdPanelFinding
+    from svag.experiments.ngd_finding import ArmGap, CurvesApart, NgdFinding, NgdPanelFinding
 
 SEEDS = 3
 INTERVALS = {"evaluate": {"every": 100}}  # train curves are averages over 100 steps
@@ -92,9 +93,17 @@ def _curves_judged(panel: "NgdPanelFinding") -> Judgement:
         verdict = "agrees"
     elif any(one.answer == "different" for one in panel.apart):
         verdict = "differs"
-    said = "; ".join(f"{one.name.partition(',')[0]}: {one.said()}" for one in panel.apart) or "no curves"
+    said = "; ".join(map(_curves_said, panel.apart)) or "no curves"
     claim = f"train and test curves of SGD and NGD are close (within {100 * _CLOSE:g} points)"
     return Judgement(panel.name, claim, said, verdict)
+
+
+def _curves_said(one: "CurvesApart") -> str:
+    name = one.name.partition(",")[0]
+    if one.metric == "train_loss" or math.isinf(one.reach):
+        return f"{name}: no limits, p = {one.p_value:.2g}"
+    points = wording.difference(one.reach, "test_accuracy").removeprefix("+")
+    return f"{name}: within {points} at every step (95%), p = {one.p_value:.2g}"
 
 
 def _gd_judged(panel: "NgdPanelFinding") -> Judgement:
