@@ -19,7 +19,7 @@ from svag.experiments.base import Experiment
 from svag.experiments.figures import LABELS, THEORY, UNVERIFIED, figure, folder_name, judged, kept_records
 from svag.experiments.wording import Judgement, count, overall
 from svag.findings.heavy_tails import TailFinding, TraceRow
-from svag.records.record import RunRecord
+from svag.records.record import RunHeader, RunRecord, load_headers
 from svag.report.content import Figure
 from svag.report.save import save
 from svag.report.sections import gallery_figures, side_by_side, tail_figure, theory_figures
@@ -48,10 +48,10 @@ class Entry:
     figures: Sequence[Figure]
 
     @classmethod
-    def of(cls, label: str, results: Path = RESULTS) -> "Entry":
-        """What the records say about a label."""
+    def of(cls, label: str, headers: Sequence[RunHeader]) -> "Entry":
+        """What the records say about a label; `headers` are those of all runs in the results."""
         experiment = figure(label, "small")
-        records = kept_records(experiment, results)
+        records = kept_records(experiment, RESULTS, headers)
         if not records:
             return cls(experiment, (), (), ())
         finding = experiment.find(records)
@@ -85,7 +85,8 @@ class Entry:
 
 def entries() -> tuple[Entry, ...]:
     """Every label that networks are trained for, in the order of the families."""
-    return tuple(Entry.of(label) for label, family in LABELS.items() if family != "theory")
+    headers = load_headers(RESULTS)
+    return tuple(Entry.of(label, headers) for label, family in LABELS.items() if family != "theory")
 
 
 def summary(gallery: Sequence[Entry]) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Every number and every picture of docs/figures.md comes out of the records in results/."""
 
+import re
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -86,3 +87,19 @@ def test_a_figure_without_records_says_so() -> None:
     assert next(tool.summary([nothing])) == "Of 1: 1 not run yet."
     done = [tool.Judgement("p", "c", "f", verdict) for verdict in ("agrees", "differs", "differs", "cannot tell")]
     assert tool._counted(done) == "1 agrees, 2 differ, 1 cannot tell"
+
+
+def numbers_of(label: str, claim: int) -> tuple[str, str, str]:
+    """The difference of a claim with its limits, to a tenth of a point and with their signs."""
+    (found,) = (one.claims[claim].found for one in gallery() if one.label == label)
+    value, low, high = map(float, re.findall(r"[+-]\d+\.\d+", found.replace("−", "-"))[:3])
+    return tuple(f"{number:+.1f}".replace("-", "−") for number in (value, low, high))  # type: ignore[return-value]
+
+
+def test_the_front_page_quotes_the_gallery() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    value, low, high = (number[1:] for number in numbers_of("fig:svag_accs", 1))  # all of them below
+    assert f"SGD ends {value} [{high}, {low}] points of accuracy below it" in readme
+    for label in ("fig:svag_accs", "fig:ngd_sgd_accs"):
+        value, low, high = numbers_of(label, 0)
+        assert f"the gap is {value} [{low}, {high}]" in readme, label

@@ -4,6 +4,7 @@ What the paper proves or draws without training a network has an exact answer. f
 sec:app_heayvtailed looks at a network's gradients, and `svag verify` checks the rest.
 """
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
@@ -13,7 +14,7 @@ from svag.experiments.figures import compare, ladder, ngd
 from svag.experiments.figures.bases import CIFAR, FASHION, smoke
 from svag.experiments.wording import Judgement
 from svag.records.fields import SpecError, shown
-from svag.records.record import RunRecord, load_headers, read_record
+from svag.records.record import RunHeader, RunRecord, load_headers, read_record
 from svag.records.spec import RunSpec
 
 THEORY = {
@@ -132,7 +133,7 @@ def folder_name(label: str) -> str:
     return label.replace(":", "-")
 
 
-def kept_records(experiment: Experiment, results: Path) -> list[RunRecord]:
+def kept_records(experiment: Experiment, results: Path, headers: Sequence[RunHeader] | None = None) -> list[RunRecord]:
     """The records that a folder of results has of an experiment, one a run; none unless every run has ended there.
 
     They are found by what `matched` compares. All are of one version of the numerics, the newest that has all runs.
@@ -141,11 +142,12 @@ def kept_records(experiment: Experiment, results: Path) -> list[RunRecord]:
     Args:
         experiment: any.
         results: looked through at any depth, such as `results` in a checkout of this project.
+        headers: of all its runs, where several experiments are asked about.
     """
     wanted = {matched(spec) for spec in experiment.slots().values()}
     home = results / "figures" / folder_name(experiment.label or "")
     offered: dict[int, dict[RunSpec, list[Path]]] = {}
-    for header in load_headers(results):
+    for header in load_headers(results) if headers is None else headers:
         if (spec := matched(header.spec)) in wanted:
             offered.setdefault(header.numerics, {}).setdefault(spec, []).append(header.path)
     for _, places in sorted(offered.items(), reverse=True):

@@ -115,7 +115,7 @@ class CompareRow:
     small: tuple[PanelRow, ...]
     note: str
     ells: tuple[int, ...] = (1, 2, 4)
-    seeds: int = 10
+    seeds: int = 8
     margin: float = 0.03
     base: RunSpec = TINY
 
@@ -237,7 +237,7 @@ ROWS = (
             )
         ),
         note=_note("2,000 of its images, so that they return", _RESIDUAL, _BUDGET),
-        seeds=20,
+        seeds=12,
         margin=0.02,
     ),
     CompareRow(
@@ -315,7 +315,7 @@ ROWS = (
         note="2,000 images of Fashion-MNIST at 7×7, with its 10 classes, for CIFAR-100; PreResNet-8 at half width for "
         "PreResNet-32 4×, VGG-11 at an eighth (BN) and a quarter of the width (GN) for VGG-19; a learning rate of 0.8 "
         "(VGG-11 GN: 0.2), so large for a batch of 128 that SGD may leave its SDE; λ = 0.005, 250 effective steps",
-        seeds=8,
+        seeds=4,
     ),
     CompareRow(
         "fig:app_svag_svhn",
@@ -360,6 +360,6 @@ ROWS = (
         note=_note(
             "640 of its images, without augmentation", _RESIDUAL, "B = 8 for 128", "λ = 0.04", "400 effective steps"
         ),
-        margin=0.03,
+        seeds=5,
     ),
 )

@@ -20,7 +20,7 @@ INTERVALS = {"evaluate": {"every": 100}}  # train curves are averages over 100 s
 # NGD and GD pay a pass over all images a step.
 SMALL: Edits = {"data": {"name": "fashion-small", "subset": 1000, "pool": 2}, "budget": 1000}
 SMALL |= {"evaluate": {"every": 50, "train": True}}
-SMALL_SEEDS = 8
+SMALL_SEEDS = 6
 
 
 def decayed_at(step: int) -> Edits:
@@ -144,7 +144,7 @@ ROWS = (
             {"data.subset": 2000, "batch_size": 25, "lr": 0.4, "budget": 1500, "evaluate.every": 100},
         ),
         note=_note("PreResNet-8 at half width for PreResNet-32 4×, B = 25 for 125", images=2000, steps=1500),
-        seeds=6,
+        seeds=5,
     ),
     NgdRow(
         "fig:ngd_sgd_b500",
