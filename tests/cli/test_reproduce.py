@@ -145,7 +145,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_figure_with_records_is_answered_from_them(
     checkout: Path, computed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep(checkout / "results" / "older", evaluate={"every": 0.5})
+    keep(checkout / "results" / "older", evaluate={"every": 0.5, "train": True})
     found = answer(["reproduce", NGD])
     assert found["paper"]["verdict"] == "agrees"
     assert [claim["verdict"] for claim in found["paper"]["claims"]] == ["agrees"] * 3

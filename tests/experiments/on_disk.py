@@ -70,6 +70,7 @@ def write_run(
             "test_accuracy": value,
             "test_loss": None if value is None else 1 - value,
             "train_loss": loss_at.get(step),
+            **({"train_set_accuracy": value} if spec.evaluate.train else {}),
             **({"test_bits_per_character": value, "test_loss": _nats(value)} if spec.data.name == "moby-dick" else {}),
         }
         for step, value in sorted({**dict.fromkeys(loss_at), **points}.items())

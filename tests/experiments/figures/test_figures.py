@@ -83,11 +83,11 @@ def test_the_vgg_of_the_headline_figure_is_made_of_exactly_these_runs() -> None:
         probe: {kind: in_run, parts: 4, window: [0.5, 1.0], every: 0.0005}
         evaluate: {every: 0.025}
     """)
-    rates = {16: 0.1, 32: 0.2, 64: 0.4, 128: 0.8, 256: 1.6, 512: 3.2}
+    rates = {8: 0.05, 16: 0.1, 32: 0.2, 64: 0.4, 128: 0.8, 256: 1.6, 512: 3.2}
     wanted = [
-        base.edited({"batch_size": size, "lr": lr, "seed": seed}) for size, lr in rates.items() for seed in (0, 1)
+        base.edited({"batch_size": size, "lr": lr, "seed": seed}) for size, lr in rates.items() for seed in (0, 1, 2)
     ]
-    assert figure("fig:lsr_acc_gnr", "small").runs()[-12:] == wanted
+    assert figure("fig:lsr_acc_gnr", "small").runs()[-21:] == wanted
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,10 @@ def test_panels_that_the_atlas_has_are_its_runs(label: str, panel: int, member: 
     atlas = load_experiment(Path(__file__).parents[3] / "results" / "atlas" / member)
     assert atlas is not None
     small = figure(label, "small")
-    assert set(atlas.runs()) == {spec for slot, spec in small.slots().items() if slot.panel == panel}
+    runs = {spec for slot, spec in small.slots().items() if slot.panel == panel}
+    smallest = min(spec.batch_size for spec in atlas.runs())
+    own = {spec for spec in runs if spec.seed > 1 or spec.batch_size < smallest}
+    assert set(atlas.runs()) == runs - own, "the figure may have more seeds, and begin lower"
 
 
 def test_svag_stands_at_two_rungs_of_one_ladder() -> None:
