@@ -20,7 +20,7 @@ INTERVALS = {"evaluate": {"every": 100}}  # train curves are averages over 100 s
 # NGD and GD pay a pass over all images a step.
 SMALL: Edits = {"data": {"name": "fashion-small", "subset": 1000, "pool": 2}, "budget": 1000}
 SMALL |= {"evaluate": {"every": 50, "train": True}}
-SMALL_SEEDS = 6
+SMALL_SEEDS = 8
 
 
 def decayed_at(step: int) -> Edits:
