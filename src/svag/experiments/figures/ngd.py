@@ -171,7 +171,7 @@ ROWS = (
         "fig:ngd_sgd_vgg",
         "NGD does what SGD does for VGG-16; GD does not",
         paper=("VGG-16 GN", network("vgg16", "group") | {"batch_size": 125, "lr": 0.8} | decayed_at(32_000)),
-        small=("VGG-11 GN", network("vgg11", "group", 0.125) | {"batch_size": 25, "lr": 0.1}),
+        small=("VGG-11 GN", network("vgg11", "group", 0.125) | {"batch_size": 25, "lr": 0.02}),
         note=_note("VGG-11 at an eighth of the width for VGG-16, B = 25 for 125"),
     ),
 )
