@@ -43,13 +43,13 @@ test: $(VENV)/dev-installed  ## format, lint, types, tests and doctests (minutes
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n $(WORKERS)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 test-integrations: $(VENV)/integrations-installed  ## against Lightning, Hugging Face, Accelerate and the loggers (minutes)
-	$(BIN)/pytest -n $(WORKERS) -m integrations
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m integrations
 
 test-slow: $(VENV)/dev-installed  ## the longer campaigns (up to half an hour)
-	$(BIN)/pytest -n $(WORKERS) -m slow
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m slow
 
 mutants: $(VENV)/dev-installed  ## multiply every formula of theory/ by 1.1, one at a time, and list those nobody notices
 	$(BIN)/python tools/mutants.py

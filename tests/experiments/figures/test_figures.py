@@ -85,9 +85,9 @@ def test_the_vgg_of_the_headline_figure_is_made_of_exactly_these_runs() -> None:
     """)
     rates = {8: 0.05, 16: 0.1, 32: 0.2, 64: 0.4, 128: 0.8, 256: 1.6, 512: 3.2}
     wanted = [
-        base.edited({"batch_size": size, "lr": lr, "seed": seed}) for size, lr in rates.items() for seed in (0, 1, 2)
+        base.edited({"batch_size": size, "lr": lr, "seed": seed}) for size, lr in rates.items() for seed in (0, 1)
     ]
-    assert figure("fig:lsr_acc_gnr", "small").runs()[-21:] == wanted
+    assert figure("fig:lsr_acc_gnr", "small").runs()[-14:] == wanted
 
 
 @pytest.mark.parametrize(

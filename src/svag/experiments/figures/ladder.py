@@ -210,7 +210,7 @@ ROWS = (
         note="Fashion-MNIST at 14×14 for CIFAR-10, PreResNet-8 at half width and VGG-11 at an eighth of it for "
         "PreResNet-32 and VGG-19, λ = 0.005, 8, 12 and 6 epochs for 300, at one learning rate",
         sizes={"PreResNet-8 GN": (4, 8, *SMALL_BATCH_SIZES), "VGG-11 GN": (8, *SMALL_BATCH_SIZES)},
-        seeds=3,
+        seeds=2,
     ),
     LadderRow(
         "fig:app_lsr_c10",
