@@ -105,6 +105,8 @@ def test_curves_are_judged_at_all_steps_at_once() -> None:
     assert (other.answer, other.at_step) == ("different", 40)
     assert other.p_value == pytest.approx(2 / 252)
     assert other.low < 0.05 < other.high
+    assert 0.03 < other.apart == pytest.approx(other.low)
+    assert same.apart < 0.002
     assert "furthest apart at step 40, by +" in other.said()
     wide = given(curves_apart("c", "test_accuracy", group(level, 1, 0.05), group(level, 2, 0.05), 0.01))
     assert wide.answer == "inconclusive"
@@ -149,6 +151,13 @@ def test_arms_of_the_same_seeds_are_compared_seed_by_seed() -> None:
         assert (unpaired.answer, unpaired.in_pairs) == ("inconclusive", False)
     few, fewer = ({seed: values[seed] for seed in range(3)} for values in (sgd, ngd))
     assert not given(arm_gap("a", few, fewer, 0.01)).in_pairs
+
+
+def test_equal_differences_are_no_spread_to_judge_by() -> None:
+    sgd = {seed: 0.80 + luck for seed, luck in enumerate(LUCK)}
+    found = given(arm_gap("a", sgd, {seed: value + 0.02 for seed, value in sgd.items()}, 0.01))
+    assert (found.answer, found.in_pairs) == ("inconclusive", False)
+    assert found.low < -0.03 < 0.0 < found.high
 
 
 def test_a_finding_says_that_it_compared_seed_by_seed(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_a_checkpoint_of_another_run_or_device_is_refused(tmp_path: Path) -> Non
     save_checkpoint(path, {"identity": "me", "device": "cuda"})
     with pytest.raises(CheckpointError, match="was made on cuda, and the numbers would differ: continue with --device"):
         load_checkpoint(path, "me", torch.device("cpu"))
-    assert state.FORMAT == 3
+    assert state.FORMAT == 4
 
 
 def test_a_folder_with_something_broken_in_it_is_left_alone(npz: Path, tmp_path: Path) -> None:

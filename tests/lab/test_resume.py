@@ -86,10 +86,10 @@ def test_batches_drawn_ahead_are_those_drawn_one_by_one_and_a_saved_stream_goes_
     def begin() -> BatchStream:
         return BatchStream(training.data, training.spec, "batches", 8)
 
-    monkeypatch.setattr(streams, "_AHEAD", 1)
+    monkeypatch.setattr(streams, "AHEAD", 1)
     one_by_one = begin()
     expected = [one_by_one.draw() for _ in range(24)]
-    monkeypatch.setattr(streams, "_AHEAD", 8)
+    monkeypatch.setattr(streams, "AHEAD", 8)
     for taken in range(18):  # before, inside and after what is drawn at a time
         ahead, continued = begin(), begin()
         for images, labels in expected[:taken]:

@@ -73,6 +73,22 @@ def test_the_sentence_says_what_is_wrong(
     with pytest.raises(CheckpointError) as refused:
         go(small(npz), tmp_path / "run")
     assert str(refused.value).startswith(f"{path} is not of this run, {sentence}")
+
+
+def test_batches_that_were_never_drawn_ahead_are_not_drawn_again(
+    npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as a wrong number says would take for ever."""
+    interrupted(small(npz), tmp_path / "run", monkeypatch)
+    path = tmp_path / "run" / "checkpoint.pt"
+    state = torch.load(path, weights_only=True)
+    state["stepper"]["batches"]["taken"] = 10**12
+    write_state(path, state)
+    with (
+        answers_within(60),
+        pytest.raises(CheckpointError, match="taken must be a whole number from 0 to 8, got 10000"),
+    ):
+        go(small(npz), tmp_path / "run")
     assert str(refused.value).endswith(": remove it to start the run anew")
 
 

@@ -42,6 +42,22 @@ def test_plain_loop(norm: Norm, parts: int, population: int | None) -> None:
     assert not loss.requires_grad
 
 
+@pytest.mark.parametrize("parts", [9, 10, 11, 18, 25])
+def test_many_parts_are_all_remembered(parts: int) -> None:
+    """There is room for eight at first."""
+    model, batch = net("group"), data(2 * parts)
+    truth = expected(model, batch, parts)
+    probe = NoiseProbe(model, sgd(model), batch_size=2 * parts)
+    for _ in range(2):
+        model.zero_grad()
+        probe.backward(loss_of(model), batch, parts=parts)
+    weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    for reading in probe.readings:
+        assert numbers(reading) == pytest.approx(truth, rel=1e-10)
+        assert reading.param_sq == pytest.approx(float(weights @ weights), rel=1e-10)
+        assert reading.param_dot_grad == pytest.approx(float(weights @ gradient(model, batch)), rel=1e-9, abs=1e-12)
+
+
 def test_gradients_are_those_of_the_micro_batched_step_bit_for_bit() -> None:
     with_probe, without = net(dropout=True), net(dropout=True)
     batch = data(16)

@@ -224,7 +224,7 @@ def _headline(found: SDEVerdict, metric: Metric, optimizer: str) -> str:
     side = "above" if found.gap > 0 else "below"
     match found.answer:
         case "equivalent":
-            seen = f" It ends {far} {side} it, which is less." if found.p_different < 0.05 else ""
+            seen = f" It ends {far} {side}, within that margin." if found.p_different < 0.05 else ""
             return f"Yes: {optimizer} ends where its SDE ends, to within ±{margin}.{seen}"
         case "different":
             if not (math.isfinite(found.gap) and found.p_different < 0.05):

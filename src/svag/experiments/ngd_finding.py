@@ -21,6 +21,7 @@ from svag.stats.samples import json_fields
 _LEVEL = 0.05
 # From so many seeds on, pairs are compared: with fewer, what they cost in degrees of freedom outweighs what they share.
 _PAIRS = 4
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,11 @@ def arm_gap(name: str, one: Mapping[int, float], other: Mapping[int, float], mar
         answer: Decision = "different" if different else "inconclusive"
         p_value = 1.0 if p_rates is None else p_rates
         return ArmGap(name, answer, value, -math.inf, math.inf, 1.0, p_value, p_rates, None)
-    in_pairs = not any(lost) and one.keys() == other.keys() and len(one) >= _PAIRS
-    second = np.array([other[seed] for seed in one]) if in_pairs else finite[1]
-    estimate = paired(finite[0], second) if in_pairs else welch(finite[0], second)
+    estimate, in_pairs = welch(*finite), False
+    if not any(lost) and one.keys() == other.keys() and len(one) >= _PAIRS:
+        second = np.array([other[seed] for seed in one])
+        in_pairs = bool(np.ptp(finite[0] - second) > _ROUNDING)  # equal differences leave no spread to judge by
+        estimate = paired(finite[0], second) if in_pairs else estimate
     low, high = estimate.interval()
     p_different = min(holm([estimate.p_different(), *([] if p_rates is None else [p_rates])]))
     if p_rates is None:
@@ -117,6 +120,7 @@ class CurvesApart:
         low: lower 95% limit, which holds at all steps at once; −∞ when the seeds are too few.
         high: upper limit.
         reach: the largest distance from 0 of any limit at any step: the margin within which the curves are known to be.
+        apart: how far apart they surely are at some step; 0 where the limits include 0 at all of them.
     """
 
     name: str
@@ -129,6 +133,7 @@ class CurvesApart:
     low: float
     high: float
     reach: float
+    apart: float
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; unknown numbers are null."""
@@ -173,7 +178,8 @@ def curves_apart(
         answer = "equivalent"
     at = test.index
     limits = (float(band.gap[at]), float(band.low[at]), float(band.high[at]))
-    return CurvesApart(name, metric, answer, test.p_value, test.smallest_p, steps[at], *limits, reach)
+    apart = max(float(np.maximum(band.low, -band.high).max()), 0.0)
+    return CurvesApart(name, metric, answer, test.p_value, test.smallest_p, steps[at], *limits, reach, apart)
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,13 @@ from torch import Tensor, nn
 from svag.lab.measuring import FrozenReadings
 from svag.lab.ranks import Ranks
 from svag.lab.steppers import Stepper
+from svag.lab.streams import AHEAD
 from svag.lab.training import Training, local_batch_norms
 from svag.records.fields import shown
 from svag.records.files import read_file, replace_file
 from svag.records.reading import Reading
 
-FORMAT = 3
+FORMAT = 4
 _SHA256 = hashlib.sha256().digest_size
 
 
@@ -126,6 +127,8 @@ def _alike(name: str, value: Any, fresh: Any) -> None:
                 _alike(f"{name}.{key}", value[key], one)
             if "position" in fresh and "n" in fresh:  # of a shuffled epoch
                 _whole(f"{name}.position", value["position"], 0, fresh["n"])
+            if "taken" in fresh:  # of the batches that were drawn ahead
+                _whole(f"{name}.taken", value["taken"], 0, AHEAD)
         case list() | tuple():
             if type(value) is not type(fresh) or len(value) < len(fresh):
                 raise ValueError(f"{name} must be a list of {len(fresh)} values, got {shown(value)}")

@@ -19,7 +19,7 @@ LabelledBatch = tuple[Tensor, Tensor]
 
 # Small batches are drawn some at a time, up to so many numbers in all. A backward pass empties the caches, so that
 # drawing one batch after it takes several times as long as drawing another right then.
-_AHEAD, _NUMBERS = 8, 2**20
+AHEAD, _NUMBERS = 8, 2**20
 
 
 def stream_seed(seed: int, name: str) -> int:
@@ -48,7 +48,7 @@ def own_randomness(rank: int, seed: int, occasion: str) -> None:
 class BatchStream:
     """Endless batches of images and labels: index draws, then augmentation of the whole batch on the device.
 
-    Some are drawn ahead of time, which nothing shows: the saved state is where those began, and how many were taken.
+    Some are drawn ahead of time, invisibly to callers: the saved state says where those began and how many were taken.
     """
 
     def __init__(self, data: DataSet, spec: RunSpec, name: str, batch_size: int, *, independent: bool = False) -> None:
@@ -60,7 +60,7 @@ class BatchStream:
         )
         self._augment = spec.data.augment if spec.data.augmented else None
         self._changes = stream(spec.seed, f"{name}/augment")
-        self._ahead = min(max(_NUMBERS // (batch_size * data.train_x[0].numel()), 1), _AHEAD)
+        self._ahead = min(max(_NUMBERS // (batch_size * data.train_x[0].numel()), 1), AHEAD)
         self._drawn: list[LabelledBatch] = []  # the next one is the last
         self._began: dict[str, Any] = {}
 

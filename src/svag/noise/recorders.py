@@ -204,7 +204,7 @@ class _Gained:
         parameters: list[Tensor] = on_this_rank(self._parameters) if self._sharded else [*self._parameters]
         torch.linalg.vector_norm(rows, dim=1, out=added)
         torch._foreach_mul_(views, parameters)
-        product = torch.sum(rows, dtype=wide)
+        product = torch.sum(rows, dim=1).sum(dtype=wide)  # at once, it would convert a copy of them all
         torch._foreach_copy_(views, parameters)
         torch.linalg.vector_norm(rows, dim=1, out=weights)
         squares = torch.linalg.vector_norm(self._room[: 2 + parts], dim=1, dtype=wide).square_()

@@ -18,7 +18,6 @@ from svag.findings.prices import Estimate
 from svag.findings.scaling_verdict import ScalingAnswer
 from svag.findings.sde_verdict import sde_verdict
 from svag.records.record import load_records
-from svag.stats.decisions import Decision
 
 SGD = (0.80, 0.801, 0.799, 0.802)
 THERE = (0.801, 0.80, 0.802, 0.799)
@@ -75,7 +74,7 @@ def test_a_comparison_says_its_numbers() -> None:
         (THERE, "Yes: SGD ends where its SDE ends, to within ±1.00 points."),
         (
             [value + 0.004 for value in SGD],
-            "Yes: SGD ends where its SDE ends, to within ±1.00 points. It ends 0.43 points below it, which is less.",
+            "Yes: SGD ends where its SDE ends, to within ±1.00 points. It ends 0.43 points below, within that margin.",
         ),
         (ABOVE, "No: SGD ends 10.67 points below its SDE."),
     ],
@@ -114,30 +113,34 @@ def test_ngd_is_held_against_both_claims(
 
 
 @pytest.mark.parametrize(
-    ("metrics", "reaches", "answers", "verdict"),
+    ("metrics", "reaches", "apart", "verdict"),
     [
-        (BOTH, (0.02, 0.049), ("inconclusive", "inconclusive"), "agrees"),
-        (BOTH, (0.02, 0.049), ("different", "inconclusive"), "agrees"),  # seen to differ, by less than one sees
-        (BOTH, (0.02, 0.051), ("equivalent", "inconclusive"), "cannot tell"),
-        (BOTH, (0.02, 0.051), ("inconclusive", "different"), "differs"),
-        (("train_loss", "test_accuracy"), (0.02, 0.02), ("inconclusive", "equivalent"), "cannot tell"),
+        (BOTH, (0.02, 0.049), (0.0, 0.0), "agrees"),
+        (BOTH, (0.02, 0.049), (0.01, 0.0), "agrees"),  # surely apart, by less than one sees
+        (BOTH, (0.02, 0.051), (0.0, 0.03), "cannot tell"),
+        (BOTH, (0.02, 0.09), (0.0, 0.051), "differs"),
+        (("train_loss", "test_accuracy"), (0.02, 0.02), (9.0, 0.0), "cannot tell"),
     ],
 )
 def test_curves_are_held_against_the_claim_that_they_are_close(
-    metrics: Sequence[str], reaches: Sequence[float], answers: Sequence[Decision], verdict: PaperVerdict
+    metrics: Sequence[str], reaches: Sequence[float], apart: Sequence[float], verdict: PaperVerdict
 ) -> None:
     found = figure("fig:ngd_sgd_accs", "small").find([])
     assert isinstance(found, NgdFinding)
     curves = [
-        CurvesApart("test curves", metric, answer, 0.5, 0.01, 40, 0.01, 0, 0.02, reach)
-        for metric, answer, reach in zip(metrics, answers, reaches, strict=True)
+        CurvesApart("test curves", metric, "inconclusive", 0.5, 0.01, 40, 0.01, 0, 0.02, reach, far)
+        for metric, reach, far in zip(metrics, reaches, apart, strict=True)
     ]
-    changed = NgdFinding(found.title, (replace(found.panels[0], apart=tuple(curves)),))
-    claim = judged(figure("fig:ngd_sgd_accs", "small"), changed)[1]
+    panel = replace(found.panels[0], apart=tuple(curves))
+    claim = judged(figure("fig:ngd_sgd_accs", "small"), NgdFinding(found.title, (panel,)))[1]
     assert claim.claim == "train and test curves of SGD and NGD are close (within 5 points)"
     assert claim.verdict == verdict
-    first = "within 2.00 points at every step (95%)" if metrics == BOTH else "no limits"
-    assert claim.found.startswith(f"test curves: {first}, p = 0.5; test curves: within ")
+    first = "within 2.00 points at every step (95%), " if metrics == BOTH else ""
+    assert claim.found.startswith(f"test curves: {first}p = 0.5; test curves: within ")
+    lost = arm_gap("SGD − NGD", dict(enumerate(SGD)), {**dict(enumerate(THERE)), 3: math.nan}, 0.01)
+    with_lost = NgdFinding(found.title, (replace(panel, sgd_ngd=lost),))
+    claim = judged(figure("fig:ngd_sgd_accs", "small"), with_lost)[1]
+    assert claim.verdict == ("differs" if verdict == "differs" else "cannot tell"), "a curve that ended early"
 
 
 @pytest.fixture(scope="module")

@@ -87,21 +87,26 @@ _CLOSE = 0.05
 
 def _curves_judged(panel: "NgdPanelFinding") -> Judgement:
     """Whether the curves of SGD and NGD stay together from the first step to the last, as far as one can see."""
-    shares = [one for one in panel.apart if one.metric != "train_loss"]
+    shares = [one for one in panel.apart if _is_share(one)]
+    lost = panel.sgd_ngd is not None and panel.sgd_ngd.p_divergence is not None  # a curve that ends early is not judged
     verdict: PaperVerdict = "cannot tell"
-    if len(shares) > 1 and all(one.reach <= _CLOSE for one in shares):
-        verdict = "agrees"
-    elif any(one.answer == "different" for one in panel.apart):
+    if any(one.apart > _CLOSE for one in shares):
         verdict = "differs"
+    elif len(shares) > 1 and not lost and all(one.reach <= _CLOSE for one in shares):
+        verdict = "agrees"
     said = "; ".join(map(_curves_said, panel.apart)) or "no curves"
     claim = f"train and test curves of SGD and NGD are close (within {100 * _CLOSE:g} points)"
     return Judgement(panel.name, claim, said, verdict)
 
 
+def _is_share(one: "CurvesApart") -> bool:
+    return one.metric.endswith("accuracy")
+
+
 def _curves_said(one: "CurvesApart") -> str:
     name = one.name.partition(",")[0]
-    if one.metric == "train_loss" or math.isinf(one.reach):
-        return f"{name}: no limits, p = {one.p_value:.2g}"
+    if not _is_share(one) or math.isinf(one.reach):
+        return f"{name}: p = {one.p_value:.2g}"
     points = wording.difference(one.reach, "test_accuracy").removeprefix("+")
     return f"{name}: within {points} at every step (95%), p = {one.p_value:.2g}"
 
