@@ -1,6 +1,5 @@
 """Every number and every picture of docs/figures.md comes out of the records in results/."""
 
-import re
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -89,17 +88,17 @@ def test_a_figure_without_records_says_so() -> None:
     assert tool._counted(done) == "1 agrees, 2 differ, 1 cannot tell"
 
 
-def numbers_of(label: str, claim: int) -> tuple[str, str, str]:
-    """The difference of a claim with its limits, to a tenth of a point and with their signs."""
-    (found,) = (one.claims[claim].found for one in gallery() if one.label == label)
-    value, low, high = map(float, re.findall(r"[+-]\d+\.\d+", found.replace("−", "-"))[:3])
-    return tuple(f"{number:+.1f}".replace("-", "−") for number in (value, low, high))  # type: ignore[return-value]
+def found_in(label: str) -> Any:
+    """The panels of a figure."""
+    (one,) = (entry for entry in gallery() if entry.label == label)
+    return one.experiment.find(one.records).panels
 
 
 def test_the_front_page_quotes_the_gallery() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    value, low, high = (number[1:] for number in numbers_of("fig:svag_accs", 1))  # all of them below
-    assert f"SGD ends {value} [{high}, {low}] points of accuracy below it" in readme
-    for label in ("fig:svag_accs", "fig:ngd_sgd_accs"):
-        value, low, high = numbers_of(label, 0)
-        assert f"the gap is {value} [{low}, {high}]" in readme, label
+    (small, large), (noise,) = found_in("fig:svag_accs"), found_in("fig:ngd_sgd_accs")
+    value, low, high = (-100 * number for number in (large.verdict.gap, large.verdict.high, large.verdict.low))
+    assert f"SGD ends {value:.1f} [{low:.1f}, {high:.1f}] points of accuracy below it" in readme
+    for gap in (small.verdict, noise.sgd_ngd):
+        said = f"the gap is {100 * gap.gap:+.1f} [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}]"
+        assert said.replace("-", "−") in readme
