@@ -14,11 +14,11 @@ from tests.lab.small import same_bits, small
 from tests.lab.test_kill import ROOT, order, verdicts
 
 RUNS, KILLS_OF_A_RUN, KILLS_OF_A_LADDER, SEED = 12, 5, 6, 18_301
-STRUCK = 47  # with those of the ladder 50; a moment may come after the end of a run
+STRUCK = 40  # of 60: nearly all do, but on a busy machine a moment may come after the end of a run
 
 
 def trials(npz: Path) -> list[dict[str, Any]]:
-    """Runs that last longer than most of their moments, with a checkpoint after every step, or now and then."""
+    """Runs of every process, with a checkpoint after every step, or now and then."""
     choose = random.Random(SEED)
     processes = [{"kind": "sgd"}, {"kind": "svag", "ell": 3}, {"kind": "ngd"}, {"kind": "sde", "refine": 2}]
     made = []

@@ -84,8 +84,8 @@ def arm(event: str, count: int) -> None:
             raise ValueError(event)
 
 
-def killed_child(spec: RunSpec, folder: Path, save_seconds: float, event: str, count: int) -> bool:
-    """Run in a child that dies at an event, or at a random moment; whether it was killed."""
+def killed_child(spec: RunSpec, folder: Path, save_seconds: float, event: str, count: int, within: float) -> bool:
+    """Run in a child that dies at an event, or at a random moment within so many seconds; whether it was killed."""
     child = os.fork()
     if child == 0:
         try:
@@ -95,7 +95,7 @@ def killed_child(spec: RunSpec, folder: Path, save_seconds: float, event: str, c
         finally:
             os._exit(0)
     if event == "moment":
-        time.sleep(random.Random(count).uniform(0.0, 0.25))
+        time.sleep(random.Random(count).uniform(0.0, within))
         os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     return os.WIFSIGNALED(status)
@@ -104,9 +104,12 @@ def killed_child(spec: RunSpec, folder: Path, save_seconds: float, event: str, c
 def trial(number: int, order: dict[str, Any], work: Path) -> dict[str, Any]:
     spec = RunSpec.from_dict(order["spec"])
     straight, broken = work / f"{number}-straight", work / f"{number}-broken"
+    begun = time.monotonic()
     run(spec, straight, device="cpu", progress=False)
-    killed = [killed_child(spec, broken, order["save_seconds"], event, count) for event, count in order["kills"]]
-    record = run(spec, broken, device="cpu", progress=False, save_seconds=order["save_seconds"])
+    # As long as the whole run lasts here, shared among the kills: then hardly any of them comes after the end.
+    within, saves = (time.monotonic() - begun) / len(order["kills"]), order["save_seconds"]
+    killed = [killed_child(spec, broken, saves, event, count, within) for event, count in order["kills"]]
+    record = run(spec, broken, device="cpu", progress=False, save_seconds=saves)
     same = same_bits(straight, broken)
     shutil.rmtree(straight)
     shutil.rmtree(broken)
