@@ -36,7 +36,7 @@ def test_the_ladder_s_errors_threshold_and_regions_are_the_finding_s(finding_of:
     assert (predicted.low, predicted.high) == (sharp.smallest, sharp.largest)
     assert "Bars: 95% intervals of the mean." in ladder_error.error_sentence(found)
     drawn = ladder_error.error_chart(found)
-    assert marks(drawn).count("rect") == 2
+    assert marks(drawn).count("rect") == 4  # two fields, and their swatches in the key
     thresholds = [
         layer["rows"]
         for layer in of_kind(drawn, "rule")
@@ -177,13 +177,15 @@ def test_a_field_is_only_spoken_of_where_there_is_one(finding_of: Find) -> None:
     assert "Pink" not in ladder_prices.prediction_sentence(replace(found, regions=[]))
 
 
-def test_a_name_does_not_cross_the_edge_of_another_field() -> None:
+def test_the_key_names_the_fields_one_below_the_other() -> None:
     fails = ladder_error.Region(ladder_error.ERROR_FAILS, 132, 330, 242)
     predicted = ladder_error.Region(ladder_error.PREDICTED, 145, 317)
-    aligned = [layer.to_dict()["mark"]["align"] for layer in ladder_error.names([fails, predicted], 16, 1024)]
-    assert aligned == ["left", "left"]  # beyond its field; inside, as its left edge lies in the other field
-    ends = [layer.to_dict()["mark"]["align"] for layer in ladder_error.names([fails], 16, 256)]
-    assert ends == ["right"]  # inside: there is no room beyond
+    drawn = [layer.to_dict(validate=False) for layer in ladder_error.key([fails, predicted])]
+    text = [one for one in drawn if one["mark"]["type"] == "text"]
+    said = [one["data"]["values"][0]["words"] for one in text]
+    assert said == ["test error +20%", "predicted B*"]
+    first, second = (one["encoding"]["y"]["value"] for one in text)
+    assert second - first >= 12  # the height of a line
 
 
 def titles(chart: alt.TopLevelMixin) -> set[str]:

@@ -71,7 +71,6 @@ def draw(found: list[Region]) -> list[alt.Chart]:
     layers = []
     for one in found:
         seen = one.kind == ERROR_FAILS
-        colour = look.COLOURS[3] if seen else look.COLOURS[2]
         x = batch_axis()
         kind = f"{one.fails}, {one.kind}" if seen else one.kind
         row = {"batch_size": one.low, "end": one.high, "region": kind}
@@ -83,32 +82,34 @@ def draw(found: list[Region]) -> list[alt.Chart]:
                 alt.Tooltip("end:Q", title="to", format=",.0f"),
             ],
         )
-        opacity, width, dash = (0.16, 1.0, [1, 0]) if seen else (0.0, 2.5, [6, 4])
-        box = base.mark_rect(color=colour, fillOpacity=opacity, strokeWidth=width, strokeDash=dash)
-        layers.append(box.encode(x2="end:Q", stroke=alt.value(colour), strokeOpacity=alt.value(0.9)))
+        layers.append(_box(base, one).encode(x2="end:Q"))
         if one.value is not None:
-            middle = alt.Chart(look.data([{"batch_size": one.value}])).mark_rule(color=colour, strokeWidth=2)
+            middle = alt.Chart(look.data([{"batch_size": one.value}])).mark_rule(color=look.COLOURS[3], strokeWidth=2)
             tip = [alt.Tooltip("batch_size:Q", title=one.fails, format=",.0f")]
             layers.append(middle.encode(x=x, tooltip=tip))
     return layers
 
 
-def names(found: list[Region], first: float, last: float) -> list[alt.Chart]:
-    """What the fields are, written beside them: test error to the right of its field, predictions to the left.
+def _box(base: alt.Chart, one: Region) -> alt.Chart:
+    seen = one.kind == ERROR_FAILS
+    colour, opacity, width, dash = (look.COLOURS[3], 0.16, 1.0, [1, 0]) if seen else (look.COLOURS[2], 0, 2.5, [6, 4])
+    return base.mark_rect(
+        fill=colour, fillOpacity=opacity, stroke=colour, strokeOpacity=0.9, strokeWidth=width, strokeDash=dash
+    )
 
-    A name stays inside its field where it would leave the chart or cross the edge of the other field.
-    """
-    layers = []
+
+def key(found: list[Region]) -> list[alt.Chart]:
+    """What the fields are, in the upper left corner: a ladder's errors are low there, and no name leaves the chart."""
+    layers, top = [], 6
     for one in found:
-        fails = one.kind == ERROR_FAILS
-        edge, outside = (one.high, one.high < last / 1.5) if fails else (one.low, one.low > 4 * first)
-        crosses = any(other is not one and other.low < edge < other.high for other in found)
-        right = fails == (outside and not crosses)
-        data = look.data([{"batch_size": edge, "words": one.fails if fails else "predicted B*"}])
-        text = alt.Chart(data).mark_text(
-            style="guide-words", align="left" if right else "right", dx=5 if right else -5, baseline="middle"
-        )
-        layers.append(text.encode(x=batch_axis(), y=alt.value(12 if fails else 30), text="words:N"))
+        base = alt.Chart(look.data([{"words": one.fails if one.kind == ERROR_FAILS else "predicted B*"}]))
+        corner = {"x": alt.value(8), "x2": alt.value(22), "y": alt.value(top), "y2": alt.value(top + 11)}
+        words = base.mark_text(style="guide-words", align="left", baseline="middle")
+        layers += [
+            _box(base, one).encode(**corner),
+            words.encode(x=alt.value(28), y=alt.value(top + 6), text="words:N"),
+        ]
+        top += 18
     return layers
 
 
@@ -236,8 +237,7 @@ def error_chart(found: ErrorTable) -> look.Picture:
     if any(row.low is not None for row in found.rows):
         bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2, clip=True)
         layers.append(bars.encode(y=alt.Y("low:Q"), y2="high:Q"))
-    sizes = [row.batch_size for row in found.rows]
-    layers += names(found.regions, min(sizes), max(sizes))
+    layers += key(found.regions)
     if found.diverged:
         values = [{"batch_size": size, "said": f"✕ {many}"} for size, many in found.diverged]
         words = alt.Chart(look.data(values)).mark_text(style="guide-words", baseline="bottom")

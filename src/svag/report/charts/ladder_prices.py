@@ -15,7 +15,7 @@ from svag.experiments.ladder_finding import LadderPanelFinding
 from svag.experiments.wording import batch_interval, percent
 from svag.findings.prices import Estimate
 from svag.report import look
-from svag.report.charts.ladder_error import Region, batch_axis, draw, error_region, names
+from svag.report.charts.ladder_error import Region, batch_axis, draw, error_region, key
 
 PREDICTED, MEASURED, SECOND_MOMENT = "predicted", "measured", "κV′/V over κN′/N"
 
@@ -258,7 +258,7 @@ def prediction_chart(found: PredictionTable) -> look.Picture:
     points = base.mark_point(filled=True, size=100).encode(x=x, shape=look.shape("kind", kinds))
     own = alt.Chart(look.data(values)).mark_tick(thickness=2, style="guide")
     own = own.encode(x=alt.X("baseline:Q"), y=y, yOffset=offset)
-    layers = [*draw(found.regions), own, bars, arrows.encode(x="x2:Q"), points, *names(found.regions, left, right)]
+    layers = [*draw(found.regions), own, bars, arrows.encode(x="x2:Q"), points, *key(found.regions)]
     rows = len({row.baseline for row in found.rows})
     return alt.layer(*layers).add_params(picked, look.zoom("x")).properties(width=look.WIDTH, height=50 + 44 * rows)
 
