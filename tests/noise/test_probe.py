@@ -10,6 +10,13 @@ from svag import NoiseProbe, Reading, measure_noise
 from svag.noise.batches import split
 
 
+@pytest.fixture(autouse=True, params=["a copy of each part", "one copy"])
+def copies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small gradients are read in one way and large ones in another; both must be right about everything here."""
+    if request.param == "one copy":
+        monkeypatch.setattr("svag.noise.recorders.SMALL", 0)
+
+
 def expected(model: nn.Module, batch: Pair, parts: int, population: int | None = None) -> tuple[float, float]:
     """G and N from the parts' gradients, by the textbook sums."""
     gradients = torch.stack([gradient(model, part) for part in split(batch, parts)])
@@ -56,6 +63,45 @@ def test_many_parts_are_all_remembered(parts: int) -> None:
         assert numbers(reading) == pytest.approx(truth, rel=1e-10)
         assert reading.param_sq == pytest.approx(float(weights @ weights), rel=1e-10)
         assert reading.param_dot_grad == pytest.approx(float(weights @ gradient(model, batch)), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("given_up", [1, 8, 9, 17, 20])
+def test_steps_of_any_number_of_parts_leave_nothing_behind(given_up: int) -> None:
+    """Not even one that was given up, whose last parts found no room beside the first ones."""
+    model, batch = net("group"), data(40)
+    probe = NoiseProbe(model, sgd(model), batch_size=40)
+    for _ in range(given_up):
+        loss_of(model)(batch).backward()
+        probe.micro_batch()
+    probe.skip_step()
+    counts = [10, 2, 20, 4, 8]
+    for parts in counts:
+        model.zero_grad()
+        probe.backward(loss_of(model), batch, parts=parts)
+    for parts, reading in zip(counts, probe.readings, strict=True):
+        assert numbers(reading) == pytest.approx(expected(model, batch, parts), rel=1e-10)
+
+
+def test_single_precision_keeps_a_small_noise_beside_a_large_signal() -> None:
+    """Where N is a thousandth of G: single precision is good to seven digits, and three are lost in the difference."""
+    torch.manual_seed(0)
+    model = nn.Linear(60_000, 1, bias=False)
+    gradients = 1 + 0.03 * torch.randn(4, 60_000)
+    probe = NoiseProbe(model, sgd(model), batch_size=4)
+    for one in gradients:
+        (model(one) / 4).sum().backward()
+        probe.micro_batch()
+    probe.close_step()
+    (reading,) = probe.readings
+    exact, weights = gradients.double(), model.weight.detach().double().flatten()
+    mean = exact.mean(dim=0)
+    noise = float((exact - mean).square().sum() / 3 / 4)
+    assert reading.noise_trace == pytest.approx(noise, rel=1e-3)
+    assert reading.grad_sq == pytest.approx(float(mean @ mean) - noise, rel=1e-6)
+    assert reading.param_sq == pytest.approx(float(weights @ weights), rel=1e-6)
+    assert reading.param_dot_grad == pytest.approx(
+        float(weights @ mean), abs=1e-6 * float(weights.norm() * mean.norm())
+    )
 
 
 def test_gradients_are_those_of_the_micro_batched_step_bit_for_bit() -> None:

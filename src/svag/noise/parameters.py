@@ -57,18 +57,24 @@ class FlatCopy:
     >>> float(sum_squares(torch.linalg.vector_norm(room.rows, dim=1)))
     25.0
 
+    Args:
+        tensors: those to copy.
+        rows: where, if there is room already: that of the rows of another copy.
+
     Attributes:
         rows: everything, filled up with zeros to whole rows, which are summed in single precision each.
         views: the pieces, in the shapes of the tensors.
     """
 
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        dtype = torch.float32
-        for tensor in tensors:
-            dtype = torch.promote_types(dtype, tensor.dtype)
+    def __init__(self, tensors: Sequence[Tensor], rows: Tensor | None = None) -> None:
         sizes = [tensor.numel() for tensor in tensors]
-        self.rows = torch.zeros(-(-sum(sizes) // _ROW), _ROW, dtype=dtype, device=tensors[0].device)
-        pieces = self.rows.view(-1)[: sum(sizes)].split(sizes)
+        if rows is None:
+            dtype = torch.float32
+            for tensor in tensors:
+                dtype = torch.promote_types(dtype, tensor.dtype)
+            rows = torch.zeros(-(-sum(sizes) // _ROW), _ROW, dtype=dtype, device=tensors[0].device)
+        self.rows = rows
+        pieces = rows.view(-1)[: sum(sizes)].split(sizes)
         self.views = [_laid_out(piece, tensor) for piece, tensor in zip(pieces, tensors, strict=True)]
 
 
@@ -86,10 +92,15 @@ def flatten(tensors: Sequence[Tensor]) -> Tensor:
         try:  # one call for all of them, and no question before it: an in-run probe does this at every micro-batch
             flat: Tensor = _flatten_dense_tensors([*tensors, tensors[0].new_zeros(missing)])
         except (RuntimeError, NotImplementedError):
-            if all(tensor.layout == torch.strided for tensor in tensors):
-                raise
-            raise ValueError("sparse gradients cannot be measured: build the embedding with sparse=False") from None
+            refuse_sparse_gradients(tensors)
+            raise
         return flat if flat.dtype.itemsize >= 4 else flat.float()
+
+
+def refuse_sparse_gradients(gradients: Iterable[Tensor]) -> None:
+    """Refuse those of an embedding that makes them sparse."""
+    if any(gradient.layout != torch.strided for gradient in gradients):
+        raise ValueError("sparse gradients cannot be measured: build the embedding with sparse=False") from None
 
 
 def flat_square(flat: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ from svag.noise.parameters import (
     is_sharded,
     on_this_rank,
     precise,
+    refuse_sparse_gradients,
     total,
 )
 from svag.noise.pending import StepSums, sums_of_weights
@@ -73,7 +74,7 @@ class MicroBatches:
     """Collects the sums of a step from `.grad`, which is only read, never changed.
 
     A part's gradient is what `.grad` gained since the part before. That takes one vector of the size of the gradient
-    and a few operations, however many parameters there are. Of a sharded model it is the gradient of all ranks together
+    (of a small one, several) and a few operations, however many parameters there are. Of a sharded model it is the gradient of all ranks together
     that a rank holds a shard of; the ranks add up their sums when the step is closed.
 
     Args:
@@ -98,7 +99,7 @@ class MicroBatches:
             reduced = "" if self._shards is None else ", with gradient synchronisation on for every micro-batch"
             raise ValueError(f"there is no gradient yet: call micro_batch() after backward(){reduced}")
         if not self._gained:
-            self._gained = [_Gained(group, self._shards is not None) for group in by_device(self._parameters)]
+            self._gained = [_gained(group, self._shards is not None) for group in by_device(self._parameters)]
         for gained in self._gained:
             gained.add_part(len(self._weights), scale)
         self._weights.append(weight)
@@ -150,6 +151,10 @@ class MicroBatches:
         self._weights, self._gained, self.attached = [], [], False
 
 
+# A gradient of no more entries than SMALL is copied for each of HELD parts: 17 copies, which take 4.5 MB at most.
+HELD, SMALL = 8, 2**16
+
+
 class _Gained:
     """What `.grad` has gained on one device, in one copy of it.
 
@@ -159,59 +164,126 @@ class _Gained:
 
     def __init__(self, parameters: list[nn.Parameter], sharded: bool) -> None:
         self._parameters, self._sharded = parameters, sharded
-        copy = FlatCopy(on_this_rank(parameters))
-        self._rows, self._views = copy.rows, copy.views
+        self._copy = FlatCopy(on_this_rank(parameters))
         # two lines that `sums` fills, and a line of norms for each part
-        self._room = self._rows.new_zeros(2 + 8, len(self._rows))
+        self._room = self._copy.rows.new_zeros(2 + HELD, len(self._copy.rows))
         self._lines = list(self._room.unbind())
 
-    def add_part(self, number: int, scale: float) -> None:
-        """Take the norms of what was gained since the part before, or since the beginning of the step."""
+    def _make_room(self, parts: int) -> None:
+        while len(self._lines) < 2 + parts:
+            self._room = torch.cat([self._room, torch.zeros_like(self._room)])
+            self._lines = list(self._room.unbind())
+
+    def _gradients(self, copy: FlatCopy, fresh: bool) -> tuple[list[Tensor], list[Tensor]]:
+        """The gradients that there are and their places in a copy, which has 0 in the others if it is a fresh one."""
         gradients = [parameter.grad for parameter in self._parameters]
-        present = [gradient for gradient in gradients if gradient is not None]
-        views = self._views
+        present, views = [gradient for gradient in gradients if gradient is not None], copy.views
         if len(present) < len(gradients):
-            if number == 0:
-                self._rows.zero_()
+            if fresh:
+                copy.rows.zero_()
             views = [view for view, gradient in zip(views, gradients, strict=True) if gradient is not None]
         if self._sharded:
             present = on_this_rank(present)
-        if any(gradient.requires_grad for gradient in present):  # create_graph=True; torch.no_grad() would be dearer
-            present = [gradient.detach() for gradient in present]
-        if number + 2 == len(self._lines):
-            self._room = torch.cat([self._room, torch.zeros_like(self._room)])
-            self._lines = list(self._room.unbind())
-        norms = self._lines[number + 2]
-        try:
-            if number:
-                torch._foreach_sub_(views, present)  # minus the part
-                torch.linalg.vector_norm(self._rows, dim=1, out=norms)
-            torch._foreach_copy_(views, present)
-        except (RuntimeError, NotImplementedError):
-            if all(gradient.layout == torch.strided for gradient in present):
-                raise
-            raise ValueError("sparse gradients cannot be measured: build the embedding with sparse=False") from None
+        if any(one.requires_grad or one.layout != torch.strided for one in present):
+            refuse_sparse_gradients(present)
+            present = [one.detach() for one in present]  # create_graph=True; torch.no_grad() would be dearer
+        return present, views
+
+    def add_part(self, number: int, scale: float) -> None:
+        """Take the norms of what was gained since the part before, or since the beginning of the step."""
+        self._make_room(number + 1)
+        norms, rows = self._lines[number + 2], self._copy.rows
+        present, views = self._gradients(self._copy, fresh=number == 0)
+        if number:
+            torch._foreach_sub_(views, present)  # minus the part
+            torch.linalg.vector_norm(rows, dim=1, out=norms)
+        torch._foreach_copy_(views, present)
         if not number:
-            torch.linalg.vector_norm(self._rows, dim=1, out=norms)
+            torch.linalg.vector_norm(rows, dim=1, out=norms)
         if scale != 1.0:
             norms /= scale
 
-    @torch.no_grad()
     def sums(self, parts: int) -> Tensor:
         """⟨x, Σc_i⟩, |x|², |Σc_i|² and every |c_i|² of what the parts added, in double precision; uses up the copy."""
-        rows, views, wide = self._rows, self._views, precise(self._rows.device)
-        weights, added, *_ = self._lines
-        parameters: list[Tensor] = on_this_rank(self._parameters) if self._sharded else [*self._parameters]
-        torch.linalg.vector_norm(rows, dim=1, out=added)
-        torch._foreach_mul_(views, parameters)
-        product = torch.sum(rows, dim=1).sum(dtype=wide)  # at once, it would convert a copy of them all
-        torch._foreach_copy_(views, parameters)
-        torch.linalg.vector_norm(rows, dim=1, out=weights)
-        squares = torch.linalg.vector_norm(self._room[: 2 + parts], dim=1, dtype=wide).square_()
+        rows, views, weights = self._copy.rows, self._copy.views, self._weights()
+        of_weights, of_sum, *_ = self._lines
+        torch.linalg.vector_norm(rows, dim=1, out=of_sum)
+        torch._foreach_mul_(views, weights)
+        product = torch.sum(rows, dim=1).sum(dtype=precise(rows.device))  # at once, it would convert a copy of them all
+        torch._foreach_copy_(views, weights)
+        torch.linalg.vector_norm(rows, dim=1, out=of_weights)
+        return self._added_up(product, parts)
+
+    def _weights(self) -> list[Tensor]:
+        """The parameters as plain tensors, of which no graph is recorded."""
+        weights = [parameter.data for parameter in self._parameters]
+        return on_this_rank(weights) if self._sharded else weights
+
+    def _added_up(self, product: Tensor, parts: int) -> Tensor:
+        norms = self._room[: 2 + parts]
+        squares = torch.linalg.vector_norm(norms, dim=1, dtype=precise(norms.device)).square_()
         return torch.cat([product.view(1), squares])
 
 
-class SharedParts:
+class _Held(_Gained):
+    """The same of a small gradient, with a copy for each part: then a part costs one operation.
+
+    The copies are subtracted from each other all at once, when the step is closed or the next part finds no room.
+    """
+
+    def __init__(self, parameters: list[nn.Parameter], sharded: bool) -> None:
+        super().__init__(parameters, sharded)
+        shape, tensors = self._copy.rows.shape, on_this_rank(parameters)
+        copies, gains = self._copy.rows.new_zeros(HELD + 1, *shape), self._copy.rows.new_zeros(HELD, *shape)
+        # the first is what `.grad` was before the others: 0, unless the step has more parts than there are copies
+        self._copies = [FlatCopy(tensors, rows) for rows in copies]
+        self._copy, self._at_zero, self._scales = self._copies[0], True, list[float]()
+        self._spans = [(copies[1 : held + 1], copies[:held], gains[:held]) for held in range(HELD + 1)]
+        self._pairs = [copies[held - 1 : held + 1] for held in range(HELD + 1)]
+
+    def add_part(self, number: int, scale: float) -> None:
+        """Copy `.grad`."""
+        held = number % HELD
+        if number == 0:
+            self._scales = []
+            if not self._at_zero:
+                self._copy.rows.zero_()
+                self._at_zero = True
+        elif held == 0:
+            self._subtract(number, HELD)
+            self._copy.rows.copy_(self._copies[HELD].rows)
+            self._at_zero = False
+        present, views = self._gradients(self._copies[held + 1], fresh=True)
+        torch._foreach_copy_(views, present)
+        self._scales.append(scale)
+
+    def _subtract(self, parts: int, held: int) -> None:
+        """Take the norms of the last `held` of so many parts."""
+        after, before, gains = self._spans[held]
+        self._make_room(parts)
+        torch.sub(after, before, out=gains)
+        torch.linalg.vector_norm(gains, dim=2, out=self._room[2 + parts - held : 2 + parts])
+        for number in range(parts - held, parts):
+            if self._scales[number] != 1.0:
+                self._lines[2 + number] /= self._scales[number]
+
+    def sums(self, parts: int) -> Tensor:
+        """As of a large one."""
+        held = (parts - 1) % HELD + 1
+        self._subtract(parts, held)
+        weights, added = self._copies[held - 1], self._copies[held]  # what came before is not needed any more
+        self._at_zero = self._at_zero and held > 1
+        torch._foreach_copy_(weights.views, self._weights())
+        torch.linalg.vector_norm(self._pairs[held], dim=2, out=self._room[:2])
+        return self._added_up(torch.dot(weights.rows.view(-1), added.rows.view(-1)), parts)
+
+
+def _gained(parameters: list[nn.Parameter], sharded: bool) -> _Gained:
+    small = sum(tensor.numel() for tensor in on_this_rank(parameters)) <= SMALL
+    return (_Held if small else _Gained)(parameters, sharded)
+
+
+class SharedParts(MicroBatches):
     """Collects the sums of a step whose parts are spread over the ranks of a process group.
 
     Closing the step averages `.grad` over the ranks, in one message, and adds up Σ|g_i|² in double precision, in
@@ -224,22 +296,18 @@ class SharedParts:
     """
 
     def __init__(self, parameters: dict[str, nn.Parameter], trained: Sequence[nn.Parameter], group: Group) -> None:
-        self._mine = MicroBatches(parameters, at_least=1)
-        self._parameters, self._trained, self._group = list(parameters.values()), trained, group
-        self.attached = True
-
-    def listen(self, measured: bool) -> None:
-        """Nothing is noticed but what `micro_batch` is called for."""
+        super().__init__(parameters, at_least=1)
+        self._trained, self._group = trained, group
 
     def micro_batch(self, scale: float, weight: float | None = None) -> None:
         """One micro-batch has been back-propagated on this rank, with its loss multiplied by `scale`."""
         if weight is not None:
             raise ValueError("ranks that share a batch (process_group) have parts of one size: leave out weight")
-        self._mine.micro_batch(scale)
+        super().micro_batch(scale)
 
     def close(self, loss: Tensor | None = None, examples: int | None = None) -> StepSums:
         """Average `.grad` over the ranks, return the sums of the step and start the next one."""
-        scale, mine = self._mine.scale, self._mine.close()
+        scale, mine = self.scale, super().close()
         shared = self._group.average_gradients(
             self._trained,
             loss=torch.zeros(()) if loss is None else loss,
@@ -261,19 +329,6 @@ class SharedParts:
         """Average `.grad` over the ranks, so that a step that is not measured can be taken all the same."""
         self.forget()
         return self._group.average_gradients(self._trained, loss, weight).loss
-
-    def whole(self, number: Tensor) -> Tensor:
-        """Every rank has everything."""
-        return number
-
-    def forget(self) -> None:
-        """Drop what was recorded since the last step, without a message."""
-        self._mine.forget()
-
-    def remove(self) -> None:
-        """Stop recording: nothing was attached to the model."""
-        self._mine.remove()
-        self.attached = False
 
 
 @dataclass(frozen=True)
