@@ -74,8 +74,8 @@ class MicroBatches:
     """Collects the sums of a step from `.grad`, which is only read, never changed.
 
     A part's gradient is what `.grad` gained since the part before. That takes one vector of the size of the gradient
-    (of a small one, several) and a few operations, however many parameters there are. Of a sharded model it is the gradient of all ranks together
-    that a rank holds a shard of; the ranks add up their sums when the step is closed.
+    (of a small one, several) and a few operations, however many parameters there are. Of a sharded model it is the
+    gradient of all ranks together that a rank holds a shard of; the ranks add up their sums when the step is closed.
 
     Args:
         parameters: those that are measured, by name.

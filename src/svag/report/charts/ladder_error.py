@@ -93,23 +93,21 @@ def draw(found: list[Region]) -> list[alt.Chart]:
 def _box(base: alt.Chart, one: Region) -> alt.Chart:
     seen = one.kind == ERROR_FAILS
     colour, opacity, width, dash = (look.COLOURS[3], 0.16, 1.0, [1, 0]) if seen else (look.COLOURS[2], 0, 2.5, [6, 4])
-    return base.mark_rect(
+    box: alt.Chart = base.mark_rect(
         fill=colour, fillOpacity=opacity, stroke=colour, strokeOpacity=0.9, strokeWidth=width, strokeDash=dash
     )
+    return box
 
 
 def key(found: list[Region]) -> list[alt.Chart]:
     """What the fields are, in the upper left corner: a ladder's errors are low there, and no name leaves the chart."""
-    layers, top = [], 6
+    layers, top = list[alt.Chart](), 6
     for one in found:
         base = alt.Chart(look.data([{"words": one.fails if one.kind == ERROR_FAILS else "predicted B*"}]))
         corner = {"x": alt.value(8), "x2": alt.value(22), "y": alt.value(top), "y2": alt.value(top + 11)}
         words = base.mark_text(style="guide-words", align="left", baseline="middle")
-        layers += [
-            _box(base, one).encode(**corner),
-            words.encode(x=alt.value(28), y=alt.value(top + 6), text="words:N"),
-        ]
-        top += 18
+        words = words.encode(x=alt.value(28), y=alt.value(top + 6), text="words:N")
+        layers, top = [*layers, _box(base, one).encode(**corner), words], top + 18
     return layers
 
 
