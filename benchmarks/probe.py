@@ -21,7 +21,7 @@ import svag
 from svag.noise.batches import split
 
 BATCH = 128
-REPEATS, BUDGETS = {32: 41, 16: 251}, {32: 1.03, 16: 1.05}
+REPEATS, BUDGETS = {32: 101, 16: 251}, {32: 1.03, 16: 1.05}
 Step = Callable[[], object]
 
 

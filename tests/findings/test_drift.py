@@ -133,6 +133,7 @@ def noisy(generator: np.random.Generator, batch_size: int, means: Sequence[float
     return [[Reading(g, abs(n), r, batch_size, n=4) for r, g, n in seed] for seed in values]
 
 
+@pytest.mark.slow
 def test_the_intervals_of_the_crossing_cover_as_they_say() -> None:
     """300 ladders whose truth is known, readings independent with sd 20%; G′/G and κN′/N are tied, the worst case.
 

@@ -99,9 +99,9 @@ def _box(base: alt.Chart, one: Region) -> alt.Chart:
     return box
 
 
-def key(found: list[Region]) -> list[alt.Chart]:
-    """What the fields are, in the upper left corner: a ladder's errors are low there, and no name leaves the chart."""
-    layers, top = list[alt.Chart](), 6
+def key(found: list[Region], top: float = 6) -> list[alt.Chart]:
+    """What the fields are, on the left, by default above: a ladder's errors are low there. No name leaves the chart."""
+    layers: list[alt.Chart] = []
     for one in found:
         base = alt.Chart(look.data([{"words": one.fails if one.kind == ERROR_FAILS else "predicted B*"}]))
         corner = {"x": alt.value(8), "x2": alt.value(22), "y": alt.value(top), "y2": alt.value(top + 11)}

@@ -258,9 +258,10 @@ def prediction_chart(found: PredictionTable) -> look.Picture:
     points = base.mark_point(filled=True, size=100).encode(x=x, shape=look.shape("kind", kinds))
     own = alt.Chart(look.data(values)).mark_tick(thickness=2, style="guide")
     own = own.encode(x=alt.X("baseline:Q"), y=y, yOffset=offset)
-    layers = [*draw(found.regions), own, bars, arrows.encode(x="x2:Q"), points, *key(found.regions)]
-    rows = len({row.baseline for row in found.rows})
-    return alt.layer(*layers).add_params(picked, look.zoom("x")).properties(width=look.WIDTH, height=50 + 44 * rows)
+    height = 50 + 44 * len({row.baseline for row in found.rows})
+    words = key(found.regions, top=height - 20)  # below are the large baselines, whose marks are on the right
+    layers = [*draw(found.regions), own, bars, arrows.encode(x="x2:Q"), points, *words]
+    return alt.layer(*layers).add_params(picked, look.zoom("x")).properties(width=look.WIDTH, height=height)
 
 
 def prediction_sentence(found: PredictionTable) -> str:
@@ -279,5 +280,5 @@ def prediction_sentence(found: PredictionTable) -> str:
     ratios = [row.over_predicted for row in seen if row.over_predicted]
     if not ratios:
         return f"The drift does not reach C² above any baseline that predicts. {marks}"
-    span = f"{min(ratios):.2f}" if len(ratios) == 1 else f"{min(ratios):.2f} to {max(ratios):.2f}"
+    span = " to ".join(dict.fromkeys(f"{end:.2f}" for end in (min(ratios), max(ratios))))  # one number if they agree
     return f"Measured: where the drift reaches C², at {span} of the predicted batch size. {marks}"
