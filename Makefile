@@ -30,7 +30,7 @@ $(VENV)/dev-installed: $(VENV)/base-installed
 	touch $@
 
 $(VENV)/integrations-installed: $(VENV)/dev-installed
-	$(PIP) -e '.[lightning,huggingface,tensorboard,wandb,notebook]'
+	$(PIP) -e '.[lightning,huggingface,tensorboard,wandb,mlflow,notebook]'
 	touch $@
 
 # BackPACK asks for torchvision, which nothing here needs: it is installed without its dependencies.

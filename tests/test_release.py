@@ -47,7 +47,7 @@ def test_the_hosted_checks_run_the_gate_on_every_python_that_the_metadata_name()
     named = [one.rpartition(" ")[2] for one in PROJECT["classifiers"] if re.search(r"Python :: 3\.\d+$", one)]
     assert job["strategy"]["matrix"]["python"] == named
     assert PROJECT["requires-python"] == f">={named[0]}"
-    assert job["steps"][-1] == {"run": ".ci/run"}
+    assert job["steps"][-1] == {"run": "bash .ci/run"}
 
 
 @pytest.fixture(scope="module")

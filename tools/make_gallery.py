@@ -184,7 +184,7 @@ def digest(drawn: Sequence[Figure]) -> str:
 
 
 def _rounded(row: dict[str, Any]) -> list[str]:
-    """To nine digits first: means of a few accuracies end in a 5, and Python 3.12 adds numbers up in another way."""
+    """To nine digits first, so that ties round alike: since Python 3.12 `sum` of floats has other last bits."""
     return [
         f"{name}={float(f'{value:.9g}'):.4g}" if isinstance(value, float) else f"{name}={value}"
         for name, value in row.items()

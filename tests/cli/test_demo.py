@@ -25,7 +25,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("tiny")
 def test_scaling_predicts_before_it_checks_and_writes_the_page(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = invoke(app, ["demo", "--out", str(out), "--workers", "2"])
+    done = invoke(app, ["demo", "--out", str(out), "--workers", "1"])
     assert done.exit_code == 0, done.output
     first, second, answer = (
         done.output.index(one) for one in ("1. The price: train at batch size 8 (2 seeds)", "2. The check", "Page: ")
@@ -34,7 +34,7 @@ def test_scaling_predicts_before_it_checks_and_writes_the_page(tmp_path: Path) -
     assert (out / "report" / "index.html").is_file()
     asked = load_experiment(out)
     assert isinstance(asked, Ladder)
-    again = invoke(app, ["demo", "--out", str(out), "--workers", "2", "--json"])
+    again = invoke(app, ["demo", "--out", str(out), "--workers", "1", "--json"])
     found = json.loads(again.stdout)
     assert (found["kind"], [rung["batch_size"] for rung in found["rungs"]]) == ("ladder", [8, 16, 32])
     assert Path(found["page"]) == out / "report" / "index.html"
@@ -43,7 +43,7 @@ def test_scaling_predicts_before_it_checks_and_writes_the_page(tmp_path: Path) -
 @pytest.mark.usefixtures("tiny")
 def test_sde_compares_sgd_with_svag_and_writes_the_page(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = invoke(app, ["demo", "--question", "sde", "--out", str(out), "--workers", "2", "--json"])
+    done = invoke(app, ["demo", "--question", "sde", "--out", str(out), "--workers", "1", "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["kind"] == "compare"

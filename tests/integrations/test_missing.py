@@ -12,7 +12,7 @@ def test_a_missing_package_is_named_with_its_extra(adapter: str, package: str) -
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert f"svag.integrations.{adapter} needs" in done.stderr.splitlines()[-1]
-    assert f"pip install 'svag[{adapter}]'" in done.stderr.splitlines()[-1]
+    assert f"pip install -c constraints.txt '.[{adapter}]'" in done.stderr.splitlines()[-1]
 
 
 def test_the_folder_itself_imports_neither() -> None:

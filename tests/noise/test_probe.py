@@ -248,6 +248,29 @@ def test_parameters_that_only_some_micro_batches_use() -> None:
         assert numbers(probe.readings[-1]) == pytest.approx((float(one @ other), noise), rel=1e-10)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_gradients_of_any_precision_and_layout(dtype: torch.dtype, channels_last: bool, create_graph: bool) -> None:
+    """They are given, so that the answer is exact: sums of whole numbers, which even bfloat16 holds."""
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    model = nn.Conv2d(2, 3, 3, bias=False, dtype=dtype)
+    nn.init.ones_(model.weight)
+    parts = torch.randint(-8, 9, (4, *model.weight.shape), generator=torch.Generator().manual_seed(0)).to(dtype)
+    probe = NoiseProbe(model, sgd(model), batch_size=4)
+    for number in range(4):
+        so_far = parts[: number + 1].sum(dim=0).to(memory_format=layout)
+        model.weight.grad = so_far.requires_grad_() if create_graph else so_far
+        probe.micro_batch()
+    probe.close_step()
+    (reading,) = probe.readings
+    each = 4 * parts.double().flatten(1)
+    mean = each.mean(dim=0)
+    noise = float((each - mean).square().sum() / 3 / 4)
+    assert numbers(reading) == pytest.approx((float(mean @ mean) - noise, noise), rel=1e-5)
+    assert reading.param_dot_grad == pytest.approx(float(mean.sum()), rel=1e-5)
+
+
 def test_mixed_dtypes() -> None:
     model, batch = net(), data(16)
     model[4].float()  # type: ignore[index]

@@ -17,7 +17,7 @@ try:
     from transformers.loss.loss_utils import ForCausalLMLoss
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"svag.integrations.huggingface needs transformers ({error}): pip install 'svag[huggingface]'"
+        f"svag.integrations.huggingface needs transformers ({error}): pip install -c constraints.txt '.[huggingface]'"
     ) from error
 
 # The label of a token that the loss leaves out.

@@ -19,7 +19,7 @@ try:
     from torchmetrics import Metric
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"svag.integrations.lightning needs Lightning ({error}): pip install 'svag[lightning]'"
+        f"svag.integrations.lightning needs Lightning ({error}): pip install -c constraints.txt '.[lightning]'"
     ) from error
 
 

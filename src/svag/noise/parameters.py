@@ -59,7 +59,7 @@ class FlatCopy:
 
     Args:
         tensors: those to copy.
-        rows: where, if there is room already: that of the rows of another copy.
+        rows: memory to use, in the shape of the rows of another copy; by default new.
 
     Attributes:
         rows: everything, filled up with zeros to whole rows, which are summed in single precision each.

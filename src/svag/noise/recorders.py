@@ -151,7 +151,8 @@ class MicroBatches:
         self._weights, self._gained, self.attached = [], [], False
 
 
-# A gradient of no more entries than SMALL is copied for each of HELD parts: 17 copies, which take 4.5 MB at most.
+# Where a device holds at most SMALL measured entries, `.grad` is kept after each of HELD parts: HELD + 1 copies and
+# HELD differences, 4.5 MB in single precision.
 HELD, SMALL = 8, 2**16
 
 
@@ -175,7 +176,7 @@ class _Gained:
             self._lines = list(self._room.unbind())
 
     def _gradients(self, copy: FlatCopy, fresh: bool) -> tuple[list[Tensor], list[Tensor]]:
-        """The gradients that there are and their places in a copy, which has 0 in the others if it is a fresh one."""
+        """Present gradients and their places in a copy; in a `fresh` one, the places of missing ones are set to 0."""
         gradients = [parameter.grad for parameter in self._parameters]
         present, views = [gradient for gradient in gradients if gradient is not None], copy.views
         if len(present) < len(gradients):
@@ -204,7 +205,7 @@ class _Gained:
             norms /= scale
 
     def sums(self, parts: int) -> Tensor:
-        """⟨x, Σc_i⟩, |x|², |Σc_i|² and every |c_i|² of what the parts added, in double precision; uses up the copy."""
+        """⟨x, Σc_i⟩, |x|², |Σc_i|² and every |c_i|² of what the parts added; uses up the copy."""
         rows, views, weights = self._copy.rows, self._copy.views, self._weights()
         of_weights, of_sum, *_ = self._lines
         torch.linalg.vector_norm(rows, dim=1, out=of_sum)
@@ -226,9 +227,9 @@ class _Gained:
 
 
 class _Held(_Gained):
-    """The same of a small gradient, with a copy for each part: then a part costs one operation.
+    """The same for a small gradient: `.grad` is copied after each part, which then costs one operation.
 
-    The copies are subtracted from each other all at once, when the step is closed or the next part finds no room.
+    The differences are taken together, when the step is closed or all copies are used.
     """
 
     def __init__(self, parameters: list[nn.Parameter], sharded: bool) -> None:
@@ -238,6 +239,7 @@ class _Held(_Gained):
         # the first is what `.grad` was before the others: 0, unless the step has more parts than there are copies
         self._copies = [FlatCopy(tensors, rows) for rows in copies]
         self._copy, self._at_zero, self._scales = self._copies[0], True, list[float]()
+        # of so many parts: after, before and their differences; and where `sums` finds the weights and the total
         self._spans = [(copies[1 : held + 1], copies[:held], gains[:held]) for held in range(HELD + 1)]
         self._pairs = [copies[held - 1 : held + 1] for held in range(HELD + 1)]
 
@@ -268,7 +270,7 @@ class _Held(_Gained):
                 self._lines[2 + number] /= self._scales[number]
 
     def sums(self, parts: int) -> Tensor:
-        """As of a large one."""
+        """The same numbers, the product to single precision of |x||Σc_i|."""
         held = (parts - 1) % HELD + 1
         self._subtract(parts, held)
         weights, added = self._copies[held - 1], self._copies[held]  # what came before is not needed any more

@@ -20,7 +20,8 @@ from svag.records.fields import SpecError, cut, named
 from svag.records.files import open_to_read
 from svag.records.spec import RunSpec
 
-# Raised whenever the same spec begins to give other numbers, so that old records are not taken for new ones.
+# Raised whenever the same spec begins to give other numbers, so that old records are not taken for new ones; not
+# for the last digits of a reading, which say nothing about the run.
 # 2: 8 groups of GroupNorm from 16 channels on, VGG without norms as the authors have it, SVHN normalised by .5, images
 # in channels_last where that is faster.
 NUMERICS_VERSION = 2

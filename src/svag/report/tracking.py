@@ -271,7 +271,7 @@ def check_tracker(tracker: Tracker) -> None:
     from importlib.util import find_spec
 
     if find_spec(tracker) is None:
-        raise SpecError("--track", f"{tracker} is not installed: pip install 'svag[{tracker}]'")
+        raise SpecError("--track", f"{tracker} is not installed: pip install -c constraints.txt '.[{tracker}]'")
 
 
 def _name(run: RunRecord) -> str:
