@@ -163,7 +163,7 @@ def against_ourselves(make: Callable[[], nn.Module], side: int) -> None:
 def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    print(f"3-conv net and transformer, batch {BATCH}, one thread, {REPEATS[32]} repeats, {REPEATS[16]} at 16×16")
+    print(f"3-conv net and transformer, batch {BATCH}, one thread, {REPEATS[32]} repeats; those with a budget at 16×16, {REPEATS[16]}")
     print("transformer, two blocks of width 64, 64 characters: probed step over the same micro-batched step")
     against_ourselves(Transformer, 0)
     for name, make in NETS.items():

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 from tests.docs.tools import ROOT, load
+from typer.testing import CliRunner
 
+from svag.cli.app import app
 from svag.experiments.figures import LABELS
 
 tool = load("make_gallery")
@@ -102,3 +104,12 @@ def test_the_front_page_quotes_the_gallery() -> None:
     for gap in (small.verdict, noise.sgd_ngd):
         said = f"the gap is {100 * gap.gap:+.1f} [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}]"
         assert said.replace("-", "−") in readme
+
+
+def test_the_answer_that_the_laboratory_s_page_shows_is_the_answer() -> None:
+    page = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    shown = page.partition("answers at once")[2].partition("```text\n")[2].partition("```")[0]
+    done = CliRunner().invoke(app, ["reproduce", "fig:ngd_sgd_accs", "--size", "small"])
+    assert done.exit_code == 0, done.output
+    assert " ".join(shown.split()) in " ".join(done.output.split())
+    assert "5 seeds" in shown

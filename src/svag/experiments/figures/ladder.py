@@ -39,7 +39,7 @@ C100 = {"data.name": "cifar100", "budget": {"epochs": 300}} | decays(80 / 300, 2
 C100 |= frozen(200 / 300, 250 / 300)
 SVHN: Edits = {"data": {"name": "svhn"}, "budget": {"epochs": 120}} | decays(100 / 120) | frozen(80 / 120, 100 / 120)
 
-# Small ladders begin where N/G is about 8 or more, and those of scale-invariant networks reach their window after at
+# Small ladders begin where N/G is about 6 or more, and those of scale-invariant networks reach their window after at
 # least 3.5 e-folds 4ηλ·steps, counted at the rate that the window has: λ is raised for that, as more epochs would cost
 # more. Three panels are ladders of the atlas, field for field, so that their runs are these runs.
 FROM_16: Edits = {"batch_size": 16, "weight_decay": 5e-3, "budget": {"epochs": 8}, "evaluate": {"every": 0.025}}
