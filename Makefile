@@ -42,7 +42,7 @@ $(VENV)/bench-installed: $(VENV)/dev-installed
 test: $(VENV)/dev-installed  ## format, lint, types, tests and doctests (minutes)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers $(WORKERS)
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 test-integrations: $(VENV)/integrations-installed  ## against Lightning, Hugging Face, Accelerate and the loggers (minutes)

@@ -36,6 +36,7 @@ def test_example(name: str) -> None:
         assert word in done.stdout
 
 
+@pytest.mark.slow
 def test_the_ladder_of_adamw_shows_predicted_and_observed_distortion_on_every_pair(tmp_path: Path) -> None:
     """Cut short: a smaller network on 600 steps, three batch sizes, one seed."""
     short = {"model.depth": 1, "model.width": 16, "data.context": 64, "lr": 0.003, "budget": 600, "evaluate.every": 1.0}

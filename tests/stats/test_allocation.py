@@ -197,6 +197,7 @@ def test_a_large_gap_is_extrapolated_and_a_small_one_is_not() -> None:
     assert plain.cost > 3 * far.cost
 
 
+@pytest.mark.slow
 def test_from_pilot_to_verdict_the_answer_is_equivalent_in_four_of_five_experiments_without_a_gap() -> None:
     """200 pilots of 4 + 4 seeds, each with the experiment that it plans: the pilot's seeds are the first ones of it.
 

@@ -100,7 +100,8 @@ def test_three_deaths_and_an_error_are_failures_while_the_others_go_on_and_may_b
     assert same_bits(again.path, straight(plan[0], tmp_path / "straight"))
 
 
-@MAILED_QUICKLY
+@SLOW
+@pytest.mark.parametrize("mail", [False, True], ids=["a shared folder", "no shared folder"])
 def test_interrupted_it_cancels_what_is_queued_and_the_same_plan_continues(
     nodes: Nodes, npz: Path, tmp_path: Path, mail: bool
 ) -> None:

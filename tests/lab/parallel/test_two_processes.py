@@ -260,6 +260,7 @@ def test_batch_norm_does_not_go_on_with_another_number_of_processes(work: Path) 
     assert read_record(folder).state == "interrupted"
 
 
+@pytest.mark.slow
 def test_a_killed_process_ends_the_job_with_one_sentence_and_the_run_goes_on(work: Path) -> None:
     spec, killed = work / "spec.yaml", work / "killed"
     spec.write_text(small(work / "data.npz", SAME["killed"]).to_yaml())
