@@ -26,7 +26,7 @@ from svag.lab.training import Training, prepare
 from svag.lab.watching import Lines
 from svag.records.spec import RunSpec
 
-ROUNDS, BUDGET = 121, 0.97
+ROUNDS, BUDGET = 41, 0.97
 
 
 def spec_at(batch_size: int, steps: int) -> RunSpec:
@@ -124,7 +124,7 @@ def where_a_step_goes(data: DataSet, batch_size: int, steps: int) -> None:
 def main() -> None:
     torch.set_num_threads(1)
     data = load_data("fashion-small")
-    steps = 8  # as many as a stream draws at a time, so that every turn draws
+    steps = 32  # as many as a stream draws at a time, so that every turn draws
     for batch_size in (32, 128):
         loops = Measured(data, batch_size, steps)
         order = [loops.bare_loop, loops.our_loop, loops.loader_loop]

@@ -19,7 +19,7 @@ LabelledBatch = tuple[Tensor, Tensor]
 
 # Small batches are drawn some at a time, up to so many numbers in all. A backward pass empties the caches, so that
 # drawing one batch after it takes several times as long as drawing another right then.
-AHEAD, _NUMBERS = 8, 2**20
+AHEAD, _NUMBERS = 32, 2**20
 
 
 def stream_seed(seed: int, name: str) -> int:
