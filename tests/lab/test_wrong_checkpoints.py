@@ -11,6 +11,7 @@ from tests.records.damage import write_fifo, write_state, wrong_states
 from tests.records.fuzz import answers_within
 
 from svag.lab.state import CheckpointError
+from svag.lab.streams import AHEAD
 from svag.records.files import DiskError
 
 MOMENTUM = {"optimizer.momentum": 0.9, "sampling": "shuffle"}
@@ -87,7 +88,7 @@ def test_batches_that_were_never_drawn_ahead_are_not_drawn_again(
     write_state(path, state)
     with (
         answers_within(60),
-        pytest.raises(CheckpointError, match="taken must be a whole number from 0 to 8, got 10000"),
+        pytest.raises(CheckpointError, match=f"taken must be a whole number from 0 to {AHEAD}, got 10000"),
     ):
         go(small(npz), tmp_path / "run")
 
