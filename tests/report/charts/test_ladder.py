@@ -150,6 +150,9 @@ def test_predictions_stand_beside_what_was_measured_and_an_unbounded_one_has_an_
     measured = {row.baseline: row.batch_size for row in found.rows if row.kind == ladder_prices.MEASURED_SIZE}
     assert {size: measured[size] for size in crossed} == crossed
     assert "of the predicted batch size. Grey ticks" in ladder_prices.prediction_sentence(found)
+    seen = [row for row in found.rows if row.predicts and row.kind == ladder_prices.MEASURED_SIZE]
+    ratios = [row.over_predicted for row in seen if row.over_predicted]
+    assert f"at {min(ratios):.2f} to {max(ratios):.2f} of the" in ladder_prices.prediction_sentence(found)
     alike = replace(found, rows=[replace(row, over_predicted=row.over_predicted and 0.77) for row in found.rows])
     assert "at 0.77 of the predicted batch size" in ladder_prices.prediction_sentence(alike)
     assert "Pale and in parentheses: not a prediction; where N/G is below 1" in ladder_prices.prediction_sentence(found)
