@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, AdamW, Optimizer
 
 from svag import SVAG, NoiseProbe, Reading, load_readings, measure_noise
-from svag.noise import recorders
 from svag.noise.batches import split
 from svag.noise.group import Group
 
@@ -294,15 +292,6 @@ class WithUnused(nn.Module):
         return logits
 
 
-def as_large_ones(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The same with gradients that are read in one copy, as those of real models are."""
-    small, recorders.SMALL = recorders.SMALL, 0
-    try:
-        return measure()
-    finally:
-        recorders.SMALL = small
-
-
 def worker(rank: int, folder: Path) -> dict[str, Any]:
     buffers = after_a_frozen_reading(rank)
     plain = net()
@@ -331,8 +320,7 @@ def worker(rank: int, folder: Path) -> dict[str, Any]:
     results["batch norm"] = [r.to_dict() for r in normed]
     return {
         "results": results,
-        "sharded": {"one copy": as_large_ones(lambda: sharded(rank, (2,), "backward"))}
-        | {
+        "sharded": {
             name: sharded(rank, shape, style)
             for name, shape, style in [
                 ("shards", (2,), "backward"),
@@ -347,8 +335,7 @@ def worker(rank: int, folder: Path) -> dict[str, Any]:
         "saved": saved(rank, folder),
         "refusals": refusals(rank),
         "buffers": buffers,
-        "shared": {style: shared(rank, style) for style in ("backward", "accumulate", "parameters")}
-        | {"one copy": as_large_ones(lambda: shared(rank, "backward"))},
+        "shared": {style: shared(rank, style) for style in ("backward", "accumulate", "parameters")},
         "shared batch norm": shared(rank, "backward", "batch"),
         "mute": mute(rank),
         "shared refusals": shared_refusals(rank),

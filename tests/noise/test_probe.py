@@ -5,16 +5,10 @@ import pytest
 import torch
 from tests.noise.nets import Norm, Pair, batches, data, gradient, loss_of, net, sgd
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 
 from svag import NoiseProbe, Reading, measure_noise
 from svag.noise.batches import split
-
-
-@pytest.fixture(autouse=True, params=["a copy of each part", "one copy"])
-def copies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small gradients are read in one way and large ones in another; both must be right about everything here."""
-    if request.param == "one copy":
-        monkeypatch.setattr("svag.noise.recorders.SMALL", 0)
 
 
 def expected(model: nn.Module, batch: Pair, parts: int, population: int | None = None) -> tuple[float, float]:
@@ -102,6 +96,21 @@ def test_single_precision_keeps_a_small_noise_beside_a_large_signal() -> None:
     assert reading.param_dot_grad == pytest.approx(
         float(weights @ mean), abs=1e-6 * float(weights.norm() * mean.norm())
     )
+
+
+@pytest.mark.parametrize("width", [100, 50_000], ids=["small", "large"])
+@pytest.mark.parametrize("parts", [2, 12])
+def test_it_holds_one_extra_gradient_whatever_the_size(width: int, parts: int) -> None:
+    """Counted by the allocator: what is still held after a step is the copy, and some hundreds of norms and sums."""
+    model = nn.Linear(width, 8, bias=False)
+    optimizer = sgd(model)
+    batch = torch.randn(2 * parts, width)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as log:
+        probe = NoiseProbe(model, optimizer, batch_size=2 * parts)
+        probe.backward(lambda x: model(x).mean(), batch, parts=parts)
+    held = sum(e.nbytes() for e in log.profiler.kineto_results.events() if e.name() == "[memory]")  # `.grad` included
+    gradient_bytes = 4 * 8 * width
+    assert 2 * gradient_bytes <= held <= 2.1 * gradient_bytes + 8192  # the copy ends with a whole row of 1,024 numbers
 
 
 def test_gradients_are_those_of_the_micro_batched_step_bit_for_bit() -> None:

@@ -108,7 +108,7 @@ def test_unused_parameters_count_as_0(ranks: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize(
-    "style", ["shards", "one copy", "accumulate", "parameters", "adamw", "copies and a shard", "a copy and shards"]
+    "style", ["shards", "accumulate", "parameters", "adamw", "copies and a shard", "a copy and shards"]
 )
 def test_a_sharded_model_reads_what_one_process_does(ranks: list[dict[str, Any]], style: str) -> None:
     readings, weights = one_process(both(4), parameters=style == "parameters", adamw=style == "adamw")
@@ -199,7 +199,7 @@ def alone(style: str) -> tuple[list[Reading], list[float], list[float]]:
     return list(probe.readings), losses, weights
 
 
-@pytest.mark.parametrize("style", ["backward", "one copy", "accumulate", "parameters"])
+@pytest.mark.parametrize("style", ["backward", "accumulate", "parameters"])
 def test_ranks_that_share_a_batch_read_what_one_does(ranks: list[dict[str, Any]], style: str) -> None:
     readings, losses, weights = alone(style)
     for rank in ranks:

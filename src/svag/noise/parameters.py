@@ -57,24 +57,18 @@ class FlatCopy:
     >>> float(sum_squares(torch.linalg.vector_norm(room.rows, dim=1)))
     25.0
 
-    Args:
-        tensors: those to copy.
-        rows: memory to use, in the shape of the rows of another copy; by default new.
-
     Attributes:
         rows: everything, filled up with zeros to whole rows, which are summed in single precision each.
         views: the pieces, in the shapes of the tensors.
     """
 
-    def __init__(self, tensors: Sequence[Tensor], rows: Tensor | None = None) -> None:
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        dtype = torch.float32
+        for tensor in tensors:
+            dtype = torch.promote_types(dtype, tensor.dtype)
         sizes = [tensor.numel() for tensor in tensors]
-        if rows is None:
-            dtype = torch.float32
-            for tensor in tensors:
-                dtype = torch.promote_types(dtype, tensor.dtype)
-            rows = torch.zeros(-(-sum(sizes) // _ROW), _ROW, dtype=dtype, device=tensors[0].device)
-        self.rows = rows
-        pieces = rows.view(-1)[: sum(sizes)].split(sizes)
+        self.rows = torch.zeros(-(-sum(sizes) // _ROW), _ROW, dtype=dtype, device=tensors[0].device)
+        pieces = self.rows.view(-1)[: sum(sizes)].split(sizes)
         self.views = [_laid_out(piece, tensor) for piece, tensor in zip(pieces, tensors, strict=True)]
 
 

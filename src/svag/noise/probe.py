@@ -52,10 +52,10 @@ class NoiseProbe:
     `close_step`, for the parts that it has, and finds the gradient of the whole batch in `.grad`.
 
     Otherwise `.grad` is read and never changed: the optimizer sees exactly the gradients of the micro-batched step.
-    Clip, and unscale a GradScaler, after `close_step()`. It takes the memory of one gradient, or 4.5 MB where a device
-    has at most 65,536 measured weights; under DistributedDataParallel none, and `close` takes the hooks off the model.
-    The device is waited for when readings or scalars are asked for and once in 1024 steps, in `backward` also for a
-    GradScaler's factor and for gradients zeroed without `set_to_none`.
+    Clip, and unscale a GradScaler, after `close_step()`. It takes the memory of one gradient; under
+    DistributedDataParallel none, and `close` takes the hooks off the model. The device is waited for when readings or
+    scalars are asked for and once in 1024 steps, in `backward` also for a GradScaler's factor and for gradients zeroed
+    without `set_to_none`.
     In `backward`, BatchNorm normalises each part by itself: such readings are labelled `approximate`, and given some
     batches (`check`) the probe compares once with a frozen reading of whole ones and says by how much in `parts_ratio`.
 

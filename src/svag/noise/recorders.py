@@ -74,8 +74,8 @@ class MicroBatches:
     """Collects the sums of a step from `.grad`, which is only read, never changed.
 
     A part's gradient is what `.grad` gained since the part before. That takes one vector of the size of the gradient
-    (of a small one, several) and a few operations, however many parameters there are. Of a sharded model it is the
-    gradient of all ranks together that a rank holds a shard of; the ranks add up their sums when the step is closed.
+    and a few operations, however many parameters there are. Of a sharded model it is the gradient of all ranks together
+    that a rank holds a shard of; the ranks add up their sums when the step is closed.
 
     Args:
         parameters: those that are measured, by name.
@@ -99,7 +99,7 @@ class MicroBatches:
             reduced = "" if self._shards is None else ", with gradient synchronisation on for every micro-batch"
             raise ValueError(f"there is no gradient yet: call micro_batch() after backward(){reduced}")
         if not self._gained:
-            self._gained = [_gained(group, self._shards is not None) for group in by_device(self._parameters)]
+            self._gained = [_Gained(group, self._shards is not None) for group in by_device(self._parameters)]
         for gained in self._gained:
             gained.add_part(len(self._weights), scale)
         self._weights.append(weight)
@@ -151,11 +151,6 @@ class MicroBatches:
         self._weights, self._gained, self.attached = [], [], False
 
 
-# Where a device holds at most SMALL measured entries, `.grad` is kept after each of HELD parts: HELD + 1 copies and
-# HELD differences, 4.5 MB in single precision.
-HELD, SMALL = 8, 2**16
-
-
 class _Gained:
     """What `.grad` has gained on one device, in one copy of it.
 
@@ -165,36 +160,19 @@ class _Gained:
 
     def __init__(self, parameters: list[nn.Parameter], sharded: bool) -> None:
         self._parameters, self._sharded = parameters, sharded
-        self._copy = FlatCopy(on_this_rank(parameters))
+        copy = FlatCopy(on_this_rank(parameters))
+        self._rows, self._views = copy.rows, copy.views
         # two lines that `sums` fills, and a line of norms for each part
-        self._room = self._copy.rows.new_zeros(2 + HELD, len(self._copy.rows))
+        self._room = self._rows.new_zeros(2 + 8, len(self._rows))
         self._lines = list(self._room.unbind())
-
-    def _make_room(self, parts: int) -> None:
-        while len(self._lines) < 2 + parts:
-            self._room = torch.cat([self._room, torch.zeros_like(self._room)])
-            self._lines = list(self._room.unbind())
-
-    def _gradients(self, copy: FlatCopy, fresh: bool) -> tuple[list[Tensor], list[Tensor]]:
-        """Present gradients and their places in a copy; in a `fresh` one, the places of missing ones are set to 0."""
-        gradients = [parameter.grad for parameter in self._parameters]
-        present, views = [gradient for gradient in gradients if gradient is not None], copy.views
-        if len(present) < len(gradients):
-            if fresh:
-                copy.rows.zero_()
-            views = [view for view, gradient in zip(views, gradients, strict=True) if gradient is not None]
-        if self._sharded:
-            present = on_this_rank(present)
-        if any(one.requires_grad or one.layout != torch.strided for one in present):
-            refuse_sparse_gradients(present)
-            present = [one.detach() for one in present]  # create_graph=True; torch.no_grad() would be dearer
-        return present, views
 
     def add_part(self, number: int, scale: float) -> None:
         """Take the norms of what was gained since the part before, or since the beginning of the step."""
-        self._make_room(number + 1)
-        norms, rows = self._lines[number + 2], self._copy.rows
-        present, views = self._gradients(self._copy, fresh=number == 0)
+        if number + 2 == len(self._lines):
+            self._room = torch.cat([self._room, torch.zeros_like(self._room)])
+            self._lines = list(self._room.unbind())
+        norms, rows = self._lines[number + 2], self._rows
+        present, views = self._gradients(fresh=number == 0)
         if number:
             torch._foreach_sub_(views, present)  # minus the part
             torch.linalg.vector_norm(rows, dim=1, out=norms)
@@ -206,83 +184,36 @@ class _Gained:
 
     def sums(self, parts: int) -> Tensor:
         """⟨x, Σc_i⟩, |x|², |Σc_i|² and every |c_i|² of what the parts added; uses up the copy."""
-        rows, views, weights = self._copy.rows, self._copy.views, self._weights()
+        rows, views, weights = self._rows, self._views, self._weights()
         of_weights, of_sum, *_ = self._lines
         torch.linalg.vector_norm(rows, dim=1, out=of_sum)
         torch._foreach_mul_(views, weights)
-        product = torch.sum(rows, dim=1).sum(dtype=precise(rows.device))  # at once, it would convert a copy of them all
+        product = rows.sum()  # torch adds up in pairs, and nothing is subtracted from it: single precision will do
         torch._foreach_copy_(views, weights)
         torch.linalg.vector_norm(rows, dim=1, out=of_weights)
-        return self._added_up(product, parts)
+        norms = self._room[: 2 + parts]
+        squares = torch.linalg.vector_norm(norms, dim=1, dtype=precise(norms.device)).square_()
+        return torch.cat([product.view(1), squares])
+
+    def _gradients(self, fresh: bool) -> tuple[list[Tensor], list[Tensor]]:
+        """Present gradients and their places in the copy; in a `fresh` one, the places of missing ones are set to 0."""
+        gradients = [parameter.grad for parameter in self._parameters]
+        present, views = [gradient for gradient in gradients if gradient is not None], self._views
+        if len(present) < len(gradients):
+            if fresh:
+                self._rows.zero_()
+            views = [view for view, gradient in zip(views, gradients, strict=True) if gradient is not None]
+        if self._sharded:
+            present = on_this_rank(present)
+        if any(one.requires_grad or one.layout != torch.strided for one in present):
+            refuse_sparse_gradients(present)
+            present = [one.detach() for one in present]  # create_graph=True; torch.no_grad() would be dearer
+        return present, views
 
     def _weights(self) -> list[Tensor]:
         """The parameters as plain tensors, of which no graph is recorded."""
         weights = [parameter.data for parameter in self._parameters]
         return on_this_rank(weights) if self._sharded else weights
-
-    def _added_up(self, product: Tensor, parts: int) -> Tensor:
-        norms = self._room[: 2 + parts]
-        squares = torch.linalg.vector_norm(norms, dim=1, dtype=precise(norms.device)).square_()
-        return torch.cat([product.view(1), squares])
-
-
-class _Held(_Gained):
-    """The same for a small gradient: `.grad` is copied after each part, which then costs one operation.
-
-    The differences are taken together, when the step is closed or all copies are used.
-    """
-
-    def __init__(self, parameters: list[nn.Parameter], sharded: bool) -> None:
-        super().__init__(parameters, sharded)
-        shape, tensors = self._copy.rows.shape, on_this_rank(parameters)
-        copies, gains = self._copy.rows.new_zeros(HELD + 1, *shape), self._copy.rows.new_zeros(HELD, *shape)
-        # the first is what `.grad` was before the others: 0, unless the step has more parts than there are copies
-        self._copies = [FlatCopy(tensors, rows) for rows in copies]
-        self._copy, self._at_zero, self._scales = self._copies[0], True, list[float]()
-        # of so many parts: after, before and their differences; and where `sums` finds the weights and the total
-        self._spans = [(copies[1 : held + 1], copies[:held], gains[:held]) for held in range(HELD + 1)]
-        self._pairs = [copies[held - 1 : held + 1] for held in range(HELD + 1)]
-
-    def add_part(self, number: int, scale: float) -> None:
-        """Copy `.grad`."""
-        held = number % HELD
-        if number == 0:
-            self._scales = []
-            if not self._at_zero:
-                self._copy.rows.zero_()
-                self._at_zero = True
-        elif held == 0:
-            self._subtract(number, HELD)
-            self._copy.rows.copy_(self._copies[HELD].rows)
-            self._at_zero = False
-        present, views = self._gradients(self._copies[held + 1], fresh=True)
-        torch._foreach_copy_(views, present)
-        self._scales.append(scale)
-
-    def _subtract(self, parts: int, held: int) -> None:
-        """Take the norms of the last `held` of so many parts."""
-        after, before, gains = self._spans[held]
-        self._make_room(parts)
-        torch.sub(after, before, out=gains)
-        torch.linalg.vector_norm(gains, dim=2, out=self._room[2 + parts - held : 2 + parts])
-        for number in range(parts - held, parts):
-            if self._scales[number] != 1.0:
-                self._lines[2 + number] /= self._scales[number]
-
-    def sums(self, parts: int) -> Tensor:
-        """The same numbers, the product to single precision of |x||Σc_i|."""
-        held = (parts - 1) % HELD + 1
-        self._subtract(parts, held)
-        weights, added = self._copies[held - 1], self._copies[held]  # what came before is not needed any more
-        self._at_zero = self._at_zero and held > 1
-        torch._foreach_copy_(weights.views, self._weights())
-        torch.linalg.vector_norm(self._pairs[held], dim=2, out=self._room[:2])
-        return self._added_up(torch.dot(weights.rows.view(-1), added.rows.view(-1)), parts)
-
-
-def _gained(parameters: list[nn.Parameter], sharded: bool) -> _Gained:
-    small = sum(tensor.numel() for tensor in on_this_rank(parameters)) <= SMALL
-    return (_Held if small else _Gained)(parameters, sharded)
 
 
 class SharedParts(MicroBatches):
