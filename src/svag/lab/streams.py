@@ -17,9 +17,9 @@ from svag.records.spec import RunSpec
 
 LabelledBatch = tuple[Tensor, Tensor]
 
-# Small batches are drawn some at a time, up to so many numbers in all. A backward pass empties the caches, so that
-# drawing one batch after it takes several times as long as drawing another right then.
-AHEAD, _NUMBERS = 32, 2**20
+# Small batches are made some at a time, up to so many numbers in all, which still fit into the caches. A backward pass
+# empties these, so that making one batch after it takes several times as long as making another right then.
+AHEAD, _NUMBERS = 32, 2**17
 
 
 def stream_seed(seed: int, name: str) -> int:
@@ -68,7 +68,7 @@ class BatchStream:
         """The next batch."""
         if not self._drawn:
             self._began = self._position()
-            self._drawn = [self._make() for _ in range(self._ahead)][::-1]
+            self._drawn = self._make(self._ahead)[::-1]
         return self._drawn.pop()
 
     def state_dict(self) -> dict[str, Any]:
@@ -87,9 +87,11 @@ class BatchStream:
     def _position(self) -> dict[str, Any]:
         return {"sampler": self._sampler.state_dict(), "changes": self._changes.get_state()}
 
-    def _make(self) -> LabelledBatch:
+    def _make(self, count: int) -> list[LabelledBatch]:
+        """The next batches: drawn one after the other, as if each were made by itself, and then looked up together."""
+        size, drawn = self._sampler.batch_size, [self._sampler.draw() for _ in range(count)]
         # by way of numpy: several times cheaper than torch.tensor(list)
-        rows = torch.from_numpy(np.array(self._sampler.draw(), dtype=np.int64)).to(self._data.device)
+        rows = torch.from_numpy(np.array(drawn, dtype=np.int64).reshape(-1)).to(self._data.device)
         images, labels = self._data.batch(rows)
         if self._augment is not None:
             images = augment(
@@ -98,11 +100,14 @@ class BatchStream:
                 flip=self._augment.flip,
                 black=self._data.black,
                 generator=self._changes,
+                batches=count,
             ).to(memory_format=self._data.layout)
-        return images, labels
+        return list(zip(images.split(size), labels.split(size), strict=True))
 
 
-def augment(images: Tensor, *, pad: int, flip: bool, black: Tensor, generator: torch.Generator) -> Tensor:
+def augment(
+    images: Tensor, *, pad: int, flip: bool, black: Tensor, generator: torch.Generator, batches: int = 1
+) -> Tensor:
     """Pad every image, cut out its old size at a random place, and mirror it with probability ½.
 
     The shift is uniform on {−pad, …, pad}² and, like the mirroring, independent for every image. What was drawn depends
@@ -120,22 +125,35 @@ def augment(images: Tensor, *, pad: int, flip: bool, black: Tensor, generator: t
         flip: whether to mirror left and right.
         black: the value of padded pixels, per channel (`DataSet.black`).
         generator: where the draws come from; it may live on another device than the images.
+        batches: of how many equal batches these are the images; each gets the draws that it would get by itself.
     """
     if pad < 0:
         raise ValueError(f"pad must not be negative, got {pad}")
-    n, channels, height, width = images.shape
-    places, choice = 2 * pad + 1, None
-    if pad:
-        down, right = torch.randint(places, (2, n), generator=generator, device=generator.device)
-        choice = down * places + right
-    if flip:
-        mirrored = torch.randint(2, (n,), generator=generator, device=generator.device)
-        choice = mirrored if choice is None else choice + places**2 * mirrored
-    if choice is None:
+    if not pad and not flip:
         return images
-    chosen = _sources(height, width, pad, images.device).index_select(0, choice.to(images.device))
+    n, channels, height, width = images.shape
+    choice = _changes(n // batches, batches, pad, flip, generator).to(images.device)
+    chosen = _sources(height, width, pad, images.device).index_select(0, choice)
     blackened = torch.cat([images.flatten(2), black.view(1, channels, 1).expand(n, channels, 1)], dim=2)
     return blackened.gather(2, chosen.unsqueeze(1).expand(-1, channels, -1)).view_as(images)
+
+
+def _changes(size: int, batches: int, pad: int, flip: bool, generator: torch.Generator) -> Tensor:
+    """The row of `_sources` for each image of some batches; the draws of one batch come before those of the next."""
+    places, device = 2 * pad + 1, generator.device
+    shifts, mirrored = [], []
+    for _ in range(batches):
+        if pad:
+            shifts.append(torch.randint(places, (2, size), generator=generator, device=device))
+        if flip:
+            mirrored.append(torch.randint(2, (size,), generator=generator, device=device))
+    choice = torch.zeros((), dtype=torch.int64, device=device)
+    if pad:
+        down, right = torch.stack(shifts, dim=1)
+        choice = down * places + right
+    if flip:
+        choice = choice + places**2 * torch.stack(mirrored)
+    return choice.reshape(-1)
 
 
 @lru_cache(maxsize=4)
