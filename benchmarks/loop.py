@@ -1,8 +1,9 @@
 """Our loop against the bare forward+backward+update on batches already in memory, and where the time of a step goes.
 
 Budget: at least 0.97 times the speed of the bare loop at batch 32 and 128 on the small network. Beside it: an ordinary
-DataLoader loop with per-sample transforms. The loops take turns every few steps and are timed by the processor time of
-their one thread, so that a busy machine slows them alike; each ratio is a median over the turns, with its middle half.
+DataLoader loop with per-sample transforms. The three loops take turns at every step and move the same weights: a busy
+machine slows them alike, and none is luckier with its place in memory. Times are processor times of one thread, added
+up over 32 steps; each ratio is a median over such sums, with its middle half.
 """
 
 import tempfile
@@ -26,7 +27,7 @@ from svag.lab.training import Training, prepare
 from svag.lab.watching import Lines
 from svag.records.spec import RunSpec
 
-ROUNDS, BUDGET = 41, 0.97
+STEPS, ROUNDS, BUDGET = 32, 41, 0.97  # so many steps that every sum has as many draws in it
 
 
 def spec_at(batch_size: int, steps: int) -> RunSpec:
@@ -72,39 +73,46 @@ def update(training: Training, batch: tuple[Tensor, Tensor]) -> None:
 
 
 class Measured:
-    """The three loops at one batch size, a few steps at a time."""
+    """One step of each of the three loops, at one batch size and with one network."""
 
-    def __init__(self, data: DataSet, batch_size: int, steps: int) -> None:
-        spec, self._steps = spec_at(batch_size, 10 * ROUNDS * steps), steps
-        self._bare, self._plain, ours = (prepare(spec, data) for _ in range(3))
-        draws = BatchStream(self._bare.data, spec, "bench", batch_size)
+    def __init__(self, data: DataSet, batch_size: int) -> None:
+        spec = spec_at(batch_size, 10 * ROUNDS * STEPS)
+        self._training = prepare(spec, data)
+        draws = BatchStream(self._training.data, spec, "bench", batch_size)
         self._in_memory = cycle([draws.draw() for _ in range(40)])
         self._loader = cycle(DataLoader(PerSample(data), batch_size=batch_size, shuffle=True, drop_last=True))
-        run = Run(ours, stepper_for(ours), None, Progress(torch.zeros((), dtype=torch.float64)))
+        stepper = stepper_for(self._training)
+        run = Run(self._training, stepper, None, Progress(torch.zeros((), dtype=torch.float64)))
         self._folder = tempfile.TemporaryDirectory()
         folder = RunFolder(Path(self._folder.name), "bench", {})
-        self._loop = Loop(run, folder, Lines(steps, quiet=True), save_seconds=1e9)
+        self._loop = Loop(run, folder, Lines(STEPS, quiet=True), save_seconds=1e9)
 
-    def bare_loop(self) -> None:
-        for _ in range(self._steps):
-            update(self._bare, next(self._in_memory))
+    def bare(self) -> None:
+        update(self._training, next(self._in_memory))
 
-    def our_loop(self) -> None:
+    def ours(self) -> None:
         """The loop as it runs, without its evaluations and its final checkpoint, which are timed by themselves."""
-        for _ in range(self._steps):
-            self._loop._take_step()
-            self._loop._tell()
+        self._loop._take_step()
+        self._loop._tell()
 
-    def loader_loop(self) -> None:
-        for _ in range(self._steps):
-            update(self._plain, next(self._loader))
+    def with_loader(self) -> None:
+        update(self._training, next(self._loader))
+
+    def seconds(self) -> dict[str, float]:
+        """What STEPS steps of each loop take."""
+        total = {"bare": 0.0, "ours": 0.0, "loader": 0.0}
+        loops = list(zip(total, (self.bare, self.ours, self.with_loader), strict=True))
+        for number in range(STEPS):  # whoever comes after another finds other caches: rotate
+            for name, step in loops[number % 3 :] + loops[: number % 3]:
+                total[name] += seconds(step)
+        return total
 
 
-def where_a_step_goes(data: DataSet, batch_size: int, steps: int) -> None:
-    training = prepare(spec_at(batch_size, steps), data)
+def where_a_step_goes(data: DataSet, batch_size: int) -> None:
+    training = prepare(spec_at(batch_size, STEPS), data)
     stream = BatchStream(training.data, training.spec, "bench", batch_size)
     parts: dict[str, list[float]] = {"draw": [], "forward": [], "backward": [], "update": []}
-    for _ in range(steps):
+    for _ in range(10 * STEPS):
         times = [time.process_time()]
         batch = stream.draw()
         times.append(time.process_time())
@@ -124,23 +132,18 @@ def where_a_step_goes(data: DataSet, batch_size: int, steps: int) -> None:
 def main() -> None:
     torch.set_num_threads(1)
     data = load_data("fashion-small")
-    steps = 32  # as many as a stream draws at a time, so that every turn draws
     for batch_size in (32, 128):
-        loops = Measured(data, batch_size, steps)
-        order = [loops.bare_loop, loops.our_loop, loops.loader_loop]
-        turns: list[dict[Callable[[], None], float]] = []
-        for number in range(-2, ROUNDS):  # whoever comes after another finds other caches: rotate
-            turn = {loop: seconds(loop) for loop in order[number % 3 :] + order[: number % 3]}
-            turns += [turn] if number >= 0 else []
-        ours, theirs = ([turn[loops.bare_loop] / turn[loop] for turn in turns] for loop in order[1:])
+        measured = Measured(data, batch_size)
+        turns = [measured.seconds() for _ in range(1 + ROUNDS)][1:]
+        ours, theirs = ([turn["bare"] / turn[name] for turn in turns] for name in ("ours", "loader"))
         low, _, high = quantiles(ours, n=4)
-        rate = median(batch_size * steps / turn[loops.our_loop] for turn in turns)
+        rate = median(batch_size * STEPS / turn["ours"] for turn in turns)
         print(
             f"batch {batch_size}: our loop at {median(ours):.3f} [{low:.3f}, {high:.3f}] of the bare loop's speed, "
             f"budget {BUDGET}: {'met' if median(ours) >= BUDGET else 'MISSED'}; a DataLoader with per-sample "
             f"transforms at {median(theirs):.3f}; {rate:.0f} images/s on one thread"
         )
-        where_a_step_goes(data, batch_size, 10 * steps)
+        where_a_step_goes(data, batch_size)
     training = prepare(spec_at(32, 10), data)
     evaluation = median(seconds(lambda: evaluate(training)) for _ in range(3))
     run = Run(training, stepper_for(training), None, Progress(torch.zeros((), dtype=torch.float64)))
