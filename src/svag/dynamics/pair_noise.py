@@ -37,6 +37,11 @@ class PairReading:
     population: int | None
     may_overflow: bool = False
 
+    def fetch(self) -> list[float]:
+        """The numbers, once the device is done."""
+        found: list[float] = self.numbers.tolist()
+        return found
+
     def reading(self, numbers: list[float]) -> Reading:
         """Make the reading."""
         sum_sq, sq_sum, param_sq, param_dot_grad, *velocity = numbers

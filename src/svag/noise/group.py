@@ -338,7 +338,8 @@ class DataParallelParts:
         square, param_sq, product = gradient_sums(self._parameters)
         sq_sum = square * ((message[1] if weights is None else 1) / scale) ** 2
         return StepSums(
-            numbers=torch.stack([product / scale, param_sq, sq_sum, message[0]]),
+            product=product / scale,
+            norms=torch.stack([param_sq, sq_sum, message[0]]).sqrt(),
             parts=message[1],
             own_parts=parts,
             scaled=scale != 1.0,

@@ -25,12 +25,13 @@ _ROUNDING = 1e-5
 
 @dataclass(frozen=True)
 class StepSums:
-    """Sums over the parts' gradients g_i of one step, in a vector that nobody has waited for yet.
+    """Sums over the parts' gradients g_i of one step, in tensors that nobody has waited for yet.
 
     What little arithmetic is left, `reading` does with numbers: on a tensor each operation costs a training step time.
 
     Attributes:
-        numbers: ⟨x, Σg_i/n⟩ (with weights ⟨x, Σw_i g_i⟩), R = |x|², |Σc_i|², and then numbers that add up to Σ|c_i|².
+        product: ⟨x, Σg_i/n⟩; with weights ⟨x, Σw_i g_i⟩.
+        norms: |x|, |Σc_i|, and then numbers whose squares add up to Σ|c_i|².
         times: g_i = times · c_i; with weights it is 1, and c_i = w_i g_i.
         parts: their number n; a tensor where ranks have counted them together.
         own_parts: how many of them this rank had.
@@ -40,7 +41,8 @@ class StepSums:
         expected: how many parts all ranks must have had, if this one can tell.
     """
 
-    numbers: Tensor
+    product: Tensor
+    norms: Tensor
     parts: int | Tensor
     own_parts: int
     scaled: bool
@@ -78,12 +80,7 @@ def _refuse_weights(total: float) -> None:
 
 
 class Pending(Protocol):
-    """What one reading will be made of: a vector of numbers that is still on the device, and the circumstances."""
-
-    @property
-    def numbers(self) -> Tensor:
-        """What was measured."""
-        ...
+    """What one reading will be made of: numbers that are still on the device, and the circumstances."""
 
     @property
     def step(self) -> int:
@@ -93,6 +90,10 @@ class Pending(Protocol):
     @property
     def may_overflow(self) -> bool:
         """Whether a GradScaler was at work: it skips a step whose gradients are not finite, and so do we."""
+        ...
+
+    def fetch(self) -> list[float]:
+        """What was measured; it waits for the device."""
         ...
 
     def reading(self, numbers: list[float]) -> Reading:
@@ -105,8 +106,8 @@ class StepReading:
     """The reading of one step that was cut into parts.
 
     Attributes:
-        numbers: those of the sums and, with momentum, |v|² before them.
         sums: what was added up.
+        velocity_sq: |v|², with momentum.
         step: number of the step.
         batch_size: examples of the step.
         population: size of the data set, when the examples of a batch are distinct.
@@ -116,8 +117,8 @@ class StepReading:
         run: name of the run.
     """
 
-    numbers: Tensor
     sums: StepSums
+    velocity_sq: Tensor | None
     step: int
     batch_size: int
     population: int | None
@@ -131,9 +132,14 @@ class StepReading:
         """Whether a GradScaler was at work."""
         return self.sums.scaled
 
+    def fetch(self) -> list[float]:
+        """|v|² if there is one, ⟨x, g⟩, and the squares of the norms, which may overflow."""
+        velocity = [] if self.velocity_sq is None else [self.velocity_sq.item()]
+        return [*velocity, self.sums.product.item(), *(norm * norm for norm in self.sums.norms.tolist())]
+
     def reading(self, numbers: list[float]) -> Reading:
         """Make the reading, or refuse parts of different sizes on different ranks."""
-        extra = len(numbers) - len(self.sums.numbers)
+        extra = 0 if self.velocity_sq is None else 1
         velocity, (param_dot_grad, param_sq, sq_sum, *squares) = numbers[:extra], numbers[extra:]
         sum_sq, sq_sum = sum(squares) * self.sums.times**2, sq_sum * self.sums.times**2
         n, expected, weights_sq = round(float(self.sums.parts)), self.sums.expected, None
@@ -253,7 +259,7 @@ class PendingReadings:
         waiting, self._waiting = self._waiting, []
         found: list[Reading] = []
         for one in waiting:
-            numbers = one.numbers.tolist()
+            numbers = one.fetch()
             if not all(math.isfinite(number) for number in numbers):
                 self._broken += [] if one.may_overflow else [one.step]
                 continue

@@ -342,15 +342,12 @@ class NoiseProbe:
         self.close()
 
     def _keep(self, sums: StepSums, step: int | None, approximate: bool) -> None:
-        numbers = sums.numbers
-        if buffers := velocities(self._optimizer, self._parameters):
-            velocity_sq = self._recorder.whole(square_norm(buffers))
-            numbers = torch.cat([velocity_sq.to(numbers).reshape(1), numbers])
+        buffers = velocities(self._optimizer, self._parameters)
         self._pending.add(
             [
                 StepReading(
-                    numbers=numbers,
                     sums=sums,
+                    velocity_sq=self._recorder.whole(square_norm(buffers)) if buffers else None,
                     step=self._closed if step is None else step,
                     batch_size=self._batch_size,
                     population=self._population,

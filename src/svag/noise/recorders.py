@@ -115,23 +115,29 @@ class MicroBatches:
                     "one's backward()"
                 )
             weighted = sums_of_weights(weights)
-            numbers = self.whole(total([gained.sums(parts) for gained in self._gained]))
+            found = [gained.sums(parts) for gained in self._gained]
         finally:
             self.forget()
-        # without weights each loss was divided by their number, so that .grad is the mean of the parts' gradients
-        times = parts if weighted is None else 1
+        product, norms = found[0] if len(found) == 1 and self._shards is None else self._together(found)
         if scale != 1.0:
-            numbers[0] /= scale
-            numbers[2] /= scale**2
+            product /= scale
+            norms[1] /= scale
         return StepSums(
-            numbers=numbers,
-            times=times,
+            product=product,
+            norms=norms,
+            # without weights each loss was divided by their number, so that .grad is the mean of the parts' gradients
+            times=parts if weighted is None else 1,
             parts=parts,
             own_parts=parts,
             scaled=scale != 1.0,
             loss=loss,
-            weights=None if weighted is None else numbers.new_tensor(weighted),
+            weights=None if weighted is None else norms.new_tensor(weighted),
         )
+
+    def _together(self, found: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """The same of several devices and of all shards: products and squares add up."""
+        added = self.whole(total([torch.cat([product.view(1), norms.square()]) for product, norms in found]))
+        return added[0], added[1:].sqrt()
 
     def skip(self, loss: Tensor, weight: float) -> Tensor:
         """End a step that is not measured."""
@@ -154,66 +160,61 @@ class MicroBatches:
 class _Gained:
     """What `.grad` has gained on one device, in one copy of it.
 
-    After a backward pass the caches hold nothing of ours, and then the number of operations is what a probe costs: rows
-    of norms are written to where the step is added up from, and nothing is added up before the step is closed.
+    After a backward pass the caches hold nothing of ours, and then the number of operations, and of different ones, is
+    what a probe costs: rows of norms are written to where the step is added up from, and little else is done.
     """
 
     def __init__(self, parameters: list[nn.Parameter], sharded: bool) -> None:
         self._parameters, self._sharded = parameters, sharded
         copy = FlatCopy(on_this_rank(parameters))
-        self._rows, self._views = copy.rows, copy.views
+        self._rows, self._views, self._unrecorded = copy.rows, copy.views, torch.no_grad()
         # two lines that `sums` fills, and a line of norms for each part
         self._room = self._rows.new_zeros(2 + 8, len(self._rows))
-        self._lines = list(self._room.unbind())
+        self._lines, self._used = list(self._room.unbind()), self._room
 
     def add_part(self, number: int, scale: float) -> None:
         """Take the norms of what was gained since the part before, or since the beginning of the step."""
         if number + 2 == len(self._lines):
             self._room = torch.cat([self._room, torch.zeros_like(self._room)])
-            self._lines = list(self._room.unbind())
-        norms, rows = self._lines[number + 2], self._rows
-        present, views = self._gradients(fresh=number == 0)
-        if number:
-            torch._foreach_sub_(views, present)  # minus the part
-            torch.linalg.vector_norm(rows, dim=1, out=norms)
-        torch._foreach_copy_(views, present)
-        if not number:
-            torch.linalg.vector_norm(rows, dim=1, out=norms)
-        if scale != 1.0:
-            norms /= scale
-
-    def sums(self, parts: int) -> Tensor:
-        """⟨x, Σc_i⟩, |x|², |Σc_i|² and every |c_i|² of what the parts added; uses up the copy."""
-        rows, views, weights = self._rows, self._views, self._weights()
-        of_weights, of_sum, *_ = self._lines
-        torch.linalg.vector_norm(rows, dim=1, out=of_sum)
-        torch._foreach_mul_(views, weights)
-        product = rows.sum()  # torch adds up in pairs, and nothing is subtracted from it: single precision will do
-        torch._foreach_copy_(views, weights)
-        torch.linalg.vector_norm(rows, dim=1, out=of_weights)
-        norms = self._room[: 2 + parts]
-        squares = torch.linalg.vector_norm(norms, dim=1, dtype=precise(norms.device)).square_()
-        return torch.cat([product.view(1), squares])
-
-    def _gradients(self, fresh: bool) -> tuple[list[Tensor], list[Tensor]]:
-        """Present gradients and their places in the copy; in a `fresh` one, the places of missing ones are set to 0."""
-        gradients = [parameter.grad for parameter in self._parameters]
-        present, views = [gradient for gradient in gradients if gradient is not None], self._views
-        if len(present) < len(gradients):
-            if fresh:
-                self._rows.zero_()
-            views = [view for view, gradient in zip(views, gradients, strict=True) if gradient is not None]
+            self._lines, self._used = list(self._room.unbind()), self._room
+        norms, rows, views = self._lines[number + 2], self._rows, self._views
+        present = [gradient for parameter in self._parameters if (gradient := parameter.grad) is not None]
+        if len(present) < len(views):
+            views = [
+                view for view, parameter in zip(views, self._parameters, strict=True) if parameter.grad is not None
+            ]
+            if number == 0:
+                rows.zero_()
         if self._sharded:
             present = on_this_rank(present)
-        if any(one.requires_grad or one.layout != torch.strided for one in present):
-            refuse_sparse_gradients(present)
-            present = [one.detach() for one in present]  # create_graph=True; torch.no_grad() would be dearer
-        return present, views
+        with self._unrecorded:  # gradients have a graph of their own after backward(create_graph=True)
+            try:
+                if number:
+                    torch._foreach_sub_(views, present)  # minus the part
+                    torch.linalg.vector_norm(rows, dim=1, out=norms)
+                torch._foreach_copy_(views, present)
+            except (RuntimeError, NotImplementedError):
+                refuse_sparse_gradients(present)
+                raise
+            if not number:
+                torch.linalg.vector_norm(rows, dim=1, out=norms)
+            if scale != 1.0:
+                norms /= scale
 
-    def _weights(self) -> list[Tensor]:
-        """The parameters as plain tensors, of which no graph is recorded."""
-        weights = [parameter.data for parameter in self._parameters]
-        return on_this_rank(weights) if self._sharded else weights
+    def sums(self, parts: int) -> tuple[Tensor, Tensor]:
+        """⟨x, Σc_i⟩, and |x|, |Σc_i| and every |c_i|, of what the parts added; uses up the copy."""
+        rows, views = self._rows, self._views
+        weights: list[Tensor] = on_this_rank(self._parameters) if self._sharded else [*self._parameters]
+        of_weights, of_sum, *_ = self._lines
+        if len(self._used) != 2 + parts:
+            self._used = self._room[: 2 + parts]
+        with self._unrecorded:
+            torch.linalg.vector_norm(rows, dim=1, out=of_sum)
+            torch._foreach_mul_(views, weights)
+            product = rows.sum()  # torch adds up in pairs, and nothing is subtracted from it: single precision will do
+            torch._foreach_copy_(views, weights)
+            torch.linalg.vector_norm(rows, dim=1, out=of_weights)
+        return product, torch.linalg.vector_norm(self._used, dim=1, dtype=precise(rows.device))
 
 
 class SharedParts(MicroBatches):
@@ -248,10 +249,11 @@ class SharedParts(MicroBatches):
             parts=mine.own_parts,
         )
         square, _, product = gradient_sums(self._parameters)
-        sum_sq = self._group.total(mine.numbers[3:].sum() * mine.times**2)
+        sum_sq = self._group.total(mine.norms[2:].square().sum() * mine.times**2)
         sq_sum = square * (shared.parts / scale) ** 2
         return StepSums(
-            numbers=torch.stack([product / scale, mine.numbers[1], sq_sum, sum_sq]),
+            product=product / scale,
+            norms=torch.stack([mine.norms[0], sq_sum.sqrt(), sum_sq.sqrt()]),
             parts=shared.parts,
             own_parts=mine.own_parts,
             scaled=mine.scaled,
