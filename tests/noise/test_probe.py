@@ -101,7 +101,7 @@ def test_single_precision_keeps_a_small_noise_beside_a_large_signal() -> None:
 @pytest.mark.parametrize("width", [100, 50_000], ids=["small", "large"])
 @pytest.mark.parametrize("parts", [2, 12])
 def test_it_holds_one_extra_gradient_whatever_the_size(width: int, parts: int) -> None:
-    """Counted by the allocator: what is still held after a step is the copy, and some hundreds of norms and sums."""
+    """Counted by the allocator: what a step leaves is the copy, and a few norms for each row of it."""
     model = nn.Linear(width, 8, bias=False)
     optimizer = sgd(model)
     batch = torch.randn(2 * parts, width)

@@ -100,3 +100,24 @@ def test_refused_at_construction() -> None:
         NoiseProbe(embedding, sgd(embedding), batch_size=16)
     with pytest.raises(ValueError, match="nothing to measure"):
         NoiseProbe(model.requires_grad_(False), sgd(model), batch_size=16)
+
+
+@pytest.mark.parametrize("dense_parts", [0, 1])
+def test_sparse_gradients_that_no_module_announces_are_refused(dense_parts: int) -> None:
+    """As of `functional.embedding(…, sparse=True)`; the next step starts afresh."""
+    model = nn.Embedding(4, 3)
+    probe = NoiseProbe(model, sgd(model), batch_size=4)
+    sparse = torch.eye(4, 3).to_sparse()
+    for _ in range(dense_parts):
+        model.weight.grad = torch.ones(4, 3)
+        probe.micro_batch()
+    model.weight.grad = sparse
+    with pytest.raises(ValueError, match="sparse gradients cannot be measured: build the embedding with sparse=False"):
+        probe.micro_batch()
+    probe.skip_step()
+    for total in (1.0, 3.0):
+        model.weight.grad = torch.full((4, 3), total)
+        probe.micro_batch()
+    probe.close_step()
+    # gradients of 2 and 4 in each of 12 entries: s² = 12 · (1 + 1), N = s²/2
+    assert probe.readings[0].noise_trace == pytest.approx(12.0, rel=1e-5)

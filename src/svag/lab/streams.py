@@ -1,6 +1,6 @@
 """Randomness by name: every use has its own generator, so that one never moves another; and batches drawn with them.
 
-Augmentation works on a whole batch, on its device: each image is shifted and flipped by draws of its own.
+Augmentation works on whole batches, on their device: each image is shifted and flipped by draws of its own.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ def own_randomness(rank: int, seed: int, occasion: str) -> None:
 
 
 class BatchStream:
-    """Endless batches of images and labels: index draws, then augmentation of the whole batch on the device.
+    """Endless batches of images and labels: index draws, then augmentation of whole batches on the device.
 
     Some are drawn ahead of time, invisibly to callers: the saved state says where those began and how many were taken.
     """
@@ -111,7 +111,7 @@ def augment(
     """Pad every image, cut out its old size at a random place, and mirror it with probability ½.
 
     The shift is uniform on {−pad, …, pad}² and, like the mirroring, independent for every image. What was drawn depends
-    on the generator and the number of images only.
+    on the generator and the numbers of images and batches only.
 
     >>> image = torch.arange(4.0).reshape(1, 1, 2, 2)
     >>> augment(image, pad=1, flip=True, black=torch.zeros(1), generator=torch.Generator().manual_seed(2)).shape
@@ -120,7 +120,7 @@ def augment(
     True
 
     Args:
-        images: a batch (n, channels, height, width).
+        images: one batch or several, (n, channels, height, width).
         pad: pixels added on each side; 0 for no shift.
         flip: whether to mirror left and right.
         black: the value of padded pixels, per channel (`DataSet.black`).
@@ -132,13 +132,13 @@ def augment(
     if not pad and not flip:
         return images
     n, channels, height, width = images.shape
-    choice = _changes(n // batches, batches, pad, flip, generator).to(images.device)
+    choice = _choices(n // batches, batches, pad, flip, generator).to(images.device)
     chosen = _sources(height, width, pad, images.device).index_select(0, choice)
     blackened = torch.cat([images.flatten(2), black.view(1, channels, 1).expand(n, channels, 1)], dim=2)
     return blackened.gather(2, chosen.unsqueeze(1).expand(-1, channels, -1)).view_as(images)
 
 
-def _changes(size: int, batches: int, pad: int, flip: bool, generator: torch.Generator) -> Tensor:
+def _choices(size: int, batches: int, pad: int, flip: bool, generator: torch.Generator) -> Tensor:
     """The row of `_sources` for each image of some batches; the draws of one batch come before those of the next."""
     places, device = 2 * pad + 1, generator.device
     shifts, mirrored = [], []

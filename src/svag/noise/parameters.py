@@ -85,7 +85,7 @@ def flatten(tensors: Sequence[Tensor]) -> Tensor:
         missing = -sum([tensor.numel() for tensor in tensors]) % _ROW
         try:  # one call for all of them, and no question before it: an in-run probe does this at every micro-batch
             flat: Tensor = _flatten_dense_tensors([*tensors, tensors[0].new_zeros(missing)])
-        except (RuntimeError, NotImplementedError):
+        except RuntimeError:
             refuse_sparse_gradients(tensors)
             raise
         return flat if flat.dtype.itemsize >= 4 else flat.float()
@@ -100,8 +100,8 @@ def refuse_sparse_gradients(gradients: Iterable[Tensor]) -> None:
 def flat_square(flat: Tensor) -> Tensor:
     """Squared norm of what `flatten` returned, in double precision, as a 0-d tensor that stays on its device.
 
-    One single-precision sum over ten million entries is off by 4e-3, which a difference of squares does not forgive:
-    rows are summed in single precision, and their sums in double.
+    One single-precision norm of ten million entries is off by 4e-3, as torch does not add up squares in pairs, and a
+    difference of squares does not forgive that: rows are summed in single precision, and their sums in double.
     """
     return sum_squares(torch.linalg.vector_norm(flat.view(-1, _ROW), dim=1))
 

@@ -193,7 +193,7 @@ class _Gained:
                     torch._foreach_sub_(views, present)  # minus the part
                     torch.linalg.vector_norm(rows, dim=1, out=norms)
                 torch._foreach_copy_(views, present)
-            except (RuntimeError, NotImplementedError):
+            except RuntimeError:
                 refuse_sparse_gradients(present)
                 raise
             if not number:
@@ -205,7 +205,7 @@ class _Gained:
         """⟨x, Σc_i⟩, and |x|, |Σc_i| and every |c_i|, of what the parts added; uses up the copy."""
         rows, views = self._rows, self._views
         weights: list[Tensor] = on_this_rank(self._parameters) if self._sharded else [*self._parameters]
-        of_weights, of_sum, *_ = self._lines
+        of_weights, of_sum = self._lines[:2]
         if len(self._used) != 2 + parts:
             self._used = self._room[: 2 + parts]
         with self._unrecorded:
