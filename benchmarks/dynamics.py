@@ -1,13 +1,12 @@
 """The budgets of the steppers, as ratios within one run: `python benchmarks/dynamics.py`.
 
-Every number is the median over interleaved repeats of (this step)/(the reference step in the same repeat), in seconds
-of one thread, so that a busy machine does not matter. Memory is the peak of live tensor storage, counted at every
-operation. Nothing is asserted.
+Every number is the ratio of a step to the reference step, of the lower quartiles of processor times over interleaved
+repeats of one thread, so that a busy machine does not matter. A step that takes several gradients is compared with as
+many reference steps in a row. Memory is the peak of live tensor storage, counted at every operation. Nothing is
+asserted.
 """
 
 import math
-import statistics
-import time
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -20,10 +19,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import svag
+from probe import in_turns, ratio
+from svag.lab.run import keep_freed_memory
 
 Batch = tuple[Tensor, Tensor]
 Step = Callable[[], object]
-REPEATS = 21
+REPEATS = 40
 
 
 def network(batch_norm: bool) -> nn.Sequential:
@@ -66,34 +67,21 @@ class Bench:
         self.optimizer.step()
 
 
-def ratios(reference: Step, others: dict[str, Step]) -> dict[str, float]:
-    """Median of each step's time over the reference's, all taken once in every repeat.
+def ratios(reference: Step, others: dict[str, Step], gradients: dict[str, int] | None = None) -> dict[str, float]:
+    """Each step's time over one reference step's, in turns: a step, then as many reference steps as it has gradients.
 
-    Every repeat begins with another of them and every step is taken twice in a row, timed the second time: none always
-    inherits the caches and the heap that its predecessor left.
+    A single reference step after a longer one would inherit its warm caches and heap.
     """
-    steps = {"reference": reference, **others}
-    found: dict[str, list[float]] = {name: [] for name in others}
-    for repeat in range(REPEATS + 1):
-        taken = {}
-        for name in rotated(list(steps), repeat):
-            steps[name]()
-            taken[name] = seconds(steps[name])
-        if repeat:  # the first warms up
-            for name in others:
-                found[name].append(taken[name] / taken["reference"])
-    return {name: statistics.median(values) for name, values in found.items()}
+    found = {}
+    for name, step in others.items():
+        count = (gradients or {}).get(name, 1)
+        found[name] = ratio(in_turns(step, partial(several, reference, count), REPEATS)) * count
+    return found
 
 
-def rotated(names: list[str], by: int) -> list[str]:
-    by %= len(names)
-    return names[by:] + names[:by]
-
-
-def seconds(step: Step) -> float:
-    start = time.process_time()  # of this one-threaded process: what else runs on the machine does not count
-    step()
-    return time.process_time() - start
+def several(step: Step, count: int) -> None:
+    for _ in range(count):
+        step()
 
 
 class Storage(TorchDispatchMode):
@@ -134,10 +122,10 @@ def peak_bytes(step: Step) -> int:
 
 def show(title: str, found: dict[str, float], budgets: dict[str, float]) -> None:
     print(f"\n{title}")
-    for name, ratio in found.items():
+    for name, value in found.items():
         budget = budgets.get(name)
-        verdict = "" if budget is None else f"   budget {budget:.2f}   {'kept' if ratio <= budget else 'MISSED'}"
-        print(f"  {name:<44}{ratio:6.3f}{verdict}")
+        verdict = "" if budget is None else f"   budget {budget:.2f}   {'kept' if value <= budget else 'MISSED'}"
+        print(f"  {name:<44}{value:6.3f}{verdict}")
 
 
 def substep(bench: Bench, first: Batch, second: Batch, **settings: Any) -> Step:
@@ -189,7 +177,7 @@ def svag_tables(batch_norm: bool, adam: bool = False) -> None:
     def reference() -> None:
         bench.plain(first)
 
-    found = ratios(reference, steps)
+    found = ratios(reference, steps, {name: 8 if name.startswith("effective") else 2 for name in steps})
     found["effective step, per sub-step"] /= 4
     show(f"{setting}: time", found, {"sub-step": 2.02})
     base = peak_bytes(reference)
@@ -243,7 +231,8 @@ def ngd_table() -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(f"torch {torch.__version__}, CPU time of one thread, median of {REPEATS} interleaved repeats")
+    keep_freed_memory()
+    print(f"torch {torch.__version__}, processor time of one thread, {REPEATS} interleaved repeats")
     svag_tables(batch_norm=True)
     svag_tables(batch_norm=False)
     svag_tables(batch_norm=False, adam=True)

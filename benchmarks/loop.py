@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 from svag.lab.data.load import DataSet, load_data
 from svag.lab.folder import RunFolder
 from svag.lab.loop import Loop, evaluate
+from svag.lab.run import keep_freed_memory
 from svag.lab.state import Progress, Run, save_checkpoint
 from svag.lab.steppers import stepper_for
 from svag.lab.streams import BatchStream
@@ -138,6 +139,7 @@ def where_a_step_goes(data: DataSet, batch_size: int) -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
+    keep_freed_memory()
     data = load_data("fashion-small")
     for batch_size in (32, 128):
         measured = Measured(data, batch_size)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 import svag
+from svag.lab.run import keep_freed_memory
 from svag.noise.batches import split
 
 BATCH = 128
@@ -122,16 +123,16 @@ def peak_memory(step: Step) -> int:
     return peak
 
 
-def compare(step: Step, reference: Step, repeats: int) -> tuple[float, list[float], float]:
-    """The time ratio, the same from each fifth of the repeats, and the ratio of peak memories."""
-    seconds(step), seconds(reference)
+def in_turns(step: Step, reference: Step, repeats: int) -> list[tuple[float, float]]:
+    """Times of both, taken in turns after one of each to warm up."""
+    step()
+    reference()
     pairs = []
-    for number in range(repeats):  # whoever goes first finds colder caches: take turns
+    for number in range(repeats):  # whoever goes first finds colder caches
         order = (step, reference) if number % 2 else (reference, step)
         times = {action: seconds(action) for action in order}
         pairs.append((times[step], times[reference]))
-    fifths = [ratio(pairs[start::5]) for start in range(5)]
-    return ratio(pairs), sorted(fifths), peak_memory(step) / peak_memory(reference)
+    return pairs
 
 
 def ratio(pairs: list[tuple[float, float]]) -> float:
@@ -141,7 +142,9 @@ def ratio(pairs: list[tuple[float, float]]) -> float:
 
 
 def show(name: str, step: Step, reference: Step, budget: float | None = None, repeats: int = OTHERS) -> None:
-    found, fifths, memory = compare(step, reference, repeats)
+    pairs = in_turns(step, reference, repeats)
+    found, fifths = ratio(pairs), sorted(ratio(pairs[start::5]) for start in range(5))
+    memory = peak_memory(step) / peak_memory(reference)
     verdict = "" if budget is None else f"  budget {budget}: {'met' if found <= budget else 'MISSED'}"
     spread = f"[{fifths[0]:.3f}, {fifths[-1]:.3f}]"
     print(f"  {name:30} time ×{found:.3f} {spread}  peak memory ×{memory:.2f}{verdict}", flush=True)
@@ -161,6 +164,7 @@ def against_ourselves(make: Callable[[], nn.Module], side: int) -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
+    keep_freed_memory()
     warnings.simplefilter("ignore")
     counts = f"{REPEATS[32]} repeats, {REPEATS[16]} at 16×16, {OTHERS} without a budget"
     print(f"3-conv net and transformer, batch {BATCH}, one thread, {counts}")

@@ -53,9 +53,11 @@ def run(
             )
         if not quiet and (caution := shortfall([chosen])):
             typer.echo(f"Note: {caution}", err=True)
+        from svag.lab.run import keep_freed_memory
         from svag.lab.run import run as run_spec
         from svag.report.tracking import following
 
+        keep_freed_memory()
         group = None if ranks is None else ranks.group.process_group
         with following(folder, None if quiet else track):
             record = run_spec(chosen, folder, device=device, data_dir=data_dir, threads=threads, process_group=group)
@@ -132,7 +134,9 @@ def _predictions(
     def speeds(spec: "RunSpec") -> Mapping[int, float]:
         ask_about_code([spec], trusted=trust_code)
         from svag.lab.measuring import throughput_of  # and torch, which a price list without times does not need
+        from svag.lab.run import keep_freed_memory
 
+        keep_freed_memory()  # as in the run whose steps these are
         return throughput_of(spec, device=device, data_dir=data_dir, threads=threads)
 
     chosen = _steps_or_fractions(window)

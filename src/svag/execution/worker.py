@@ -25,7 +25,7 @@ import torch
 
 from svag.execution.execution import GRACE, Execution
 from svag.lab.data.formats import DataError
-from svag.lab.run import run
+from svag.lab.run import keep_freed_memory, run
 from svag.lab.state import CheckpointError, load_checkpoint
 from svag.lab.training import pick_device
 from svag.lab.watching import NothingToClose
@@ -125,6 +125,7 @@ def carry_out(order: dict[str, Any], report: WorkerReport) -> None:
 
 def main() -> None:
     """Serve until standard input ends."""
+    keep_freed_memory()
     reports = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a user's network prints shall not look like a report
     orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()

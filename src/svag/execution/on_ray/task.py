@@ -12,6 +12,7 @@ from ray.exceptions import RayError
 
 from svag.execution.on_ray.mailbox import Letter, pack, unpack
 from svag.execution.worker import carry_out, first_step
+from svag.lab.run import keep_freed_memory
 from svag.records.files import make_folder
 from svag.records.record import CHECKPOINT
 
@@ -27,6 +28,7 @@ def run_on_node(order: dict[str, Any], mailbox: Any) -> dict[str, Any]:
             the plan's folder is, or None if the results shall be sent anyway.
         mailbox: where all other reports go.
     """
+    keep_freed_memory()
     sys.path.extend(place for place in order["path"] if place not in sys.path)
     if Path(order["cwd"]).is_dir():
         os.chdir(order["cwd"])
