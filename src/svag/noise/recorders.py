@@ -167,7 +167,7 @@ class _Gained:
     def __init__(self, parameters: list[nn.Parameter], sharded: bool) -> None:
         self._parameters, self._sharded = parameters, sharded
         copy = FlatCopy(on_this_rank(parameters))
-        self._rows, self._views, self._unrecorded = copy.rows, copy.views, torch.no_grad()
+        self._rows, self._views = copy.rows, copy.views
         # two lines that `sums` fills, and a line of norms for each part
         self._room = self._rows.new_zeros(2 + 8, len(self._rows))
         self._lines, self._used = list(self._room.unbind()), self._room
@@ -187,7 +187,8 @@ class _Gained:
                 rows.zero_()
         if self._sharded:
             present = on_this_rank(present)
-        with self._unrecorded:  # gradients have a graph of their own after backward(create_graph=True)
+        # nothing here is recorded, not even of gradients that create_graph=True gave a graph; cheaper than no_grad()
+        with torch._C._AutoDispatchBelowAutograd():
             try:
                 if number:
                     torch._foreach_sub_(views, present)  # minus the part
@@ -208,7 +209,7 @@ class _Gained:
         of_weights, of_sum = self._lines[:2]
         if len(self._used) != 2 + parts:
             self._used = self._room[: 2 + parts]
-        with self._unrecorded:
+        with torch._C._AutoDispatchBelowAutograd():
             torch.linalg.vector_norm(rows, dim=1, out=of_sum)
             torch._foreach_mul_(views, weights)
             product = rows.sum()  # torch adds up in pairs, and nothing is subtracted from it: single precision will do
