@@ -5,6 +5,7 @@ import pytest
 import torch
 from tests.noise.nets import Norm, Pair, batches, data, gradient, loss_of, net, sgd
 from torch import Tensor, nn
+from torch.optim import SGD
 from torch.profiler import ProfilerActivity, profile
 
 from svag import NoiseProbe, Reading, measure_noise
@@ -423,3 +424,19 @@ def test_many_steps_are_fetched_in_bunches(monkeypatch: pytest.MonkeyPatch) -> N
         model.zero_grad()
         probe.backward(loss_of(model), batch, parts=2)
     assert [reading.step for reading in probe.readings] == list(range(7))
+
+
+@pytest.mark.parametrize("tensor", [False, True])
+def test_a_reading_has_the_settings_of_its_own_step(tensor: bool) -> None:
+    """Though they are looked through only when all readings are asked for, after the schedule has moved on."""
+    model = net()
+    optimizer = SGD(model.parameters(), lr=torch.tensor(0.1) if tensor else 0.1, weight_decay=0.01)
+    probe = NoiseProbe(model, optimizer, batch_size=16)
+    for _ in range(3):
+        model.zero_grad()
+        probe.backward(loss_of(model), data(16))
+        group = optimizer.param_groups[0]
+        group["weight_decay"] += 0.01
+        group["lr"] *= 0.5  # a tensor changes in place
+    assert [reading.lr for reading in probe.readings] == pytest.approx([0.1, 0.05, 0.025])
+    assert [reading.weight_decay for reading in probe.readings] == pytest.approx([0.01, 0.02, 0.03])

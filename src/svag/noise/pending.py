@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -111,7 +111,7 @@ class StepReading:
         step: number of the step.
         batch_size: examples of the step.
         population: size of the data set, when the examples of a batch are distinct.
-        settings: of the optimizer.
+        settings: of the optimizer at that step.
         approximate: BatchNorm saw the parts, not the batch.
         parts_ratio: what is known about the difference.
         run: name of the run.
@@ -122,7 +122,7 @@ class StepReading:
     step: int
     batch_size: int
     population: int | None
-    settings: ReadingSettings
+    settings: Callable[[], ReadingSettings]
     approximate: bool
     parts_ratio: float | None
     run: str
@@ -159,7 +159,7 @@ class StepReading:
             batch_size=self.batch_size,
             n=n,
             step=self.step,
-            **self.settings.reading_fields(),
+            **self.settings().reading_fields(),
             population=self.population,
             velocity_sq=velocity[0] if velocity else None,
             param_dot_grad=param_dot_grad,

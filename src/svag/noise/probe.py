@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from svag.findings.critical_batch import logged_numbers
 from svag.noise.batches import Cutting, batch_size_of, mean_loss
 from svag.noise.frozen import MOST_BATCHES, PartsComparison, compare_parts
-from svag.noise.optimizer import settings_of, state_of, unwrapped, velocities
+from svag.noise.optimizer import settings_of, state_for_later, unwrapped, velocities
 from svag.noise.parameters import (
     batch_norms,
     measured_parameters,
@@ -351,7 +351,7 @@ class NoiseProbe:
                     step=self._closed if step is None else step,
                     batch_size=self._batch_size,
                     population=self._population,
-                    settings=state_of(self._optimizer, self._parameters, self._recorder.whole),
+                    settings=state_for_later(self._optimizer, self._parameters, self._recorder.whole),
                     approximate=approximate,
                     parts_ratio=self._comparison.ratio if approximate and self._comparison is not None else None,
                     run=self._run,
