@@ -77,7 +77,8 @@ def _snapshot(model: nn.Module) -> list[tuple[nn.Module, str, Tensor, Tensor]]:
     return [
         (module, name, buffer, buffer.detach().clone())
         for module in model.modules()
-        for name, buffer in module.named_buffers(recurse=False)
+        for name, buffer in module._buffers.items()  # named_buffers() takes twice as long, in every sub-step of SVAG
+        if buffer is not None
     ]
 
 
