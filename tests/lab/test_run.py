@@ -11,9 +11,12 @@ import pytest
 import torch
 from tests.lab.small import EXAMPLES, final, fresh, go, same_bits, small, weights
 from torch import nn
+from typer.testing import CliRunner
 
+from svag.cli.app import app
 from svag.dynamics.noisy_gd import NoisyGD
 from svag.dynamics.svag import SVAG
+from svag.execution import worker
 from svag.lab.run import run
 from svag.lab.streams import BatchStream, stream
 from svag.lab.training import pick_device
@@ -210,3 +213,20 @@ def test_a_program_of_ours_does_not_give_back_the_memory_of_a_step() -> None:
         for first in ("", "keep_freed_memory()")
     )
     assert kept < given_back / 3
+
+
+def test_workers_keep_it_from_their_start_and_so_does_svag_run(monkeypatch: pytest.MonkeyPatch, npz: Path) -> None:
+    class KeptError(Exception):
+        """Raised where the memory would be kept."""
+
+    def keep() -> None:
+        raise KeptError
+
+    monkeypatch.setattr("svag.lab.run.keep_freed_memory", keep)
+    monkeypatch.setattr("svag.execution.worker.keep_freed_memory", keep)
+    with pytest.raises(KeptError):
+        worker.main()
+    spec = npz.parent / "spec.yaml"
+    spec.write_text(small(npz, {}).to_yaml())
+    found = CliRunner().invoke(app, ["run", str(spec), "--out", str(npz.parent / "run")])
+    assert isinstance(found.exception, KeptError)
