@@ -1,30 +1,27 @@
 """The budgets of the steppers, as ratios within one run: `python benchmarks/dynamics.py`.
 
-Every number is the ratio of a step to the reference step, of the lower quartiles of processor times over interleaved
-repeats of one thread, so that a busy machine does not matter. A step that takes several gradients is compared with as
-many reference steps in a row. Memory is the peak of live tensor storage, counted at every operation. Nothing is
-asserted.
+Every number is the ratio of a step to the reference step, measured as in `benchmarks/probe.py`: lower quartiles of
+processor times over interleaved repeats of one thread, with the smallest and the largest that a fifth of the repeats
+gives. Both steps move the same weights, on the same batches. Nothing is asserted.
 """
 
 import math
-import weakref
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 import svag
-from probe import in_turns, ratio
+from probe import OTHERS, show
 from svag.lab.run import keep_freed_memory
 
 Batch = tuple[Tensor, Tensor]
-Step = Callable[[], object]
-REPEATS = 40
+REPEATS = 200  # where there is a budget
 
 
 def network(batch_norm: bool) -> nn.Sequential:
@@ -50,10 +47,14 @@ class Bench:
     """A network with a step of SGD, or of Adam, to compare with."""
 
     def __init__(self, batch_norm: bool, adam: bool = False) -> None:
-        self.model = network(batch_norm)
-        self.optimizer: torch.optim.Optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
-        if adam:  # fused, the fastest form to be compared with
-            self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3, fused=True)
+        self.model, self._adam = network(batch_norm), adam
+        self.optimizer = self.another_optimizer()
+
+    def another_optimizer(self) -> torch.optim.Optimizer:
+        """For the same weights: nobody may step the one of an open svag context."""
+        if self._adam:  # fused, the fastest form to be compared with
+            return torch.optim.Adam(self.model.parameters(), lr=1e-3, fused=True)
+        return torch.optim.SGD(self.model.parameters(), lr=1e-3)
 
     def loss(self, batch: Batch) -> Tensor:
         return nn.functional.cross_entropy(self.model(batch[0]), batch[1])
@@ -61,137 +62,56 @@ class Bench:
     def losses(self, batch: Batch) -> Tensor:
         return nn.functional.cross_entropy(self.model(batch[0]), batch[1], reduction="none")
 
-    def plain(self, batch: Batch) -> None:
-        self.optimizer.zero_grad()
-        torch.autograd.backward(self.loss(batch))
-        self.optimizer.step()
+    def plain(self, *batches: Batch) -> None:
+        """One step for each batch."""
+        for batch in batches:
+            self.optimizer.zero_grad()
+            torch.autograd.backward(self.loss(batch))
+            self.optimizer.step()
 
 
-def ratios(reference: Step, others: dict[str, Step], gradients: dict[str, int] | None = None) -> dict[str, float]:
-    """Each step's time over one reference step's, in turns: a step, then as many reference steps as it has gradients.
-
-    A single reference step after a longer one would inherit its warm caches and heap.
-    """
-    found = {}
-    for name, step in others.items():
-        count = (gradients or {}).get(name, 1)
-        found[name] = ratio(in_turns(step, partial(several, reference, count), REPEATS)) * count
-    return found
+@contextmanager
+def stepper(bench: Bench, **settings: Any) -> Iterator[svag.SVAG]:
+    """SVAG with an optimizer of its own: its context stays open, as in a run, while the reference steps too."""
+    with svag.SVAG(bench.model, bench.another_optimizer(), ell=4, **settings) as sim:
+        yield sim
 
 
-def several(step: Step, count: int) -> None:
-    for _ in range(count):
-        step()
+def svag_table(batch_norm: bool, adam: bool = False) -> None:
+    bench, first, second = Bench(batch_norm, adam), images(128, 0), images(128, 1)
+    reference = partial(bench.plain, first, second)
+    norm, of = "BatchNorm" if batch_norm else "GroupNorm", "an Adam" if adam else "an SGD"
+    print(f"\nSVAG over {of} step of the same batch ({norm}, B=128)")
+    with stepper(bench) as sim:
+        substep = partial(sim.substep, bench.loss, first, second)
+        show("sub-step", substep, reference, 2.02, REPEATS, gradients=2, memory_budget=1.1)
+    with stepper(bench, track_noise=True) as sim:
+        show("sub-step, track_noise", partial(sim.substep, bench.loss, first, second), reference, gradients=2)
+    if not batch_norm:
+        with stepper(bench, chunks=4) as sim:
+            show("sub-step, chunks=4", partial(sim.substep, bench.loss, first, second), reference, gradients=2)
+    with stepper(bench) as sim:
+        four = partial(sim.step, bench.loss, repeat((first, second)))
+        show("effective step, 8 gradients", four, partial(bench.plain, *[first, second] * 4), gradients=8)
+    show("naive: both graphs held", partial(both_graphs, bench, first, second), reference, gradients=2)
 
 
-class Storage(TorchDispatchMode):
-    """Counts the bytes of all tensor storage that operations create, until it is freed."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.now = self.peak = 0
-        self._known: set[int] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, Tensor):
-                self._add(leaf.untyped_storage())
-        return result
-
-    def _add(self, storage: torch.UntypedStorage) -> None:
-        key, size = storage._cdata, storage.nbytes()
-        if key not in self._known:
-            self._known.add(key)
-            self.now += size
-            self.peak = max(self.peak, self.now)
-            weakref.finalize(storage, self._remove, key, size)
-
-    def _remove(self, key: int, size: int) -> None:
-        self._known.discard(key)
-        self.now -= size
-
-
-def peak_bytes(step: Step) -> int:
-    step()
-    storage = Storage()
-    with storage:
-        step()
-    return storage.peak
-
-
-def show(title: str, found: dict[str, float], budgets: dict[str, float]) -> None:
-    print(f"\n{title}")
-    for name, value in found.items():
-        budget = budgets.get(name)
-        verdict = "" if budget is None else f"   budget {budget:.2f}   {'kept' if value <= budget else 'MISSED'}"
-        print(f"  {name:<44}{value:6.3f}{verdict}")
-
-
-def substep(bench: Bench, first: Batch, second: Batch, **settings: Any) -> Step:
-    """One SVAG sub-step, its context opened and closed around it so that other steps may take turns."""
-    sim = svag.SVAG(bench.model, bench.optimizer, ell=4, **settings)
-
-    def step() -> None:
-        with sim:
-            sim.substep(bench.loss, first, second)
-
-    return step
-
-
-def effective_step(bench: Bench, first: Batch, second: Batch) -> Step:
-    sim = svag.SVAG(bench.model, bench.optimizer, ell=4)
-
-    def step() -> None:
-        with sim:
-            sim.step(bench.loss, iter([(first, second)] * 4))
-
-    return step
-
-
-def both_graphs(bench: Bench, first: Batch, second: Batch) -> Step:
+def both_graphs(bench: Bench, first: Batch, second: Batch) -> None:
     """The usual way: the combined loss, then one backward pass through two graphs."""
     a, b = svag.svag_weights(4)
-
-    def step() -> None:
-        bench.optimizer.zero_grad()
-        torch.autograd.backward(a * bench.loss(first) + b * bench.loss(second))
-        bench.optimizer.step()
-
-    return step
-
-
-def svag_tables(batch_norm: bool, adam: bool = False) -> None:
-    bench, first, second = Bench(batch_norm, adam), images(128, 0), images(128, 1)
-    steps = {
-        "sub-step": substep(bench, first, second),
-        "sub-step, track_noise": substep(bench, first, second, track_noise=True),
-        "effective step, per sub-step": effective_step(bench, first, second),
-        "naive: both graphs held": both_graphs(bench, first, second),
-    }
-    if not batch_norm:
-        steps["sub-step, chunks=4"] = substep(bench, first, second, chunks=4)
-    of = "an Adam" if adam else "an SGD"
-    setting = f"SVAG over {of} step of the same batch ({'BatchNorm' if batch_norm else 'GroupNorm'}, B=128)"
-
-    def reference() -> None:
-        bench.plain(first)
-
-    found = ratios(reference, steps, {name: 8 if name.startswith("effective") else 2 for name in steps})
-    found["effective step, per sub-step"] /= 4
-    show(f"{setting}: time", found, {"sub-step": 2.02})
-    base = peak_bytes(reference)
-    memory = {name: peak_bytes(step) / base for name, step in steps.items()}
-    show(f"{setting}: peak memory", memory, {"sub-step": 1.1})
+    bench.optimizer.zero_grad()
+    torch.autograd.backward(a * bench.loss(first) + b * bench.loss(second))
+    bench.optimizer.step()
 
 
 def split_table() -> None:
-    bench, found = Bench(batch_norm=False), {}
+    bench = Bench(batch_norm=False)
+    print("\nsplit SVAG (two batches of B/2) over an SGD step at B (GroupNorm)")
     for size in (32, 64, 128, 256, 512):
         whole, first, second = images(size, 0), images(size // 2, 1), images(size // 2, 2)
-        split = substep(bench, first, second, split=2)
-        found[f"B={size}"] = ratios(partial(bench.plain, whole), {"split": split})["split"]
-    show("split SVAG (two batches of B/2) over an SGD step at B: time", found, {"B=256": 1.05, "B=512": 1.05})
+        with stepper(bench, split=2) as sim:
+            substep = partial(sim.substep, bench.loss, first, second)
+            show(f"B={size}", substep, partial(bench.plain, whole), 1.05 if size >= 256 else None, REPEATS // 2)
 
 
 def ngd_table() -> None:
@@ -222,19 +142,17 @@ def ngd_table() -> None:
         bench.optimizer.step()
 
     ngd = svag.NoisyGD(bench.model, bench.optimizer, batch_size=32, dataset_size=n, generator=torch.Generator())
-    found = ratios(
-        gd,
-        {"NGD step": lambda: ngd.step(bench.losses, chunks), "naive: per-example gradients": per_example_gradients},
-    )
-    show("noisy gradient descent over a GD pass (GroupNorm, n=512 in chunks of 128): time", found, {"NGD step": 1.03})
+    print("\nnoisy gradient descent over a GD pass (GroupNorm, n=512 in chunks of 128)")
+    show("NGD step", partial(ngd.step, bench.losses, chunks), gd, 1.03, REPEATS)
+    show("naive: per-example gradients", per_example_gradients, gd)
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     keep_freed_memory()
-    print(f"torch {torch.__version__}, processor time of one thread, {REPEATS} interleaved repeats")
-    svag_tables(batch_norm=True)
-    svag_tables(batch_norm=False)
-    svag_tables(batch_norm=False, adam=True)
+    print(f"torch {torch.__version__}, processor time of one thread, {REPEATS} repeats, {OTHERS} without a budget")
+    svag_table(batch_norm=True)
+    svag_table(batch_norm=False)
+    svag_table(batch_norm=False, adam=True)
     split_table()
     ngd_table()

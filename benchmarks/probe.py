@@ -141,13 +141,29 @@ def ratio(pairs: list[tuple[float, float]]) -> float:
     return float(first / second)
 
 
-def show(name: str, step: Step, reference: Step, budget: float | None = None, repeats: int = OTHERS) -> None:
-    pairs = in_turns(step, reference, repeats)
+def show(
+    name: str,
+    step: Step,
+    reference: Step,
+    budget: float | None = None,
+    repeats: int = OTHERS,
+    gradients: int = 1,
+    memory_budget: float | None = None,
+) -> None:
+    """One line: time and peak memory over one reference step, as many of which in a row as `step` has gradients.
+
+    A single reference step after a longer one would inherit its warm caches and heap.
+    """
+    pairs = [(of_step, of_all / gradients) for of_step, of_all in in_turns(step, reference, repeats)]
     found, fifths = ratio(pairs), sorted(ratio(pairs[start::5]) for start in range(5))
     memory = peak_memory(step) / peak_memory(reference)
-    verdict = "" if budget is None else f"  budget {budget}: {'met' if found <= budget else 'MISSED'}"
     spread = f"[{fifths[0]:.3f}, {fifths[-1]:.3f}]"
-    print(f"  {name:30} time ×{found:.3f} {spread}  peak memory ×{memory:.2f}{verdict}", flush=True)
+    print(f"  {name:28} ×{found:.3f} {spread}{verdict(found, budget)}", end="")
+    print(f"  memory ×{memory:.2f}{verdict(memory, memory_budget)}", flush=True)
+
+
+def verdict(found: float, budget: float | None) -> str:
+    return "" if budget is None else f" {'met' if found <= budget else 'MISSED'} ({budget})"
 
 
 def against_ourselves(make: Callable[[], nn.Module], side: int) -> None:

@@ -1,7 +1,7 @@
 """One weighted backward pass into `.grad`, the pairs of batches it takes, and how a refused step changes nothing."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import torch
@@ -46,13 +46,16 @@ class GradientPass:
         return bool(finite.item())
 
     def _piece(self, weight: float, loss_fn: LossFn, batch: Batch, synchronise: bool) -> Tensor:
-        with self._silence(synchronise):
-            loss = mean_loss(loss_fn, batch)
-            torch.autograd.backward(loss, torch.full_like(loss, weight))
-        return loss.detach()
+        if self._parallel and not synchronise:
+            with self._parallel.no_sync():
+                return _back_propagate(weight, loss_fn, batch)
+        return _back_propagate(weight, loss_fn, batch)
 
-    def _silence(self, synchronise: bool) -> AbstractContextManager[None]:
-        return nullcontext() if synchronise or self._parallel is None else self._parallel.no_sync()
+
+def _back_propagate(weight: float, loss_fn: LossFn, batch: Batch) -> Tensor:
+    loss = mean_loss(loss_fn, batch)
+    torch.autograd.backward(loss, torch.full_like(loss, weight))
+    return loss.detach()
 
 
 def check_pair(first: Batch, second: Batch) -> None:
@@ -62,7 +65,7 @@ def check_pair(first: Batch, second: Batch) -> None:
     if first is second:
         raise ValueError("the two batches of a pair must be drawn independently, got one batch twice")
     one, other = list(tensors_of(first)), list(tensors_of(second))
-    if _kinds(one) != _kinds(other):
+    if [(t.ndim, t.dtype) for t in one] != [(t.ndim, t.dtype) for t in other]:
         raise ValueError(
             f"the two batches of a pair must be alike, got one of {_kinds(one)} and one of {_kinds(other)}: "
             "if this is one batch (inputs, targets) and not a pair, svag.independent_pairs(loader) makes pairs"

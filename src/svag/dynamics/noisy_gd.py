@@ -172,7 +172,7 @@ class NoisyGD:
             total = self._weighted_pass(losses_fn, chunks, z, share)  # .grad = Σ c_i ∇L_i
             if self._group.size > 1:
                 total = self._group.add_gradients(trained_parameters(self.optimizer), total)
-            self._refined.step(self._clock)  # x ← x − (η/s) .grad
+            self._refined.step()  # x ← x − (η/s) .grad
         self._clock.tick()
         return total / self._n
 

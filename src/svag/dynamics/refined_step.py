@@ -165,9 +165,9 @@ class RefinedStep:
         self._handles: list[RemovableHandle] = []
         self._visible: list[dict[str, Any]] = []
         self._ours = False
-        refined = self._refined(refinable_settings(optimizer))
+        self._next = self._refined(refinable_settings(optimizer))
         if ell > 1:
-            refuse_coarse(optimizer, refined)
+            refuse_coarse(optimizer, self._next)
 
     def __enter__(self) -> "RefinedStep":
         guard = self.optimizer.register_step_pre_hook(self._refuse_strangers)
@@ -188,15 +188,14 @@ class RefinedStep:
     def begin(self, clock: Clock) -> None:
         """Read the settings at the start of an effective step; refuse those that were changed to unsuitable ones."""
         clock.start(refinable_settings(self.optimizer))
-        self._refined(clock.held)
+        self._next = self._refined(clock.held)
 
-    def step(self, clock: Clock) -> None:
-        """Take one sub-step with `.grad`, by the optimizer itself; for SGD, x ← x − (η/l)·.grad."""
-        refined = self._refined(clock.held)
+    def step(self) -> None:
+        """Take the sub-step that has begun with `.grad`, by the optimizer itself; for SGD, x ← x − (η/l)·.grad."""
 
         def refine() -> None:
             to_substep_units(self.optimizer, self._ell)
-            self._visible = write_settings(self.optimizer, refined)
+            self._visible = write_settings(self.optimizer, self._next)
 
         self._ours = True
         try:

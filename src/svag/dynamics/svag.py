@@ -96,7 +96,8 @@ class SVAG:
         self._population = None if population is None else domain.whole("population", population)
         self._check_finite, self._atomic = check_finite, atomic
         corrected = population is not None and self.split > 1  # then both weights differ from 0 even if ell is split
-        two_batches = svag_weights(self.ell, self.split)[1] != 0 or corrected
+        self._independent_weights = svag_weights(self.ell, self.split)
+        two_batches = self._independent_weights[1] != 0 or corrected
         if corrected and self.split == 2 * self.ell:
             raise ValueError(
                 f"ell={ell}, split={split} has no weights for batches drawn without replacement, which population= "
@@ -255,13 +256,13 @@ class SVAG:
                 f"the loss is not finite in effective step {self.effective_step}: the step was not taken, lower the "
                 "learning rate or look at the batch"
             )
-        self._refined.step(self._clock)  # SGD: x ← x − (η/l) .grad
+        self._refined.step()  # SGD: x ← x − (η/l) .grad
         self._clock.tick()
         return loss
 
     def _weights(self, batch: Batch) -> tuple[float, float]:
         if self._population is None or self.split == 1:
-            return svag_weights(self.ell, self.split)
+            return self._independent_weights
         return finite_population_weights(
             self.ell, self.split, batch_size=self._run_batch_size(batch), population=self._population
         )

@@ -187,7 +187,7 @@ def mean_loss(loss_fn: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
         raise ValueError(
             "the loss does not depend on any trainable parameter: is it computed under no_grad or detached?"
         )
-    return loss.reshape(())
+    return loss.reshape(()) if loss.ndim else loss  # a reshape would be one more node to go back through
 
 
 def gradients_of(loss: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
