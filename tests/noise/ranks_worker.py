@@ -346,7 +346,7 @@ def worker(rank: int, folder: Path) -> dict[str, Any]:
 def main(rank: int, folder: Path) -> None:
     with one_of_two(rank, folder):
         (folder / f"{rank}.json").write_text(json.dumps(worker(rank, folder)))
-    # fully_shard keeps its groups after they are destroyed, also without a probe, and the threads of a group now and then
+    # fully_shard keeps its groups after they are destroyed, also without a probe, and their threads now and then
     # abort the interpreter at its end: leave without one
     os._exit(0)
 

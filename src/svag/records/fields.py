@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 from unicodedata import category
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationError
@@ -32,10 +32,19 @@ class SpecError(Exception):
 _CHOSEN_BY = {"data": ("a data set of {}", "name"), "model": ("a {}", "arch")}
 
 
-def spec_error(error: ValidationError, fields: Mapping[str, Sequence[str]]) -> SpecError:
+def kinds_of(union: object) -> tuple[str, ...]:
+    """The kinds among which a part of a spec chooses, such as `parts.Probe`."""
+    members, _ = get_args(union)
+    return tuple(get_args(one.model_fields["kind"].annotation)[0] for one in get_args(members))
+
+
+def spec_error(
+    error: ValidationError, fields: Mapping[str, Sequence[str]], kinds: Mapping[str, Sequence[str]] | None = None
+) -> SpecError:
     """Turn what pydantic found into one sentence about the first problem.
 
-    `fields` holds the names that exist, by the path of what holds them, to guess what an unknown one was meant to be.
+    `fields` holds the names that exist, by the path of what holds them, to guess what an unknown one was meant to be;
+    `kinds` those among which a part of the spec chooses.
     """
     # a default that depends on a field which is wrong is no problem of its own
     found = [one for one in error.errors() if one["type"] != "default_factory_not_called"]
@@ -49,7 +58,7 @@ def spec_error(error: ValidationError, fields: Mapping[str, Sequence[str]]) -> S
             kind, by = _CHOSEN_BY.get(path[0], ("kind {}", "kind"))
             said = f"{kind.format(chosen)} has no such field: name another {path[0]}.{by} with it"
             return SpecError(".".join(path), said)
-    reason = _reason(first["type"], dict(first.get("ctx", {})), first["input"], first["msg"], path, fields)
+    reason = _reason(first["type"], dict(first.get("ctx", {})), first["input"], first["msg"], path, fields, kinds or {})
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     return SpecError(".".join(path), reason + more)
 
@@ -61,6 +70,7 @@ def _reason(
     message: str,
     path: list[str],
     fields: Mapping[str, Sequence[str]],
+    kinds: Mapping[str, Sequence[str]],
 ) -> str:
     if kind == "missing":
         return "is missing"
@@ -69,7 +79,8 @@ def _reason(
     if kind == "union_tag_invalid":
         return f"kind must be one of {context['expected_tags'].replace(chr(39), '')}, got {shown(context['tag'])}"
     if kind == "union_tag_not_found":
-        return "kind is missing"
+        choice = ", ".join(kinds.get(".".join(path), ()))
+        return f"kind is missing: say which of {choice}" if choice else "kind is missing"
     if kind == "literal_error":
         return f"must be one of {context['expected'].replace(chr(39), '')}, got {shown(value)}"
     if kind == "value_error":

@@ -26,6 +26,7 @@ from svag.records.fields import (
     Seed,
     SpecError,
     cut,
+    kinds_of,
     refuse_endless,
     shown,
     spec_error,
@@ -264,7 +265,7 @@ class RunSpec(BaseModel):
         try:
             spec = handler(_with_optimizer(value) if isinstance(value, Mapping) else value)
         except ValidationError as error:
-            raise spec_error(error, FIELDS) from None
+            raise spec_error(error, FIELDS, KINDS) from None
         check_spec(spec, spec.data.examples)
         return spec
 
@@ -357,6 +358,8 @@ FIELDS = {
     "schedule": ("kind", "at", "factor", "floor", "peaks", "warmup"),
     "probe": ("kind", "parts", "window", "every", "readings", "batches"),
 }
+_UNIONS = {"optimizer": Optimizer, "process": Process, "schedule": Schedule, "probe": Probe}
+KINDS = {part: kinds_of(union) for part, union in _UNIONS.items()}
 
 
 def examples_per_step(spec: RunSpec, examples: int) -> int:
