@@ -109,6 +109,19 @@ def test_a_batch_that_saves_no_time_is_said(tmp_path: Path, monkeypatch: pytest.
     assert "\nNo larger batch saves time on this machine.\n" in result.stdout
 
 
+def test_speeds_are_measured_with_freed_memory_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def speeds(spec: object, **how: object) -> dict[int, float]:
+        calls.append("measure")
+        return {32: 1000.0, 64: 1001.0}
+
+    monkeypatch.setattr("svag.lab.run.keep_freed_memory", lambda: calls.append("keep"))
+    monkeypatch.setattr("svag.lab.measuring.throughput_of", speeds)
+    invoke(app, ["predict", str(baseline(tmp_path)), "--throughput"])
+    assert calls == ["keep", "measure"]
+
+
 def test_throughput_is_that_of_the_network_of_the_run() -> None:
     spec = at(32, **{"data.subset": 100, "model.width": 0.0625, "data.pool": 2})
     assert list(throughput_of(spec, device="cpu")) == [32, 64]  # 128 would be more than there is
