@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from svag.noise.batches import batch_size_of, split
+from svag.noise.batches import batch_size_of, mean_loss, split
 
 
 class Pair(NamedTuple):
@@ -30,6 +30,15 @@ def test_the_parts_are_the_batch_in_order() -> None:
 
 def test_size_is_the_leading_dimension_of_the_first_tensor() -> None:
     assert batch_size_of((torch.tensor(1.0), torch.zeros(5, 2), torch.zeros(7))) == 5
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_a_loss_of_one_number_is_a_scalar_with_its_gradient(shape: tuple[int, ...]) -> None:
+    x = torch.tensor(3.0, requires_grad=True)
+    loss = mean_loss(lambda batch: (batch.mean() * x**2).reshape(shape), torch.full((4,), 2.0))
+    loss.backward()
+    assert (loss.shape, loss.item()) == ((), 18.0)
+    assert x.grad == 12.0
 
 
 def test_refusals() -> None:
