@@ -158,7 +158,7 @@ def show(
     found, fifths = ratio(pairs), sorted(ratio(pairs[start::5]) for start in range(5))
     memory = peak_memory(step) / peak_memory(reference)
     spread = f"[{fifths[0]:.3f}, {fifths[-1]:.3f}]"
-    print(f"  {name:28} ×{found:.3f} {spread}{verdict(found, budget)}", end="")
+    print(f"  {name:29} ×{found:.3f} {spread}{verdict(found, budget)}", end="")
     print(f"  memory ×{memory:.2f}{verdict(memory, memory_budget)}", flush=True)
 
 
