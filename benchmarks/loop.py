@@ -8,7 +8,7 @@ up over 40 steps; each ratio is a median over such sums, with its middle half.
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import cycle
 from pathlib import Path
 from statistics import fmean, median, quantiles
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from probe import seconds
 from svag.lab.data.load import DataSet, load_data
 from svag.lab.folder import RunFolder
 from svag.lab.loop import Loop, evaluate
@@ -66,12 +67,6 @@ def endless(loader: DataLoader[tuple[Tensor, int]]) -> Iterator[tuple[Tensor, Te
     """Epoch after epoch; `itertools.cycle` would keep the first and load nothing any more."""
     while True:
         yield from loader
-
-
-def seconds(action: Callable[[], object]) -> float:
-    start = time.process_time()
-    action()
-    return time.process_time() - start
 
 
 def update(training: Training, batch: tuple[Tensor, Tensor]) -> None:
