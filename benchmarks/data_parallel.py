@@ -18,10 +18,10 @@ import torch
 import torch.distributed as dist
 
 from svag.lab.data.load import load_data
-from svag.lab.ranks import ALONE, Ranks, joined, launched
-from svag.lab.steppers import stepper_for
-from svag.lab.training import Training, prepare
-from svag.records.spec import RunSpec
+from svag.lab.specs.spec import RunSpec
+from svag.lab.training.ranks import ALONE, Ranks, joined, launched
+from svag.lab.training.steppers import stepper_for
+from svag.lab.training.training import Training, prepare
 
 ROUNDS = 3
 CASES = (("sgd", 32, 20), ("sgd", 512, 3), ("svag", 32, 5), ("svag", 256, 2))

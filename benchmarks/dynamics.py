@@ -16,7 +16,7 @@ from torch.func import functional_call, grad, vmap
 
 import svag
 from probe import OTHERS, show
-from svag.lab.run import keep_freed_memory
+from svag.lab.training.run import keep_freed_memory
 
 Batch = tuple[Tensor, Tensor]
 REPEATS = 200  # where there is a budget
@@ -94,7 +94,7 @@ def svag_table(batch_norm: bool, adam: bool = False) -> None:
 
 def both_graphs(bench: Bench, first: Batch, second: Batch) -> None:
     """The usual way: the combined loss, then one backward pass through two graphs."""
-    a, b = svag.svag_weights(4)
+    a, b = svag.theory.svag_weights(4)
     bench.optimizer.zero_grad()
     torch.autograd.backward(a * bench.loss(first) + b * bench.loss(second))
     bench.optimizer.step()

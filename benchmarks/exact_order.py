@@ -9,9 +9,9 @@ import sys
 import time
 from statistics import median
 
-from svag.exact.processes import EulerMaruyama, Ito, SmallerBatches, Svag
-from svag.findings.verify.beds import SKEWED
-from svag.findings.verify.svag_limit import affine_order
+from svag.paper.exact.processes import EulerMaruyama, Ito, SmallerBatches, Svag
+from svag.paper.verify.beds import SKEWED
+from svag.paper.verify.svag_limit import affine_order
 
 
 def seconds(command: list[str]) -> float:

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 from statistics import median
 
-from svag.execution.conduct import execute
-from svag.execution.execution import Execution, Executor, usable_cores
-from svag.execution.plan import plan_runs
-from svag.records.spec import RunSpec
+from svag.lab.execution.conduct import execute
+from svag.lab.execution.execution import Execution, Executor, usable_cores
+from svag.lab.execution.plan import plan_runs
+from svag.lab.specs.spec import RunSpec
 
 SPEC = """
 data: {name: fashion-small, subset: 2000}

@@ -19,15 +19,15 @@ from torch.utils.data import DataLoader, Dataset
 
 from probe import seconds
 from svag.lab.data.load import DataSet, load_data
-from svag.lab.folder import RunFolder
-from svag.lab.loop import Loop, evaluate
-from svag.lab.run import keep_freed_memory
-from svag.lab.state import Progress, Run, save_checkpoint
-from svag.lab.steppers import stepper_for
-from svag.lab.streams import BatchStream
-from svag.lab.training import Training, prepare
-from svag.lab.watching import Lines
-from svag.records.spec import RunSpec
+from svag.lab.specs.spec import RunSpec
+from svag.lab.training.folder import RunFolder
+from svag.lab.training.loop import Loop, evaluate
+from svag.lab.training.run import keep_freed_memory
+from svag.lab.training.state import Progress, Run, save_checkpoint
+from svag.lab.training.steppers import stepper_for
+from svag.lab.training.streams import BatchStream
+from svag.lab.training.training import Training, prepare
+from svag.lab.training.watching import Lines
 
 # a stream makes 20 batches of 32 at a time, or 5 of 128: every sum has the same number of draws in it
 STEPS, ROUNDS, BUDGET = 40, 41, 0.97

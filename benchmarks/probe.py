@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 import svag
-from svag.lab.run import keep_freed_memory
+from svag.lab.training.run import keep_freed_memory
 from svag.noise.batches import split
 
 BATCH = 128

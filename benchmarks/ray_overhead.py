@@ -14,7 +14,7 @@ import argparse
 from statistics import median
 
 from local_workers import seconds
-from svag.execution.execution import Executor
+from svag.lab.execution.execution import Executor
 
 RUNS, SECONDS, BUDGET = 20, 60.0, 1.05
 EXECUTORS: tuple[Executor, ...] = ("local", "ray")

@@ -28,10 +28,10 @@ from statistics import median
 import numpy as np
 
 from svag.arrays import FloatArray
-from svag.exact.affine import AffineProblem
-from svag.exact.processes import Ito, Svag
-from svag.exact.regression import RegressionProblem, augmented
-from svag.findings.verify.beds import CIRCLE, EFFECTIVE_STEPS, EXAMPLES, SKEWED, SYMMETRIC
+from svag.paper.exact.affine import AffineProblem
+from svag.paper.exact.processes import Ito, Svag
+from svag.paper.exact.regression import RegressionProblem, augmented
+from svag.paper.verify.beds import CIRCLE, EFFECTIVE_STEPS, EXAMPLES, SKEWED, SYMMETRIC
 from svag.stats.allocation import Allocation, Level, cheapest
 from svag.theory.weights import pair_cost, svag_weights
 

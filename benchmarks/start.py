@@ -57,7 +57,7 @@ def first_step() -> float:
 
 def main() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
-    for modules in ("svag.execution.worker", "svag.cli", "svag.execution.conduct", FIRST_OPTIMIZER):
+    for modules in ("svag.lab.execution.worker", "svag.cli", "svag.lab.execution.conduct", FIRST_OPTIMIZER):
         taken, processor = (min(times) for times in zip(*(imported(modules) for _ in range(3)), strict=True))
         print(f"import {modules:24} {taken:5.2f} s, {processor:5.2f} s of the processor", flush=True)
     # in turns: the machine is quicker in one minute than in another

@@ -14,7 +14,7 @@ from tests.docs.tools import load
 
 import svag
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "svag"
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
@@ -71,7 +71,7 @@ def test_imports_go_downward_only(folder: str, path: Path) -> None:
 
 
 def test_the_layer_rule_catches_a_violation() -> None:
-    assert forbidden("theory", iter(["svag.exact.affine"])) == {"svag.exact.affine"}
+    assert forbidden("theory", iter(["svag.paper.exact.affine"])) == {"svag.paper.exact.affine"}
     assert forbidden("findings", iter(["torch.nn", "svag.noise.probe"])) == {"torch.nn", "svag.noise.probe"}
     assert forbidden("noise", iter(["torch", "altair"])) == {"altair"}
     assert forbidden("theory", iter(["svag"])) == {"svag"}
@@ -254,7 +254,7 @@ def test_a_label_is_found_wherever_it_stands() -> None:
 
 
 def test_the_page_of_theorems_and_the_checks_name_the_same_labels() -> None:
-    labels = import_module("svag.findings.verify").LABELS
+    labels = import_module("svag.paper.verify").LABELS
     page = (ROOT / "docs" / "theorems.md").read_text().partition("\n## ")[0]
     rows = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
     assert sorted(rows) == sorted(labels)

@@ -38,5 +38,5 @@ def test_what_is_shown_is_what_is_printed_and_stays_text() -> None:
 
 
 def test_a_scaling_prints_its_settings() -> None:
-    scaled = svag.square_root_scaling(4, lr=0.001, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.1)
+    scaled = svag.theory.square_root_scaling(4, lr=0.001, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.1)
     assert "lr=0.002" in scaled._repr_html_()

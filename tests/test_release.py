@@ -17,7 +17,7 @@ import yaml
 
 import svag
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
@@ -92,7 +92,7 @@ def test_the_wheel_works_in_an_environment_of_its_own(built: Path, tmp_path: Pat
     # torch and the others come from here; of the files in this folder, those that add the checkout are not read
     (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
 
-    found = Path(run(python, "-c", "import svag.report.render as one; print(one.__file__)").strip())
+    found = Path(run(python, "-c", "import svag.lab.report.render as one; print(one.__file__)").strip())
     assert found.is_relative_to(packages)
     assert run(place / "bin" / "svag", "--version").strip() == f"svag {svag.__version__}"
     answer = run(place / "bin" / "svag", "verify", "thm:sde_svag")

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional  # before a group is open, which it would keep: see svag.lab.ranks
+import torch.distributed.nn.functional  # before a group is open, which it would keep: see svag.lab.training.ranks
 
 ROOT = Path(__file__).parents[1]
 

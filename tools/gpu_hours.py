@@ -20,11 +20,11 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from svag.execution.plan import updates_per_step
-from svag.experiments.figures import LABELS, figure
-from svag.lab.models.build import build_model
-from svag.records.parts import FACTS, FrozenProbe, ModelSpec
-from svag.records.spec import RunSpec, examples_per_step
+from svag.lab.execution.plan import updates_per_step
+from svag.lab.networks.build import build_model
+from svag.lab.specs.parts import FACTS, FrozenProbe, ModelSpec
+from svag.lab.specs.spec import RunSpec, examples_per_step
+from svag.paper.figures import LABELS, figure
 
 TEST_EXAMPLES = {"cifar10": 10_000, "cifar100": 10_000, "svhn": 26_032}
 

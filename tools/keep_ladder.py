@@ -15,10 +15,10 @@ import shutil
 import sys
 from pathlib import Path
 
-from svag.experiments import load_experiment
-from svag.experiments.base import EXPERIMENT
-from svag.experiments.figures import folder_name
-from svag.records.record import COMPRESSED_METRICS, METRICS, OUTCOME, RUNS, SPEC, load_records
+from svag.lab.experiments import load_experiment
+from svag.lab.experiments.base import EXPERIMENT
+from svag.lab.records.record import COMPRESSED_METRICS, METRICS, OUTCOME, RUNS, SPEC, load_records
+from svag.paper.figures import folder_name
 
 
 def keep(folder: Path, into: Path) -> Path:

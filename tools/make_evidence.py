@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from svag.experiments import atlas_answer, wording
-from svag.experiments.atlas import Atlas, AtlasBaseline, AtlasLadder, AtlasPair, find_atlas
-from svag.experiments.ladder_answer import size_said
-from svag.report.save import save
-from svag.report.sections import atlas_figures
+from svag.lab.experiments import wording
+from svag.lab.experiments.ladder_answer import size_said
+from svag.lab.report.save import save
+from svag.lab.report.sections import atlas_figures
+from svag.paper.atlas import answer as atlas_answer
+from svag.paper.atlas.atlas import Atlas, AtlasBaseline, AtlasLadder, AtlasPair, find_atlas
 from svag.theory.bounds import critical_batch_size
 from svag.theory.equilibrium import estimated_momentum_signal
 

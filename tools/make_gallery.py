@@ -15,14 +15,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from svag.experiments.base import Experiment
-from svag.experiments.figures import LABELS, THEORY, UNVERIFIED, figure, folder_name, judged, kept_records
-from svag.experiments.wording import Judgement, count, overall
-from svag.findings.heavy_tails import TailFinding, TraceRow
-from svag.records.record import RunHeader, RunRecord, load_headers
-from svag.report.content import Figure
-from svag.report.save import save
-from svag.report.sections import gallery_figures, side_by_side, tail_figure, theory_figures
+from svag.lab.experiments.base import Experiment
+from svag.lab.experiments.wording import Judgement, count, overall
+from svag.lab.records.record import RunHeader, RunRecord, load_headers
+from svag.lab.report.content import Figure
+from svag.lab.report.save import save
+from svag.lab.report.sections import gallery_figures, side_by_side, tail_figure, theory_figures
+from svag.paper.figures import LABELS, THEORY, UNVERIFIED, figure, folder_name, judged, kept_records
+from svag.paper.illustrations.heavy_tails import TailFinding, TraceRow
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"

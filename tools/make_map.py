@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from svag.experiments.figures import THEORY
-from svag.findings.verify import LABELS
+from svag.paper.figures import THEORY
+from svag.paper.verify import LABELS
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "svag"

@@ -12,11 +12,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from svag.experiments import load_experiment
-from svag.experiments.ladder import Ladder, rung
-from svag.experiments.ladder_finding import find_ladder
-from svag.experiments.raised import raised
-from svag.records.record import load_records
+from svag.lab.experiments import load_experiment
+from svag.lab.experiments.ladder import Ladder, rung
+from svag.lab.experiments.ladder_finding import find_ladder
+from svag.lab.records.record import load_records
+from svag.paper.atlas.raised import raised
 
 
 def write_specs(ladder: Path, specs: Path, largest: int | None = None) -> list[Path]:

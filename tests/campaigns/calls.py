@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tests.lab.small import small
+from tests.lab.training.small import small
 from torch import Tensor, nn
 
 import svag
@@ -215,7 +215,7 @@ def _reading_file(folder: Path) -> Path:
 
 
 def _experiment(folder: Path, npz: Path) -> dict[str, Any]:
-    execution = svag.Execution(
+    execution = svag.lab.Execution(
         workers=1, device="cpu", progress=False, shard=(10**6 - 1, 10**6)
     )  # plans, and runs nothing
     return {"base": small(npz), "out": folder, "execution": execution, "seeds": 1}

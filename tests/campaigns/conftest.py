@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.lab.small import write_npz
+from tests.lab.training.small import write_npz
 
 
 @pytest.fixture(autouse=True)

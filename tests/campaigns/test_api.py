@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.campaigns.calls import Call, anything, hostile_calls, trouble
-from tests.records.fuzz import answers_within
+from tests.lab.specs.fuzz import answers_within
 
 import svag
 

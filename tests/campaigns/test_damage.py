@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 from tests.campaigns.calls import LONGEST
-from tests.lab.small import go, small
-from tests.records.damage import copied, damaged
-from tests.records.fuzz import answers_within
+from tests.lab.specs.damage import copied, damaged
+from tests.lab.specs.fuzz import answers_within
+from tests.lab.training.small import go, small
 from typer.testing import CliRunner
 
-from svag.cli.app import app
-from svag.cli.errors import exit_code
-from svag.execution.plan import plan_runs
-from svag.experiments.base import save_experiment
-from svag.experiments.ladder import Ladder
-from svag.report.build import write_report
+from svag.lab.cli.errors import exit_code
+from svag.lab.execution.plan import plan_runs
+from svag.lab.experiments.base import save_experiment
+from svag.lab.experiments.ladder import Ladder
+from svag.lab.report.build import write_report
+from svag.paper.cli.app import app
 
 FOLDERS, SEED = 200, 18_201
 
@@ -87,7 +87,7 @@ def test_damaged_folders(healthy: Path, tmp_path: Path, say: Callable[[str], Non
 def test_the_campaign_notices_what_is_wrong(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [look(healthy) for look in (listed, predicted, reported)] == ["", "", ""]
     with monkeypatch.context() as patch:
-        patch.setattr("svag.records.record.load_records", lambda _: 1 / 0)
+        patch.setattr("svag.lab.records.record.load_records", lambda _: 1 / 0)
         assert "ZeroDivisionError" in listed(healthy)
         assert "ZeroDivisionError" in predicted(healthy)
     with monkeypatch.context() as patch:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lab.small import same_bits, small
-from tests.lab.test_kill import ROOT, order, verdicts
+from tests.lab.training.small import same_bits, small
+from tests.lab.training.test_kill import ROOT, order, verdicts
 
 RUNS, KILLS_OF_A_RUN, KILLS_OF_A_LADDER, SEED = 12, 5, 6, 18_301
 STRUCK = 40  # of 60: nearly all do, but on a busy machine a moment may come after the end of a run

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.campaigns.calls import LONGEST
-from tests.records.fuzz import Hostile, answers_within, hostile_specs, refusal
+from tests.lab.specs.fuzz import Hostile, answers_within, hostile_specs, refusal
 from typer.testing import CliRunner
 
-from svag.cli.app import app
-from svag.execution.plan import plan_runs
-from svag.experiments.ladder import Ladder
-from svag.records.fields import SpecError
-from svag.records.spec import RunSpec
+from svag.lab.execution.plan import plan_runs
+from svag.lab.experiments.ladder import Ladder
+from svag.lab.specs.fields import SpecError
+from svag.lab.specs.spec import RunSpec
+from svag.paper.cli.app import app
 
 SEEDS, SPECS, COMMANDS = (18_101, 18_102), 2_700, 60
 

@@ -10,10 +10,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from svag.cli.app import app
-from svag.cli.flags import KNOWN, ExperimentCommand
-from svag.findings.verify import LABELS
-from svag.records.spec import RunSpec
+from svag.lab.cli.flags import KNOWN, ExperimentCommand
+from svag.lab.specs.spec import RunSpec
+from svag.paper.cli.app import app
+from svag.paper.verify import LABELS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

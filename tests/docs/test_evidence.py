@@ -6,8 +6,8 @@ from functools import cache
 import pytest
 from tests.docs.tools import ROOT, load
 
-from svag.experiments import load_experiment
-from svag.experiments.atlas import Atlas, find_atlas
+from svag.lab.experiments import load_experiment
+from svag.paper.atlas.atlas import Atlas, find_atlas
 
 tool = load("make_evidence")
 PAGE = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")

@@ -8,8 +8,8 @@ import pytest
 from tests.docs.tools import ROOT, load
 from typer.testing import CliRunner
 
-from svag.cli.app import app
-from svag.experiments.figures import LABELS
+from svag.paper.cli.app import app
+from svag.paper.figures import LABELS
 
 tool = load("make_gallery")
 PAGE = (ROOT / "docs" / "figures.md").read_text(encoding="utf-8")

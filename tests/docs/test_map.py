@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.docs.tools import ROOT, load
 
-from svag.findings.verify import LABELS
+from svag.paper.verify import LABELS
 
 TESTS = ROOT / "tests"
 REWRITE = "run `python tools/make_map.py`"

@@ -12,9 +12,9 @@ from numpy.polynomial.hermite_e import hermegauss
 from torch import Tensor, nn
 
 import svag
-from svag.exact import processes
-from svag.exact.affine import AffineProblem
-from svag.exact.noise import Atoms
+from svag.paper.exact import processes
+from svag.paper.exact.affine import AffineProblem
+from svag.paper.exact.noise import Atoms
 
 if TYPE_CHECKING:
     from svag.arrays import FloatArray

@@ -41,8 +41,8 @@ def test_the_ladder_of_adamw_shows_predicted_and_observed_distortion_on_every_pa
     """Cut short: a smaller network on 600 steps, three batch sizes, one seed."""
     short = {"model.depth": 1, "model.width": 16, "data.context": 64, "lr": 0.003, "budget": 600, "evaluate.every": 1.0}
     base = svag.RunSpec.load(EXAMPLES / "transformer_adamw.yaml", short)
-    here = svag.Execution(workers=1, device="cpu", progress=False)
-    (panel,) = svag.ladder(base, [8, 16, 32], seeds=1, out=tmp_path, execution=here).panels
+    here = svag.lab.Execution(workers=1, device="cpu", progress=False)
+    (panel,) = svag.lab.ladder(base, [8, 16, 32], seeds=1, out=tmp_path, execution=here).panels
     assert panel.metric == "test_bits_per_character"
     assert panel.drift is not None
     assert panel.drift.compared == "V"

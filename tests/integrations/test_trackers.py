@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.answers import invoke
+from tests.lab.cli.answers import invoke
 
-from svag.cli.app import app
-from svag.records.record import RunRecord, load_records
-from svag.report.tracking import replay
+from svag.lab.records.record import RunRecord, load_records
+from svag.lab.report.tracking import replay
+from svag.paper.cli.app import app
 
 pytestmark = pytest.mark.filterwarnings("default")  # the warnings are of the packages
 

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from svag import NoiseProbe, Reading, append_readings, load_readings, predict_critical_batch
-from svag.findings.critical_batch import logged_numbers
 from svag.noise.batches import split
 from svag.noise.pending import Readings
+from svag.prices.critical_batch import logged_numbers
 
 
 def train(probe: NoiseProbe, model: nn.Module, optimizer: SGD, steps: list[Pair], parts: int = 4) -> None:

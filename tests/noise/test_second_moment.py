@@ -11,9 +11,10 @@ from tests.noise.nets import batches, data, everything, loss_of, net
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, NAdam, Optimizer, RMSprop
 
-from svag import NoiseProbe, Reading, distortion, measure_noise
+from svag import NoiseProbe, Reading, measure_noise
 from svag.noise import optimizer as adapter
 from svag.noise.optimizer import second_moment, settings_of, state_of
+from svag.theory import distortion
 
 STEPS = 4
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from svag.findings.verify import LABELS, TOPICS, Topic, run_topic
+from svag.paper.verify import LABELS, TOPICS, Topic, run_topic
 
 
 @pytest.mark.parametrize(

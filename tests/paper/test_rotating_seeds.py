@@ -4,7 +4,7 @@ import datetime as dt
 
 import pytest
 
-from svag.findings.verify import verify
+from svag.paper.verify import verify
 
 
 @pytest.mark.slow

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from svag.exact.affine import AffineProblem
-from svag.exact.processes import Ito, Svag
-from svag.findings.sde_verdict import sde_verdict
-from svag.findings.verify.beds import EFFECTIVE_STEPS, SKEWED
+from svag.paper.exact.affine import AffineProblem
+from svag.paper.exact.processes import Ito, Svag
+from svag.paper.verify.beds import EFFECTIVE_STEPS, SKEWED
 from svag.stats.allocation import (
     Allocation,
     Level,
@@ -24,6 +23,7 @@ from svag.stats.allocation import (
 )
 from svag.stats.means import contrast
 from svag.theory.weights import pair_cost
+from svag.verdicts.sde import sde_verdict
 
 
 @pytest.mark.parametrize("x", [(0.3,), (1.0, 0.25), (0.5, 0.125, 1 / 48), (1.0, 1 / 2, 1 / 3, 1 / 16)])

@@ -6,8 +6,8 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
-from svag.exact.processes import SGD
-from svag.findings.verify.beds import equilibrium_run
+from svag.paper.exact.processes import SGD
+from svag.paper.verify.beds import equilibrium_run
 from svag.theory.bounds import Equilibrium, adascale_gain, b_simple, critical_batch_size, max_kappa
 from svag.theory.distortion import distortion, distortion_without_replacement, spread, step_ratio
 

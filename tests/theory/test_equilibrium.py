@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from svag.arrays import FloatArray
-from svag.exact.rayleigh import RayleighProblem
+from svag.paper.exact.rayleigh import RayleighProblem
 from svag.theory.equilibrium import (
     Balance,
     estimated_momentum_signal,

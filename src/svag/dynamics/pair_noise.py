@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from svag.noise.optimizer import ReadingSettings
 from svag.noise.parameters import inner_product, square_norm
 from svag.noise.pending import PendingReadings
-from svag.records.reading import Reading
+from svag.noise.reading import Reading
 from svag.theory.estimators import u_statistic
 
 

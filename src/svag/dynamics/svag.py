@@ -18,7 +18,7 @@ from svag.noise.batches import batch_size_of
 from svag.noise.group import Group
 from svag.noise.optimizer import settings_of, sgd_settings, trained_parameters, unwrapped, velocities
 from svag.noise.parameters import batch_norms, refuse_sharded, refuse_sparse
-from svag.records.reading import Reading
+from svag.noise.reading import Reading
 from svag.theory import domain
 from svag.theory.optimizers import MomentumLimit
 from svag.theory.weights import finite_population_weights, svag_weights

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
-from svag.findings.critical_batch import CriticalBatch, predict_critical_batch
 from svag.noise.batches import batch_size_of, epoch_size
 from svag.noise.probe import NoiseProbe
+from svag.noise.reading import Reading
 from svag.noise.undisturbed import undisturbed
-from svag.records.reading import Reading
+from svag.prices.critical_batch import CriticalBatch, predict_critical_batch
 from svag.theory import domain
 
 BatchLoss = Callable[[Any], Tensor]

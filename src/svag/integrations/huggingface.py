@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from svag.findings.critical_batch import CriticalBatch
 from svag.integrations import BatchLoss, LoopProbe, parts_of
 from svag.noise.batches import in_pieces
-from svag.records.reading import Reading
+from svag.noise.reading import Reading
+from svag.prices.critical_batch import CriticalBatch
 
 try:
     from transformers import Trainer, TrainerCallback

@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from svag.findings.critical_batch import CriticalBatch
 from svag.integrations import BatchLoss, LoopProbe, parts_of
-from svag.records.reading import Reading
+from svag.noise.reading import Reading
+from svag.prices.critical_batch import CriticalBatch
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer

@@ -19,9 +19,9 @@ from torch.optim import Optimizer
 from svag.noise.batches import batch_size_of, epoch_size, gradients_of, kept_position, mean_loss, split
 from svag.noise.optimizer import state_of, unwrapped, velocities
 from svag.noise.parameters import inner_product, measured_parameters, precise, square_norm
+from svag.noise.reading import Reading
 from svag.noise.undisturbed import undisturbed
 from svag.printed import Printed
-from svag.records.reading import Reading
 from svag.stats.ratios import ratio_interval
 from svag.theory import domain
 from svag.theory.estimators import NoiseEstimate, disjoint_parts, u_statistic

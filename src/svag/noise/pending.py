@@ -12,7 +12,7 @@ from typing import Any, Protocol, overload
 from torch import Tensor
 
 from svag.noise.optimizer import ReadingSettings
-from svag.records.reading import Reading, append_readings, reading_of, row_of
+from svag.noise.reading import Reading, append_readings, reading_of, row_of
 from svag.theory.estimators import NoiseEstimate, disjoint_parts, weighted_parts
 
 # So many are kept on the device before they are fetched together: memory stays bounded, waiting rare.

@@ -15,7 +15,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from svag.findings.critical_batch import logged_numbers
 from svag.noise.batches import Cutting, batch_size_of, mean_loss
 from svag.noise.frozen import MOST_BATCHES, PartsComparison, compare_parts
 from svag.noise.optimizer import settings_of, state_for_later, unwrapped, velocities
@@ -28,9 +27,10 @@ from svag.noise.parameters import (
     square_norm,
 )
 from svag.noise.pending import KEPT, PendingReadings, StepReading, StepSums
+from svag.noise.reading import Reading, reading_of, row_of
 from svag.noise.recorders import recording_of
 from svag.noise.undisturbed import buffers_kept_on_error
-from svag.records.reading import Reading, reading_of, row_of
+from svag.prices.critical_batch import logged_numbers
 from svag.theory import domain
 
 Batch = TypeVar("Batch")

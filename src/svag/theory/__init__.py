@@ -1,1 +1,22 @@
-"""The formulas of the paper, corrected: floats in, floats out, one formula in one place."""
+"""The formulas: floats in, floats out.
+
+The names are bound here and now: `distortion` is a function and also the module that defines it, and a name that was
+resolved later would be whichever of the two was imported last.
+"""
+
+from svag.theory.adaptive import square_root_scaling
+from svag.theory.bounds import critical_batch_size, large_run_refutes, max_kappa, sgd_refutes_sde
+from svag.theory.distortion import distortion
+from svag.theory.optimizers import linear_scaling
+from svag.theory.weights import svag_weights
+
+__all__ = [
+    "critical_batch_size",
+    "distortion",
+    "large_run_refutes",
+    "linear_scaling",
+    "max_kappa",
+    "sgd_refutes_sde",
+    "square_root_scaling",
+    "svag_weights",
+]

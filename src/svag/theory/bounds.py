@@ -84,8 +84,8 @@ def max_kappa(noise_to_signal: float, c2: float = 2.0, form: Form = "sharp", lr_
       \;\xrightarrow{\eta\lambda\to0}\; C^2 + (C^2-1)\rho$$
 
     where ρ = N/G is the argument `noise_to_signal`, C² is `c2` and ηλ is `lr_wd`, all of the baseline run at its own
-    batch size. It is where `svag.distortion` reaches C². The paper prints C²(1+ρ) and draws C²ρ in its figures; neither
-    depends on ηλ. A larger κ is refuted; a smaller one is not thereby certified.
+    batch size. It is where `svag.theory.distortion` reaches C². The paper prints C²(1+ρ) and draws C²ρ in its figures;
+    neither depends on ηλ. A larger κ is refuted; a smaller one is not thereby certified.
 
     >>> max_kappa(10.0)
     12.0

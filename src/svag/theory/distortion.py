@@ -34,8 +34,8 @@ def distortion(kappa: float, noise_to_signal: float, lr_wd: float = 0.0) -> floa
     $$D(\kappa) = \frac{\kappa+\rho}{1+\rho}\cdot\frac{2-\eta\lambda}{2-\kappa\eta\lambda}$$
 
     where κ is the argument `kappa`, ρ = N/G of the smaller run is `noise_to_signal` and ηλ is `lr_wd`. Give `lr_wd` for
-    R, G and κN of a scale-invariant network at equilibrium; leave it 0 otherwise. D reaches C² at `svag.max_kappa`. It
-    is infinite from κηλ = 2 on, where weight decay alone makes the weights diverge.
+    R, G and κN of a scale-invariant network at equilibrium; leave it 0 otherwise. D reaches C² at
+    `svag.theory.max_kappa`. It is infinite from κηλ = 2 on, where weight decay alone makes the weights diverge.
 
     >>> distortion(4.0, 8.0)  # (4 + 8)/(1 + 8)
     1.3333333333333333

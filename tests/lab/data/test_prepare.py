@@ -6,7 +6,7 @@ import torch
 
 from svag.lab.data.formats import Arrays
 from svag.lab.data.load import channel_moments, to_dataset
-from svag.records.fields import SpecError
+from svag.lab.specs.fields import SpecError
 
 RNG = np.random.default_rng(0)
 BYTES = Arrays(

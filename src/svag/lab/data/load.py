@@ -17,8 +17,8 @@ from svag.lab.data import files, sources
 from svag.lab.data.files import data_folder
 from svag.lab.data.formats import Arrays, read_npz
 from svag.lab.data.sources import SOURCES
-from svag.records.fields import SpecError
-from svag.records.text import TEXTS
+from svag.lab.specs.fields import SpecError
+from svag.lab.specs.text import TEXTS
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,0 @@
-"""The command line."""
-
-from svag.cli.app import main
-
-__all__ = ["main"]

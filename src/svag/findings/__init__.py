@@ -1,1 +1,0 @@
-"""The conclusions: records or bare numbers in, answers that speak out."""

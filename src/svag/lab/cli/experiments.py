@@ -1,0 +1,308 @@
+"""`svag compare`, `ladder`, `ngd` and `demo`: the commands that carry out experiments."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from svag.lab.cli.errors import aloud, echo, reported
+from svag.lab.cli.flags import (
+    AsJson,
+    BaseFile,
+    Ell,
+    LimitFlag,
+    Margin,
+    MetricFlag,
+    Out,
+    RuleFlag,
+    Seeds,
+    Setup,
+    Split,
+    Within,
+    Workers,
+    ask_about_code,
+    default_out,
+    load_base,
+    whole_numbers,
+    with_setup,
+)
+from svag.lab.execution.execution import Execution
+from svag.lab.experiments.base import MARGIN
+from svag.lab.experiments.compare import ELLS, PILOT_ELL, PILOT_SEEDS, Compare
+from svag.lab.experiments.ladder import C2, Ladder
+from svag.lab.experiments.ngd import Ngd
+from svag.lab.specs.fields import SpecError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from svag.lab.execution.conduct import Announcement
+    from svag.lab.experiments.base import Experiment
+    from svag.lab.report.build import Judge
+
+    Learned = Callable[[Any], Iterable[str]]  # from the finding of its experiment
+
+
+@with_setup
+def compare(
+    context: typer.Context,
+    base: BaseFile,
+    ell: Ell = None,
+    seeds: Seeds = Compare.default_seeds,
+    out: Out = None,
+    split: Split = 1,
+    glsr: Annotated[
+        list[str] | None,
+        typer.Option(metavar="N...", help="Also run the coupled ladder, each batch cut into N parts: --glsr 2 4."),
+    ] = None,
+    ngd: Annotated[
+        bool, typer.Option("--ngd", help="Also run noisy gradient descent (NGD), to explain the gap.")
+    ] = False,
+    limit: LimitFlag = None,
+    margin: Margin = MARGIN,
+    metric: MetricFlag = None,
+    within: Within = None,
+    *,
+    setup: Setup,
+) -> None:
+    """Does the SDE describe my training? Train with SGD and with SVAG at several ell, and compare the results.
+
+    If the spec has Adam or AdamW, that optimizer takes the place of SGD.
+
+    With --within, a short pilot chooses ell and seeds so that the answer takes the fewest examples. Add --dry-run after
+    the pilot to see the cost.
+
+    Every field of the spec is also a flag: --lr 0.1 --model.norm group. If interrupted, run the same command again: it
+    continues where it stopped.
+
+    Example: svag compare base.yaml --within 0.5
+
+    Example: svag compare base.yaml --ell 1 4 16 --seeds 5 --margin 0.01
+    """
+    folder = out or default_out(base, "compare")
+    if within is not None:
+        _refuse_beside_within(context)
+        pilot = Compare.pilot(
+            load_base(base, context),
+            momentum_limit=limit,
+            metric=metric,
+            name=base.stem,
+            title=Compare.title_from(base),
+        )
+        _answer_within(pilot, within, folder, setup)
+        return
+    experiment = Compare.of(
+        load_base(base, context),
+        whole_numbers("--ell", ell) if ell else ELLS,
+        seeds,
+        split=split,
+        glsr=whole_numbers("--glsr", glsr or []),
+        ngd=ngd,
+        momentum_limit=limit,
+        margin=margin,
+        metric=metric,
+        name=base.stem,
+        title=Compare.title_from(base),
+    )
+    answer(experiment, folder, setup)
+
+
+def _refuse_beside_within(context: typer.Context) -> None:
+    """A plan chooses its arms: a flag that names them too contradicts it."""
+    for name in ("ell", "seeds", "split", "margin", "glsr", "ngd"):
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise SpecError(f"--{name}", "--within chooses the arms, their seeds and the margin: leave one of them out")
+
+
+def _answer_within(pilot: Compare, within: float, out: Path, setup: Setup) -> None:
+    """Run the pilot, then the plan that it gives; a dry run says what the next of the two costs."""
+    from svag.lab.execution.conduct import plan_from_pilot
+
+    pilot_of = f"{PILOT_SEEDS} seeds of SGD and of SVAG at ell={PILOT_ELL}"
+    typer.echo(f"Planning for --within {within:g} from a pilot: {pilot_of}.", err=True)
+    experiment = plan_from_pilot(pilot, within, out, setup.execution, run=not setup.dry_run)
+    if setup.dry_run and not experiment.planned():
+        typer.echo("The pilot has not been run yet. It will cost:", err=True)
+    answer(experiment, out, setup)
+
+
+@with_setup
+def ladder(
+    context: typer.Context,
+    base: BaseFile,
+    batch_sizes: Annotated[
+        list[str] | None, typer.Option(metavar="N...", help="Batch sizes to run: --batch-sizes 16 32 64 128.")
+    ] = None,
+    seeds: Seeds = Ladder.default_seeds,
+    out: Out = None,
+    rule: RuleFlag = None,
+    ell: Ell = None,
+    split: Split = 1,
+    limit: LimitFlag = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            help="Scaling fails where the test error exceeds the lowest by this fraction (default: 0.2; 0.02 for bits "
+            "per character of text).",
+        ),
+    ] = None,
+    c2: Annotated[
+        float, typer.Option(metavar="X", help="C²: the factor by which training statistics may change.")
+    ] = C2,
+    *,
+    setup: Setup,
+) -> None:
+    """Is the price list right? Train at several batch sizes and compare predicted with measured drift.
+
+    The spec gives the settings at its own batch size. The others follow by the linear rule for SGD, and by the
+    square-root rule for Adam, AdamW and RMSprop. With --ell, SVAG runs at every batch size too
+    and shows the SDE limit.
+
+    Every field of the spec is also a flag: --lr 0.1 --model.norm group. If interrupted, run the same command again: it
+    continues where it stopped.
+
+    Example: svag ladder base.yaml --batch-sizes 16 32 64 128 256 --seeds 3
+    """
+    sizes = whole_numbers("--batch-sizes", batch_sizes or [])
+    if not sizes:
+        raise SpecError("--batch-sizes", "is missing: list the batch sizes, such as --batch-sizes 16 32 64 128")
+    experiment = Ladder.of(
+        load_base(base, context),
+        sizes,
+        seeds,
+        rule=rule,
+        ells=whole_numbers("--ell", ell or []),
+        split=split,
+        momentum_limit=limit,
+        tolerance=tolerance,
+        c2=c2,
+        name=base.stem,
+        title=Ladder.title_from(base),
+    )
+    answer(experiment, out or default_out(base, "ladder"), setup)
+
+
+@with_setup
+def ngd(
+    context: typer.Context,
+    base: BaseFile,
+    seeds: Seeds = Ngd.default_seeds,
+    out: Out = None,
+    margin: Margin = MARGIN,
+    metric: MetricFlag = None,
+    *,
+    setup: Setup,
+) -> None:
+    """Does Gaussian noise do what SGD's noise does? Train with SGD, noisy gradient descent (NGD) and gradient descent.
+
+    NGD has Gaussian noise with the covariance of SGD's. The network must not have BatchNorm, and the data must not be
+    augmented. Every field of the spec is also a flag.
+
+    Example: svag ngd base.yaml --seeds 3 --data.augment false
+    """
+    title = Ngd.title_from(base)
+    experiment = Ngd.of(load_base(base, context), seeds, margin=margin, metric=metric, name=base.stem, title=title)
+    answer(experiment, out or default_out(base, "ngd"), setup)
+
+
+def answer(
+    experiment: "Experiment",
+    out: Path,
+    setup: Setup,
+    learned: "Learned | None" = None,
+    judge: "Judge | None" = None,
+) -> None:
+    """Carry out an experiment and print its answer; exit code 1 when a run failed.
+
+    Args:
+        experiment: what is asked.
+        out: the folder of its runs and its page.
+        setup: how it is carried out and said.
+        learned: what to say after the answer, which is then short.
+        judge: compares the finding with what is claimed of it elsewhere.
+    """
+    from svag.lab.execution.conduct import conduct, preview
+    from svag.lab.execution.plan import plan_runs
+
+    if setup.dry_run:
+        announce(preview(experiment, out, setup.execution), setup)
+        return
+    code = [spec for spec in experiment.runs() if spec.model.is_callable]
+    left = [run.spec for run in plan_runs(code, out) if run.record().to_do]
+    ask_about_code(left, trusted=setup.trust_code)
+    from svag.lab.report.tracking import following
+
+    with following(out, setup.track):
+        done = conduct(experiment, out, setup.execution)
+    if done.left:
+        sentence = f"{done.left} of {len(done.plan)} runs belong to other shards; run without --shard for the answer"
+        typer.echo(json.dumps({"runs": len(done.plan), "left": done.left}) if setup.as_json else sentence)
+    else:
+        from svag.lab.cli.report import tell
+        from svag.lab.report.build import no_claims, report_of, write_files
+
+        found = report_of(experiment, done.records, judge or no_claims)
+        lines = None if learned is None else learned(experiment.find(done.records))
+        tell(found, write_files(found, out / "report", formats=()), as_json=setup.as_json, learned=lines)
+    for failure in done.failures:
+        aloud(f"Error: {failure}")
+    if done.failures:
+        raise typer.Exit(1)
+
+
+def announce(announcement: "Announcement", setup: Setup) -> None:
+    """Say what is about to be done: a dry run answers with it, others keep standard output for their answer."""
+    if setup.dry_run and setup.as_json:
+        echo(json.dumps(announcement.to_dict(), indent=2, ensure_ascii=False))
+    else:
+        echo(str(announcement), err=not setup.dry_run)
+
+
+Question = Annotated[
+    Literal["scaling", "sde"],
+    typer.Option(help="scaling: what does a larger batch cost? sde: does the SDE describe my training?"),
+]
+
+
+def demo(
+    question: Question = "scaling",
+    out: Annotated[Path | None, typer.Option(help="Output folder (default: demo-<question>).")] = None,
+    workers: Workers = None,
+    as_json: AsJson = False,
+) -> None:
+    """See it work on embedded data: about five minutes on two cores, ending with a page.
+
+    Trains a small batch and prices larger ones from it, then trains those too, to see whether the price was right. With
+    --question sde it compares SGD with its SDE at a batch that is too large for linear scaling.
+
+    Example: svag demo --question sde
+    """
+    from svag.lab.experiments.demo import SCALING, SDE, learned
+
+    setup = Setup(Execution(workers=workers), as_json=as_json)
+    folder = out or Path(f"demo-{question}")
+    with reported():
+        if question == "scaling":
+            _predict_first(folder, setup.execution)
+        answer(SCALING if question == "scaling" else SDE, folder, setup, learned)
+
+
+def _predict_first(folder: Path, execution: Execution) -> None:
+    """Train the smallest batch size alone, and say what it predicts before anything else is known."""
+    from svag.lab.execution.conduct import execute
+    from svag.lab.execution.plan import plan_runs
+    from svag.lab.experiments.baseline import predict_from_runs
+    from svag.lab.experiments.demo import baseline_runs
+    from svag.lab.records.files import make_folder
+
+    make_folder(folder)  # a place that cannot be written is refused before a worker has started
+    plan = plan_runs(baseline_runs(), folder)
+    size = plan[0].spec.batch_size
+    typer.echo(
+        f"1. The price: train at batch size {size} ({len(plan)} seeds) and measure the gradient noise.", err=True
+    )
+    typer.echo(f"\n{predict_from_runs(execute(plan, execution))}\n", err=True)
+    typer.echo("2. The check: the same training at larger batches. Was the price right?", err=True)

@@ -1,0 +1,323 @@
+"""The flags that commands share: of an experiment, of its execution, with several values, and every field of a spec.
+
+`--ell 1 4 16`, `--ell 1,4,16` and `--ell 1 --ell 4 --ell 16` mean the same; click itself only knows the last. A flag
+that a command does not know is a field of its spec: `--lr 0.1 --model.norm batch --process '{kind: svag, ell: 4}'`.
+"""
+
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperOption
+
+from svag.lab.cli.errors import aloud, reported
+from svag.lab.execution.execution import Device, Execution, Executor
+from svag.lab.experiments.base import Metric
+from svag.lab.report.tracking import Tracker
+from svag.lab.specs.documents import parse_value
+from svag.lab.specs.fields import SpecError, near, shown
+from svag.lab.specs.identity import module_file
+from svag.lab.specs.spec import FIELDS, RunSpec
+from svag.theory.optimizers import MomentumLimit, Rule
+
+BaseFile = Annotated[Path, typer.Argument(metavar="BASE", help="YAML spec of your run.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(help="Output folder (default: experiments/<name>)."),
+]
+Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Seeds per arm.")]
+Ell = Annotated[
+    list[str] | None,
+    typer.Option(metavar="N...", help="Values of SVAG's ell: --ell 1 4 16 (1 is the optimizer itself)."),
+]
+Split = Annotated[
+    int, typer.Option(min=1, metavar="N", help="SVAG draws batches of 1/N of the size, to save examples.")
+]
+RuleFlag = Annotated[
+    Rule | None,
+    typer.Option(
+        metavar="RULE",
+        help="Scaling rule: linear for SGD, square_root for Adam, AdamW and RMSprop (default: the optimizer's own).",
+    ),
+]
+LimitFlag = Annotated[
+    MomentumLimit | None,
+    typer.Option(
+        "--momentum-limit",
+        metavar="LIMIT",
+        help="With momentum, the limit that SVAG follows: underdamped or overdamped.",
+    ),
+]
+Margin = Annotated[
+    float, typer.Option(metavar="X", help="Largest gap that would not matter to you, in units of the metric.")
+]
+Within = Annotated[
+    float | None,
+    typer.Option(
+        metavar="X",
+        help="Find the SDE's result and the gap to ±X (percentage points of accuracy, or units of loss); a pilot "
+        "chooses ell, split and seeds.",
+    ),
+]
+MetricFlag = Annotated[
+    Metric | None,
+    typer.Option(
+        metavar="METRIC",
+        help="test_accuracy (default), test_loss, train_loss or test_bits_per_character (default for text).",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the number of runs and the expected time, then stop.")]
+
+HOW = "Where and how it runs"  # a box of its own in the help, below the flags of the question
+TrustCode = Annotated[
+    bool,
+    typer.Option("--trust-code", help="Run the code of your own network without asking.", rich_help_panel=HOW),
+]
+Workers = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Runs at a time (default: one per core).", rich_help_panel=HOW)
+]
+Threads = Annotated[
+    int,
+    typer.Option(
+        min=1, metavar="N", help="Torch threads per run; more than 1 helps large networks only.", rich_help_panel=HOW
+    ),
+]
+DeviceFlag = Annotated[Device, typer.Option(help="Device to train on.", rich_help_panel=HOW)]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(help="Folder with the data files (default: $SVAG_DATA or the user cache).", rich_help_panel=HOW),
+]
+Shard = Annotated[
+    str | None,
+    typer.Option(
+        metavar="I/N", help="Compute only part I of N of the runs, counted from 0: 0/4 to 3/4.", rich_help_panel=HOW
+    ),
+]
+ExecutorFlag = Annotated[Executor, typer.Option(help="Run on this machine, or on a Ray cluster.", rich_help_panel=HOW)]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help="Address of the Ray cluster; auto: this machine's (default: $RAY_ADDRESS, or a new local Ray).",
+        rich_help_panel=HOW,
+    ),
+]
+Track = Annotated[
+    Tracker | None,
+    typer.Option(metavar="NAME", help="Also log the runs to tensorboard, wandb or mlflow.", rich_help_panel=HOW),
+]
+
+# The fields of `Execution` that are flags of every command that carries out runs: a new one is a row here.
+EXECUTION: dict[str, Any] = {
+    "workers": Workers,
+    "threads": Threads,
+    "device": DeviceFlag,
+    "data_dir": DataDir,
+    "shard": Shard,
+    "executor": ExecutorFlag,
+    "address": Address,
+}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a command that carries out runs is told besides its question."""
+
+    execution: Execution
+    dry_run: bool = False
+    as_json: bool = False
+    trust_code: bool = False
+    track: Tracker | None = None
+
+
+def with_setup(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the flags of `Execution`, --trust-code, --dry-run and --json in place of its last one, `setup`.
+
+    What a user can do something about is reported in one sentence.
+    """
+    *own, last = inspect.signature(command).parameters.values()
+    assert last.name == "setup"
+    default = {field.name: field.default for field in fields(Execution)}
+
+    def flag(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+    shared = [flag(name, annotation, default[name]) for name, annotation in EXECUTION.items()]
+    alone = {"trust_code": TrustCode, "dry_run": DryRun, "as_json": AsJson}
+    switches = [flag(name, annotation, False) for name, annotation in alone.items()]
+    every = [*own, *shared, flag("track", Track, None), *switches]
+
+    @wraps(command)
+    def with_flags(**given: Any) -> None:
+        with reported():
+            execution = execution_from({name: given.pop(name) for name in EXECUTION})
+            setup = Setup(execution, track=given.pop("track"), **{name: given.pop(name) for name in alone})
+            command(**given, setup=setup)
+
+    with_flags.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    with_flags.__annotations__ = {one.name: one.annotation for one in every}
+    return with_flags
+
+
+def execution_from(flags: dict[str, Any]) -> Execution:
+    """The execution that flags describe; what makes no sense is refused by the name of its flag."""
+    try:
+        return Execution(**{**flags, "shard": shard_of(flags["shard"])})
+    except SpecError as error:
+        raise SpecError(f"--{error.path.replace('_', '-')}", error.reason) from None
+
+
+def shard_of(text: str | None) -> tuple[int, int] | None:
+    """One of n parts of a plan, counted from 0.
+
+    >>> shard_of("3/4")
+    (3, 4)
+    """
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not found:
+        raise SpecError("shard", f"must be i/n, such as 0/4 for the first of four, got {shown(text)}")
+    return int(found[1]), int(found[2])
+
+
+def somebody_is_there() -> bool:
+    """Whether a question would be seen and could be answered: several processes of one run ask nothing."""
+    return os.environ.get("WORLD_SIZE", "1") == "1" and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def ask_about_code(specs: Iterable[RunSpec], *, trusted: bool, quiet: bool = False) -> None:
+    """Say which modules the networks of the specs import, and go on only with --trust-code or a person's yes.
+
+    A spec may come from anybody, and a module does what it likes as soon as it is imported. Who calls from Python has
+    code of his own there, and is not asked; nor are workers, which run what has been agreed to.
+    """
+    for module in dict.fromkeys(spec.model.arch.partition(":")[0] for spec in specs if spec.model.is_callable):
+        file = module_file(module, Path.cwd())
+        if not trusted and not somebody_is_there():
+            reason = f"runs the code of {module} ({file}): give --trust-code if you trust it"
+            raise SpecError("model.arch", reason)
+        if not quiet:
+            aloud(f"Note: model.arch runs the code of {module} ({file}).")
+        if not trusted and not typer.confirm("Run it?", err=True):
+            raise SpecError("model.arch", f"{module} was not imported, and nothing ran")
+
+
+_NUMBERS = re.compile(r"[\d.,]+")
+
+
+class ExperimentCommand(TyperCommand):
+    """A command that passes the flags it does not know on as fields of a spec, wherever they stand."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Let click see its own flags only; the others are left in `ctx.args`."""
+        known = {name: param for param in self.params if isinstance(param, TyperOption) for name in _names(param)}
+        own, fields = separate(args, known)
+        super().parse_args(ctx, own)
+        left: list[str] = [*ctx.args, *fields]
+        ctx.args = left
+        return left
+
+
+def _names(option: TyperOption) -> list[str]:
+    return [*option.opts, *option.secondary_opts]
+
+
+def separate(args: Sequence[str], known: dict[str, TyperOption]) -> tuple[list[str], list[str]]:
+    """Part the arguments into those of the command, several values spelt out, and the flags it does not know."""
+    own: list[str] = []
+    fields: list[str] = []
+    rest = list(args)
+    while rest:
+        flag = rest.pop(0)
+        name, equals, value = flag.partition("=")
+        option = known.get(name)
+        if not flag.startswith("--"):
+            own.append(flag)
+        elif option is None and flag != "--help":
+            fields.append(flag)
+            if not equals and rest:
+                fields.append(rest.pop(0))
+        elif option is not None and option.multiple:
+            values = [value] if equals else rest[:1]
+            del rest[: 0 if equals else 1]
+            while rest and _NUMBERS.fullmatch(rest[0]):
+                values.append(rest.pop(0))
+            for one in values or [""]:
+                own += [name, one]
+        else:
+            own.append(flag)
+            if option is not None and not option.is_flag and not equals and rest:
+                own.append(rest.pop(0))
+    return own, fields
+
+
+def whole_numbers(flag: str, values: Sequence[str]) -> tuple[int, ...]:
+    """Numbers that were given apart, or with commas between them.
+
+    >>> whole_numbers("--ell", ["1", "4,16"])
+    (1, 4, 16)
+    """
+    found = []
+    for text in ",".join(values).split(",") if values else []:
+        if not text.strip().isdecimal() or int(text) < 1:
+            raise SpecError(flag, f"takes whole numbers above 0, such as 1 4 16, got {shown(text)}")
+        found.append(int(text))
+    return tuple(found)
+
+
+KNOWN = [f"{above}.{name}" if above else name for above, names in FIELDS.items() for name in names]
+
+
+def edits_from(arguments: Sequence[str], also: Sequence[str] = ()) -> dict[str, Any]:
+    """Read flags of the form `--path value` and `--path=value`; values are YAML.
+
+    >>> edits_from(["--lr", "0.1", "--model.norm=batch", "--schedule.at", "[0.5]"])
+    {'lr': 0.1, 'model.norm': 'batch', 'schedule.at': [0.5]}
+
+    `also` names flags that the command takes itself: a misspelt one is guessed too.
+    """
+    edits: dict[str, Any] = {}
+    rest = list(arguments)
+    while rest:
+        flag = rest.pop(0)
+        if not flag.startswith("--"):
+            raise SpecError(flag, "give one spec; set a field with --name value")
+        path, equals, text = flag[2:].partition("=")
+        path = path.replace("-", "_")
+        if path not in KNOWN:
+            raise SpecError(f"--{path}", f"there is no such field; {near(path, [*also, *KNOWN])}")
+        if not equals:
+            if not rest:
+                raise SpecError(f"--{path}", "needs a value")
+            text = rest.pop(0)
+        if path in edits:
+            raise SpecError(f"--{path}", "is given twice")
+        edits[path] = parse_value(text)
+    return edits
+
+
+def load_base(path: Path, context: typer.Context) -> RunSpec:
+    """Read the base of an experiment; flags that the command did not know are fields of it."""
+    return RunSpec.load(path, field_edits(context))
+
+
+def field_edits(context: typer.Context) -> dict[str, Any]:
+    """What the flags replace in the base, or in every base, of an experiment."""
+    own = [name for option in context.command.params for name in option.opts if name.startswith("--")]
+    edits = edits_from(context.args, also=[name.removeprefix("--") for name in own])
+    if "seed" in edits:
+        raise SpecError("--seed", "every arm runs with the same seeds: set their number with --seeds")
+    return edits
+
+
+def default_out(base: Path, experiment: str) -> Path:
+    """Where an experiment goes when nothing is said."""
+    return Path("experiments") / f"{base.stem}-{experiment}"

@@ -1,0 +1,158 @@
+"""`svag list` and `svag data`: which runs, figures and data sets there are, and fetching a data set."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from svag.lab.cli.flags import AsJson, DataDir
+
+if TYPE_CHECKING:
+    from svag.lab.records.record import RunRecord
+
+
+COLOURS = {"finished": "green", "diverged": "yellow", "running": "cyan", "interrupted": "yellow"}
+
+
+def list_runs(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to search, at any depth.")] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the runs as JSON.")] = False,
+) -> None:
+    """List the runs in a folder with their state and accuracy.
+
+    Example: svag list ladder
+    """
+    from svag.lab.cli.errors import echo
+    from svag.lab.records.record import load_records
+
+    if not folder.is_dir():
+        echo(f"Error: there is no folder {folder}", err=True)
+        raise typer.Exit(2)
+    records = load_records(folder)
+    if as_json:
+        echo(json.dumps([record.to_dict() for record in records], ensure_ascii=False, indent=2))
+    elif not records:
+        echo(f"no runs in {folder}")
+    else:
+        _print(records, folder)
+
+
+def _quality(record: "RunRecord") -> str:
+    """The accuracy of the last evaluation, or what a text was predicted to."""
+    bits, accuracy = record.final.get("test_bits_per_character"), record.final.get("test_accuracy")
+    return f"{bits:.3f} bits" if bits is not None else "" if accuracy is None else f"{accuracy:.4f}"
+
+
+def _print(records: "list[RunRecord]", folder: Path) -> None:
+    from svag.lab.specs.fields import visible
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("run", "state", "data", "network", "process"):
+        table.add_column(name, no_wrap=True)
+    for name in ("batch", "lr", "seed", "step", "test accuracy"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for record in records:
+        colour = COLOURS.get(record.state, "bold red")
+        where = str(record.path.relative_to(folder)) if record.path != folder else record.path.name
+        cells = [*_description(record), f"{record.step}/{record.steps}", _quality(record)]
+        # Text everywhere: a folder called [bold] stays text
+        table.add_row(Text(visible(where)), Text(record.state, style=colour), *(Text(visible(cell)) for cell in cells))
+    wide = None if Console().is_terminal else 250  # a file has no edge to cut at
+    Console(width=wide).print(table)
+
+
+def _description(record: "RunRecord") -> tuple[str, ...]:
+    spec = record.spec
+    if spec is None:
+        return record.problem, "", "", "", "", ""
+    network = f"{spec.model.arch} {spec.model.norm}"
+    return spec.data.name, network, spec.method, str(spec.batch_size), f"{spec.lr:g}", str(spec.seed)
+
+
+data = typer.Typer(help="List the data sets, or download one.", no_args_is_help=True)
+
+
+@data.command("list")
+def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """List the data sets and where they are.
+
+    Example: svag data list --json
+    """
+    from svag.lab.data import files, sources
+    from svag.lab.data.files import data_folder
+    from svag.lab.data.sources import SOURCES
+
+    folder = data_folder(data_dir)
+    embedded = {sources.NAME: sources.TITLE, **sources.TEXT_TITLES}
+    rows: list[dict[str, object]] = [
+        {"name": name, "title": title, "here": True, "where": "embedded"} for name, title in embedded.items()
+    ]
+    for source in SOURCES.values():
+        found = files.find(source, folder)
+        rows.append(
+            {
+                "name": source.name,
+                "title": source.title,
+                "here": found is not None,
+                "where": str(found[0].parent) if found else None,
+                "megabytes": round(source.megabytes),
+            }
+        )
+    if as_json:
+        typer.echo(json.dumps({"data_dir": str(folder), "data": rows}, ensure_ascii=False, indent=2))
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("name", no_wrap=True)
+    table.add_column("what", no_wrap=True)
+    table.add_column("here", overflow="fold")
+    for row in rows:
+        table.add_row(
+            str(row["name"]), str(row["title"]), str(row["where"]) if row["here"] else f"no ({row['megabytes']} MB)"
+        )
+    table.add_row("npz", "your own arrays", "your file")
+    Console().print(table)
+    typer.echo(f"\n`svag data get NAME` downloads one into {folder}.")
+
+
+@data.command()
+def get(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the data set, as in `svag data list`.")],
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Download a data set from its official site, unless it is here, and verify it.
+
+    Exit code 1 if the download fails or is corrupt, 2 if there is no such data set.
+
+    Example: svag data get cifar10
+    """
+    from svag.lab.data import files, sources
+    from svag.lab.data.files import data_folder
+    from svag.lab.data.formats import DataError
+    from svag.lab.data.sources import SOURCES
+
+    if name in sources.TEXT_TITLES:
+        typer.echo(json.dumps({"name": name, "where": "embedded"}) if as_json else f"{name} is embedded.")
+        return
+    if name != sources.NAME and name not in SOURCES:
+        names = (sources.NAME, *SOURCES, *sources.TEXT_TITLES)
+        raise typer.BadParameter(f"there is no data set {name}; choose from {', '.join(names)}.", param_hint="NAME")
+    try:
+        arrays = sources.read_small() if name == sources.NAME else files.read(SOURCES[name], data_folder(data_dir))
+    except DataError as error:
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(1) from error
+    found = None if name == sources.NAME else files.find(SOURCES[name], data_folder(data_dir))
+    where = str(found[0].parent) if found else "embedded"
+    train, test = len(arrays.train_x), len(arrays.test_x)
+    if as_json:
+        row = {"name": name, "where": where, "train": train, "test": test, "classes": arrays.num_classes}
+        typer.echo(json.dumps(row, ensure_ascii=False, indent=2))
+    else:
+        typer.echo(
+            f"{name} is complete ({where}): {train} training and {test} test images, {arrays.num_classes} classes."
+        )

@@ -1,0 +1,164 @@
+"""A plan: runs in folders that their identities name, which of them belong to a shard, and how much work each is.
+
+Since its identity names its folder, the same run is found again and never computed twice. The work of a run is known
+only relative to other runs, which is enough to begin with the longest.
+"""
+
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from svag.lab.records.files import in_use, make_folder
+from svag.lab.records.record import (
+    COMPRESSED_METRICS,
+    METRICS,
+    OUTCOME,
+    RUNS,
+    SPEC,
+    RunRecord,
+    holds_run,
+    load_headers,
+    read_record,
+)
+from svag.lab.specs.fields import SpecError
+from svag.lab.specs.identity import identity
+from svag.lab.specs.parts import FULL_PASS, ModelSpec, SvagSpec, substeps
+from svag.lab.specs.spec import RunSpec, examples_per_step
+from svag.lab.specs.text import TransformerSpec
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run and its place.
+
+    Attributes:
+        spec: what is run.
+        identity: its content hash.
+        folder: its run directory.
+    """
+
+    spec: RunSpec
+    identity: str
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """What it is called among the runs of a plan: process, batch size, seed."""
+        return self.spec.name
+
+    def record(self) -> RunRecord:
+        """What there is of it. A run that nobody has written anything of is an interrupted one at its start."""
+        if holds_run(self.folder):
+            return read_record(self.folder)
+        try:
+            steps = self.spec.steps()
+        except SpecError:  # epochs of an npz file that has not been opened
+            steps = 0
+        if in_use(self.folder):
+            return RunRecord(self.folder, "running", self.spec, self.identity, steps, (), {})
+        return RunRecord(self.folder, "interrupted", self.spec, self.identity, steps, (), {}, "not begun yet")
+
+
+def plan_runs(specs: Iterable[RunSpec], out: Path) -> list[PlannedRun]:
+    """Give every spec its folder; a spec that occurs twice is one run, at its first place.
+
+    >>> spec = RunSpec.from_yaml("{data: {name: svhn}, model: {arch: mlp}, batch_size: 8, lr: 1, budget: 9}")
+    >>> plan = plan_runs([spec, spec.edited({"seed": 1}), spec.edited({"lr": 1.0})], Path("out"))
+    >>> [run.name for run in plan]
+    ['sgd B=8 seed=0', 'sgd B=8 seed=1']
+    >>> plan[0].folder == Path("out") / "runs" / plan[0].identity[:12]
+    True
+    """
+    planned: dict[str, PlannedRun] = {}
+    for spec in specs:
+        name = identity(spec)
+        planned.setdefault(name, PlannedRun(spec, name, out / RUNS / name[:12]))
+    return list(planned.values())
+
+
+def own_runs(plan: Iterable[PlannedRun], shard: tuple[int, int] | None) -> list[PlannedRun]:
+    """The runs of one shard: those whose identity, as a number, leaves the remainder i when divided by n."""
+    if shard is None:
+        return list(plan)
+    index, count = shard
+    return [run for run in plan if int(run.identity, 16) % count == index]
+
+
+def ended_elsewhere(plan: Iterable[PlannedRun], places: Iterable[Path]) -> dict[str, Path]:
+    """Where runs that a plan has nothing of have ended in other folders, by identity.
+
+    The same identity means the same bits: of this version of the numerics, measured and evaluated alike.
+    """
+    missing = {run.identity for run in plan if not holds_run(run.folder)}
+    found: dict[str, Path] = {}
+    for place in places if missing else ():
+        for header in load_headers(place):
+            if header.identity in missing and header.identity not in found and read_record(header.path).ended:
+                found[header.identity] = header.path
+    return found
+
+
+def copy_runs(plan: Iterable[PlannedRun], ended: Mapping[str, Path]) -> None:
+    """Copy what `ended_elsewhere` has found into the folders of a plan; checkpoints stay where they are."""
+    for run in plan:
+        if run.identity in ended and not holds_run(run.folder):
+            begun = run.folder.parent.with_name(f".{run.folder.name}")  # a copy that is cut short is no run
+            shutil.rmtree(begun, ignore_errors=True)
+            for folder in (run.folder.parent, begun):
+                make_folder(folder)
+            for name in (SPEC, METRICS, COMPRESSED_METRICS, OUTCOME):
+                if (ended[run.identity] / name).exists():
+                    shutil.copyfile(ended[run.identity] / name, begun / name)
+            begun.replace(run.folder)
+
+
+# An update costs at least as much as this many examples: the time of a step does not fall below a few milliseconds.
+OVERHEAD = 16
+
+
+@dataclass(frozen=True)
+class DataShape:
+    """What the work depends on: number of training and test examples, channels and side of an image."""
+
+    examples: int
+    test_examples: int
+    channels: int
+    side: int
+
+
+def updates_per_step(spec: RunSpec) -> int:
+    """Gradients of a batch that one effective step computes; a pass over the data counts as one."""
+    pairs = isinstance(spec.process, SvagSpec) and not spec.process.is_sgd
+    return (2 if pairs else 1) * substeps(spec.process)
+
+
+def multiply_adds(model: ModelSpec | TransformerSpec, data: DataShape) -> float:
+    """Multiply-adds of one example in the forward pass, roughly; a user's own network counts as a small one.
+
+    In the convolutional networks the channels double where the area is divided by four, so that all layers cost the
+    same: 9 · channels² · area each.
+    """
+    if isinstance(model, TransformerSpec):
+        return model.depth * 12 * model.width**2 * data.channels  # the channels of a window are its characters
+    depth, channels = 8, 16.0
+    if model.arch == "mlp":
+        hidden = 256 * model.width
+        return data.channels * data.side**2 * hidden + hidden**2
+    if found := re.fullmatch(r"(?:pre)?resnet(\d+)", model.arch):
+        depth = int(found[1])
+    elif found := re.fullmatch(r"vgg(\d+)", model.arch):
+        depth, channels = int(found[1]), 64.0
+    return depth * 9 * (channels * model.width) ** 2 * data.side**2
+
+
+def cost(spec: RunSpec, data: DataShape) -> float:
+    """Work of a whole run in multiply-adds, up to a common factor: examples looked at, substeps included.
+
+    Evaluations are left out: they are a forward pass of the test set each, and much alike in the runs of a plan.
+    """
+    per_step = examples_per_step(spec, data.examples)
+    if not isinstance(spec.process, FULL_PASS):
+        per_step += OVERHEAD * updates_per_step(spec)
+    return float(spec.steps(data.examples) * per_step * multiply_adds(spec.model, data))

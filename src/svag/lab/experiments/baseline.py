@@ -1,0 +1,274 @@
+"""How far can I scale the batch? The price list from runs on disk, or from files of readings of somebody's own loop.
+
+Before a run starts, `shortfall` says what its price list cannot become.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from svag.lab.experiments.base import setting
+from svag.lab.experiments.runs import by_seed, one_version
+from svag.lab.records.record import REMEDY, RunRecord, notes_on
+from svag.lab.specs.fields import SpecError, step_of
+from svag.lab.specs.optimizers import SgdOptimizer
+from svag.lab.specs.parts import NoProbe, SgdSpec
+from svag.lab.specs.schedules import Constant, Steps
+from svag.lab.specs.spec import RunSpec
+from svag.noise.reading import Reading, load_readings
+from svag.prices.critical_batch import CriticalBatch, predict_critical_batch
+from svag.theory.equilibrium import effective_lr, steps_to_equilibrium
+
+# So many runs are named in the text; JSON names them all.
+_NAMED = 3
+# Relaxation times 1/(4ηλ) that the weights need to settle, at the least.
+_E_FOLDS = 3.0
+
+
+@dataclass(frozen=True)
+class BaselinePrediction:
+    """What the seeds of one setting predict together.
+
+    Attributes:
+        critical: the prediction.
+        runs: run directories, or files with the names of the runs in them.
+        throughput: examples per second of a training step by batch size, where it was measured.
+        records: what the run directories hold; empty for files.
+    """
+
+    critical: CriticalBatch
+    runs: tuple[str, ...]
+    throughput: Mapping[int, float] | None = None
+    records: tuple[RunRecord, ...] = ()
+
+    @property
+    def numerics(self) -> int | None:
+        """The version of the numerics that computed the runs; None for files, of which it is not known."""
+        return self.records[0].numerics if self.records else None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields of the prediction for a JSON document, and the runs; prices with times if known."""
+        fields = {**self.critical.to_dict(), "runs": list(self.runs), "numerics": self.numerics}
+        if self.throughput is not None:
+            prices = self.critical.prices(throughput=self.throughput)
+            fields["prices"] = [price.to_dict() for price in prices]
+            fields["throughput"] = {str(size): speed for size, speed in self.throughput.items()}
+        return fields
+
+    def __str__(self) -> str:
+        parts = [f"{_named(self.runs)}\n{self.critical}"]
+        if self.throughput is not None and self.critical.resolved:
+            parts.append(_times(self.critical, self.throughput))
+        return "\n\n".join(parts)
+
+
+def _named(runs: Sequence[str]) -> str:
+    """Which runs an answer is about.
+
+    >>> _named(["runs/0"]), _named(["a", "b", "c", "d"])
+    ('From runs/0:', 'From 4 runs, a, b, c and 1 more:')
+    """
+    more = f" and {len(runs) - _NAMED} more" if len(runs) > _NAMED else ""
+    return f"From {f'{len(runs)} runs, ' if len(runs) > 1 else ''}{', '.join(runs[:_NAMED])}{more}:"
+
+
+def _times(found: CriticalBatch, throughput: Mapping[int, float]) -> str:
+    """The price list with wall-clock times, and what the fastest row consists of."""
+    fastest = min(found.prices(throughput=throughput), key=lambda price: price.time or 1.0)
+    speed = throughput[fastest.batch_size] / throughput[found.batch_size]
+    conclusion = (
+        f"Fastest: batch size {fastest.batch_size}, {fastest.distortion:.3g}× the data at {speed:.3g}× the speed, "
+        f"{fastest.time:.2f}× the time."
+    )
+    if fastest.batch_size == found.batch_size:
+        conclusion = "No larger batch saves time on this machine."
+    if found.basis == "second_moment":
+        conclusion += (
+            " Reading distortion as the factor in data is a rule of thumb: on one ladder of AdamW it was right, on one "
+            "of Adam a third less data was enough."
+        )
+    return (
+        f"Time to the same training loss, relative to batch size {found.batch_size}: estimated from the distortion and "
+        f"the speed of a training step measured on this machine.\n{found.price_list(throughput=throughput)}\n"
+        f"{conclusion}"
+    )
+
+
+@dataclass(frozen=True)
+class BaselinePredictions:
+    """One prediction per setting, by increasing batch size, and a sentence for every run that says nothing."""
+
+    predictions: tuple[BaselinePrediction, ...]
+    skipped: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return everything for a JSON document; the fields of a single prediction stand at the top as well."""
+        rows = [one.to_dict() for one in self.predictions]
+        about = {"predictions": rows, "skipped": list(self.skipped), "record_notes": notes_on(self._records)}
+        return {**(rows[0] if len(rows) == 1 else {}), **about}
+
+    @property
+    def _records(self) -> list[RunRecord]:
+        return [record for one in self.predictions for record in one.records]
+
+    def __str__(self) -> str:
+        parts = [str(one) for one in self.predictions]
+        if self._records:
+            computed = f"Computed by version {self._records[0].numerics} of the numerics"
+            parts.append("; ".join([computed, *notes_on(self._records)]) + ".")
+        return "\n\n".join(parts)
+
+
+def predict_from_runs(
+    records: Iterable[RunRecord],
+    c2: float = 2.0,
+    confidence: float = 0.95,
+    window: tuple[float, float] | None = None,
+    throughput: Callable[[RunSpec], Mapping[int, float]] | None = None,
+) -> BaselinePredictions:
+    """Predict B* from runs of SGD that finished with readings, the seeds of one setting together.
+
+    A run that has nothing to say is skipped with a sentence; if none has, that is an error.
+
+    Args:
+        records: of one run, of seeds, or of a ladder.
+        c2: C² of the bound.
+        confidence: of the interval.
+        window: two effective steps, or two fractions of the budget; see `svag.predict_critical_batch`.
+        throughput: measures examples per second by batch size, for the first seed of every setting.
+    """
+    there = list(records)
+    one_version(there)
+    seeds = defaultdict(list)
+    skipped = []
+    for record in there:
+        problem = _problem(record)
+        if problem is None and record.spec is not None:
+            seeds[setting(record.spec)].append(record)
+        elif problem is not None:
+            skipped.append(problem)
+    if not seeds:
+        raise SpecError("", skipped[0] if skipped else "there is no run here: give a folder that svag run has written")
+    groups = [[run for _, run in by_seed(group)] for group in seeds.values()]
+    groups.sort(key=lambda group: (group[0].readings[0].batch_size, str(group[0].path)))
+    try:
+        predictions = tuple(_predict(group, c2, confidence, window, throughput) for group in groups)
+    except ValueError as error:
+        raise SpecError("", str(error)) from None
+    return BaselinePredictions(predictions, tuple(skipped))
+
+
+def predict_from_files(
+    paths: Iterable[Path],
+    c2: float = 2.0,
+    confidence: float = 0.95,
+    window: tuple[float, float] | None = None,
+) -> BaselinePredictions:
+    """Predict B* from files that `svag.append_readings` wrote, the runs of one batch size together.
+
+    Args:
+        paths: of the files.
+        c2: C² of the bound.
+        confidence: of the interval.
+        window: two effective steps, or two fractions of the run; see `svag.predict_critical_batch`.
+    """
+    sizes = defaultdict[int, list[Reading]](list)
+    try:
+        for path in paths:
+            readings = load_readings(path)
+            if not readings:
+                raise SpecError(str(path), "there is no reading in it: write some with svag.append_readings")
+            for one in readings:
+                sizes[one.batch_size].append(replace(one, run=f"{path} {one.run}".rstrip()))
+        predictions = tuple(
+            BaselinePrediction(
+                predict_critical_batch(sizes[size], c2, confidence, window),
+                tuple(dict.fromkeys(one.run for one in sizes[size])),
+            )
+            for size in sorted(sizes)
+        )
+    except UnicodeDecodeError:
+        raise SpecError(str(path), "is not a text file: give a JSONL file of svag.append_readings") from None
+    except ValueError as error:
+        raise SpecError("", str(error)) from None
+    return BaselinePredictions(predictions, ())
+
+
+def _predict(
+    group: Sequence[RunRecord],
+    c2: float,
+    confidence: float,
+    window: tuple[float, float] | None,
+    throughput: Callable[[RunSpec], Mapping[int, float]] | None,
+) -> BaselinePrediction:
+    readings = [replace(one, run=str(record.path)) for record in group for one in record.readings]
+    steps, spec = group[0].steps, group[0].spec
+    chosen = None if window is None else (step_of(window[0], steps), step_of(window[1], steps))
+    return BaselinePrediction(
+        predict_critical_batch(readings, c2, confidence, chosen),
+        tuple(str(record.path) for record in group),
+        None if throughput is None or spec is None else throughput(spec),
+        tuple(group),
+    )
+
+
+def _problem(record: RunRecord) -> str | None:
+    """Why a run predicts nothing, and what to do; None if it does."""
+    where, spec = record.path, record.spec
+    if spec is None:
+        remedy = "" if REMEDY in record.problem else "; run its spec again in another folder"
+        return f"{where} cannot be read: {record.problem}{remedy}"
+    if not isinstance(setting(spec).process, SgdSpec):
+        return f"{where} is a run of {spec.process.kind}, but predictions come from SGD: use a run of sgd"
+    if record.state == "diverged":
+        return f"{where} diverged and has no equilibrium to measure at: lower the learning rate and run it again"
+    if record.state == "running":
+        return f"{where} is still running, at effective step {record.step} of {record.steps}: wait until it ends"
+    if record.state == "failed":
+        return f"{where} failed ({record.problem}): repair that and run its spec again into the same folder"
+    if record.state != "finished":
+        return (
+            f"{where} was interrupted at effective step {record.step} of {record.steps}: run its spec again into the "
+            "same folder, and it continues"
+        )
+    if not record.readings:
+        return f"{where} has no readings of the noise: run it with a probe, as in --probe.kind in_run"
+    return None
+
+
+def shortfall(specs: Iterable[RunSpec]) -> str:
+    """Say that measured runs are too short for their weights to settle, by the shortest of them; empty if none is.
+
+    Nothing is said where that is not known beforehand: without weight decay, with a rate that changes all the time, and
+    for a budget in epochs of a file that has not been opened.
+
+    >>> spec = RunSpec.from_yaml('''{data: {name: svhn}, model: {arch: mlp}, batch_size: 128, lr: 0.1, budget: 93,
+    ...     weight_decay: 1.0e-3, probe: {kind: in_run, parts: 4}}''')
+    >>> print(shortfall([spec]))
+    93 steps at the first learning rate are too few for equilibrium, which takes 3 to 5 relaxation times
+    1/(4ηλ) of 2,500 steps: the prices will be estimates, and no theorem will apply.
+    """
+    times = [found for spec in specs if (found := _settling(spec)) is not None]
+    steps, relaxation = min(times, key=lambda found: found[0] / found[1], default=(0, 0.0))
+    if steps >= _E_FOLDS * relaxation:
+        return ""
+    return (
+        f"{steps:,} steps at the first learning rate are too few for equilibrium, which takes 3 to 5 "
+        f"relaxation times 1/(4ηλ) of {relaxation:,.0f} steps: the prices will be estimates, and no theorem will apply."
+    )
+
+
+def _settling(spec: RunSpec) -> tuple[int, float] | None:
+    """Effective steps at the first learning rate, and the relaxation time there; None where this is not known."""
+    measured = not isinstance(spec.probe, NoProbe) and isinstance(setting(spec).process, SgdSpec)
+    counted = isinstance(spec.budget, int) or spec.data.examples is not None
+    if not (measured and counted and spec.weight_decay and isinstance(spec.schedule, Constant | Steps)):
+        return None
+    if not isinstance(spec.optimizer, SgdOptimizer):  # no theorem waits for an equilibrium of the others
+        return None
+    steps = spec.steps()
+    if isinstance(spec.schedule, Steps):
+        steps = min(step_of(at, steps) for at in spec.schedule.at)
+    rate = effective_lr(spec.lr, spec.optimizer.momentum)
+    return steps, steps_to_equilibrium(rate, spec.weight_decay)

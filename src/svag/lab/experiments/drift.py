@@ -1,0 +1,400 @@
+r"""How far apart the statistics of training really are along a ladder, beside what the price list said (def:lsi).
+
+Two rungs (B, η) and (κB, κη) are compared by averages over the same window of time, larger over smaller:
+
+$$r = R'/R,\qquad g = G'/G,\qquad n = \kappa N'/N.$$
+
+Their *spread*, largest over smallest, is what `svag.theory.distortion` bounds from below where a theorem applies;
+it is also what (C,κ)-linear-scaling invariance keeps below C². On an ordinary network T′/T takes the place of r, with T
+the pull of `svag.theory.equilibrium.pull`. Since n/g = B_simple′/B_simple, the spread equals the distortion as long as
+the noise scale does not depend on the batch size. With momentum X = (1−β²)|v|² − N takes the place of G in the
+distortion; r, g and n are compared all the same, with X′/X beside them. Adam and its kin scale by the square-root rule,
+and κV′/V takes the place of r, with V = Σv̂: the distortion is what (κV′/V)/n comes to where V = G + N and the noise
+scale stays. That is an estimate, and no theorem.
+
+Intervals come from a bootstrap over blocks of readings, the blocks of all seeds together. They do not see what a whole
+seed has in common, so that they are too narrow where seeds differ by more than their blocks do.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import scipy  # whose parts are imported when they are first used
+
+from svag.arrays import FloatArray
+from svag.noise.reading import Reading
+from svag.prices.basis import Signal
+from svag.prices.price import Estimate
+from svag.stats.means import mean_deviations
+from svag.theory.bounds import critical_batch_size
+from svag.theory.distortion import distortion
+from svag.theory.equilibrium import estimated_momentum_signal, momentum_signal, pull
+
+BLOCKS = 12
+RESAMPLES = 2000
+_R, _G, _N, _T, _X, _V = range(6)
+
+Compared = Literal["R", "T", "V"]
+_COLUMN: dict[Compared, int] = {"R": _R, "T": _T, "V": _V}
+
+
+@dataclass(frozen=True)
+class PairDrift:
+    """Two rungs of a ladder, the larger over the smaller.
+
+    Attributes:
+        baseline: batch size of the smaller one.
+        batch_size: of the larger one.
+        kappa: their quotient.
+        first: r = R′/R; T′/T where the weight norm is not what the theorem is about; κV′/V of Adam and its kin.
+        grad: g = G′/G.
+        noise: n = κN′/N.
+        noise_scale: B_simple′/B_simple = n/g; where it is 1, the spread is the distortion.
+        spread: largest of the three over the smallest.
+        strict: the smallest C² of def:lsi: the square of how far the three are from 1 at most.
+        distortion: D(κ) as the smaller rung predicts it.
+        moving: X′/X with momentum; None without, or where X is not positive.
+        second_moment_over_noise: (κV′/V)/n, which D is a prediction of; None where V is not compared.
+        below: whether the whole interval of the spread lies below that of D, which no equilibrium allows; with X in
+            place of G where D is made of X.
+    """
+
+    baseline: int
+    batch_size: int
+    kappa: float
+    first: Estimate
+    grad: Estimate
+    noise: Estimate
+    noise_scale: Estimate
+    spread: Estimate
+    strict: Estimate
+    distortion: Estimate
+    moving: Estimate | None
+    second_moment_over_noise: Estimate | None
+    below: bool
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the pair for a JSON document; unknown numbers are null."""
+        return {name: one.to_dict() if isinstance(one, Estimate) else one for name, one in vars(self).items()}
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Where the statistics of training have drifted apart by C², going up from one baseline.
+
+    Attributes:
+        baseline: batch size of the baseline.
+        noise_to_signal: its N/G; with momentum N/X or N/X̂.
+        predicted: B* as the baseline predicts it.
+        observed: the batch size at which the spread reaches C², on logarithmic scales between rungs; `math.inf` when
+            it does not up to the largest rung.
+        over_predicted: observed over predicted.
+        strict: the batch size at which invariance in the sense of def:lsi is lost: one ratio leaves [1/C, C].
+        strict_over_predicted: that batch size over B*.
+    """
+
+    baseline: int
+    noise_to_signal: Estimate
+    predicted: Estimate
+    observed: Estimate
+    over_predicted: Estimate
+    strict: Estimate
+    strict_over_predicted: Estimate
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the crossing for a JSON document; unknown or unbounded numbers are null."""
+        return {name: one.to_dict() if isinstance(one, Estimate) else one for name, one in vars(self).items()}
+
+
+@dataclass(frozen=True)
+class Drift:
+    """What a ladder measured of the theorem's own statistics.
+
+    Attributes:
+        compared: "R", "T" or "V", which of them stands beside G and κN.
+        signal: what N is divided by in the distortion: "G", or with momentum "X" or "X̂".
+        c2: C².
+        confidence: level of the intervals.
+        pairs: every rung with every larger one.
+        crossings: one per baseline that has a larger rung.
+    """
+
+    compared: Compared
+    signal: Signal
+    c2: float
+    confidence: float
+    pairs: tuple[PairDrift, ...]
+    crossings: tuple[Crossing, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return everything for a JSON document."""
+        return {
+            "compared": self.compared,
+            "signal": self.signal,
+            "c2": self.c2,
+            "confidence": self.confidence,
+            "pairs": [pair.to_dict() for pair in self.pairs],
+            "crossings": [one.to_dict() for one in self.crossings],
+        }
+
+
+def measure_drift(
+    rungs: Mapping[int, Sequence[Sequence[Reading]]],
+    *,
+    rng: np.random.Generator,
+    c2: float = 2.0,
+    confidence: float = 0.95,
+    compared: Compared = "R",
+    signal: Signal = "G",
+    lr_wd: float = 0.0,
+) -> Drift | None:
+    """Compare every two rungs of a ladder by R (or T, or κV), G and κN.
+
+    Args:
+        rungs: batch size → one sequence of readings per seed, all from the same window of training time.
+        rng: of the bootstrap.
+        c2: C².
+        confidence: level of the intervals.
+        compared: "R" at the equilibrium of a scale-invariant network, "T" where only |x|² is stationary, "V" for Adam
+            and its kin, over the readings that know it.
+        signal: what N is divided by in the distortion: "G", or with momentum "X" or its estimate "X̂" from G.
+        lr_wd: ηλ of the smallest rung, for "R" without momentum; 0 otherwise.
+
+    Returns None when fewer than two rungs have two blocks with positive averages.
+
+    >>> def readings(batch_size, grad_sq, noise):  # exact averages: intervals have no width
+    ...     one = Reading(grad_sq, noise, 1.0, batch_size, n=4)
+    ...     return [[one] * 24]
+    >>> ladder = {32: readings(32, 1.0, 4.0), 64: readings(64, 1.0, 2.0), 256: readings(256, 1.0, 0.5)}
+    >>> found = measure_drift(ladder, rng=np.random.default_rng(0))
+    >>> found.pairs[1].spread.value, round(found.pairs[1].distortion.value, 12)  # G, κN and R are those of B = 32
+    (1.0, 2.4)
+    """
+    means = {size: _Rung.of(size, runs, compared, signal, rng) for size, runs in sorted(rungs.items())}
+    known = [rung for rung in means.values() if rung is not None]
+    if len(known) < 2:
+        return None
+    start = known[0].batch_size
+    pairs, crossings = [], []
+    for index, base in enumerate(known[:-1]):
+        decay = lr_wd * base.batch_size / start
+        above = [_Pair(base, other, decay, compared) for other in known[index + 1 :]]
+        pairs += [pair.summary(confidence) for pair in above]
+        crossings.append(_crossing(base, above, c2, decay, confidence))
+    return Drift(compared, signal, c2, confidence, tuple(pairs), tuple(crossings))
+
+
+@dataclass(frozen=True, eq=False)
+class _Rung:
+    """Averages of R, G, N, T, X, V at one batch size: the estimates in the first row, bootstrap draws in the others."""
+
+    batch_size: int
+    means: FloatArray
+    first: FloatArray
+    signal: FloatArray
+
+    @classmethod
+    def of(
+        cls,
+        size: int,
+        runs: Sequence[Sequence[Reading]],
+        compared: Compared,
+        signal: Signal,
+        rng: np.random.Generator,
+    ) -> "_Rung | None":
+        known = [[one for one in run if one.second_moment is not None] for run in runs] if compared == "V" else runs
+        cut = [found for run in known if (found := _blocks(run))]
+        if not cut:
+            return None
+        blocks, weights = np.moveaxis(np.array(cut), 2, 0)  # each: seed, block, quantity
+        centre = blocks.mean(axis=(0, 1))
+        scatter = _scatter(blocks, weights, centre)
+        means = np.vstack([centre, centre + mean_deviations(scatter, RESAMPLES, 0.95, len(scatter) - 1, rng)])
+        first = means[:, _COLUMN[compared]]
+        if not (means[0, [_G, _N]] > 0).all() or not first[0] > 0:
+            return None
+        momentum = next(reading.momentum for run in runs for reading in run) or 0.0
+        estimated = means[:, _G] * estimated_momentum_signal(1.0, momentum)
+        return cls(size, means, first, {"G": means[:, _G], "X": means[:, _X], "X̂": estimated}[signal])
+
+    @cached_property
+    def grad(self) -> FloatArray:
+        return self.means[:, _G]
+
+    @cached_property
+    def noise(self) -> FloatArray:
+        return self.means[:, _N]
+
+    @cached_property
+    def moving(self) -> FloatArray:
+        return self.means[:, _X]
+
+    @cached_property
+    def noise_to_signal(self) -> FloatArray:
+        # a signal that is not known or not positive leaves N/G without an upper limit
+        noise = np.maximum(self.noise, 0.0)  # a draw from few blocks may be below
+        return np.divide(noise, self.signal, out=np.full_like(noise, math.inf), where=self.signal > 0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pair:
+    """Two rungs, draw by draw; `lr_wd` is ηλ of the smaller one."""
+
+    base: _Rung
+    other: _Rung
+    lr_wd: float
+    compared: Compared
+
+    @property
+    def kappa(self) -> float:
+        return self.other.batch_size / self.base.batch_size
+
+    @cached_property
+    def ratios(self) -> FloatArray:
+        """r (or what stands for it), g and n, a column each; NaN in the draws where an average is not positive."""
+        return self._ratios(self.other.grad / self.base.grad)
+
+    def _ratios(self, signal: FloatArray) -> FloatArray:
+        first, noise = self.other.first / self.base.first, self.kappa * self.other.noise / self.base.noise
+        if self.compared == "V":
+            first = self.kappa * first
+        table = np.column_stack([first, signal, noise])
+        return np.where(table > 0, table, math.nan)
+
+    @cached_property
+    def spread(self) -> FloatArray:
+        return _spread(self.ratios)
+
+    @cached_property
+    def bounded(self) -> FloatArray:
+        """Spread of what the theorem speaks of: with the signal that D is made of."""
+        return _spread(self._ratios(self.other.signal / self.base.signal))
+
+    @cached_property
+    def strict(self) -> FloatArray:
+        return np.asarray(np.exp(2 * np.abs(np.log(self.ratios)).max(axis=1)))
+
+    def distortion(self, confidence: float) -> Estimate:
+        """D falls as N/G grows, so its limits are those of N/G, the other way round."""
+        rho = _estimate(self.base.noise_to_signal, confidence)
+        value, low, high = (distortion(self.kappa, one, self.lr_wd) for one in (rho.value, rho.high, rho.low))
+        return Estimate(value, low, high)
+
+    def summary(self, confidence: float) -> PairDrift:
+        first, grad, noise = (_estimate(column, confidence) for column in self.ratios.T)
+        moving, predicted = self.other.moving / self.base.moving, self.distortion(confidence)
+        over = _estimate(self.ratios[:, 0] / self.ratios[:, 2], confidence) if self.compared == "V" else None
+        return PairDrift(
+            baseline=self.base.batch_size,
+            batch_size=self.other.batch_size,
+            kappa=self.kappa,
+            first=first,
+            grad=grad,
+            noise=noise,
+            noise_scale=_estimate(self.ratios[:, 2] / self.ratios[:, 1], confidence),
+            spread=_estimate(self.spread, confidence),
+            strict=_estimate(self.strict, confidence),
+            distortion=predicted,
+            moving=_estimate(moving, confidence) if self.base.moving[0] > 0 and self.other.moving[0] > 0 else None,
+            second_moment_over_noise=over,
+            below=_estimate(self.bounded, confidence).high < predicted.low,
+        )
+
+
+def _spread(ratios: FloatArray) -> FloatArray:
+    return np.asarray(ratios.max(axis=1) / ratios.min(axis=1))
+
+
+def _crossing(base: _Rung, above: Sequence[_Pair], c2: float, lr_wd: float, confidence: float) -> Crossing:
+    sizes = np.array([base.batch_size, *(pair.other.batch_size for pair in above)], dtype=float)
+    predicted = np.array([critical_batch_size(base.batch_size, rho, c2, lr_wd=lr_wd) for rho in base.noise_to_signal])
+    observed = _first_above(sizes, np.column_stack([pair.spread for pair in above]), c2)
+    strict = _first_above(sizes, np.column_stack([pair.strict for pair in above]), c2)
+    with np.errstate(invalid="ignore"):
+        over, strict_over = observed / predicted, strict / predicted
+    return Crossing(
+        baseline=base.batch_size,
+        noise_to_signal=_estimate(base.noise_to_signal, confidence),
+        predicted=_estimate(predicted, confidence),
+        observed=_estimate(observed, confidence),
+        over_predicted=_estimate(over, confidence),
+        strict=_estimate(strict, confidence),
+        strict_over_predicted=_estimate(strict_over, confidence),
+    )
+
+
+def _first_above(sizes: FloatArray, values: FloatArray, level: float) -> FloatArray:
+    """Where each row of `values`, which starts from 1 at the first size, first exceeds a level; log–log between sizes.
+
+    A value that is not known (NaN) counts as above: an average that is not positive is as far off as can be.
+    """
+    logs = np.log(np.column_stack([np.ones(len(values)), values]))
+    logs = np.where(np.isnan(logs), math.inf, logs)
+    target = math.log(level)
+    beyond = logs > target
+    at = beyond.argmax(axis=1)
+    rows = np.arange(len(logs))
+    low, high = logs[rows, at - 1], logs[rows, at]
+    left, right = np.log(sizes[at - 1]), np.log(sizes[at])
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):  # in rows that never exceed it
+        share = np.where(np.isinf(high), 0.0, (target - low) / (high - low))
+        return np.where(beyond.any(axis=1), np.exp(left + share * (right - left)), math.inf)
+
+
+def _estimate(draws: FloatArray, confidence: float) -> Estimate:
+    r"""The estimate is the first draw; the others give its bias-corrected percentile interval.
+
+    A spread is a largest over a smallest, so noise only ever widens it: the draws lie above the estimate on the whole,
+    as the estimate lies above the truth. With z₀ = Φ⁻¹(share of draws below the estimate) the percentiles are taken at
+    Φ(2z₀ ± z), which takes out both.
+
+    Reference: Efron (1981), the bias-corrected percentile method.
+    """
+    value, others = float(draws[0]), np.where(np.isnan(draws[1:]), math.inf, draws[1:])
+    below = (np.count_nonzero(others < value) + 0.5 * np.count_nonzero(others == value)) / others.size
+    shift = 2 * scipy.special.ndtri(min(max(below, 1 / others.size), 1 - 1 / others.size))
+    limits = scipy.special.ndtr(shift + scipy.special.ndtri([(1 - confidence) / 2, (1 + confidence) / 2]))
+    low, high = np.quantile(others, limits, method="inverted_cdf")
+    return Estimate(value, min(float(low), value), max(float(high), value))
+
+
+def _blocks(run: Sequence[Reading]) -> list[tuple[FloatArray, FloatArray]]:
+    """Consecutive blocks of one run: R, G, N, T, X and V times their weights, and the weights, 1 on average over a run.
+
+    R and T are weighted by η, the others by η².
+    """
+    if len(run) < BLOCKS:
+        return []
+    rates = np.array([1.0 if one.lr is None else one.lr for one in run])
+    weights = np.array([rates, rates**2, rates**2, rates, rates**2, rates**2]).T
+    weights = weights / weights.mean(axis=0)
+    rows = [(one.param_sq, one.grad_sq, one.noise_trace, _pull(one), _moving(one), one.second_moment) for one in run]
+    parts = zip(np.array_split(weights * np.array(rows, float), BLOCKS), np.array_split(weights, BLOCKS), strict=True)
+    return [(values.mean(axis=0), weight.mean(axis=0)) for values, weight in parts]
+
+
+def _scatter(blocks: FloatArray, weights: FloatArray, centre: FloatArray) -> FloatArray:
+    """How far blocks lie from the average, by what they weigh in it, which is what a bootstrap draws from.
+
+    Under a changing rate blocks differ by design: those of S seeds are compared place by place, which lacks √(S/(S−1)).
+    """
+    apart, seeds = blocks - weights * centre, len(blocks)
+    if seeds > 1 and np.ptp(weights) > 1e-6:  # beyond rounding
+        apart = (apart - apart.mean(axis=0)) * math.sqrt(seeds / (seeds - 1))
+    return apart.reshape(-1, apart.shape[-1])
+
+
+def _pull(reading: Reading) -> float:
+    if reading.lr is None or reading.weight_decay is None or reading.param_dot_grad is None:
+        return math.nan
+    return pull(reading.param_sq, reading.param_dot_grad, lr=reading.lr, weight_decay=reading.weight_decay)
+
+
+def _moving(reading: Reading) -> float:
+    if not reading.momentum or reading.velocity_sq is None:
+        return math.nan
+    return momentum_signal(reading.velocity_sq, reading.noise_trace, reading.momentum)

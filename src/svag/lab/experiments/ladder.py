@@ -1,0 +1,339 @@
+"""Up to which batch size does scaling hold? One run at batch sizes along the rule, each measured (fig:lsr_acc_gnr).
+
+The rule is that of the optimizer: linear for SGD, square-root for Adam, AdamW and RMSprop. A ladder means the same at
+every batch size: fractions of the budget stay, numbers of effective steps are divided by κ.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import AfterValidator, Field
+
+from svag.lab.experiments.base import (
+    ArmName,
+    Experiment,
+    Panel,
+    described,
+    own_metric,
+    processes_at,
+    require_sgd,
+    seeds_from,
+    setting,
+    svag_arms,
+    svag_fields,
+)
+from svag.lab.experiments.wording import percent
+from svag.lab.records.record import RunRecord
+from svag.lab.specs.fields import Count, Positive, Several, Share, SpecError, step_of
+from svag.lab.specs.parts import FrozenProbe, InRunProbe, NoProbe
+from svag.lab.specs.schedules import Steps
+from svag.lab.specs.spec import RunSpec
+from svag.theory.adaptive import AdamSettings, RMSpropSettings
+from svag.theory.domain import closeness
+from svag.theory.optimizers import MomentumLimit, Rule
+
+if TYPE_CHECKING:
+    from svag.lab.experiments.ladder_finding import LadderFinding
+
+
+SMALLEST_LADDER = (8, 16, 32)
+# As in the paper for test errors. Most of the bits per character of a text are left whatever is learned, so that 20%
+# more of them would undo most of a training.
+TOLERANCE, TEXT_TOLERANCE = 0.2, 0.02
+C2 = 2.0
+
+
+def _increasing(window: tuple[float, float]) -> tuple[float, float]:
+    if not window[0] < window[1]:
+        raise ValueError(f"must be two increasing fractions of the budget, got {window[0]:g} and {window[1]:g}")
+    return window
+
+
+def _tolerance_of(fields: dict[str, Any]) -> float:
+    """The default of the tolerance, by what the panels are judged by."""
+    errors = any(own_metric([panel]) == "test_accuracy" for panel in fields["panels"])
+    return TOLERANCE if errors else TEXT_TOLERANCE
+
+
+class LadderPanel(Panel):
+    """Batch sizes along the scaling rule from one base spec, which gives the settings at its own batch size.
+
+    Attributes:
+        batch_sizes: the rungs.
+        rule: linear for SGD, square_root for the other optimizers; the optimizer's own when None.
+        ells: refinements of SVAG run besides SGD: the SDE limit against B; none if empty.
+        split: of the SVAG arms.
+        momentum_limit: which limit the SVAG arms of a base with momentum follow.
+        refined: the rungs that have the SVAG arms; all of them if empty.
+        probe_batches: batches of each reading at frozen weights, rung by rung; those of the base if empty.
+    """
+
+    batch_sizes: tuple[Count, ...]
+    rule: Rule | None = None
+    ells: tuple[Count, ...] = ()
+    split: Count = 1
+    momentum_limit: MomentumLimit | None = None
+    refined: tuple[Count, ...] = ()
+    probe_batches: tuple[Several, ...] = ()
+
+    def arms(self) -> list[tuple[ArmName, RunSpec]]:
+        """SGD at every batch size, with SVAG beside it where it is asked for."""
+        require_sgd(self.base)
+        check_rule(self.base, self.rule)
+        if len(set(self.batch_sizes)) < 2:
+            raise SpecError("batch_sizes", "a ladder has at least two rungs: name more batch sizes")
+        if self.probe_batches and len(self.probe_batches) != len(self.batch_sizes):
+            many = len(self.batch_sizes)
+            raise SpecError("probe_batches", f"must be one for each of the {many} batch sizes, or none")
+        if strangers := sorted(set(self.refined) - set(self.batch_sizes)):
+            raise SpecError("refined", f"names {strangers[0]}, which is not among the batch sizes of the ladder")
+        batches = dict(zip(self.batch_sizes, self.probe_batches, strict=False))
+        found = []
+        for size in sorted(set(self.batch_sizes)):
+            sgd = rung(self.base, size)
+            if size in batches and isinstance(sgd.probe, FrozenProbe):
+                sgd = sgd.edited({"probe.batches": batches[size]})
+            ells = self.ells if size in (self.refined or self.batch_sizes) else ()
+            found += [(self.itself, sgd), *svag_arms(sgd, ells, self.split, self.momentum_limit)]
+        return found
+
+    def edited(self, edits: Mapping[str, Any]) -> Self:
+        """The same ladder from another base; a probe that is replaced is replaced at every rung."""
+        probe = any(path.split(".")[0] == "probe" for path in edits)
+        other = super().edited(edits)
+        return other.model_copy(update={"probe_batches": ()}) if probe else other
+
+    def smallest(self, edits: Mapping[str, Any]) -> Self:
+        """Three small rungs of one epoch each, because steps would not be the same training at every rung."""
+        fewer = super().smallest({"budget": {"epochs": 1}, **edits})
+        return fewer.model_copy(update={"batch_sizes": SMALLEST_LADDER, "refined": ()})
+
+
+class Ladder(Experiment):
+    """How far do training statistics drift apart along the scaling rule, and what did each rung predict?
+
+    >>> base = RunSpec.from_yaml("{data: {name: svhn}, model: {arch: mlp}, batch_size: 8, lr: 1, budget: {epochs: 9}}")
+    >>> [(spec.batch_size, spec.lr) for spec in Ladder.of(base, batch_sizes=[4, 8, 16], seeds=1).runs()]
+    [(4, 0.5), (8, 1.0), (16, 2.0)]
+
+    Attributes:
+        tolerance: test error fails where it exceeds the lowest by this fraction of it: 20% unless told otherwise, 2% of
+            the bits per character of a text.
+        c2: C² of the predictions.
+        window: fractions of the budget between which all rungs are averaged; what is settled at all of them when None.
+    """
+
+    question: ClassVar[str] = "How far can this batch grow?"
+    method: ClassVar[str] = (
+        "Batch size and learning rate grow together, by the {rule} scaling rule. Runs at small batches predict, from "
+        "their gradient noise, what a larger batch costs; runs at larger batches show what it does cost."
+    )
+    needs: ClassVar[str] = (
+        "SGD at two batch sizes, with the settings and every number of steps scaled exactly from the smaller one"
+    )
+    subject: ClassVar[str] = "Linear scaling"
+    default_seeds: ClassVar[int] = 3
+
+    kind: Literal["ladder"] = "ladder"
+    panels: tuple[LadderPanel, ...] = Field(min_length=1)
+    tolerance: Positive = Field(default_factory=_tolerance_of)
+    c2: Annotated[Positive, AfterValidator(closeness)] = C2
+    window: Annotated[tuple[Share, Share], AfterValidator(_increasing)] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        base: RunSpec,
+        batch_sizes: Iterable[int],
+        seeds: int | Iterable[int],
+        *,
+        rule: Rule | None = None,
+        ells: Iterable[int] = (),
+        split: int = 1,
+        momentum_limit: MomentumLimit | None = None,
+        tolerance: float | None = None,
+        c2: float = C2,
+        name: str | None = None,
+        title: str = subject,
+    ) -> Self:
+        """One panel from a base spec, which gets a probe if it has none.
+
+        Args:
+            base: the SGD run at the reference batch size.
+            batch_sizes: the rungs.
+            seeds: how many, or which.
+            rule: of the scaling; that of the optimizer when None.
+            ells: refinements of SVAG at every rung; none if empty.
+            split: into how many parts SVAG cuts its batches.
+            momentum_limit: which limit SVAG follows, if the base has momentum.
+            tolerance: the fraction of the lowest test error by which it may grow; when None 20%, or 2% of the bits per
+                character of a text.
+            c2: C² of the predictions.
+            name: of the panel; network and data when None.
+            title: one line.
+        """
+        sizes = tuple(batch_sizes)
+        panel = {
+            "name": name or described(base),
+            "base": with_probe(base, sizes),
+            "batch_sizes": sizes,
+            "rule": rule,
+            "ells": tuple(ells),
+            "split": split,
+            "momentum_limit": momentum_limit,
+        }
+        if base.optimizer.rule == "square_root":
+            title = title.replace(cls.subject, "Square-root scaling")
+        fields = {"title": title, "seeds": seeds_from(seeds), "panels": (panel,), "c2": c2}
+        return cls.model_validate(fields if tolerance is None else {**fields, "tolerance": tolerance})
+
+    def asked(self) -> str:
+        """The batch sizes of every panel, the tolerance, C² and the window."""
+        sizes = "; ".join(f"{one.name}: batch sizes {', '.join(map(str, one.batch_sizes))}" for one in self.panels)
+        window = (
+            "" if self.window is None else f", averages over {self.window[0]:.0%} to {self.window[1]:.0%} of training"
+        )
+        return f"{sizes}; tolerance {percent(self.tolerance)}, C² = {self.c2:g}{window}"
+
+    def find(self, records: Sequence[RunRecord]) -> "LadderFinding":
+        """Find what the rungs of each ladder predicted, how far they drifted apart, and where test error failed."""
+        from svag.lab.experiments.ladder_finding import find_ladder
+
+        return find_ladder(self, records)
+
+    @classmethod
+    def _around(cls, base: RunSpec, settings: Collection[RunSpec]) -> LadderPanel:
+        rungs = {}
+        for size in sorted({one.batch_size for one in settings}):
+            try:
+                rungs[setting(rung(base, size))] = size
+            except SpecError:  # not to be reached along the rule
+                continue
+        sizes = tuple(size for one, size in rungs.items() if one in settings)
+        svag = svag_fields(processes_at(rungs, settings))
+        refined = tuple(rungs[one] for one in rungs if svag_fields(processes_at([one], settings))["ells"])
+        some = refined if set(refined) < set(sizes) else ()
+        return LadderPanel(name=described(base), base=base, batch_sizes=sizes, refined=some, **svag)
+
+
+def check_rule(base: RunSpec, rule: Rule | None) -> None:
+    """Refuse a rule that is not the optimizer's: what the rungs predict is about that one only."""
+    own, kind = base.optimizer.rule, base.optimizer.kind
+    if rule not in (None, own):
+        raise SpecError("rule", f"{kind} scales by the {own} rule, which is what its runs are priced for: use {own}")
+
+
+def rung(base: RunSpec, batch_size: int) -> RunSpec:
+    """The base at another batch size, along the rule of its optimizer (def:lsr for SGD): the same epochs and times.
+
+    At its own batch size the base is left as it is, so that a run of it that is there already is not repeated. Whatever
+    is a number of effective steps is divided by κ.
+
+    >>> base = RunSpec.from_yaml("{data: {name: svhn}, model: {arch: mlp}, batch_size: 8, lr: 1, budget: 900}")
+    >>> rung(base, 32).budget, rung(base, 32).lr
+    (225, 4.0)
+    >>> rung(base.edited({"optimizer": {"kind": "adamw", "betas": [0.96875, 0.984375]}}), 32).optimizer.betas
+    (0.875, 0.9375)
+    """
+    if batch_size == base.batch_size:
+        return base
+    kappa = batch_size / base.batch_size
+    _refuse_short_averages(base, batch_size)
+    try:
+        scaled = base.optimizer.settings(base.lr, base.weight_decay).scaled(kappa)
+    except ValueError as error:
+        raise SpecError("batch_sizes", f"{batch_size} cannot be reached from {base.batch_size}: {error}") from None
+    edits: dict[str, Any] = {"batch_size": batch_size, "lr": scaled.lr, "weight_decay": scaled.weight_decay}
+    match scaled:
+        case AdamSettings():
+            edits |= {"optimizer.betas": scaled.betas, "optimizer.eps": scaled.eps}
+        case RMSpropSettings():
+            edits |= {"optimizer.alpha": scaled.alpha, "optimizer.eps": scaled.eps}
+    return base.edited(scaled_steps(base, kappa) | edits)
+
+
+def _refuse_short_averages(base: RunSpec, batch_size: int) -> None:
+    """At κ times the batch an average forgets κ(1 − β) a step, and at 1 it is no average any more."""
+    for name, beta in base.optimizer.averages.items():
+        kappa, limit = batch_size / base.batch_size, base.batch_size / (1 - beta)
+        if batch_size * (1 + 1e-9) >= limit:  # 10 × (1 − 0.9) is just below 1 in floating point
+            raise SpecError(
+                f"optimizer.{name}",
+                f"{beta:g} cannot be scaled to batch size {batch_size}, where {kappa:g}·(1 − β) is not below 1: raise "
+                f"it above {1 - 1 / kappa:.4g} at batch size {base.batch_size}, or stay below batch size {limit:.4g}",
+            )
+
+
+def scaled_steps(spec: RunSpec, kappa: float) -> dict[str, Any]:
+    """Edits that divide everything in a spec that is a number of effective steps by κ, to the nearest step.
+
+    A probe that reads at every effective step goes on doing so.
+
+    >>> spec = RunSpec.from_yaml('''{data: {name: svhn}, model: {arch: mlp}, batch_size: 8, lr: 1, budget: 400,
+    ...     schedule: {kind: steps, at: [100, 0.5]}, evaluate: {every: 20}}''')
+    >>> scaled_steps(spec, 4)
+    {'schedule.warmup': 0, 'schedule.at': [25, 0.5], 'evaluate.every': 5, 'budget': 100}
+    """
+    edits: dict[str, Any] = {"schedule.warmup": _scaled(spec.schedule.warmup, kappa)}
+    if isinstance(spec.schedule, Steps):
+        edits["schedule.at"] = [_scaled(time, kappa) for time in spec.schedule.at]
+    if isinstance(spec.probe, InRunProbe | FrozenProbe):
+        edits["probe.window"] = [_scaled(time, kappa) for time in spec.probe.window]
+    if isinstance(spec.probe, InRunProbe) and spec.probe.every != 1:
+        edits["probe.every"] = _scaled(spec.probe.every, kappa)
+    edits["evaluate.every"] = _scaled(spec.evaluate.every, kappa)
+    if isinstance(spec.budget, int):
+        edits["budget"] = _scaled(spec.budget, kappa)
+    return edits
+
+
+def _scaled(time: float, kappa: float) -> float:
+    """A whole number is effective steps, a float a fraction of the budget."""
+    return max(1, round(time / kappa)) if isinstance(time, int) and time > 0 else time
+
+
+READINGS, BATCHES = 60, 20
+
+
+def with_probe(base: RunSpec, batch_sizes: Iterable[int]) -> RunSpec:
+    """The base with a probe over the last third of its last-but-one phase, unless it has one.
+
+    In the run where all batches can be cut into parts; at frozen weights with BatchNorm, which cutting would change,
+    and with a network of the user's own, which may have it.
+
+    >>> base = RunSpec.from_yaml('''{data: {name: svhn}, model: {arch: mlp, norm: layer}, batch_size: 8, lr: 1,
+    ...     budget: {epochs: 9}, schedule: {kind: steps, at: [0.3, 0.9]}}''')
+    >>> with_probe(base, [8, 16]).probe
+    InRunProbe(kind='in_run', parts=4, window=(0.7, 0.9), every=0.0005)
+    >>> with_probe(base.edited({"model.norm": "batch"}), [8, 16]).probe
+    FrozenProbe(kind='frozen', readings=60, window=(0.7, 0.9), batches=20)
+    """
+    if not isinstance(base.probe, NoProbe):
+        return base
+    sizes, window = list(batch_sizes), _window(base)
+    parts = next((parts for parts in (4, 2) if not any(size % parts for size in sizes)), None)
+    if parts is not None and base.model.norm != "batch" and not base.model.is_callable:
+        return base.edited({"probe": {"kind": "in_run", "parts": parts, "window": window, "every": 0.0005}})
+    readings = _that_fit([rung(base, size) for size in sizes], window)
+    return base.edited({"probe": {"kind": "frozen", "readings": readings, "window": window, "batches": BATCHES}})
+
+
+def _window(base: RunSpec) -> list[float]:
+    """As fractions of the budget; a rate that never decays in steps is watched over the second half."""
+    if not isinstance(base.schedule, Steps):
+        return [0.5, 1.0]
+    times: list[float] = [0.0, *base.schedule.at]
+    if any(isinstance(time, int) for time in times):
+        try:
+            times = [step_of(time, base.steps()) / base.steps() for time in times]
+        except SpecError:  # an npz file in epochs
+            raise SpecError("probe", "is missing: say when to measure G and N, such as {kind: frozen}") from None
+    start, end = times[-2:]
+    return [round(end - (end - start) / 3, 6), float(end)]
+
+
+def _that_fit(rungs: Iterable[RunSpec], window: list[float]) -> int:
+    """A reading at every step of the window at most, at the largest batch size."""
+    known = [spec for spec in rungs if isinstance(spec.budget, int) or spec.data.examples is not None]
+    steps = (step_of(window[1], spec.steps()) - step_of(window[0], spec.steps()) for spec in known)
+    return max(1, min([READINGS, *steps]))

@@ -1,0 +1,370 @@
+"""What SGD, NGD and GD found: whether Gaussian noise of the same covariance suffices (fig:ngd_sgd_accs)."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from svag.lab.experiments import wording
+from svag.lab.experiments.base import GD, NGD, SGD, Metric
+from svag.lab.experiments.evidence import TONES, ArmResult, Finding, arm_result, sgd_curve
+from svag.lab.experiments.ngd import Ngd, NgdPanel
+from svag.lab.experiments.runs import CurveRow, MissingRun, PanelRuns, RunRow, gather
+from svag.lab.experiments.wording import Answer
+from svag.lab.records.record import RunRecord
+from svag.stats.curves import compare_curves, gap_band
+from svag.stats.decisions import Decision, compare_rates, holm, samples_to_decide, three_way
+from svag.stats.means import paired, welch
+from svag.stats.samples import json_fields
+
+_LEVEL = 0.05
+# From so many seeds on, pairs are compared: with fewer, what they cost in degrees of freedom outweighs what they share.
+_PAIRS = 4
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True)
+class ArmGap:
+    """The difference of two arms in the final metric.
+
+    Attributes:
+        name: which minus which.
+        answer: "equivalent" within the margin, "different" or "inconclusive".
+        gap: the difference of the means; NaN when an arm has no finished seed.
+        low: lower 95% limit, −∞ when the spread is unknown.
+        high: upper limit.
+        p_equivalent: p value for "smaller than the margin"; 1 when the spread is unknown.
+        p_different: p value for a gap, or for unequal rates of divergence; corrected by Holm if both were tested.
+        p_divergence: Fisher's p value for unequal rates of divergence; None if no seed diverged.
+        seeds_needed: seeds per arm that would probably decide; None if that is not the remedy.
+        in_pairs: whether the arms were compared seed by seed.
+    """
+
+    name: str
+    answer: Decision
+    gap: float
+    low: float
+    high: float
+    p_equivalent: float
+    p_different: float
+    p_divergence: float | None
+    seeds_needed: int | None
+    in_pairs: bool = False
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields for a JSON document; unknown numbers are null."""
+        return json_fields(asdict(self))
+
+    def said(self, metric: Metric) -> str:
+        """The difference with its interval."""
+        return f"{wording.difference(self.gap, metric)} {wording.interval(self.low, self.high, metric)}"
+
+
+def arm_gap(name: str, one: Mapping[int, float], other: Mapping[int, float], margin: float) -> ArmGap | None:
+    """Compare two arms, final metrics by seed; a diverged seed (NaN) is an outcome. None if an arm has no result.
+
+    Nothing is equivalent on the survivors' word: with diverged seeds the answer is "different" or "inconclusive".
+    Arms that finished the same four seeds or more are compared seed by seed, since those of a seed begin at the same
+    weights; others by Welch's test.
+
+    >>> found = arm_gap("SGD − GD", {0: 0.89, 1: 0.90}, {0: 0.75, 1: 0.76}, margin=0.01)
+    >>> found.answer, found.said("test_accuracy")
+    ('different', '+14.00 points [+10.96, +17.04]')
+    """
+    if not one or not other:
+        return None
+    rows = [np.array(list(finals.values()), dtype=np.float64) for finals in (one, other)]
+    finite = [row[np.isfinite(row)] for row in rows]
+    lost = [row.size - kept.size for row, kept in zip(rows, finite, strict=True)]
+    value = float(finite[0].mean() - finite[1].mean()) if all(row.size for row in finite) else math.nan
+    p_rates = compare_rates(lost[0], rows[0].size, lost[1], rows[1].size).p_value if any(lost) else None
+    measured = all(row.size > 1 for row in finite) and any(np.ptp(row) > 0 for row in finite)
+    if not measured:
+        different = p_rates is not None and p_rates < _LEVEL
+        answer: Decision = "different" if different else "inconclusive"
+        p_value = 1.0 if p_rates is None else p_rates
+        return ArmGap(name, answer, value, -math.inf, math.inf, 1.0, p_value, p_rates, None)
+    estimate, in_pairs = welch(*finite), False
+    if not any(lost) and one.keys() == other.keys() and len(one) >= _PAIRS:
+        second = np.array([other[seed] for seed in one])
+        in_pairs = bool(np.ptp(finite[0] - second) > _ROUNDING)  # equal differences leave no spread to judge by
+        estimate = paired(finite[0], second) if in_pairs else estimate
+    low, high = estimate.interval()
+    p_different = min(holm([estimate.p_different(), *([] if p_rates is None else [p_rates])]))
+    if p_rates is None:
+        answer = three_way(estimate, margin, _LEVEL)
+    else:
+        answer = "different" if p_different < _LEVEL else "inconclusive"
+    needed = None
+    if answer == "inconclusive" and p_rates is None:
+        smallest = min(row.size for row in finite)
+        needed = samples_to_decide(estimate.value, estimate.error, estimate.freedom, smallest, margin)
+    p_equivalent = estimate.p_equivalent(margin)
+    return ArmGap(name, answer, value, low, high, p_equivalent, p_different, p_rates, needed, in_pairs)
+
+
+@dataclass(frozen=True)
+class CurvesApart:
+    """How far apart the curves of SGD and NGD are, over the whole of training.
+
+    Attributes:
+        name: which curves.
+        metric: "train_set_accuracy" or "train_loss", or what the experiment compares.
+        answer: "different" where permuting the labels SGD and NGD says so at 5%; "equivalent" where the 95% limits lie
+            within the margin at all steps at once; otherwise "inconclusive".
+        p_value: of the test that the labels do not matter, at all steps at once.
+        smallest_p: the smallest that so many seeds can reach.
+        at_step: where they are furthest apart for their spread.
+        gap: SGD minus NGD there.
+        low: lower 95% limit, which holds at all steps at once; −∞ when the seeds are too few.
+        high: upper limit.
+        reach: the largest distance from 0 of any limit at any step: the margin within which the curves are known to be.
+        apart: how far apart they surely are at some step; 0 where the limits include 0 at all of them.
+    """
+
+    name: str
+    metric: str
+    answer: Decision
+    p_value: float
+    smallest_p: float
+    at_step: int
+    gap: float
+    low: float
+    high: float
+    reach: float
+    apart: float
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields for a JSON document; unknown numbers are null."""
+        return json_fields(asdict(self))
+
+    def said(self) -> str:
+        """The test, and where the two are furthest apart."""
+        kind: Metric = "train_loss" if self.metric == "train_loss" else "test_accuracy"  # a number, or a share
+        within = ""
+        if math.isfinite(self.reach):
+            points = wording.difference(self.reach, kind).removeprefix("+")
+            within = f"; within {points} of each other at every step, 95% at all steps at once"
+        return (
+            f"p = {self.p_value:.2g} ({self.smallest_p:.2g} is the smallest possible); furthest apart at step "
+            f"{self.at_step:,}, by {wording.difference(self.gap, kind)}{within}"
+        )
+
+
+def curves_apart(
+    name: str, metric: str, one: Iterable[RunRecord], other: Iterable[RunRecord], margin: float | None
+) -> CurvesApart | None:
+    """Compare two groups of curves where all are finite; None without three runs or without a step they share.
+
+    The evaluation before the first step is left out: it knows only the seed. Without a `margin`, curves can be found
+    different but not equivalent.
+    """
+    groups = [[dict(run.curve(metric)) for run in runs] for runs in (one, other)]
+    if not all(groups) or sum(map(len, groups)) < 3:
+        return None
+    everyone = [curve for group in groups for curve in group]
+    steps = sorted(set.intersection(*map(set, everyone)) - {0})
+    steps = [step for step in steps if all(math.isfinite(curve[step]) for curve in everyone)]
+    if not steps:
+        return None
+    first, second = (np.array([[curve[step] for step in steps] for curve in group]) for group in groups)
+    test, band = compare_curves(first, second), gap_band(first, second)
+    reach = float(np.maximum(-band.low, band.high).max())
+    answer: Decision = "inconclusive"
+    if test.p_value < _LEVEL:
+        answer = "different"
+    elif margin is not None and reach <= margin:
+        answer = "equivalent"
+    at = test.index
+    limits = (float(band.gap[at]), float(band.low[at]), float(band.high[at]))
+    apart = max(float(np.maximum(band.low, -band.high).max()), 0.0)
+    return CurvesApart(name, metric, answer, test.p_value, test.smallest_p, steps[at], *limits, reach, apart)
+
+
+@dataclass(frozen=True)
+class NgdPanelFinding:
+    """Whether Gaussian noise of the same covariance does what SGD's noise does.
+
+    Attributes:
+        name: of the panel.
+        batch_size: B.
+        metric: what is compared.
+        margin: the gap that would not matter.
+        arms: what SGD, NGD and GD came to.
+        best: mean over seeds of the best metric along the run, by arm, as the paper prints it; NaN without results.
+        sgd_ngd: SGD − NGD; None while either has no result.
+        sgd_gd: SGD − GD; None while either has no result.
+        apart: the curves of SGD and NGD over the whole of training: of the training set, and of the metric.
+        verdict: one sentence.
+        runs: all results.
+        curves: all evaluations.
+        missing: runs without a result.
+        status: what to do next.
+    """
+
+    name: str
+    batch_size: int
+    metric: Metric
+    margin: float
+    arms: tuple[ArmResult, ...]
+    best: tuple[tuple[str, float], ...]
+    sgd_ngd: ArmGap | None
+    sgd_gd: ArmGap | None
+    apart: tuple[CurvesApart, ...]
+    verdict: str
+    runs: tuple[RunRow, ...]
+    curves: tuple[CurveRow, ...]
+    missing: tuple[MissingRun, ...]
+    status: str
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the panel for a JSON document, without the curves."""
+        return {
+            "name": self.name,
+            "batch_size": self.batch_size,
+            "metric": self.metric,
+            "margin": self.margin,
+            "verdict": self.verdict,
+            "sgd_ngd": None if self.sgd_ngd is None else self.sgd_ngd.to_dict(),
+            "sgd_gd": None if self.sgd_gd is None else self.sgd_gd.to_dict(),
+            "curves": [one.to_dict() for one in self.apart],
+            "arms": [arm.to_dict() for arm in self.arms],
+            "best": json_fields(dict(self.best)),
+            "runs": [row.to_dict() for row in self.runs],
+            "missing": [asdict(run) for run in self.missing],
+            "status": self.status,
+        }
+
+    @property
+    def gaps(self) -> tuple[ArmGap, ...]:
+        """The gaps that are known."""
+        return tuple(one for one in (self.sgd_ngd, self.sgd_gd) if one is not None)
+
+    def answer(self) -> Answer:
+        """The verdict, with the gaps and the arms first."""
+        numbers = [(one.name, one.said(self.metric)) for one in self.gaps]
+        numbers += [(arm.arm, arm.said(self.metric)) for arm in self.arms]
+        return Answer(
+            self.name,
+            self.verdict,
+            "open" if self.sgd_ngd is None else TONES[self.sgd_ngd.answer],
+            (*numbers, *self._more()),
+            self.status,
+            *sgd_curve(self.curves, self.metric),
+            first=len(numbers),
+        )
+
+    def _more(self) -> Iterator[tuple[str, str]]:
+        best = [f"{arm} {wording.value(value, self.metric)}" for arm, value in self.best if math.isfinite(value)]
+        if best:
+            yield "best along the run", f"{', '.join(best)} (means over seeds, as the paper prints them)"
+        if any(one.in_pairs for one in self.gaps):
+            yield "compared", "seed by seed: the arms of a seed start from the same weights"
+        for curves in self.apart:
+            yield curves.name, curves.said()
+        for one in self.gaps:
+            said = wording.p_values(one.p_different, one.p_equivalent, one.p_divergence)
+            yield f"p values of {one.name}", said
+
+    def __str__(self) -> str:
+        return str(self.answer())
+
+
+class NgdFinding(Finding[NgdPanelFinding]):
+    """What an experiment `ngd` found.
+
+    >>> from svag.lab.specs.spec import RunSpec
+    >>> base = RunSpec.from_yaml(
+    ...     "{data: {name: svhn}, model: {arch: mlp, norm: none}, batch_size: 8, lr: 1, budget: 9}")
+    >>> found = Ngd.of(base, seeds=1).find([])
+    >>> len(found.missing), found.to_dict()["sgd_ngd"]
+    (3, None)
+    >>> print(found.panels[0])
+    mlp none on svhn: No answer yet: SGD and NGD both need results.
+    Next: start the same command again: it continues with the runs that have no result.
+    """
+
+    kind = "ngd"
+
+
+def find_ngd(experiment: Ngd, records: Sequence[RunRecord]) -> NgdFinding:
+    """Find in each panel whether SGD and NGD end together, and whether GD does."""
+    found, strangers = gather(experiment, records, experiment.metric)
+    panels = tuple(_panel(experiment, panel, runs) for panel, runs in zip(experiment.panels, found, strict=True))
+    return NgdFinding(experiment.title, panels, strangers)
+
+
+def _panel(experiment: Ngd, panel: NgdPanel, runs: PanelRuns) -> NgdPanelFinding:
+    size, metric = panel.base.batch_size, experiment.metric
+    finals = {arm: runs.finals(arm, size, metric) for arm in (SGD, NGD, GD)}
+    with_ngd = arm_gap("SGD − NGD", finals[SGD], finals[NGD], experiment.margin)
+    with_gd = arm_gap("SGD − GD", finals[SGD], finals[GD], experiment.margin)
+    return NgdPanelFinding(
+        name=panel.name,
+        batch_size=size,
+        metric=metric,
+        margin=experiment.margin,
+        arms=tuple(arm_result(arm, found) for arm, found in finals.items() if found),
+        best=tuple((str(arm), _best(runs.of(arm, size).values(), metric)) for arm in finals),
+        sgd_ngd=with_ngd,
+        sgd_gd=with_gd,
+        apart=tuple(_apart(runs, size, metric, experiment.margin)),
+        verdict=_verdict(with_ngd, with_gd),
+        runs=runs.rows(),
+        curves=runs.curves(),
+        missing=runs.missing,
+        status=_next(runs, with_ngd, with_gd),
+    )
+
+
+def _apart(runs: PanelRuns, size: int, metric: Metric, margin: float) -> Iterator[CurvesApart]:
+    """Curves of the training set, by its accuracy if that was evaluated, and of the metric."""
+    ours, theirs = (list(runs.of(arm, size).values()) for arm in (SGD, NGD))
+    evaluated = all(run.curve("train_set_accuracy") for run in (*ours, *theirs))
+    train, allowed = ("train_set_accuracy", margin) if evaluated else ("train_loss", None)
+    for name, which, within in (("training curves", train, allowed), ("test curves", str(metric), margin)):
+        if (found := curves_apart(f"{name}, SGD − NGD", which, ours, theirs, within)) is not None:
+            yield found
+
+
+def _best(runs: Iterable[RunRecord], metric: Metric) -> float:
+    """Mean over the finished runs of the best value along each; NaN without any."""
+    best = max if metric == "test_accuracy" else min
+    values = [best(value for _, value in run.curve(metric)) for run in runs if run.state == "finished"]
+    return math.fsum(values) / len(values) if values else math.nan
+
+
+def _verdict(with_ngd: ArmGap | None, with_gd: ArmGap | None) -> str:
+    if with_ngd is None:
+        return "No answer yet: SGD and NGD both need results."
+    noise = {
+        "equivalent": "Yes: NGD ends where SGD ends, so only the covariance of the noise matters here",
+        "different": "No: NGD does not end where SGD ends, so more than the covariance of the noise matters",
+        "inconclusive": "Not decided: these runs cannot tell whether NGD ends where SGD ends",
+    }[with_ngd.answer]
+    if with_gd is None:
+        return f"{noise}."
+    none = {
+        "equivalent": "GD, without noise, ends there too, so the noise itself hardly matters here",
+        "different": "GD, without noise, does not end there, so the noise itself matters",
+        "inconclusive": "whether GD, without noise, ends there is not decided",
+    }[with_gd.answer]
+    return f"{noise}; {none}."
+
+
+def _next(runs: PanelRuns, with_ngd: ArmGap | None, with_gd: ArmGap | None) -> str:
+    if runs.missing:
+        return runs.remedy
+    gaps = [gap for gap in (with_ngd, with_gd) if gap is not None]
+    open_gaps = [gap for gap in gaps if gap.answer == "inconclusive"]
+    if not open_gaps:
+        return "nothing more to run."
+    gap = open_gaps[0]
+    if gap.p_divergence is not None:
+        return "lower the learning rate until every seed finishes: the survivors alone cannot show equivalence."
+    if math.isinf(gap.high):
+        return "run more seeds, for example 5: fewer than two finished, so there is no spread."
+    if gap.seeds_needed is None:
+        return "widen the margin, or take a metric that varies less: more than 200 seeds would be needed to decide."
+    return f"run {gap.seeds_needed} seeds per arm: that would probably decide {gap.name}."

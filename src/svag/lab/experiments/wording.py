@@ -1,0 +1,281 @@
+"""How findings are said: the answer of one panel as plain data, and numbers in their units.
+
+A page, a summary in Markdown, a terminal and `print` all show the same `Answer`.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from svag.lab.specs.optimizers import TITLES
+
+Tone = Literal["yes", "no", "open", "note"]
+PaperVerdict = Literal["agrees", "differs", "cannot tell"]
+Numbers = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer of one panel.
+
+    >>> print(Answer("B = 64", "Yes.", "yes", (("gap", "+0.10 points"),), "nothing more to run."))
+    B = 64: Yes.
+      gap: +0.10 points
+    Next: nothing more to run.
+
+    Attributes:
+        panel: which one.
+        headline: the answer, one sentence.
+        tone: whether that is a yes, a no, still open, or a note that is none of them.
+        numbers: what it rests on: a name and a value with its interval.
+        next: what to do next; nothing if empty.
+        spark: a curve that belongs to it, for the terminal.
+        spark_of: what that curve is.
+        first: how many of the numbers stand in the card of the page, above those that unfold; all when None.
+        badge: what its mark is about, in a few words, where the headline does not begin with yes or no.
+    """
+
+    panel: str
+    headline: str
+    tone: Tone
+    numbers: Numbers
+    next: str
+    spark: tuple[float, ...] = ()
+    spark_of: str = ""
+    first: int | None = None
+    badge: str = ""
+
+    @property
+    def in_card(self) -> Numbers:
+        """The numbers that are seen at once."""
+        return self.numbers[: self.first]
+
+    @property
+    def folded(self) -> Numbers:
+        """The others."""
+        return self.numbers[len(self.in_card) :]
+
+    def __str__(self) -> str:
+        numbers = [f"  {name}: {said}" for name, said in self.numbers]
+        after = [f"Next: {self.next}"] if self.next else []
+        return "\n".join([f"{self.panel}: {self.headline}", *numbers, *after])
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A claim of the paper about one panel, beside what its runs say.
+
+    Attributes:
+        panel: which one.
+        claim: what the paper says of such a setting.
+        found: what the runs say, in numbers.
+        verdict: whether that is the same.
+    """
+
+    panel: str
+    claim: str
+    found: str
+    verdict: PaperVerdict
+
+
+def overall(judgements: Iterable[Judgement]) -> PaperVerdict:
+    """What several claims come to: one that differs decides, and without one that cannot be told they agree.
+
+    >>> overall([Judgement("p", "c", "f", "agrees"), Judgement("p", "d", "f", "cannot tell")])
+    'cannot tell'
+    """
+    found = {one.verdict for one in judgements}
+    if "differs" in found:
+        return "differs"
+    return "agrees" if found == {"agrees"} else "cannot tell"
+
+
+UNITS = {
+    "test_accuracy": "test accuracy",
+    "test_loss": "test loss (nats)",
+    "train_loss": "train loss (nats)",
+    "test_bits_per_character": "test loss (bits per character)",
+}
+
+
+def is_optimizer(arm: str) -> bool:
+    """Whether an arm of that name is the optimizer itself.
+
+    >>> is_optimizer("SGD"), is_optimizer("AdamW"), is_optimizer("SVAG ell=4")
+    (True, True, False)
+    """
+    return arm in TITLES.values()
+
+
+def criterion(metric: str) -> str:
+    """What scaling fails by: the lower, the better.
+
+    >>> criterion("test_accuracy"), criterion("test_bits_per_character")
+    ('test error', 'test loss (bits per character)')
+    """
+    return "test error" if is_share(metric) else UNITS[metric]
+
+
+def judged_by(metric: str) -> str:
+    """The same without its units.
+
+    >>> judged_by("test_accuracy"), judged_by("test_bits_per_character")
+    ('test error', 'test loss')
+    """
+    return criterion(metric).partition(" (")[0]
+
+
+def unit(metric: str) -> str:
+    """The units of a difference.
+
+    >>> unit("test_accuracy"), unit("test_loss"), unit("test_bits_per_character")
+    ('percentage points', 'nats', 'bits per character')
+    """
+    return "percentage points" if is_share(metric) else UNITS[metric].partition(" (")[2].removesuffix(")")
+
+
+def percent(share: float) -> str:
+    """A share that somebody chose.
+
+    >>> percent(0.2), percent(0.005)
+    ('20%', '0.5%')
+    """
+    return f"{100 * share:.3g}%"
+
+
+def is_share(metric: str) -> bool:
+    """Whether a metric is a fraction, said in percent."""
+    return metric == "test_accuracy"
+
+
+def value(number: float, metric: str) -> str:
+    """A metric in its units.
+
+    >>> value(0.8534, "test_accuracy"), value(0.41234, "test_loss")
+    ('85.34%', '0.4123')
+    """
+    if not math.isfinite(number):
+        return "unknown"
+    return f"{100 * number:.2f}%" if is_share(metric) else f"{number:.4g}"
+
+
+def within(number: float, metric: str) -> float:
+    """A limit of an interval, kept inside what the metric can be.
+
+    >>> within(1.02, "test_accuracy"), within(1.02, "test_loss")
+    (1.0, 1.02)
+    """
+    return min(max(number, 0.0), 1.0) if is_share(metric) and math.isfinite(number) else number
+
+
+def difference(number: float, metric: str) -> str:
+    """A difference of metrics, signed; of fractions in percentage points.
+
+    >>> difference(-0.0123, "test_accuracy"), difference(math.nan, "test_loss")
+    ('−1.23 points', 'unknown')
+    >>> difference(0.0123, "test_bits_per_character")
+    '+0.0123 bits per character'
+    """
+    if math.isnan(number):
+        return "unknown"
+    said = _signed(number, metric)
+    if metric == "test_bits_per_character":
+        return f"{said} {unit(metric)}"
+    return f"{said} points" if is_share(metric) else said
+
+
+def interval(low: float, high: float, metric: str) -> str:
+    """An interval of a difference; open where it is unbounded.
+
+    >>> interval(-0.01, math.inf, "test_accuracy")
+    '[−1.00, ∞)'
+    """
+    left = f"[{_signed(low, metric)}" if math.isfinite(low) else "(−∞"
+    right = f"{_signed(high, metric)}]" if math.isfinite(high) else "∞)"
+    return f"{left}, {right}"
+
+
+def _signed(number: float, metric: str) -> str:
+    text = f"{100 * number:+.2f}" if is_share(metric) else f"{number:+.3g}"
+    return text.replace("-", "−")
+
+
+def plain(number: float) -> str:
+    """A number without units.
+
+    >>> plain(1.2345), plain(math.inf)
+    ('1.23', '∞')
+    """
+    return f"{number:.3g}" if math.isfinite(number) else "∞"
+
+
+def batch(number: float | None) -> str:
+    """A batch size that was estimated.
+
+    >>> batch(1536.4), batch(98.72), batch(math.inf), batch(None)
+    ('1,536', '98.7', '∞', 'none')
+    """
+    if number is None or math.isnan(number):
+        return "none"
+    if math.isinf(number):
+        return "∞"
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def batch_interval(low: float, high: float) -> str:
+    """An interval of batch sizes; open where it is unbounded.
+
+    >>> batch_interval(103.2, 132.5), batch_interval(64.0, math.inf), batch_interval(0.0, 32.0)
+    ('[103, 132]', '[64, ∞)', '(0, 32]')
+    """
+    left = f"[{batch(low)}" if low > 0 else "(0"
+    return f"{left}, {batch(high)}]" if math.isfinite(high) else f"{left}, ∞)"
+
+
+def count(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> count(1, "run"), count(3, "run")
+    ('1 run', '3 runs')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def unbounded(low: float, high: float) -> bool:
+    """Whether an interval of batch sizes holds every one of them, and so says nothing.
+
+    >>> unbounded(0.0, math.inf), unbounded(0.0, 64.0)
+    (True, False)
+    """
+    return low == 0 and math.isinf(high)
+
+
+def p_values(different: float, equivalent: float, divergence: float | None) -> str:
+    """The p values of a comparison; `divergence` is None if no seed diverged.
+
+    >>> p_values(0.01, 1.0, None)
+    '0.01 for a gap; 1 for a gap within the margin'
+    """
+    said = f"{different:.2g} for a gap; {equivalent:.2g} for a gap within the margin"
+    return said if divergence is None else f"{said}; {divergence:.2g} for unequal rates of divergence"
+
+
+_SHOWN = 6
+
+
+def warnings(missing: Sequence[object], strangers: Sequence[str]) -> tuple[str, ...]:
+    """What a reader must know before the answer: runs that have no result, and records that were not used.
+
+    >>> warnings(["SGD B=8 seed 1 (not run)"], ())
+    ('Incomplete: 1 of the runs asked for have no result: SGD B=8 seed 1 (not run).',)
+    """
+    said = []
+    if missing:
+        named = "; ".join(str(run) for run in missing[:_SHOWN])
+        more = f"; and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        said.append(f"Incomplete: {len(missing)} of the runs asked for have no result: {named}{more}.")
+    if strangers:
+        more = f" (and {len(strangers) - 1} more like this)" if len(strangers) > 1 else ""
+        said.append(f"Not used: {strangers[0]}{more}.")
+    return tuple(said)

@@ -1,0 +1,268 @@
+"""The networks of the paper: PreResNet, ResNet, VGG; a perceptron for small problems, and a transformer for text.
+
+Each but the last has a scale-invariant form (`scale_free`), whose docstring says why it is one; `docs/run.md` says
+what is the authors' and what is ours. Sources: PreResNet is He et al. 2016 (fig:svag_accs), ResNet He et al. 2015
+(fig:app_lsr_c10), VGG Simonyan and Zisserman 2015 (fig:app_svag_otherarch).
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from svag.lab.networks.norms import norm_layer
+from svag.lab.specs.parts import Norm
+from svag.lab.specs.text import TransformerSpec
+
+
+class PreResNet(nn.Module):
+    """Residual network with the norm before each convolution.
+
+    Three stages of (d−2)/6 blocks with 16, 32, 64 channels times the width, then mean pooling and a linear layer.
+
+    Scale invariant: the stream between the blocks is of degree 1 in the weights everywhere, because the first block of
+    every stage replaces it by norm → 1×1 convolution, and the last norm removes that degree. There is no final ReLU.
+    """
+
+    def __init__(
+        self, depth: int, widths: tuple[int, int, int], in_channels: int, num_classes: int, norm: Norm, scale_free: bool
+    ) -> None:
+        super().__init__()
+        channels = widths[0]
+        self.stem = _conv(in_channels, channels, 3, 1, norm)
+        self.blocks = nn.Sequential()
+        for stage, out in enumerate(widths):
+            for index in range((depth - 2) // 6):
+                stride = 2 if stage > 0 and index == 0 else 1
+                self.blocks.append(_PreNormBlock(channels, out, stride, norm, scale_free, first=index == 0))
+                channels = out
+        self.norm = norm_layer(norm, channels, scale_free=scale_free)
+        self.last = nn.Identity() if scale_free else nn.ReLU(inplace=True)
+        self.linear = nn.Linear(channels, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits of a batch of images of any size."""
+        x = self.last(self.norm(self.blocks(self.stem(x))))
+        logits: Tensor = self.linear(x.mean((2, 3)))
+        return logits
+
+    def branch_ends(self) -> list[nn.Conv2d]:
+        """Return the last convolution of every residual branch."""
+        return [block.conv2 for block in self.blocks if isinstance(block, _PreNormBlock)]
+
+
+class _PreNormBlock(nn.Module):
+    def __init__(self, inside: int, out: int, stride: int, norm: Norm, scale_free: bool, *, first: bool) -> None:
+        super().__init__()
+        self.norm1 = norm_layer(norm, inside, scale_free=scale_free)
+        self.conv1 = _conv(inside, out, 3, stride, norm)
+        self.norm2 = norm_layer(norm, out, scale_free=scale_free)
+        self.conv2 = _conv(out, out, 3, 1, norm)
+        projects = stride != 1 or inside != out or (scale_free and first)
+        self.shortcut = _conv(inside, out, 1, stride, norm) if projects else nn.Identity()
+        # Without learnt scales the norm of the shortcut would equal norm1: it is computed once, for both.
+        self.shortcut_is_normed = scale_free and first
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm1(x)
+        branch = self.conv1(torch.relu(y))
+        branch = self.conv2(torch.relu_(self.norm2(branch)))
+        total: Tensor = branch + self.shortcut(y if self.shortcut_is_normed else x)
+        return total
+
+
+class ResNet(nn.Module):
+    """Residual network with the norm after each convolution.
+
+    Three stages of (d−2)/6 blocks with 16, 32, 64 channels times the width, then mean pooling and a linear layer.
+
+    Scale invariant: every convolution, also that of a shortcut, is followed by a norm, so that every stream is of
+    degree 0 in the weights. The paper uses this network unmodified only.
+    """
+
+    def __init__(
+        self, depth: int, widths: tuple[int, int, int], in_channels: int, num_classes: int, norm: Norm, scale_free: bool
+    ) -> None:
+        super().__init__()
+        channels = widths[0]
+        self.stem = _conv_norm(in_channels, channels, 3, 1, norm, scale_free)
+        self.blocks = nn.Sequential()
+        for stage, out in enumerate(widths):
+            for index in range((depth - 2) // 6):
+                stride = 2 if stage > 0 and index == 0 else 1
+                self.blocks.append(_PostNormBlock(channels, out, stride, norm, scale_free))
+                channels = out
+        self.linear = nn.Linear(channels, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits of a batch of images of any size."""
+        x = self.blocks(torch.relu_(self.stem(x)))
+        logits: Tensor = self.linear(x.mean((2, 3)))
+        return logits
+
+    def branch_ends(self) -> list[nn.Conv2d]:
+        """Return the last convolution of every residual branch."""
+        blocks = (block for block in self.blocks if isinstance(block, _PostNormBlock))
+        return [layer for block in blocks for layer in block.second if isinstance(layer, nn.Conv2d)]
+
+
+class _PostNormBlock(nn.Module):
+    def __init__(self, inside: int, out: int, stride: int, norm: Norm, scale_free: bool) -> None:
+        super().__init__()
+        self.first = _conv_norm(inside, out, 3, stride, norm, scale_free)
+        self.second = _conv_norm(out, out, 3, 1, norm, scale_free)
+        projects = stride != 1 or inside != out
+        self.shortcut = _conv_norm(inside, out, 1, stride, norm, scale_free) if projects else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        branch = self.second(torch.relu_(self.first(x)))
+        return torch.relu_(branch + self.shortcut(x))
+
+
+def _conv_norm(inside: int, out: int, kernel: int, stride: int, norm: Norm, scale_free: bool) -> nn.Sequential:
+    conv = _conv(inside, out, kernel, stride, norm)
+    return nn.Sequential(conv, norm_layer(norm, out, scale_free=scale_free))
+
+
+def _conv(inside: int, out: int, kernel: int, stride: int, norm: Norm) -> nn.Conv2d:
+    return nn.Conv2d(inside, out, kernel, stride, padding=kernel // 2, bias=norm == "none")
+
+
+# Convolutions in each of the five stages. The name counts three linear layers more, of which small images need one.
+STAGES: dict[int, tuple[int, ...]] = {
+    11: (1, 1, 2, 2, 2),
+    13: (2, 2, 2, 2, 2),
+    16: (2, 2, 3, 3, 3),
+    19: (2, 2, 4, 4, 4),
+}
+CHANNELS = (64, 128, 256, 512, 512)
+
+
+class VGG(nn.Module):
+    """Five stages of 3×3 convolutions, each ending in a pooling, then a linear layer.
+
+    Pooling rounds sizes up, so that 14×14 ends at 1×1 as 32×32 does; whatever is left is averaged. Scale invariant:
+    every convolution is followed by a norm. The networks of the paper, scale invariant ones and the one without norms,
+    pool by the average, and have no biases. An ordinary network with norms pools by the maximum.
+    """
+
+    def __init__(
+        self, depth: int, widths: tuple[int, ...], in_channels: int, num_classes: int, norm: Norm, scale_free: bool
+    ) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        channels = in_channels
+        pooling = nn.AvgPool2d if scale_free or norm == "none" else nn.MaxPool2d
+        for convolutions, out in zip(STAGES[depth], widths, strict=True):
+            for _ in range(convolutions):
+                layers += [
+                    nn.Conv2d(channels, out, 3, padding=1, bias=False),
+                    norm_layer(norm, out, scale_free=scale_free),
+                    nn.ReLU(inplace=True),
+                ]
+                channels = out
+            layers.append(pooling(2, ceil_mode=True))
+        self.features = nn.Sequential(*layers)
+        self.linear = nn.Linear(channels, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits of a batch of images of any size."""
+        logits: Tensor = self.linear(self.features(x).mean((2, 3)))
+        return logits
+
+
+class MLP(nn.Module):
+    """Linear → norm → ReLU twice, then a linear layer.
+
+    Scale invariant because every linear layer but the last is followed by a norm.
+    """
+
+    def __init__(self, features: int, hidden: int, num_classes: int, norm: Norm, scale_free: bool) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for inside in (features, hidden):
+            layers += [
+                nn.Linear(inside, hidden, bias=norm == "none"),
+                norm_layer(norm, hidden, scale_free=scale_free, image=False),
+                nn.ReLU(inplace=True),
+            ]
+        self.features = nn.Sequential(*layers)
+        self.linear = nn.Linear(hidden, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits of a batch; images are flattened."""
+        logits: Tensor = self.linear(self.features(x.flatten(1)))
+        return logits
+
+
+class Transformer(nn.Module):
+    """Decoder-only transformer on characters: every position predicts the next character from those up to itself.
+
+    Learnt positions; LayerNorm before attention, the perceptron of each block and the last layer; GELU and no dropout.
+    Each position is normalised by itself, so that the examples of a batch never see each other. First weights
+    as in GPT-2: N(0, 0.02²), divided by √(2·depth) at the ends of the residual branches, biases 0.
+    """
+
+    def __init__(self, spec: TransformerSpec, vocabulary: int, context: int) -> None:
+        super().__init__()
+        self.characters = nn.Embedding(vocabulary, spec.width)
+        self.positions = nn.Embedding(context, spec.width)
+        self.blocks = nn.Sequential(*(_AttentionBlock(spec.width, spec.heads) for _ in range(spec.depth)))
+        self.norm = nn.LayerNorm(spec.width)
+        self.linear = None if spec.tied else nn.Linear(spec.width, vocabulary, bias=False)
+
+    def forward(self, text: Tensor) -> Tensor:
+        """Return the logits (n, context, vocabulary) of a batch of windows (n, context)."""
+        x = self.characters(text) + self.positions.weight[: text.shape[1]]
+        last = self.characters.weight if self.linear is None else self.linear.weight
+        return nn.functional.linear(self.norm(self.blocks(x)), last)
+
+    def initialise(self, generator: torch.Generator | None) -> None:
+        """Draw the first weights."""
+        blocks = [block for block in self.blocks if isinstance(block, _AttentionBlock)]
+        ends = {layer for block in blocks for layer in (block.out, block.shrink)}
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear | nn.Embedding):
+                std = 0.02 / math.sqrt(2 * len(blocks)) if layer in ends else 0.02
+                nn.init.normal_(layer.weight, std=std, generator=generator)
+            if isinstance(layer, nn.Linear) and layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+
+class _AttentionBlock(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.queries_keys_values, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.grow, self.shrink = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, context, width = x.shape
+        together = self.queries_keys_values(self.norm1(x)).view(n, context, 3, self.heads, width // self.heads)
+        queries, keys, values = together.permute(2, 0, 3, 1, 4)
+        looked_up = nn.functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+        x = x + self.out(looked_up.transpose(1, 2).reshape(n, context, width))
+        total: Tensor = x + self.shrink(nn.functional.gelu(self.grow(self.norm2(x))))
+        return total
+
+
+def build_transformer(
+    spec: TransformerSpec, vocabulary: int, context: int, generator: torch.Generator | None = None
+) -> Transformer:
+    """Build the transformer of a spec for windows of `context` characters.
+
+    >>> network = build_transformer(TransformerSpec(arch="transformer", depth=2, width=48), vocabulary=81, context=64)
+    >>> network(torch.zeros(2, 64, dtype=torch.int64)).shape, sum(p.numel() for p in network.parameters())
+    (torch.Size([2, 64, 81]), 63600)
+
+    Args:
+        spec: depth, width, heads, and whether the last layer is tied to the embedding.
+        vocabulary: number of distinct characters.
+        context: the longest window it takes.
+        generator: where the first weights come from; torch's global one when None.
+    """
+    with torch.random.fork_rng(devices=[]):  # torch's own first weights are thrown away: they shall not cost a draw
+        network = Transformer(spec, vocabulary, context)
+    network.initialise(generator)
+    return network

@@ -1,0 +1,192 @@
+"""`build_model`: a network of the paper by its name, with its first weights, and the memory layout it runs best in."""
+
+import math
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+import torch
+from torch import nn
+
+from svag.lab.networks import architectures as networks
+from svag.lab.networks.architectures import MLP, PreResNet, ResNet
+from svag.lab.networks.norms import NORMS, ScaleFreeGroupNorm
+from svag.lab.networks.own import Flags, build_user_network, load_user_network
+from svag.lab.specs.fields import DEEPEST, LARGEST, shown
+from svag.lab.specs.parts import Norm
+from svag.theory import domain
+
+
+def initialise(network: nn.Module, generator: torch.Generator | None) -> None:
+    """Draw every convolution and linear layer of `network` from N(0, 2/fan_in) and set its bias to zero.
+
+    Norms keep the ones and zeros they are made with.
+    """
+    for layer in network.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            fan_in = layer.weight[0].numel()
+            nn.init.normal_(layer.weight, std=math.sqrt(2 / fan_in), generator=generator)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+
+def silence(branch_ends: Iterable[nn.Conv2d]) -> None:
+    """Start residual branches at zero, without which the stream of a network without norms doubles in every block."""
+    for layer in branch_ends:
+        nn.init.zeros_(layer.weight)
+
+
+def freeze(layer: nn.Linear) -> None:
+    """Take a layer out of training; it keeps its first weights."""
+    for parameter in layer.parameters():
+        parameter.requires_grad_(False)
+
+
+HIDDEN = 256
+"""Hidden units of the perceptron at width 1."""
+
+
+def build_model(
+    arch: str,
+    norm: Norm = "batch",
+    width: float = 1,
+    in_channels: int = 3,
+    num_classes: int = 10,
+    scale_invariant: bool = False,
+    *,
+    image_size: tuple[int, int] = (32, 32),
+    generator: torch.Generator | None = None,
+) -> nn.Module:
+    r"""Build a network of the paper, as it is or with a scale-invariant loss (sec:failure_mode_1).
+
+    $$L(c\,x) = L(x) \text{ for every } c > 0, \quad\text{hence } \langle x, \nabla L(x)\rangle = 0$$
+
+    where x are all trainable parameters. To that end norms have neither learnt scales nor an eps, convolutions no bias,
+    and the last linear layer keeps its first weights, N(0, 2/fan_in). A VGG without norms, whose loss no choice makes
+    scale invariant, has no biases and keeps its last layer too, as in the paper.
+
+    >>> network = build_model("preresnet32", scale_invariant=True)
+    >>> sum(p.numel() for p in network.parameters() if p.requires_grad)
+    464048
+
+    Args:
+        arch: `preresnet{d}` or `resnet{d}` with d = 6n+2, `vgg11`, `vgg13`, `vgg16`, `vgg19`, `mlp`, or your own
+            network as `package.module:callable`, which is given those of the arguments that its signature names.
+        norm: `batch`, `group` (8 groups, of at least 2 channels each), `layer` or `none`.
+        width: factor on the number of channels; 16·width must be whole for a ResNet, 64·width for a VGG.
+        in_channels: channels of the images, or features of plain vectors.
+        num_classes: number of logits.
+        scale_invariant: whether the loss shall be scale invariant; impossible without norms, which is refused.
+        image_size: height and width of the images. Only the perceptron needs it; all others take any size.
+        generator: where the first weights come from; torch's global one when None.
+
+    Reference: Li, Malladi, Arora (2021), the appendix on experiments.
+    """
+    if not isinstance(arch, str):
+        raise TypeError(f"arch must be the name of a network, got a {type(arch).__name__}")
+    if ":" in arch:
+        flags = Flags(norm, width, in_channels, num_classes, scale_invariant, image_size)
+        return build_user_network(load_user_network(arch), flags, generator)
+    domain.one_of("norm", norm, NORMS)
+    if norm == "none" and scale_invariant:
+        raise ValueError(
+            f"{arch[:40]} without a norm cannot be scale invariant: choose norm batch, group or layer, or "
+            "scale_invariant=False"
+        )
+    for name, value in (("in_channels", in_channels), ("num_classes", num_classes)):
+        if domain.whole(name, value, at_least=0) < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+    in_channels, num_classes = int(in_channels), int(num_classes)
+    given: object = image_size
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise ValueError("image_size must be two whole numbers, height and width")
+    for name, value in zip(("height", "width"), image_size, strict=True):
+        domain.whole(f"the {name} in image_size", value)
+    with torch.random.fork_rng(devices=[]):  # torch's own first weights are thrown away: they shall not cost a draw
+        assemble = partial(_assemble, arch, norm, width, in_channels, num_classes, scale_invariant, image_size)
+        what = f"{shown(arch)} at width {domain.number('width', width):g}"
+        _refuse_too_large(assemble, what)
+        try:
+            network = assemble()
+        except (RuntimeError, MemoryError):
+            raise ValueError(f"{what} does not fit into memory: lower width") from None
+    initialise(network, generator)
+    if scale_invariant or (norm == "none" and isinstance(network, networks.VGG)):
+        freeze(network.linear)
+    if norm == "none" and isinstance(network, PreResNet | ResNet):
+        silence(network.branch_ends())
+    return network
+
+
+def memory_layout(network: nn.Module, device: torch.device) -> torch.memory_format:
+    """Return the order of an image's values in memory in which a network is fastest on a device.
+
+    Convolutions are faster in `channels_last`. The perceptron has none, and torch's GroupNorm takes that back: on a CPU
+    its kernel for it is ten times slower when a group has few channels, elsewhere it has none (LayerNorm over channels
+    and positions is a GroupNorm to torch too). A user's network may rely on contiguous images, so it gets them.
+
+    >>> memory_layout(build_model("preresnet8", "batch"), torch.device("cpu"))
+    torch.channels_last
+    >>> memory_layout(build_model("preresnet8", "group"), torch.device("cpu"))
+    torch.contiguous_format
+    """
+    if not isinstance(network, PreResNet | ResNet | networks.VGG):
+        return torch.contiguous_format
+    groups = [layer.groups for layer in network.modules() if isinstance(layer, ScaleFreeGroupNorm)]
+    groups += [layer.num_groups for layer in network.modules() if isinstance(layer, nn.GroupNorm)]
+    slow = any(number > 1 for number in groups) if device.type == "cpu" else bool(groups)
+    return torch.contiguous_format if slow else torch.channels_last
+
+
+def lay_out(network: nn.Module, layout: torch.memory_format) -> nn.Module:
+    """Lay the convolutions of a network out in memory as its images are; returns the network itself."""
+    network.to(memory_format=layout)  # type: ignore[call-overload]  # torch's stubs have forgotten it
+    return network
+
+
+def _refuse_too_large(assemble: Callable[[], nn.Module], name: str) -> None:
+    """Count the weights on a device that holds none, before a computer is asked for more memory than it has."""
+    try:
+        with torch.device("meta"):
+            weights = sum(parameter.numel() for parameter in assemble().parameters())
+    except RuntimeError:  # one layer alone is more than torch can count
+        weights = sys.maxsize
+    if weights > LARGEST:
+        raise ValueError(f"{name} has {weights:.1e} weights, and at most {LARGEST:.0e} can be trained: lower width")
+
+
+def _assemble(
+    arch: str, norm: Norm, width: float, in_channels: int, num_classes: int, scale_free: bool, size: tuple[int, int]
+) -> PreResNet | ResNet | networks.VGG | MLP:
+    if residual := re.fullmatch(r"(pre)?resnet(\d+)", arch):
+        depth = int(residual[2][:9])
+        if depth > DEEPEST:
+            raise ValueError(f"a residual network has at most {DEEPEST} layers, got {shown(arch)}")
+        if depth < 8 or depth % 6 != 2:
+            near = max(8, 6 * round((depth - 2) / 6) + 2)
+            raise ValueError(
+                f"the depth of {arch} must be 6n+2 with n ≥ 1: the nearest is {residual[1] or ''}resnet{near}"
+            )
+        small, middle, large = _scaled((16, 32, 64), width)
+        family = PreResNet if residual[1] else ResNet
+        return family(depth, (small, middle, large), in_channels, num_classes, norm, scale_free)
+    if arch in {f"vgg{depth}" for depth in networks.STAGES}:
+        widths = _scaled(networks.CHANNELS, width)
+        return networks.VGG(int(arch.removeprefix("vgg")), widths, in_channels, num_classes, norm, scale_free)
+    if arch == "mlp":
+        (hidden,) = _scaled((HIDDEN,), width)
+        return MLP(in_channels * math.prod(size), hidden, num_classes, norm, scale_free)
+    raise ValueError(
+        f"no network is called {shown(arch)}: there are preresnet{{d}} and resnet{{d}} with d = 6n+2, vgg11, vgg13, "
+        "vgg16, vgg19 and mlp; for your own network write package.module:callable"
+    )
+
+
+def _scaled(channels: Sequence[int], width: float) -> tuple[int, ...]:
+    domain.number("width", width)
+    if not (math.isfinite(width) and width > 0 and all((c * width).is_integer() for c in map(float, channels))):
+        raise ValueError(
+            f"width must be positive and keep the number of channels whole, got {width}: {channels[0]} × width is not"
+        )
+    return tuple(int(c * width) for c in channels)

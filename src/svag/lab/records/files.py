@@ -1,0 +1,275 @@
+"""Files that a kill, a full disk or a second process never leaves in halves, and that notice when they are damaged.
+
+A run directory belongs to one process at a time, by a lock that the operating system drops when the process dies.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from svag.noise.reading import open_to_append
+
+
+class DiskError(Exception):
+    """A folder that cannot be written; the message is one sentence with the way out."""
+
+
+def disk_error(path: Path, error: OSError) -> DiskError:
+    """Say in one sentence why a path cannot be written."""
+    if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+        return DiskError(f"{path} cannot be written, the disk is full: make room and start the run again, it continues")
+    return DiskError(f"{path} cannot be written ({error.strerror or error}): choose another folder with --out")
+
+
+# Not on every system: not to follow a link in the last place, and not to wait for the other end of a pipe.
+_NO_LINK, _NO_WAIT = getattr(os, "O_NOFOLLOW", 0), getattr(os, "O_NONBLOCK", 0)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, with those above it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise disk_error(path, error) from error
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put `content` in place of a file's, all or nothing, and on the disk before the old content is gone.
+
+    It is written beside the file first, under a name that nothing had: a link that somebody has put there is neither
+    followed nor overwritten, and two processes do not write into each other's half.
+    """
+    part = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PART}")
+    try:
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o666)
+    except OSError as error:
+        raise disk_error(path, error) from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink()
+        raise disk_error(path, error) from error
+
+
+PART = ".part"
+
+
+def forget_parts(folder: Path, names: Iterable[str]) -> None:
+    """Remove what kills have left half-written of these files, in a folder that this process holds."""
+    for part in [part for name in names for part in folder.glob(f"{name}*{PART}")]:
+        with suppress(OSError):
+            part.unlink()
+
+
+def open_to_read(path: Path) -> int:
+    """Open a file to read it; a pipe or a device in its place is refused, since it may have no end."""
+    return _regular(os.open(path, os.O_RDONLY | _NO_WAIT), path)
+
+
+def _regular(handle: int, path: Path) -> int:
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return handle
+    os.close(handle)
+    raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+
+
+def read_file(path: Path) -> bytes:
+    """The content of a regular file."""
+    with os.fdopen(open_to_read(path), "rb") as file:
+        return file.read()
+
+
+def parse_json(content: bytes) -> Any:
+    """Read JSON as it is written here; whatever else it is (too deep, not finite, half a character) is a ValueError.
+
+    >>> parse_json(b'{"steps": Infinity}')
+    Traceback (most recent call last):
+    ValueError: Infinity is not JSON
+    """
+    try:
+        value = json.loads(content, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if b"\\u" in content:
+        json.dumps(value, ensure_ascii=False).encode()  # half a character cannot be written again
+    return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def to_line(fields: Mapping[str, Any]) -> str:
+    """One line of JSON lines."""
+    return json.dumps(fields, ensure_ascii=False, allow_nan=False, separators=(", ", ": ")) + "\n"
+
+
+def parse_lines(content: bytes) -> list[dict[str, Any]]:
+    r"""The rows of JSON lines up to the first that is not whole: a kill may have cut the last one.
+
+    >>> parse_lines(b'{"step": 1}\n{"st')
+    [{'step': 1}]
+    """
+    rows: list[dict[str, Any]] = []
+    for line in content.split(b"\n")[:-1]:
+        try:
+            row = parse_json(line)
+        except ValueError:
+            break
+        if not isinstance(row, dict):
+            break
+        rows.append(row)
+    return rows
+
+
+def digest(content: bytes) -> str:
+    """SHA-256 of a file's content, in hexadecimal.
+
+    >>> digest(b"")[:8]
+    'e3b0c442'
+    """
+    return hashlib.sha256(content).hexdigest()
+
+
+class Journal:
+    """A file of JSON lines that one process appends to, and that can be cut back to where a checkpoint was made."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._file = os.fdopen(open_to_append(path), "a+b")
+            self._forget_torn_line()
+        except OSError as error:
+            raise disk_error(path, error) from error
+
+    def _forget_torn_line(self) -> None:
+        """A kill may have cut the last line: what is appended next must not continue it."""
+        self._file.seek(0)
+        content = self._file.read()
+        self._keep(content[: content.rfind(b"\n") + 1])
+
+    def _keep(self, content: bytes) -> None:
+        self._file.truncate(len(content))
+        self._file.seek(0, os.SEEK_END)
+        # kept up to date in memory: what happens to the file on the disk must not get into its own digest
+        self._sha256 = hashlib.sha256(content)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what has been written, whatever the disk made of it."""
+        return self._sha256.hexdigest()
+
+    @property
+    def length(self) -> int:
+        """Bytes in the file."""
+        return self._file.tell()
+
+    def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Append rows, whole, and hand them to the operating system."""
+        content = "".join(map(to_line, rows)).encode()
+        try:
+            self._file.write(content)
+            self._file.flush()
+        except OSError as error:
+            raise disk_error(self._path, error) from error
+        self._sha256.update(content)
+
+    def to_disk(self) -> None:
+        """Wait until everything is on the disk."""
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise disk_error(self._path, error) from error
+
+    def cut(self, length: int) -> None:
+        """Forget all but the first `length` bytes."""
+        if self.length < length:
+            raise DiskError(
+                f"{self._path} is shorter than when checkpoint.pt was made: remove both to start the run anew"
+            )
+        self._file.seek(0)
+        self._keep(self._file.read(length))
+
+    def close(self) -> None:
+        """Close the file; what could not be written before is given up."""
+        try:
+            self._file.close()
+        except OSError as error:
+            raise disk_error(self._path, error) from error
+
+
+try:
+    import fcntl
+except ImportError:  # not a Unix system: there is no lock of this kind, and runs are not protected from each other
+    fcntl = None  # type: ignore[assignment]
+
+# Someone who only looks whether the folder is in use holds the lock for a moment: wait longer than that.
+_PATIENCE = 0.5
+
+
+class FolderInUse(Exception):  # noqa: N818  # it is not an error of the program
+    """Another process works in the folder."""
+
+
+class RunLock:
+    """Holds a folder while the context is open."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._handle = -1
+
+    def __enter__(self) -> Self:
+        try:
+            self._handle = os.open(self._folder, os.O_RDONLY)
+        except OSError as error:
+            raise disk_error(self._folder, error) from error
+        end = time.monotonic() + _PATIENCE
+        while not _locks(self._handle, exclusive=True):
+            if time.monotonic() > end:
+                os.close(self._handle)
+                raise FolderInUse(f"another process is running in {self._folder}: wait for it, or give another --out")
+            time.sleep(0.02)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._handle)
+
+
+def in_use(folder: Path) -> bool:
+    """Whether a process holds the folder right now."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return not _locks(handle, exclusive=False)
+    finally:
+        os.close(handle)
+
+
+def _locks(handle: int, *, exclusive: bool) -> bool:
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True

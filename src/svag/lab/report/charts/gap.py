@@ -1,0 +1,250 @@
+"""Gaps with their intervals and the margin, and the limit they come from.
+
+The limit: the final metric against 1/ell, and the SDE at 1/ell = 0 (thm:sde_svag, fig:svag_accs).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import altair as alt
+
+from svag.lab.experiments.base import SGD, Metric
+from svag.lab.experiments.compare_finding import ComparePanelFinding
+from svag.lab.experiments.wording import UNITS, difference, interval, is_share, unit, value, within
+from svag.lab.report import look
+
+ANSWERS = ("equivalent", "different", "inconclusive")
+
+
+@dataclass(frozen=True)
+class GapRow:
+    """One gap.
+
+    Attributes:
+        name: of the panel, or of the two arms.
+        answer: "equivalent", "different" or "inconclusive".
+        gap: None when it is unknown.
+        low: lower 95% limit; None where unbounded.
+        high: upper 95% limit; None where unbounded.
+        margin: the gap that would not matter.
+    """
+
+    name: str
+    answer: str
+    gap: float | None
+    low: float | None
+    high: float | None
+    margin: float
+
+
+def row(name: str, answer: str, gap: float, low: float, high: float, margin: float) -> GapRow:
+    """A row of plain values: what is not finite is None."""
+    known = [number if math.isfinite(number) else None for number in (gap, low, high)]
+    return GapRow(name, answer, known[0], known[1], known[2], margin)
+
+
+def reach(rows: Sequence[GapRow]) -> float:
+    """Half the width of the axis: all that is finite, and the margins, with some room for arrows."""
+    finite = [abs(number) for one in rows for number in (one.gap, one.low, one.high) if number is not None]
+    return 1.25 * max([*finite, *(one.margin for one in rows)])
+
+
+def chart(rows: Sequence[GapRow], metric: Metric, title: str) -> look.Picture:
+    """A point and a bar a row over the margin; a bar without an end runs to the edge of the chart, with an arrow."""
+    edge = reach(rows)
+    scale = 100 if is_share(metric) else 1
+    values = [
+        {
+            **asdict(one),
+            "x": None if one.gap is None else scale * one.gap,
+            "x1": scale * (-edge if one.low is None else one.low),
+            "x2": scale * (edge if one.high is None else one.high),
+            "inner": -scale * one.margin,
+            "outer": scale * one.margin,
+            "open_left": one.low is None,
+            "open_right": one.high is None,
+            "gap_said": "unknown" if one.gap is None else difference(one.gap, metric),
+            "interval_said": interval(_or(one.low, -math.inf), _or(one.high, math.inf), metric),
+        }
+        for one in rows
+    ]
+    x = alt.X("x:Q", title=[title, f"of {UNITS[metric].partition(' (')[0]}", f"in {unit(metric)}"])  # fits a phone
+    x = x.scale(domain=[-scale * edge, scale * edge], nice=False).axis(tickCount=9)
+    base = alt.Chart(look.data(values)).encode(
+        y=alt.Y("name:N", title=None, sort=None, axis=alt.Axis(labelLimit=260)),
+        tooltip=[
+            alt.Tooltip("name:N", title=" "),
+            "answer:N",
+            alt.Tooltip("gap_said:N", title="gap"),
+            alt.Tooltip("interval_said:N", title="95% interval"),
+            alt.Tooltip("outer:Q", title="margin ±", format=".3g"),
+        ],
+    )
+    answers = list(ANSWERS)
+    coloured = base.encode(color=look.colour("answer", answers))
+    margin = base.mark_bar(style="backdrop", height=alt.RelativeBandSize(0.95)).encode(x=alt.X("inner:Q"), x2="outer:Q")
+    zero = alt.Chart(look.data([{"x": 0}])).mark_rule(style="guide").encode(x=x)
+    bars = coloured.mark_rule(strokeWidth=3).encode(x=alt.X("x1:Q"), x2="x2:Q")
+    points = coloured.mark_point(filled=True, size=120, opacity=1).encode(x=x, shape=look.shape("answer", answers))
+    left, right = (
+        coloured.transform_filter(f"datum.open_{side}")
+        .mark_point(shape=f"triangle-{side}", filled=True, size=130, opacity=1)
+        .encode(x=end)
+        for side, end in (("left", "x1:Q"), ("right", "x2:Q"))
+    )
+    layers = alt.layer(margin, zero, bars, left, right, points)
+    return layers.add_params(look.zoom("x")).properties(width=look.WIDTH, height=60 + 44 * len(rows))
+
+
+def _or(number: float | None, otherwise: float) -> float:
+    return otherwise if number is None else number
+
+
+def sentence(rows: Sequence[GapRow], metric: Metric) -> str:
+    """Each gap in words."""
+    parts = [
+        f"{one.name}: {one.answer}, {difference(_or(one.gap, math.nan), metric)} "
+        f"{interval(_or(one.low, -math.inf), _or(one.high, math.inf), metric)}"
+        for one in rows
+    ]
+    return (
+        f"{'; '.join(parts)}. Grey: the margin. Bars: 95% intervals. Equivalence is judged by two one-sided tests at "
+        "5%, so the bar of an equivalent pair may reach slightly beyond the margin."
+    )
+
+
+SEEDS, MEAN, LIMIT = "one seed", "mean with 95% interval", "SDE limit with 95% interval"
+_HOW = {
+    "fit": "fitted to all ell as E_∞ + c/ell",
+    "largest_ell": "taken from the largest ell, because E_∞ + c/ell does not fit",
+    "richardson": "from the two largest ell",
+    "plan": "by weights that were planned beforehand",
+}
+
+
+@dataclass(frozen=True)
+class LimitRow:
+    """A final metric at 1/ell, with an interval if it is a mean or the limit.
+
+    Attributes:
+        kind: what it is.
+        ell: None for the SDE.
+        inverse_ell: 1/ell, 0 for the SDE.
+        value: the metric.
+        low: lower limit; None for one seed, or where there is no spread.
+        high: upper limit.
+        seed: of one seed.
+    """
+
+    kind: str
+    ell: int | None
+    inverse_ell: float
+    value: float
+    low: float | None = None
+    high: float | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class LimitTable:
+    """What the SDE limit rests on.
+
+    Attributes:
+        metric: what is on the axis.
+        rows: seeds, means and the limit.
+        line: two points of E_∞ + c/ell; empty when it is not what the limit comes from.
+        how: where the limit comes from; empty without one.
+        diverged: seeds that are not shown.
+        optimizer: what ell = 1 is called.
+    """
+
+    metric: Metric
+    rows: list[LimitRow]
+    line: list[LimitRow]
+    how: str
+    diverged: int
+    optimizer: str = str(SGD)
+
+
+def limit_table(panel: ComparePanelFinding) -> LimitTable:
+    """SGD and SVAG from the finding; the line is drawn through its limit and its gap, not fitted again."""
+    rows, diverged = [], 0
+    for arm in panel.arms:
+        if arm.kind not in {"sgd", "svag"}:
+            continue
+        ell, diverged = arm.refinement, diverged + arm.diverged
+        finite = [(seed, final) for seed, final in arm.finals if math.isfinite(final)]
+        rows += [LimitRow(SEEDS, ell, 1 / ell, final, seed=seed) for seed, final in finite]
+        if finite:
+            known = math.isfinite(arm.low)
+            low, high = _limits(arm.low, arm.high, panel.metric) if known else (None, None)
+            rows.append(LimitRow(MEAN, ell, 1 / ell, arm.mean, low, high))
+    line: list[LimitRow] = []
+    limit = panel.limit
+    if limit is not None:
+        rows.append(LimitRow(LIMIT, None, 0.0, limit.value, *_limits(limit.low, limit.high, panel.metric)))
+        if limit.source == "fit" and panel.verdict is not None and math.isfinite(panel.verdict.gap):
+            ends = ((0.0, limit.value), (1.0, limit.value + panel.verdict.gap))
+            line = [LimitRow("E_∞ + c/ell", None, at, height) for at, height in ends]
+    return LimitTable(panel.metric, rows, line, "" if limit is None else _HOW[limit.source], diverged, panel.optimizer)
+
+
+def _limits(low: float, high: float, metric: Metric) -> tuple[float, float]:
+    return within(low, metric), within(high, metric)
+
+
+def limit_chart(found: LimitTable) -> look.Picture:
+    """The SDE at the left edge, the optimizer itself at 1/ell = 1 on the right."""
+    kinds = [SEEDS, MEAN, LIMIT]
+    picked = look.shown("kind", kinds)
+    style = ".2%" if is_share(found.metric) else ".4g"
+    ells = sorted({row.ell for row in found.rows if row.ell is not None})
+    names = {0.0: "SDE", **{1 / ell: found.optimizer if ell == 1 else f"1/{ell}" for ell in ells}}
+    labels = "".join(f"abs(datum.value - {at!r}) < 1e-9 ? '{name}' : " for at, name in names.items()) + "''"
+    x = alt.X("inverse_ell:Q", title="1/ell", scale=alt.Scale(domain=[0, 1], padding=16, nice=False)).axis(
+        values=list(names), labelExpr=labels, grid=False
+    )
+    # a round number above 100% would be no accuracy
+    full = is_share(found.metric) and max(row.high or row.value for row in found.rows) > 0.97
+    scale = alt.Scale(zero=False, domainMax=1) if full else alt.Scale(zero=False, padding=8)
+    y = alt.Y("value:Q", title=f"final {UNITS[found.metric]}", scale=scale)
+    y = y.axis(format="%" if is_share(found.metric) else "", tickCount=6)
+    base = (
+        alt.Chart(look.data([asdict(row) for row in found.rows]))
+        .transform_filter(picked)
+        .encode(
+            x=x,
+            color=look.colour("kind", kinds),
+            tooltip=[
+                "kind:N",
+                "ell:Q",
+                "seed:O",
+                alt.Tooltip("value:Q", format=style),
+                alt.Tooltip("low:Q", format=style),
+                alt.Tooltip("high:Q", format=style),
+            ],
+        )
+    )
+    pointed = base.encode(y=y, shape=look.shape("kind", kinds))
+    seeds = pointed.transform_filter(alt.datum.kind == SEEDS).mark_point(filled=True, size=35, opacity=0.9)
+    points = pointed.transform_filter(alt.datum.kind != SEEDS).mark_point(filled=True, size=100, opacity=0.9)
+    layers: list[alt.Chart] = [points, seeds]
+    if any(row.low is not None for row in found.rows):
+        bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2)
+        layers.insert(0, bars.encode(y="low:Q", y2="high:Q"))
+    if found.line:
+        line = alt.Chart(look.data([asdict(row) for row in found.line]))
+        layers.insert(0, line.mark_line(style="guide", strokeDash=[5, 4]).encode(x=x, y=y))
+    return alt.layer(*layers).add_params(picked, look.zoom()).properties(width=look.WIDTH, height=280)
+
+
+def limit_sentence(found: LimitTable) -> str:
+    """The limit and where it comes from."""
+    limits = [row for row in found.rows if row.kind == LIMIT]
+    if not limits:
+        return "No SDE limit: it takes two arms of two seeds each."
+    (one,) = limits
+    lost = f" Not shown: {found.diverged} diverged." if found.diverged else ""
+    low, high = (value(edge if edge is not None else math.nan, found.metric) for edge in (one.low, one.high))
+    return f"The SDE limit is {value(one.value, found.metric)} [{low}, {high}], {found.how}.{lost}"

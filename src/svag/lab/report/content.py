@@ -1,0 +1,160 @@
+"""What a report holds, before it is a page, a Markdown summary or a table in a terminal; its tables also as CSV."""
+
+import base64
+import csv
+import io
+import math
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+import altair as alt
+
+from svag.lab.experiments.wording import Answer
+from svag.lab.specs.fields import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from _typeshed import DataclassInstance
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows with a name, to read and to download.
+
+    Attributes:
+        name: of the file, without its ending.
+        title: what the rows are.
+        rows: plain values, one dict a row.
+    """
+
+    name: str
+    title: str
+    rows: list[Row]
+
+    @property
+    def columns(self) -> list[str]:
+        """All columns that any row has, in the order in which they first come."""
+        return list(dict.fromkeys(name for row in self.rows for name in row))
+
+    @property
+    def filled(self) -> list[str]:
+        """The columns with a value in some row: those that a page shows."""
+        return [name for name in self.columns if any(row.get(name) not in (None, "") for row in self.rows)]
+
+    def csv(self) -> str:
+        r"""The rows as CSV with a header; what is unknown (None, NaN) is an empty cell.
+
+        Text that a spreadsheet would take for a formula gets an apostrophe in front; numbers stay numbers.
+
+        >>> Table("runs", "runs", [{"run": "a, b", "error": 0.5}, {"run": "c", "error": math.nan}]).csv()
+        'run,error\r\n"a, b",0.5\r\nc,\r\n'
+        """
+        columns, file = self.columns, io.StringIO()
+        writer = csv.writer(file)
+        writer.writerow([_cell(name) for name in columns])
+        writer.writerows([[_cell(row.get(name)) for name in columns] for row in self.rows])
+        return file.getvalue()
+
+    def csv_link(self) -> str:
+        """The CSV as a link that downloads it without a script; the mark in front tells Excel that it is UTF-8."""
+        content = base64.b64encode(("\ufeff" + self.csv()).encode()).decode()
+        return f"data:text/csv;charset=utf-8;base64,{content}"
+
+
+# ASCII and the full-width forms, which some spreadsheets take for the same
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+
+
+def _cell(value: object) -> object:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if not isinstance(value, str):
+        return value
+    return visible(f"'{value}" if value.startswith(_FORMULA) and not _is_number(value) else value)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart with its verdict and its numbers.
+
+    Attributes:
+        name: of the file, without its ending.
+        title: what it shows.
+        chart: the picture.
+        sentence: the verdict under the picture.
+        tables: what is drawn.
+    """
+
+    name: str
+    title: str
+    chart: alt.TopLevelMixin = field(repr=False)
+    sentence: str
+    tables: tuple[Table, ...]
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        title: str,
+        chart: alt.TopLevelMixin,
+        sentence: str,
+        what: str,
+        rows: "Iterable[DataclassInstance]",
+    ) -> Self:
+        """A chart of one table, whose rows are `what`."""
+        return cls(name, title, chart, sentence, (Table(name, what, [asdict(row) for row in rows]),))
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """How the numbers were obtained.
+
+    Attributes:
+        facts: seeds, versions, hardware, seconds and the like.
+        specs: the base spec of every panel, by its name, as YAML.
+    """
+
+    facts: tuple[tuple[str, str], ...]
+    specs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that a folder of runs has to say.
+
+    Attributes:
+        title: the question, in one sentence.
+        subject: what it was asked of: a figure of the paper, a base spec, a folder.
+        method: how it is answered.
+        words: what the letters and terms on the page mean.
+        notes: what a reader must know first: what the paper claims, and how a reproduction differs from it.
+        warnings: runs that are missing, and records that were not used.
+        answers: one a panel.
+        figures: in the order in which they are read.
+        provenance: how the numbers were obtained.
+        runs: every run with its outcome.
+        finding: the whole finding, for programs.
+    """
+
+    title: str
+    subject: str
+    method: str
+    words: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+    answers: tuple[Answer, ...]
+    figures: tuple[Figure, ...]
+    provenance: Provenance
+    runs: Table
+    finding: dict[str, Any]

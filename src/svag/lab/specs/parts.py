@@ -1,0 +1,384 @@
+"""The parts of a spec: images, network and process, and when a run measures and is evaluated."""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeAlias, get_args
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+
+from svag.lab.specs.fields import (
+    DEEPEST,
+    WIDEST,
+    Count,
+    Factor,
+    FileName,
+    Several,
+    SpecError,
+    When,
+    Whole,
+    shown,
+    step_of,
+)
+from svag.lab.specs.text import TEXTS, TextSpec, TransformerSpec, data_kind, model_kind
+from svag.theory.optimizers import MomentumLimit
+
+DataName = Literal["fashion-small", "fashion-mnist", "cifar10", "cifar100", "svhn", "npz"]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known about a data set before it is loaded."""
+
+    examples: int
+    pixels: int
+    channels: int
+    classes: int
+
+
+FACTS = {
+    "fashion-small": Facts(10_000, 14, 1, 10),
+    "fashion-mnist": Facts(60_000, 28, 1, 10),
+    "cifar10": Facts(50_000, 32, 3, 10),
+    "cifar100": Facts(50_000, 32, 3, 100),
+    "svhn": Facts(73_257, 32, 3, 10),
+}
+
+
+class AugmentSpec(BaseModel):
+    """Random crop after padding by `pad` pixels, and a random horizontal flip."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    pad: Whole = 0
+    flip: bool = False
+
+
+class DataSpec(BaseModel):
+    """A data set by name, or the arrays train_x, train_y, test_x, test_y of an npz file.
+
+    >>> DataSpec(name="cifar10", subset=5000).examples
+    5000
+
+    Attributes:
+        name: one of the data sets, or "npz".
+        path: the npz file; only with `name: npz`.
+        subset: train on this many of the examples, chosen by a fixed seed.
+        pool: average pixels in squares of this many by this many.
+        augment: random crops and flips; None (in YAML: false) for none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: DataName
+    path: FileName | None = None
+    subset: Count | None = None
+    pool: Count = 1
+    augment: AugmentSpec | None = None
+
+    @field_validator("name", mode="before")
+    @classmethod
+    def _known(cls, name: Any) -> Any:
+        names = (*get_args(DataName)[:-1], *TEXTS)
+        if name not in (*names, "npz"):
+            raise ValueError(f"must be one of {', '.join(names)} or npz, got {shown(name)}")
+        return name
+
+    @field_validator("augment", mode="before")
+    @classmethod
+    def _false_is_none(cls, value: Any) -> Any:
+        if value is True:
+            raise ValueError("must say how, for example {pad: 4, flip: true}")
+        return None if value is False else value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "DataSpec":
+        if self.name == "npz":
+            if not self.path:
+                raise SpecError("data.path", "is missing: name: npz needs the path of the file")
+            return self
+        if self.path is not None:
+            raise SpecError("data.path", f"belongs to name: npz, not to {self.name}")
+        facts = FACTS[self.name]
+        if self.subset is not None and self.subset > facts.examples:
+            raise SpecError("data.subset", f"{self.name} has {facts.examples} examples, got {self.subset}")
+        if facts.pixels % self.pool:
+            raise SpecError("data.pool", f"must divide the {facts.pixels} pixels of {self.name}, got {self.pool}")
+        if self.augment is not None and self.augment.pad >= facts.pixels // self.pool:
+            raise SpecError("data.augment.pad", f"must be less than the {facts.pixels // self.pool} pixels of an image")
+        return self
+
+    @property
+    def examples(self) -> int | None:
+        """How many examples it trains on; None for an npz file without `subset`, which must be opened to know."""
+        if self.subset is not None:
+            return self.subset
+        return None if self.name == "npz" else FACTS[self.name].examples
+
+    @property
+    def augmented(self) -> bool:
+        """Whether a batch is drawn with random changes."""
+        return self.augment is not None and (self.augment.pad > 0 or self.augment.flip)
+
+
+Data: TypeAlias = Annotated[
+    Annotated[DataSpec, Tag("images")] | Annotated[TextSpec, Tag("text")], Discriminator(data_kind)
+]
+
+Norm = Literal["batch", "group", "layer", "none"]
+
+_RESIDUAL = re.compile(r"(?:pre)?resnet(\d+)")
+_VGG = re.compile(r"vgg(?:11|13|16|19)")
+_CALLABLE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+
+class ModelSpec(BaseModel):
+    """A network by name, or a callable of the user's by its import path.
+
+    >>> ModelSpec(arch="my_package.nets:build").is_callable
+    True
+
+    Attributes:
+        arch: preresnet{d} and resnet{d} with d = 6n + 2, vgg11, vgg13, vgg16, vgg19, mlp, or "package.module:callable".
+        norm: normalisation layers.
+        width: factor on the number of channels.
+        scale_invariant: the loss does not change when all trainable weights are multiplied by one number.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    arch: str
+    norm: Norm = "batch"
+    width: Factor = 1.0
+    scale_invariant: bool = False
+
+    @property
+    def is_callable(self) -> bool:
+        """Whether the network is the user's own."""
+        return ":" in self.arch
+
+    @field_validator("arch")
+    @classmethod
+    def _known(cls, arch: str) -> str:
+        residual = _RESIDUAL.fullmatch(arch)
+        if residual:
+            depth = int(residual.group(1)[:9])
+            if depth > DEEPEST:
+                raise ValueError(f"a residual network has at most {DEEPEST} layers, got {shown(arch)}")
+            if depth % 6 != 2 or depth < 8:
+                raise ValueError(f"the depth of a residual network is 6n + 2 (8, 14, 20, 32, …), got {arch}")
+        elif not (_VGG.fullmatch(arch) or _CALLABLE.fullmatch(arch) or arch == "mlp"):
+            raise ValueError(
+                "must be preresnet<depth>, resnet<depth>, vgg11, vgg13, vgg16, vgg19, mlp, transformer or an import "
+                f"path like my_package.nets:build, got {shown(arch)}"
+            )
+        return arch
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "ModelSpec":
+        if self.scale_invariant and self.norm == "none":
+            raise SpecError("model.scale_invariant", "needs a normalisation: set model.norm to batch, group or layer")
+        channels = 64 if _VGG.fullmatch(self.arch) else 256 if self.arch == "mlp" else 16
+        if not self.is_callable and (channels * self.width % 1 or channels * self.width > WIDEST):
+            rule = "a whole number of channels" if channels * self.width % 1 else f"at most {WIDEST} channels"
+            raise SpecError("model.width", f"{channels} × width must be {rule}, got {self.width}")
+        return self
+
+
+Model: TypeAlias = Annotated[
+    Annotated[ModelSpec, Tag("network")] | Annotated[TransformerSpec, Tag("transformer")], Discriminator(model_kind)
+]
+
+
+class _Process(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: str
+
+    @property
+    def name(self) -> str:
+        """What the process is called among others: its kind and its settings, as in svag ell=4 split=1."""
+        settings = self.model_dump(exclude={"kind"}, exclude_none=True)
+        return " ".join([self.kind, *(f"{name}={value}" for name, value in settings.items())])
+
+
+class SgdSpec(_Process):
+    """Plain SGD at the batch size of the spec."""
+
+    kind: Literal["sgd"] = "sgd"
+
+
+class SvagSpec(_Process):
+    """SVAG(l): every effective step is `ell` steps at lr/ell on pairs of batches of batch_size/split (eq:svag_iter).
+
+    >>> SvagSpec(ell=1).is_sgd
+    True
+    """
+
+    kind: Literal["svag"] = "svag"
+    ell: Count
+    split: Count = 1
+    momentum_limit: MomentumLimit | None = None
+
+    @property
+    def is_sgd(self) -> bool:
+        """Whether nothing is amplified and the second batch is never looked at."""
+        return self.ell == 1 and self.split == 1
+
+
+class GlsrSpec(_Process):
+    """The run's own draws cut into `parts` consecutive batches of batch_size/parts at lr/parts (def:glsr)."""
+
+    kind: Literal["glsr"] = "glsr"
+    parts: Count
+
+
+class NgdSpec(_Process):
+    """Gradient descent with Gaussian noise of SGD's covariance (eq:noisy_gd)."""
+
+    kind: Literal["ngd"] = "ngd"
+
+
+class GdSpec(_Process):
+    """Gradient descent."""
+
+    kind: Literal["gd"] = "gd"
+
+
+class SdeSpec(_Process):
+    """The Itô SDE by Euler–Maruyama with step lr/refine (eq:em)."""
+
+    kind: Literal["sde"] = "sde"
+    refine: Count
+
+
+FULL_PASS = (NgdSpec, GdSpec, SdeSpec)
+
+Process: TypeAlias = Annotated[SgdSpec | SvagSpec | GlsrSpec | NgdSpec | GdSpec | SdeSpec, Field(discriminator="kind")]
+
+
+def substeps(process: Process) -> int:
+    """How many updates one effective step is made of."""
+    match process:
+        case SvagSpec():
+            return process.ell
+        case GlsrSpec():
+            return process.parts
+        case SdeSpec():
+            return process.refine
+    return 1
+
+
+def _check_window(window: tuple[float, float], steps: int) -> tuple[int, int]:
+    first, last = (step_of(when, steps) for when in window)
+    if isinstance(window[1], int) and window[1] == 1 and steps > 1:
+        raise SpecError(
+            "probe.window", "ends at effective step 1: write 1.0 for the end of the run, [0.0, 1.0] for all of it"
+        )
+    if not first < last:
+        raise SpecError("probe.window", f"must hold at least one effective step, got {first} to {last}")
+    if last > steps:
+        raise SpecError("probe.window", f"ends at {last}, after the end of {steps} effective steps")
+    return first, last
+
+
+def _positive(every: float, one: str) -> float:
+    if every == 0:
+        raise ValueError(f"must be positive: 1 {one}")
+    return every
+
+
+class NoProbe(BaseModel):
+    """Measure nothing."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["none"] = "none"
+
+
+class InRunProbe(BaseModel):
+    """One reading in every effective step of the window, or in some, from gradients that the run computes anyway.
+
+    >>> InRunProbe(window=(0.5, 0.8), every=0.1).steps(100)
+    range(50, 80, 10)
+
+    Attributes:
+        parts: SGD and glsr cut each batch into so many parts. SVAG's pairs need no cutting, and it is not used there.
+        window: from (included) and to (not included).
+        every: effective steps from one reading to the next, or a fraction of the budget.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["in_run"] = "in_run"
+    parts: Several = 4
+    window: tuple[When, When] = (0.0, 1.0)
+    every: When = 1
+
+    @field_validator("every")
+    @classmethod
+    def _some(cls, every: float) -> float:
+        return _positive(every, "measures every effective step")
+
+    def steps(self, steps: int) -> range:
+        """The effective steps that are measured, in a run of `steps`."""
+        return range(*_check_window(self.window, steps), max(1, step_of(self.every, steps)))
+
+
+class FrozenProbe(BaseModel):
+    """A number of readings at frozen weights, spread evenly over the window.
+
+    >>> FrozenProbe(readings=3, window=(0.5, 0.8)).steps(100)
+    [50, 60, 70]
+
+    Attributes:
+        readings: how many.
+        window: from (included) and to (not included).
+        batches: independent batches of the run's own size for each reading.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["frozen"] = "frozen"
+    readings: Annotated[Count, Field(le=10**6)] = 60
+    window: tuple[When, When] = (0.5, 0.8)
+    batches: Several = 20
+
+    def steps(self, steps: int) -> list[int]:
+        """The effective steps before which a reading is taken, in a run of `steps`."""
+        first, last = _check_window(self.window, steps)
+        if self.readings > last - first:
+            raise SpecError(
+                "probe.readings", f"the window holds {last - first} effective steps, too few for {self.readings}"
+            )
+        return [first + number * (last - first) // self.readings for number in range(self.readings)]
+
+
+Probe: TypeAlias = Annotated[NoProbe | InRunProbe | FrozenProbe, Field(discriminator="kind")]
+
+
+class EvaluateSpec(BaseModel):
+    """When the run is evaluated: before the first step, every so often, and at the end.
+
+    Attributes:
+        every: effective steps, or a fraction of the budget.
+        train: evaluate the whole training set too, without augmentation.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    every: When = 0.05
+    train: bool = False
+
+    @field_validator("every")
+    @classmethod
+    def _some(cls, every: float) -> float:
+        return _positive(every, "evaluates after every effective step")
+
+    def interval(self, steps: int) -> int:
+        """Effective steps between two evaluations."""
+        return max(1, step_of(self.every, steps))
+
+
+def named_probe(value: Any) -> Any:
+    """Let `probe: none` stand for `probe: {kind: none}`."""
+    return {"kind": "none"} if value is None or value == "none" else value

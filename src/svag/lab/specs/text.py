@@ -1,0 +1,118 @@
+"""Text in a spec: characters in windows, and the transformer that predicts the next one."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from svag.lab.specs.fields import DEEPEST, LARGEST, WIDEST, Count, SpecError, shown
+
+
+@dataclass(frozen=True)
+class TextFacts:
+    """What is known about a text before it is loaded: the characters before `test_from` are for training.
+
+    >>> TEXTS["moby-dick"].windows(context=64)
+    (16750, 1861)
+    """
+
+    characters: int
+    test_from: int
+    vocabulary: int
+
+    def windows(self, context: int) -> tuple[int, int]:
+        """How many training and test examples there are: windows that do not overlap, each with one character more."""
+        return (self.test_from - 1) // context, (self.characters - self.test_from - 1) // context
+
+
+# the last tenth of the book, without looking for the end of a chapter, is the test set
+TEXTS = {"moby-dick": TextFacts(1_191_159, 1_072_043, 81)}
+
+
+class TextSpec(BaseModel):
+    """A text as examples of `context` characters, each of which is predicted from those before it in its window.
+
+    >>> TextSpec(name="moby-dick", context=128).examples
+    8375
+
+    Attributes:
+        name: which text.
+        context: characters in an example; the windows do not overlap.
+        subset: train on this many of the windows, chosen by a fixed seed.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Literal["moby-dick"]
+    context: Count = 64
+    subset: Count | None = None
+
+    path: ClassVar[None] = None
+    augment: ClassVar[None] = None
+    augmented: ClassVar[bool] = False
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "TextSpec":
+        facts = TEXTS[self.name]
+        train, test = facts.windows(self.context)
+        if test < 1:
+            most = facts.characters - facts.test_from - 1
+            raise SpecError("data.context", f"must be at most the {most} characters of the test set")
+        if self.subset is not None and self.subset > train:
+            raise SpecError("data.subset", f"{self.name} has {train} windows of {self.context}, got {self.subset}")
+        return self
+
+    @property
+    def examples(self) -> int:
+        """How many windows it trains on."""
+        return TEXTS[self.name].windows(self.context)[0] if self.subset is None else self.subset
+
+
+class TransformerSpec(BaseModel):
+    """A decoder-only transformer: LayerNorm before attention and before the perceptron of every block.
+
+    >>> TransformerSpec(arch="transformer", depth=2, width=48).heads
+    4
+
+    Attributes:
+        arch: "transformer".
+        depth: number of blocks.
+        width: features of a character; a multiple of `heads`.
+        heads: attention heads.
+        tied: whether the last layer has the weights of the embedding.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    arch: Literal["transformer"]
+    depth: Count = 2
+    width: Count = 64
+    heads: Count = 4
+    tied: bool = True
+
+    norm: ClassVar[Literal["layer"]] = "layer"
+    scale_invariant: ClassVar[bool] = False
+    is_callable: ClassVar[bool] = False
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "TransformerSpec":
+        for name, value, most in (("depth", self.depth, DEEPEST), ("width", self.width, WIDEST)):
+            if value > most:
+                raise SpecError(f"model.{name}", f"must be at most {most}, got {shown(value)}")
+        if (weights := 12 * self.depth * self.width**2) > LARGEST:
+            raise SpecError("model.width", f"makes {weights:.1e} weights, and at most {LARGEST:.0e} can be trained")
+        if self.width % self.heads:
+            raise SpecError("model.heads", f"must divide the width of {self.width} features, got {self.heads}")
+        return self
+
+
+def data_kind(value: Any) -> str:
+    """Which class describes a data set: "text" or "images"."""
+    name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
+    return "text" if isinstance(name, str) and name in TEXTS else "images"
+
+
+def model_kind(value: Any) -> str:
+    """Which class describes a network: "transformer" or "network"."""
+    arch = value.get("arch") if isinstance(value, dict) else getattr(value, "arch", None)
+    return "transformer" if arch == "transformer" else "network"

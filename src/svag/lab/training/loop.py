@@ -1,0 +1,265 @@
+"""The loop of a run: evaluate, measure, step, save; the spec alone decides when, except for saving.
+
+An evaluation leaves a row with loss and accuracy over a whole set, and a summary of the readings since the last one.
+The mean training loss also leaves rows of its own, at 50 points of the run.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from math import fsum
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from svag.lab.specs.optimizers import SgdOptimizer
+from svag.lab.specs.parts import FrozenProbe, GdSpec, GlsrSpec, InRunProbe, substeps
+from svag.lab.specs.spec import RunSpec
+from svag.lab.training.folder import NoFolder, RunFolder
+from svag.lab.training.measuring import Diverged, check_parts, needs_check
+from svag.lab.training.ranks import ALONE, Ranks
+from svag.lab.training.state import Run
+from svag.lab.training.steppers import CHUNK
+from svag.lab.training.streams import own_randomness
+from svag.lab.training.training import Training, cross_entropy
+from svag.lab.training.watching import HeldSignals, Watcher
+from svag.noise.parameters import square_norm
+from svag.noise.reading import Reading
+from svag.theory.equilibrium import momentum_balance, svag_balance
+
+# The loss is looked at so often; in between, nothing waits for the device.
+CHECK_EVERY = 20
+# Rows with the mean training loss in a run.
+LOSS_ROWS = 50
+
+
+def loss_points(steps: int) -> list[int]:
+    """The effective steps after which the mean training loss is written down: 50 at equal distances, the last included.
+
+    >>> loss_points(500)[:3], loss_points(500)[-1], loss_points(3)
+    ([10, 20, 30], 500, [1, 2, 3])
+    """
+    return sorted({math.ceil(steps * row / LOSS_ROWS) for row in range(1, LOSS_ROWS + 1)} - {0})
+
+
+def loss_and_accuracy(model: nn.Module, inputs: Tensor, labels: Tensor, ranks: Ranks = ALONE) -> tuple[float, float]:
+    """Mean loss and share of right answers, in evaluation mode; the model goes back to training afterwards.
+
+    Every character of a window of text counts as an answer.
+    """
+    loss = torch.zeros((), dtype=torch.float64, device=inputs.device)
+    right = torch.zeros((), dtype=torch.int64, device=inputs.device)
+    model.eval()
+    with torch.no_grad():
+        share = ranks.share(len(labels))
+        for start in range(share.start, share.stop, CHUNK):
+            rows = slice(start, min(start + CHUNK, share.stop))
+            logits, answers = model(inputs[rows]), labels[rows]
+            loss += cross_entropy(logits, answers, reduction="sum")
+            right += (logits.argmax(dim=-1) == answers).sum()
+    model.train()
+    return ranks.total(loss).item() / labels.numel(), ranks.total(right).item() / labels.numel()
+
+
+def evaluate(training: Training) -> dict[str, float]:
+    """Test loss and accuracy, of a text also bits per character, R, and the training set's if the spec asks for it."""
+    data, ranks = training.data, training.ranks
+    ranks.same_buffers(training.model)
+    test_loss, test_accuracy = loss_and_accuracy(training.model, data.test_x, data.test_y, ranks)
+    found = {"test_loss": test_loss, "test_accuracy": test_accuracy}
+    if data.is_text:
+        found["test_bits_per_character"] = test_loss / math.log(2)
+    if training.spec.evaluate.train:
+        loss, accuracy = loss_and_accuracy(training.model, data.train_x, data.train_y, ranks)
+        found |= {"train_set_loss": loss, "train_set_accuracy": accuracy}
+        if data.is_text:
+            found["train_set_bits_per_character"] = loss / math.log(2)
+    trained = [parameter for parameter in training.model.parameters() if parameter.requires_grad]
+    return {**found, "param_sq": float(square_norm(trained))}
+
+
+def noise_summary(spec: RunSpec, readings: Sequence[Reading]) -> dict[str, Any]:
+    """Averages of G, N and R over the readings since the last evaluation, and how near they are to equilibrium.
+
+    `balance` is growth over decay of the weight norm, 1 at equilibrium of a scale-invariant loss: a ratio of averages.
+    It is None for a network that is not declared scale invariant, where the loss itself pulls on the norm, without
+    weight decay, when the learning rate changed among the readings, and for other optimizers than SGD.
+    """
+    grad_sq, noise_trace, param_sq = (
+        fsum(getattr(reading, name) for reading in readings) / len(readings)
+        for name in ("grad_sq", "noise_trace", "param_sq")
+    )
+    return {
+        "readings": len(readings),
+        "batch_size": readings[0].batch_size,
+        "grad_sq": grad_sq,
+        "noise_trace": noise_trace,
+        "param_sq": param_sq,
+        "balance": _balance(spec, readings, grad_sq, noise_trace, param_sq),
+        **({"approximate": True} if any(reading.approximate for reading in readings) else {}),
+        **({} if readings[-1].parts_ratio is None else {"parts_ratio": readings[-1].parts_ratio}),
+    }
+
+
+def _balance(
+    spec: RunSpec, readings: Sequence[Reading], grad_sq: float, noise_trace: float, param_sq: float
+) -> float | None:
+    rates = {reading.lr for reading in readings}
+    lr = rates.pop()
+    known = spec.model.scale_invariant and spec.weight_decay > 0 and param_sq > 0
+    if rates or not lr or not known:  # at a learning rate of 0 the weights neither grow nor decay
+        return None
+    # the ladder's readings are already those of its own smaller batches and rates
+    ell = 1 if isinstance(spec.process, GlsrSpec) else substeps(spec.process)
+    if not isinstance(spec.optimizer, SgdOptimizer):
+        return None
+    if spec.optimizer.momentum:
+        velocities = [reading.velocity_sq for reading in readings if reading.velocity_sq is not None]
+        if ell > 1 or len(velocities) < len(readings):
+            return None
+        velocity_sq = fsum(velocities) / len(velocities)
+        return momentum_balance(
+            param_sq, velocity_sq, lr=lr, weight_decay=spec.weight_decay, momentum=spec.optimizer.momentum
+        ).ratio
+    noise = 0.0 if isinstance(spec.process, GdSpec) else noise_trace
+    return svag_balance(param_sq, grad_sq, noise, lr=lr, weight_decay=spec.weight_decay, ell=ell).ratio
+
+
+class Loop:
+    """Takes a run from where it is to its end.
+
+    Args:
+        run: all that moves.
+        folder: where it is written down.
+        watcher: who is told.
+        save_seconds: seconds between two checkpoints; 0 is one after every effective step.
+        held: signals that wait for a checkpoint.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        folder: RunFolder | NoFolder,
+        watcher: Watcher,
+        save_seconds: float,
+        held: HeldSignals | None = None,
+    ) -> None:
+        self._run, self._folder, self._watcher, self._held = run, folder, watcher, held
+        spec, examples = run.training.spec, run.training.examples
+        self._spec = spec
+        self._steps = spec.steps(examples)
+        self._interval = spec.evaluate.interval(self._steps)
+        self._in_run = spec.probe.steps(self._steps) if isinstance(spec.probe, InRunProbe) else range(0)
+        self._frozen = set(spec.probe.steps(self._steps)) if isinstance(spec.probe, FrozenProbe) else set[int]()
+        self._compare_at = self._in_run[0] if self._in_run and needs_check(run.training) else None
+        points = loss_points(self._steps)
+        self._loss_since = dict(zip(points, [0, *points], strict=False))  # the point before each
+        self._save_seconds, self._saved = save_seconds, time.monotonic()
+        self._told = self._clock = time.monotonic()
+        self._clock_step = run.progress.step
+
+    def go(self) -> None:
+        """Run to the end of the budget; raise `Diverged` if the loss is lost on the way."""
+        progress = self._run.progress
+        while True:
+            if progress.step % self._interval == 0 or progress.step == self._steps:
+                self._evaluate()
+            if progress.step == self._steps:
+                return
+            self._take_step()
+            self._tell()
+            stop = self._held is not None and self._held.came
+            if stop or progress.step == self._steps or time.monotonic() - self._saved >= self._save_seconds:
+                self._save()
+            if self._held is not None and stop:
+                self._held.deliver()
+
+    def _take_step(self) -> None:
+        run, step = self._run, self._run.progress.step
+        lr = self._spec.lr * self._spec.schedule.multiplier(step, self._steps)
+        run.stepper.set_rate(lr)
+        if run.frozen is not None and step in self._frozen:
+            self._refuse_lost(step)
+            self._folder.write_readings(run, [run.frozen.read(step)])
+        if step == self._compare_at:
+            self._compare(step)
+        own_randomness(run.training.ranks.rank, self._spec.seed, f"step {step}")
+        loss = run.stepper.step(step, measure=step in self._in_run)
+        run.progress.add(loss, lr)
+        if run.progress.step == self._in_run.stop:
+            self._write_in_run_readings()
+        if run.progress.step in self._loss_since:
+            self._write_loss(run.progress.step)
+        if run.progress.step % CHECK_EVERY == 0:
+            self._refuse_lost(run.progress.step)
+
+    def _evaluate(self) -> None:
+        run, progress = self._run, self._run.progress
+        self._refuse_lost(progress.step)
+        self._write_in_run_readings()
+        now, trained = time.monotonic(), progress.step - self._clock_step
+        found = evaluate(run.training)
+        if not all(math.isfinite(value) for value in found.values()):
+            raise Diverged(f"the test loss or the weights are not finite after effective step {progress.step}")
+        row: dict[str, Any] = {
+            "step": progress.step,
+            "time": progress.time,
+            "lr": self._spec.lr * self._spec.schedule.multiplier(min(progress.step, self._steps - 1), self._steps),
+            "train_loss": progress.loss_sum.item() / progress.loss_count if progress.loss_count else None,
+            **found,
+        }
+        if progress.since:
+            row["noise"] = noise_summary(self._spec, progress.since)
+        after = time.monotonic()
+        examples = trained * run.stepper.examples
+        timing = {
+            "examples": progress.step * run.stepper.examples,
+            "training_seconds": round(now - self._clock, 4),
+            "evaluation_seconds": round(after - now, 4),
+            "examples_per_second": round(examples / (now - self._clock), 1) if trained and now > self._clock else None,
+        }
+        self._folder.write_evaluation(row, timing)
+        self._watcher.evaluated(row)
+        progress.start_again()
+        self._clock, self._clock_step = time.monotonic(), progress.step
+
+    def _write_in_run_readings(self) -> None:
+        readings = self._run.stepper.collect()
+        if readings:
+            if (ratio := self._run.progress.parts_ratio) is not None:
+                readings = [replace(reading, parts_ratio=ratio) for reading in readings]
+            self._folder.write_readings(self._run, readings)
+
+    def _write_loss(self, step: int) -> None:
+        """The mean training loss since the last such row; one that is lost is left to the next look at it."""
+        mean = self._run.progress.loss_since_row() / (step - self._loss_since[step])
+        if math.isfinite(mean):
+            # what the clock decides must not decide the order of the rows: a checkpoint would write these first too
+            self._write_in_run_readings()
+            self._folder.write_loss(step, mean)
+
+    def _compare(self, step: int) -> None:
+        """Once in a run: what the parts of the in-run probe do to BatchNorm."""
+        if isinstance(self._spec.probe, InRunProbe) and (
+            found := check_parts(self._run.training, self._spec.probe.parts)
+        ):
+            self._run.progress.parts_ratio = found.ratio
+            self._folder.write_comparison(step, found)
+
+    def _refuse_lost(self, step: int) -> None:
+        if not math.isfinite(self._run.progress.loss_sum.item()):
+            self._write_in_run_readings()  # a checkpoint, whose time the clock decides, would have written them too
+            raise Diverged(f"the training loss is not finite by effective step {step}")
+
+    def _save(self) -> None:
+        self._write_in_run_readings()
+        self._folder.save(self._run)
+        self._saved = time.monotonic()
+
+    def _tell(self) -> None:
+        now = time.monotonic()
+        if now - self._told > 0.1:
+            self._watcher.at(self._run.progress.step)
+            self._told = now

@@ -1,0 +1,147 @@
+"""Readings at frozen weights in the middle of a run, and how far parts of a batch are from whole batches.
+
+Both use batches that the run itself never sees. On several ranks every gradient is averaged before it is looked at, so
+that all see the same numbers. The speed of a run's network at larger batches is measured here too, apart from any run.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from svag.lab.specs.parts import FrozenProbe, GlsrSpec, InRunProbe, substeps
+from svag.lab.specs.spec import RunSpec, cuts_batches, smallest_batch
+from svag.lab.training.streams import BatchStream, LabelledBatch, own_randomness
+from svag.lab.training.training import Training, load_inputs, pick_device, prepare
+from svag.noise.batches import gradients_of, split
+from svag.noise.frozen import MOST_BATCHES, PartsComparison, compare_parts, measure_noise
+from svag.noise.parameters import batch_norms, square_norm
+from svag.noise.reading import Reading
+from svag.noise.throughput import measure_throughput
+
+
+class Diverged(Exception):  # noqa: N818
+    """Loss, gradients or weights are no longer finite: an outcome, not an error. The message says when."""
+
+
+class FrozenReadings:
+    """Measures G and N at the weights as they are, with batches of the size the process trains with.
+
+    A split SVAG is measured at B, the batch of the SGD run that it describes; the ladder at its own B/parts.
+    """
+
+    def __init__(self, training: Training, probe: FrozenProbe) -> None:
+        spec = training.spec
+        self._training, self._count = training, probe.batches
+        ladder = isinstance(spec.process, GlsrSpec)
+        size = smallest_batch(spec) if ladder else spec.batch_size
+        self._batches = BatchStream(training.data, spec, "probe", size, independent=True)
+        self._ell = 1 if ladder else substeps(spec.process)
+
+    def read(self, step: int) -> Reading:
+        """One reading before effective step `step`; the learning rate of that step must be set."""
+        training = self._training
+        trained = [parameter for parameter in training.model.parameters() if parameter.requires_grad]
+        own_randomness(training.ranks.rank, training.spec.seed, f"reading {step}")
+        with training.ranks.averaging(trained):
+            try:
+                reading = measure_noise(
+                    training.model, training.shared_loss, self._draws(), optimizer=training.optimizer, step=step
+                )
+            except ValueError as error:
+                if self._overflows():
+                    raise Diverged(f"the gradients are not finite before effective step {step}") from error
+                raise
+        # drawn independently, but each without replacement: N is the without-replacement one
+        return replace(reading, population=training.population, ell=self._ell)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the stream of batches is."""
+        return self._batches.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was called."""
+        self._batches.load_state_dict(state)
+
+    def _overflows(self) -> bool:
+        """Whether some batch has gradients that are not finite."""
+        trained = [parameter for parameter in self._training.model.parameters() if parameter.requires_grad]
+        squares = (square_norm(gradients_of(self._training.shared_loss(batch), trained)) for batch in self._draws())
+        return not all(bool(torch.isfinite(square)) for square in squares)
+
+    def _draws(self) -> Iterator[LabelledBatch]:
+        return (self._batches.draw() for _ in range(self._count))
+
+
+def compare_shared_parts(training: Training, batches: Sequence[LabelledBatch], parts: int) -> PartsComparison:
+    """Measure batches that all ranks have drawn, at frozen weights; every rank gets the same answer.
+
+    A batch counts as whole when each rank has its share of it, which is what BatchNorm normalises in a step that is not
+    probed; in parts, each rank has some of them. Every gradient is averaged before it is looked at, so that all ranks
+    see the same numbers, find them finite or not, and stop together.
+    """
+    ranks = training.ranks
+    trained = [parameter for parameter in training.model.parameters() if parameter.requires_grad]
+
+    def in_parts(batch: LabelledBatch) -> Tensor:
+        mine = split(batch, parts)[ranks.share(parts)]
+        return torch.stack([training.loss(part) for part in mine]).sum() * (ranks.size / parts)
+
+    own_randomness(ranks.rank, training.spec.seed, "parts")
+    with ranks.averaging(trained):
+        whole = measure_noise(training.model, training.shared_loss, batches)
+        cut = measure_noise(training.model, in_parts, batches)
+    return PartsComparison(whole, replace(cut, approximate=True))
+
+
+def needs_check(training: Training) -> bool:
+    """Whether an in-run probe cuts batches that BatchNorm would see whole."""
+    spec = training.spec
+    return isinstance(spec.probe, InRunProbe) and cuts_batches(spec) and bool(batch_norms(training.model))
+
+
+def check_parts(training: Training, parts: int) -> PartsComparison | None:
+    """Compare batches that the run never sees, whole and in parts; None when there is nothing finite to compare.
+
+    The batches come from a stream of their own that starts anew, so that nothing has to be saved: asked again at the
+    same weights, it gives the same answer. Several ranks draw the same and share the work.
+    """
+    spec = training.spec
+    batches = BatchStream(training.data, spec, "parts", smallest_batch(spec), independent=True)
+    drawn = [batches.draw() for _ in range(MOST_BATCHES)]
+    try:
+        if training.ranks.size > 1:
+            return compare_shared_parts(training, drawn, parts)
+        return compare_parts(training.model, training.loss, drawn, parts)
+    except ValueError:  # gradients that are not finite: the run itself will notice that it has diverged
+        return None
+
+
+# A price list has the batch of the run and so many doublings of it.
+_DOUBLINGS = 6
+
+
+def throughput_of(
+    spec: RunSpec, *, device: str = "auto", data_dir: str | Path | None = None, threads: int = 1
+) -> dict[int, float]:
+    """Examples per second of a training step of a spec, at its batch size B and at 2B … 64B, as far as the data goes.
+
+    Arguments as in `svag.lab.run`. The step is a plain one: data augmentation and probes are not counted.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        training = prepare(spec, load_inputs(spec.data, data_dir, pick_device(device)))
+        sizes = [spec.batch_size * 2**k for k in range(_DOUBLINGS + 1)]
+        return measure_throughput(
+            training.model,
+            training.optimizer,
+            training.loss,
+            (training.data.train_x[: sizes[-1]], training.data.train_y[: sizes[-1]]),
+            [size for size in sizes if size <= training.examples],
+        )
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,283 @@
+"""Where a run is, and how that goes into a checkpoint and out, or from rank 0 to all ranks.
+
+A checkpoint is everything that a run needs to go on as if it had never stopped, in one file that is never half-written.
+The file is what `torch.save` makes of it, which `torch.load` reads, and after that its SHA-256: torch itself does not
+notice a damaged number.
+"""
+
+import hashlib
+import io
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from svag.lab.records.files import read_file, replace_file
+from svag.lab.specs.fields import shown
+from svag.lab.training.measuring import FrozenReadings
+from svag.lab.training.ranks import Ranks
+from svag.lab.training.steppers import Stepper
+from svag.lab.training.streams import AHEAD
+from svag.lab.training.training import Training, local_batch_norms
+from svag.noise.reading import Reading
+
+FORMAT = 4
+_SHA256 = hashlib.sha256().digest_size
+
+
+class CheckpointError(Exception):
+    """A checkpoint that cannot be used; the message is one sentence with the way out."""
+
+
+def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """Replace the checkpoint by `state`, all or nothing."""
+    buffer = io.BytesIO()
+    torch.save({"format": FORMAT, **state}, buffer)
+    content = buffer.getvalue()
+    replace_file(path, content + hashlib.sha256(content).digest())
+
+
+def load_checkpoint(path: Path, identity: str, device: torch.device) -> dict[str, Any] | None:
+    """Read a checkpoint of the run with this identity; None if there is none. No pickle but tensors is ever loaded."""
+    if not path.exists():
+        return None
+    try:
+        file = read_file(path)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: remove it to start the run anew") from error
+    content, sha256 = file[:-_SHA256], file[-_SHA256:]
+    if hashlib.sha256(content).digest() != sha256:
+        raise CheckpointError(f"{path} is damaged, or of an earlier version: remove it to start the run anew")
+    try:
+        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:  # a pickle that is none, or of other things than tensors, fails in many ways
+        raise CheckpointError(f"{path} cannot be read: remove it to start the run anew") from error
+    if not isinstance(state, dict) or not all(isinstance(state.get(name), str) for name in ("identity", "device")):
+        raise CheckpointError(f"{path} holds no state of a run: remove it to start the run anew")
+    made_on = state["device"]
+    if state.get("format") is not FORMAT or state["identity"] != identity:
+        raise CheckpointError(f"{path} belongs to another run or version: remove it to start the run anew")
+    if made_on != device.type:
+        raise CheckpointError(
+            f"{path} was made on {made_on}, and the numbers would differ: continue with --device "
+            f"{made_on}, or remove it to start the run anew on {device.type}"
+        )
+    return state
+
+
+def check_state(state: dict[str, Any], run: "Run") -> None:
+    """Refuse a state that is not one of this run, by a ValueError that says what is wrong; nothing is touched.
+
+    Every value has the type, the range or the shape that it has in the run as it is now. Of the optimizer, which has
+    kept nothing yet, every tensor has the shape of its parameter, or is a single number.
+
+    Args:
+        state: what a checkpoint holds.
+        run: the run, before its first step.
+    """
+    fresh = run.state_dict()
+    if missing := [name for name in (*fresh, "metrics_length", "metrics_sha256") if name not in state]:
+        raise ValueError(f"it has no {missing[0]}")
+    steps = run.training.spec.steps(run.training.examples)
+    step = _whole("step", state["step"], 0, steps)
+    _whole("loss_count", state["loss_count"], 0, step)
+    _whole("metrics_length", state["metrics_length"], 0, 10**18)
+    _whole("threads", state["threads"], 1, 1024)
+    for name in ("time", "seconds", "loss_offset"):
+        _number(name, state[name], at_least=-math.inf if name == "loss_offset" else 0.0)
+    if state["parts_ratio"] is not None:
+        _number("parts_ratio", state["parts_ratio"], at_least=0.0)
+    if not isinstance(state["processes"], list) or not 0 < len(state["processes"]) <= 10_000:
+        raise ValueError(f"processes must be a list of numbers, got {shown(state['processes'])}")
+    for one in state["processes"]:
+        _whole("processes", one, 1, 10_000)
+    for name in ("loss_sum", "model", "stepper", "frozen", "random", "random_cuda"):
+        _alike(name, state[name], fresh[name])
+    _check_optimizer(state["optimizer"], fresh["optimizer"], run.training.optimizer)
+
+
+def _check_optimizer(state: Any, fresh: dict[str, Any], optimizer: torch.optim.Optimizer) -> None:
+    if not isinstance(state, dict) or not isinstance(state.get("state"), dict):
+        raise ValueError(f"optimizer must be a state of torch.optim, got {shown(type(state))}")
+    _alike("optimizer.param_groups", state.get("param_groups"), fresh["param_groups"])
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for index, kept in state["state"].items():
+        _whole("a parameter of the optimizer", index, 0, len(parameters) - 1)
+        if not isinstance(kept, dict):
+            raise ValueError(f"optimizer.state.{index} must hold tensors, got {shown(kept)}")
+        for name, value in kept.items():
+            alone = value is None or (isinstance(value, Tensor) and value.dim() == 0)
+            if not alone and not (isinstance(value, Tensor) and value.shape == parameters[index].shape):
+                raise ValueError(f"optimizer.state.{index}.{shown(name)} does not have the shape of its parameter")
+
+
+def _alike(name: str, value: Any, fresh: Any) -> None:
+    """Refuse a value that does not have the type, the keys and the shapes of the one that the run has now."""
+    match fresh:
+        case Tensor():
+            if not isinstance(value, Tensor) or value.shape != fresh.shape or value.dtype != fresh.dtype:
+                raise ValueError(f"{name} must be a tensor of shape {tuple(fresh.shape)} and type {fresh.dtype}")
+        case dict():
+            if not isinstance(value, dict) or value.keys() != fresh.keys():
+                raise ValueError(f"{name} must hold {len(fresh)} values of certain names, and does not")
+            for key, one in fresh.items():
+                _alike(f"{name}.{key}", value[key], one)
+            if "position" in fresh and "n" in fresh:  # of a shuffled epoch
+                _whole(f"{name}.position", value["position"], 0, fresh["n"])
+            if "taken" in fresh:  # of the batches that were drawn ahead
+                _whole(f"{name}.taken", value["taken"], 0, AHEAD)
+        case list() | tuple():
+            if type(value) is not type(fresh) or len(value) < len(fresh):
+                raise ValueError(f"{name} must be a list of {len(fresh)} values, got {shown(value)}")
+            for place, one in enumerate(fresh):
+                _alike(f"{name}.{place}", value[place], one)
+        case None:  # what the run has only later, and looks at when it loads it
+            return
+        case bool() | str():
+            if type(value) is not type(fresh):
+                raise ValueError(f"{name} must be like {shown(fresh)}, got {shown(value)}")
+        case int():
+            _whole(name, value, 0, 10**18)
+        case float():
+            _number(name, value, at_least=-math.inf)
+
+
+def _whole(name: str, value: Any, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(f"{name} must be a whole number from {least} to {most}, got {shown(value)}")
+    return value
+
+
+def _number(name: str, value: Any, *, at_least: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not at_least <= value < math.inf:
+        raise ValueError(f"{name} must be a number{' of at least 0' if at_least == 0 else ''}, got {shown(value)}")
+
+
+def refuse_other_number(path: Path, before: int, ranks: Ranks, model: nn.Module) -> None:
+    """Refuse to go on with another number of ranks where that changes what is computed."""
+    if before != ranks.size and local_batch_norms(model):
+        raise CheckpointError(
+            f"{path} was made by {_processes(before)}, and BatchNorm normalises by the share of each: continue with "
+            f"{before}, or remove it to start the run anew with {ranks.size}"
+        )
+
+
+def _processes(count: int) -> str:
+    return "one process" if count == 1 else f"{count} processes"
+
+
+@dataclass
+class Progress:
+    """What the loop counts.
+
+    Attributes:
+        step: effective steps that are done.
+        time: Σ η over them.
+        loss_sum: sum of their losses since the last evaluation, on the device.
+        loss_count: how many that are.
+        loss_offset: what to take from `loss_sum` for the sum of the losses since the last row of kind "loss".
+        seconds: seconds spent, over all sessions, up to the last checkpoint.
+        since: readings since the last evaluation.
+        processes: how many ranks took part, in the order of its sessions; the last number is the present one.
+        parts_ratio: N/G of BatchNorm's parts over that of whole batches, once it is known.
+    """
+
+    loss_sum: Tensor
+    step: int = 0
+    time: float = 0.0
+    loss_count: int = 0
+    loss_offset: float = 0.0
+    seconds: float = 0.0
+    since: list[Reading] = field(default_factory=list)
+    processes: list[int] = field(default_factory=lambda: [1])
+    parts_ratio: float | None = None
+
+    def add(self, loss: Tensor, lr: float) -> None:
+        """Count one effective step."""
+        self.loss_sum += loss
+        self.loss_count += 1
+        self.step += 1
+        self.time += lr
+
+    def loss_since_row(self) -> float:
+        """The sum of the losses since the last row of kind "loss", which this one closes; waits for the device."""
+        total = self.loss_sum.item()
+        found, self.loss_offset = total - self.loss_offset, total
+        return found
+
+    def start_again(self) -> None:
+        """Forget what an evaluation has summarised; the losses since the last row of kind "loss" are kept."""
+        self.loss_offset -= self.loss_sum.item()
+        self.loss_sum.zero_()
+        self.loss_count = 0
+        self.since.clear()
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """All that moves in a run."""
+
+    training: Training
+    stepper: Stepper
+    frozen: FrozenReadings | None
+    progress: Progress
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the next step depends on."""
+        device = self.training.data.device
+        return {
+            "step": self.progress.step,
+            "time": self.progress.time,
+            "loss_sum": self.progress.loss_sum,
+            "loss_count": self.progress.loss_count,
+            "loss_offset": self.progress.loss_offset,
+            "seconds": self.progress.seconds,
+            "processes": self.progress.processes,
+            "parts_ratio": self.progress.parts_ratio,
+            "model": self.training.model.state_dict(),
+            "optimizer": self.training.optimizer.state_dict(),
+            "stepper": self.stepper.state_dict(),
+            "frozen": None if self.frozen is None else self.frozen.state_dict(),
+            "random": torch.get_rng_state(),
+            "random_cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+            "threads": torch.get_num_threads(),
+            "device": device.type,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was called."""
+        progress, device = self.progress, self.training.data.device
+        progress.step, progress.time = state["step"], state["time"]
+        progress.loss_sum.copy_(state["loss_sum"])
+        progress.loss_count, progress.seconds = state["loss_count"], state["seconds"]
+        progress.loss_offset = state["loss_offset"]
+        now = self.training.ranks.size
+        before = state["processes"]
+        progress.processes = before if before[-1] == now else [*before, now]
+        progress.parts_ratio = state["parts_ratio"]
+        self.training.model.load_state_dict(state["model"])
+        self.training.optimizer.load_state_dict(state["optimizer"])
+        self.stepper.load_state_dict(state["stepper"])
+        if self.frozen is not None:
+            self.frozen.load_state_dict(state["frozen"])
+        torch.set_rng_state(state["random"])
+        if device.type == "cuda":
+            torch.cuda.set_rng_state(state["random_cuda"], device)
+        torch.set_num_threads(state["threads"])
+
+
+def start_together(run: Run, ranks: Ranks) -> None:
+    """Hand the state of rank 0 to all ranks; like a checkpoint, it is loaded as tensors and nothing else."""
+    if ranks.size == 1:
+        return
+    content = b""
+    if ranks.rank == 0:
+        buffer = io.BytesIO()
+        torch.save(run.state_dict(), buffer)
+        content = buffer.getvalue()
+    content = ranks.first(lambda: content)
+    if ranks.rank:
+        run.load_state_dict(torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))

@@ -1,0 +1,350 @@
+"""One effective step of each process of a spec, on batches that the run draws itself.
+
+`SgdStepper` follows SGD and the coupled ladder (def:glsr), `SvagStepper` SVAG (eq:svag_iter), `FullPassStepper` the
+processes that look at all data in every update: GD, NGD, and the SDE by Euler–Maruyama (eq:noisy_gd, eq:em). Several
+ranks each look at their share of every batch; losses and readings are those of the whole batch.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from math import fsum
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from svag.dynamics.noisy_gd import NoisyGD, refuse_random
+from svag.dynamics.refined_step import RunningStatistics
+from svag.dynamics.svag import SVAG
+from svag.lab.specs.fields import SpecError
+from svag.lab.specs.parts import GdSpec, GlsrSpec, InRunProbe, NgdSpec, SdeSpec, SgdSpec, SvagSpec
+from svag.lab.specs.spec import examples_per_step
+from svag.lab.training.streams import BatchStream, LabelledBatch, stream
+from svag.lab.training.training import Training
+from svag.noise.batches import split
+from svag.noise.probe import NoiseProbe
+from svag.noise.reading import Reading
+from svag.noise.undisturbed import undisturbed
+
+# Examples in one forward pass. It moves the last bits of the sums, hence is not a setting.
+CHUNK = 1000
+
+
+class Stepper(Protocol):
+    """A process that takes effective steps, can measure them, and can be saved."""
+
+    @property
+    def examples(self) -> int:
+        """Examples that one effective step looks at."""
+        ...
+
+    def set_rate(self, lr: float) -> None:
+        """Set η of the next effective step; the process refines it itself."""
+        ...
+
+    def step(self, number: int, *, measure: bool) -> Tensor:
+        """Take effective step `number`; return its mean loss, detached."""
+        ...
+
+    def collect(self) -> list[Reading]:
+        """The readings of the measured steps since the last call, one for each."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the process is; valid when all readings have been collected."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was called."""
+        ...
+
+    def close(self) -> None:
+        """Give the model back as it was, its weights apart."""
+        ...
+
+
+def stepper_for(training: Training) -> Stepper:
+    """The stepper of a spec's process. SVAG with ell = split = 1 is SGD, bit for bit, and is run as such."""
+    process, probe = training.spec.process, training.spec.probe
+    probe_parts = probe.parts if isinstance(probe, InRunProbe) else 0
+    match process:
+        case SgdSpec():
+            return SgdStepper(training, probe_parts)
+        case GlsrSpec():
+            return SgdStepper(training, probe_parts, smaller=process.parts)
+        case SvagSpec():
+            return SgdStepper(training, probe_parts) if process.is_sgd else SvagStepper(training, process)
+    return FullPassStepper(training, process)
+
+
+class SgdStepper:
+    """SGD, or the coupled ladder: SGD at a batch and a rate that are `smaller` times smaller, on the same draws.
+
+    Args:
+        training: what is trained.
+        probe_parts: into how many parts a measured update cuts its batch; 0 when nothing is measured.
+        smaller: into how many batches each draw is cut, one update for each; 1 is SGD itself.
+    """
+
+    def __init__(self, training: Training, probe_parts: int, smaller: int = 1) -> None:
+        self._training = training
+        self._smaller, self._probe_parts = smaller, probe_parts
+        self._batches = BatchStream(training.data, training.spec, "batches", training.spec.batch_size)
+        self._statistics = {
+            False: RunningStatistics(training.model, updates=smaller),
+            True: RunningStatistics(training.model, updates=smaller * max(training.ranks.count(probe_parts), 1)),
+        }
+        self._probe = self._fresh_probe() if probe_parts else None
+
+    @property
+    def examples(self) -> int:
+        """Examples that one effective step looks at."""
+        return examples_per_step(self._training.spec, self._training.examples)
+
+    def set_rate(self, lr: float) -> None:
+        """Set η of the next effective step: the optimizer runs at η/smaller."""
+        self._training.set_rate(lr / self._smaller)
+
+    def step(self, number: int, *, measure: bool) -> Tensor:
+        """Take one effective step."""
+        batch = self._batches.draw()
+        if self._smaller == 1 and not measure:
+            return self._update(number, batch, measure=False)
+        with self._slowed_statistics(measure):
+            losses = [self._update(number, piece, measure=measure) for piece in split(batch, self._smaller)]
+        return torch.stack(losses).mean()
+
+    def collect(self) -> list[Reading]:
+        """The readings since the last call."""
+        if self._probe is None:
+            return []
+        probe = self._probe
+        probe.close()
+        self._probe = self._fresh_probe()
+        return one_per_step(without_broken(lambda: list(probe.readings)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the process is."""
+        return {"batches": self._batches.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was called."""
+        self._batches.load_state_dict(state["batches"])
+
+    def close(self) -> None:
+        """Take the probe off the model."""
+        if self._probe is not None:
+            self._probe.close()
+
+    def _update(self, number: int, batch: LabelledBatch, *, measure: bool) -> Tensor:
+        training = self._training
+        training.optimizer.zero_grad()
+        if measure and self._probe is not None:
+            mine, parts = training.share(batch, self._probe_parts), training.ranks.count(self._probe_parts)
+            loss = self._probe.backward(training.loss, mine, parts, step=number)
+        else:
+            mine = training.share(batch)
+            loss = training.loss(mine)
+            loss.backward()
+            loss = training.average_gradients(loss.detach(), len(mine[1]))
+        training.optimizer.step()  # x ← x − (η/smaller) ∇L_γ
+        return loss
+
+    @contextmanager
+    def _slowed_statistics(self, measure: bool) -> Iterator[None]:
+        """BatchNorm's running statistics see several batches in the time of one."""
+        self._statistics[measure].refine()
+        try:
+            yield
+        finally:
+            self._statistics[measure].restore()
+
+    def _fresh_probe(self) -> NoiseProbe:
+        training = self._training
+        return NoiseProbe(
+            training.model,
+            training.optimizer,
+            batch_size=training.spec.batch_size // self._smaller,
+            population=training.population,
+            process_group=training.ranks.group.process_group,
+        )
+
+
+class SvagStepper:
+    """SVAG(ell, split): in an effective step, `ell` pairs of batches of B/split examples, at η/ell."""
+
+    def __init__(self, training: Training, process: SvagSpec) -> None:
+        self._training, self._process = training, process
+        size = training.spec.batch_size // process.split
+        self._first = BatchStream(training.data, training.spec, "batches", size)
+        self._second = BatchStream(training.data, training.spec, "second batches", size)
+        self._pairs = self._endless_pairs()
+        self._measures = False
+        self._found: list[Reading] = []
+        self._sim = self._fresh(None)
+
+    @property
+    def examples(self) -> int:
+        """Examples that one effective step looks at."""
+        return examples_per_step(self._training.spec, self._training.examples)
+
+    def set_rate(self, lr: float) -> None:
+        """Set η of the next effective step; SVAG itself divides it."""
+        self._training.set_rate(lr)
+
+    def step(self, number: int, *, measure: bool) -> Tensor:  # SVAG counts by itself
+        """Take one effective step."""
+        if measure != self._measures:
+            self._measure(measure)
+        return self._sim.step(self._training.loss, self._pairs)
+
+    def collect(self) -> list[Reading]:
+        """The readings since the last call, averaged over the sub-steps of each effective step."""
+        if self._measures:
+            self._measure(False)  # the next measured step starts with an empty list
+        found, self._found = self._found, []
+        return one_per_step(found)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the process is."""
+        return {
+            "sim": self._sim.state_dict(),
+            "first": self._first.state_dict(),
+            "second": self._second.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was called."""
+        self._sim.load_state_dict(state["sim"])
+        self._first.load_state_dict(state["first"])
+        self._second.load_state_dict(state["second"])
+
+    def close(self) -> None:
+        """Give BatchNorm its own momentum back."""
+        self._sim.__exit__(None, None, None)
+
+    def _endless_pairs(self) -> Iterator[tuple[LabelledBatch, LabelledBatch]]:
+        while True:
+            yield self._training.share(self._first.draw()), self._training.share(self._second.draw())
+
+    def _measure(self, wanted: bool) -> None:
+        """Begin to keep noise, or stop and put what was found aside."""
+        sim = self._sim
+        if self._measures:
+            self._found += without_broken(lambda: sim.noise)
+        self._measures = wanted
+        state = sim.state_dict()
+        self.close()
+        self._sim = self._fresh(state)
+
+    def _fresh(self, state: dict[str, Any] | None) -> SVAG:
+        sim = SVAG(
+            self._training.model,
+            self._training.optimizer,
+            ell=self._process.ell,
+            split=self._process.split,
+            momentum_limit=self._process.momentum_limit,
+            track_noise=self._measures,
+            population=self._training.population,
+            process_group=self._training.ranks.group.process_group,
+        )
+        if state is not None:
+            sim.load_state_dict(state)
+        return sim.__enter__()
+
+
+class FullPassStepper:
+    """Weighted passes over the data, `refine` of them in an effective step, at η/refine."""
+
+    def __init__(self, training: Training, process: NgdSpec | GdSpec | SdeSpec) -> None:
+        self._training = training
+        self._refine = process.refine if isinstance(process, SdeSpec) else 1
+        data, batch_size, share = training.data, training.spec.batch_size, training.ranks.share(training.examples)
+        images, labels = data.train_x[share], data.train_y[share]
+        self._chunks: list[LabelledBatch] = list(zip(images.split(CHUNK), labels.split(CHUNK), strict=True))
+        try:
+            self._ngd = self._noisy_gd(math.inf if isinstance(process, GdSpec) else batch_size)
+            # the first step would ask too, but by then there is a folder with a failed run in it
+            with undisturbed(training.model):
+                refuse_random(training.losses, self._chunks[0])
+        except ValueError as error:
+            raise SpecError("model.arch", f"{process.kind} cannot train this network: {error}") from error
+
+    @property
+    def examples(self) -> int:
+        """Examples that one effective step looks at."""
+        return examples_per_step(self._training.spec, self._training.examples)
+
+    def set_rate(self, lr: float) -> None:
+        """Set η of the next effective step; a refined process itself divides it."""
+        self._training.set_rate(lr)
+
+    def step(self, number: int, *, measure: bool) -> Tensor:  # there are no batches to measure
+        """Take one effective step."""
+        losses = [self._ngd.step(self._training.losses, self._chunks) for _ in range(self._refine)]
+        return torch.stack(losses).mean()
+
+    def collect(self) -> list[Reading]:
+        """Nothing: the frozen probe measures these processes."""
+        return []
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the process is, its noise included."""
+        return self._ngd.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was called."""
+        self._ngd.load_state_dict(state)
+
+    def close(self) -> None:
+        """Nothing was changed."""
+
+    def _noisy_gd(self, batch_size: float) -> NoisyGD:
+        spec = self._training.spec
+        return NoisyGD(
+            self._training.model,
+            self._training.optimizer,
+            batch_size=batch_size,
+            dataset_size=self._training.examples,
+            generator=stream(spec.seed, "noise"),
+            sampling="with_replacement" if spec.sampling == "with_replacement" else "without_replacement",
+            refine=self._refine,
+            process_group=self._training.ranks.group.process_group,
+        )
+
+
+def one_per_step(readings: Sequence[Reading]) -> list[Reading]:
+    """Average the readings of the sub-steps of each effective step: G, N and R first, no ratio before."""
+    by_step: dict[int | None, list[Reading]] = {}
+    for reading in readings:
+        by_step.setdefault(reading.step, []).append(reading)
+    return [_average(group) if len(group) > 1 else group[0] for group in by_step.values()]
+
+
+def _average(group: list[Reading]) -> Reading:
+    velocities = [reading.velocity_sq for reading in group if reading.velocity_sq is not None]
+    moments = [reading.second_moment for reading in group if reading.second_moment is not None]
+    products = [reading.param_dot_grad for reading in group if reading.param_dot_grad is not None]
+    return replace(
+        group[0],
+        grad_sq=fsum(reading.grad_sq for reading in group) / len(group),
+        noise_trace=fsum(reading.noise_trace for reading in group) / len(group),
+        param_sq=fsum(reading.param_sq for reading in group) / len(group),
+        velocity_sq=fsum(velocities) / len(group) if len(velocities) == len(group) else None,
+        second_moment=fsum(moments) / len(group) if len(moments) == len(group) else None,
+        param_dot_grad=fsum(products) / len(group) if len(products) == len(group) else None,
+        n=sum(reading.n for reading in group),
+    )
+
+
+def without_broken(collect: Callable[[], list[Reading]]) -> list[Reading]:
+    """Readings of the steps whose gradients were finite: a probe reports the others once, as an error.
+
+    A run that goes on to diverge is noticed by its loss; its last readings are not a failure of the program.
+    """
+    try:
+        return collect()
+    except ValueError:
+        return collect()

@@ -1,0 +1,1 @@
+"""Many ladders together: how good the predictions were."""

@@ -1,0 +1,386 @@
+"""What an atlas says: how well measured agrees with predicted, by kind of run, and what explains the worst cases."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+
+from svag.lab.experiments import wording
+from svag.lab.experiments.data_price import DataPrice
+from svag.lab.experiments.ladder_answer import size_said
+from svag.lab.experiments.wording import Answer, Numbers, Tone
+from svag.paper.atlas.atlas import Atlas, AtlasBaseline, AtlasLadder, AtlasPair
+from svag.paper.atlas.raised import RaisedRung
+from svag.stats.samples import json_fields, rank_correlation
+
+NEAR, FAR = 1.3, 2.0
+"""Measured within these factors of predicted counts as near, and as not far."""
+
+SCALE_INVARIANT, ORDINARY = (0.7, 1.05), (0.4, 1.1)
+"""Within which of B* the crossing of C² would be a success, set before the ladders were run."""
+
+_WORST, _DEAD = 5, 0.01
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Measured against predicted over some pairs.
+
+    Attributes:
+        kind: of the runs, or how large D is.
+        ladders: how many ladders they come from.
+        pairs: how many they are.
+        overlap: of how many the intervals of spread and D overlap.
+        near: of how many the two are within a factor 1.3.
+        far: of how many they are not within a factor 2.
+        middle: median of measured over predicted.
+        smallest: of measured over predicted.
+        largest: of measured over predicted.
+    """
+
+    kind: str
+    ladders: int
+    pairs: int
+    overlap: int
+    near: int
+    far: int
+    middle: float
+    smallest: float
+    largest: float
+
+    def said(self, ratio: str) -> str:
+        """In one line; `ratio` is what was divided."""
+        return (
+            f"{wording.count(self.pairs, 'pair')}: {ratio} is {self.middle:.2f} in the median, {self.smallest:.2f} to "
+            f"{self.largest:{'.2f' if self.largest < 10 else '.0f'}}; {self.near} within 30%, {self.far} off by more "
+            "than a factor of 2"
+        )
+
+
+Grouping = Callable[[AtlasPair], str]
+SIZES = (1.25, 1.5, 2.0, 3.0)
+
+
+def by_kind(pair: AtlasPair) -> str:
+    """The kind of run."""
+    return pair.setting.kind
+
+
+def by_size(pair: AtlasPair) -> str:
+    """How large D is."""
+    above = [size for size in SIZES if pair.predicted.value >= size]
+    below = [size for size in SIZES if pair.predicted.value < size]
+    return f"D {above[-1] if above else 1:g} to {below[0]:g}" if below else f"D from {SIZES[-1]:g}"
+
+
+def agreement(pairs: Sequence[AtlasPair], group: Grouping = by_kind) -> tuple[Agreement, ...]:
+    """Spread against D, group by group."""
+    return _grouped(pairs, group, lambda pair: pair.over_predicted)
+
+
+def example_agreement(pairs: Sequence[AtlasPair], group: Grouping = by_kind) -> tuple[Agreement, ...]:
+    """The measured factor in examples against D, where the larger rung reached a level of the loss."""
+    return _grouped([pair for pair in pairs if pair.factor is not None], group, example_ratio)
+
+
+def example_ratio(pair: AtlasPair) -> float:
+    """The factor in examples over D; NaN where no level was reached."""
+    return math.nan if pair.factor is None else pair.factor.value / pair.predicted.value
+
+
+def _grouped(pairs: Sequence[AtlasPair], group: Grouping, ratio: Callable[[AtlasPair], float]) -> tuple[Agreement, ...]:
+    found = []
+    for name in sorted({group(pair) for pair in pairs}):
+        mine = [pair for pair in pairs if group(pair) == name]
+        ratios = [ratio(pair) for pair in mine]
+        away = [abs(math.log(one)) for one in ratios]
+        found.append(
+            Agreement(
+                kind=name,
+                ladders=len({pair.setting.ladder for pair in mine}),
+                pairs=len(mine),
+                overlap=sum(pair.agrees for pair in mine),
+                near=sum(one <= math.log(NEAR) for one in away),
+                far=sum(one > math.log(FAR) for one in away),
+                middle=median(ratios),
+                smallest=min(ratios),
+                largest=max(ratios),
+            )
+        )
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Success:
+    """One of the criteria that were set beforehand.
+
+    Attributes:
+        what: it says.
+        met: on how many.
+        of: how many there are.
+        needed: the share that would be a success.
+    """
+
+    what: str
+    met: int
+    of: int
+    needed: float
+
+    @property
+    def ok(self) -> bool | None:
+        """Whether it was met; None where there is nothing to judge."""
+        return None if self.of == 0 else self.met >= self.needed * self.of
+
+
+def successes(atlas: Atlas) -> tuple[Success, ...]:
+    """What was to be shown, and on how many it was.
+
+    Baselines whose ladder never crosses C² count as outside when B* lies on the ladder, and not at all when it does
+    not: nothing was to be seen there.
+    """
+    carried = [not pair.falls_short for pair in atlas.pairs if pair.theorem]
+    found = [Success("drift at least D, where a theorem applies", sum(carried), len(carried), 1.0)]
+    for invariant, (low, high), needed in ((True, SCALE_INVARIANT, 0.9), (False, ORDINARY, 1.0)):
+        word = "scale-invariant" if invariant else "ordinary"
+        ratios = [one.over_predicted.value for one in _seen(atlas, invariant)]
+        what = f"between {low:g} and {high:g} of B* with {word} networks"
+        found.append(Success(what, sum(low <= ratio <= high for ratio in ratios), len(ratios), needed))
+    return tuple(found)
+
+
+def _seen(atlas: Atlas, invariant: bool) -> Iterator[AtlasBaseline]:
+    """The baselines of SGD without momentum whose crossing could be seen."""
+    for ladder in atlas.ladders:
+        for one in ladder.baselines:
+            within = math.isfinite(one.crossing.observed.value) or one.predicted.value <= ladder.sizes[-1]
+            if one.setting.scale_invariant == invariant and one.setting.optimizer == "SGD" and within:
+                yield one
+
+
+@dataclass(frozen=True)
+class Indicator:
+    """A number of the baseline that might have told how far D would be off.
+
+    Attributes:
+        name: what it is.
+        correlation: Spearman's, with the mean of |log(measured/D)| over the pairs of a baseline.
+        baselines: for how many it is known.
+    """
+
+    name: str
+    correlation: float
+    baselines: int
+
+
+def indicators(baselines: Sequence[AtlasBaseline]) -> tuple[Indicator, ...]:
+    """Rank correlations over all baselines; none where fewer than five are known."""
+    numbers: dict[str, Callable[[AtlasBaseline], float | None]] = {
+        "drift of B_simple": lambda one: _size(one.scale_drift),
+        "balance of the weights": lambda one: _size(one.balance),
+        "pull of the loss": lambda one: None if one.pull_share is None else abs(one.pull_share),
+        "G/N": lambda one: 1 / one.noise_to_signal,
+    }
+    found = []
+    for name, number in numbers.items():
+        known = [(value, one.miss) for one in baselines if (value := number(one)) is not None]
+        if len(known) >= 5:
+            first, second = zip(*known, strict=True)
+            found.append(Indicator(name, rank_correlation(first, second), len(known)))
+    return tuple(found)
+
+
+def _size(ratio: float | None) -> float | None:
+    return None if ratio is None or ratio <= 0 else abs(math.log(ratio))
+
+
+def worst(pairs: Sequence[AtlasPair], many: int = _WORST) -> tuple[AtlasPair, ...]:
+    """The pair of each ladder that is farthest off, the farthest first; those within a factor 1.3 are not listed."""
+    of_ladder: dict[str, AtlasPair] = {}
+    for pair in sorted(pairs, key=lambda one: abs(math.log(one.over_predicted))):
+        if abs(math.log(pair.over_predicted)) > math.log(NEAR):
+            of_ladder[pair.setting.ladder] = pair
+    farthest = sorted(of_ladder.values(), key=lambda one: -abs(math.log(one.over_predicted)))
+    return tuple(farthest[:many])
+
+
+def explained(pair: AtlasPair) -> str:
+    """What moved between the two rungs, and which of it accounts for at least half of the gap between spread and D.
+
+    A change of B_simple alone makes the spread (κ·B_simple/B_simple′ + ρ)/(1 + ρ); weights with growth over decay b and
+    b′ instead of 1 make it b/b′ times what it was. Where neither does, R has not followed the squared steps.
+    """
+    drift, first = pair.drift, {"V": "κV"}.get(pair.compared, pair.compared)
+    moved = f"{first} × {drift.first.value:.2g}, G × {drift.grad.value:.2g}, κN × {drift.noise.value:.2g}"
+    if drift.grad.value < _DEAD:
+        return f"{moved}; the larger run has hardly a gradient left: it does not train at this rate"
+    if pair.signal != "G":
+        return f"{moved}, B_simple × {drift.noise_scale.value:.2g}; D rests on {pair.signal} in place of G"
+    gap, rho, causes = math.log(pair.over_predicted), pair.noise_to_signal, {}
+    alone = (drift.kappa / drift.noise_scale.value + rho) / (1 + rho)
+    said = f"B_simple is {drift.noise_scale.value:.2g} of the baseline's, which alone makes it {alone:.3g}"
+    causes[said] = math.log(alone / pair.predicted.value)
+    small, large = pair.balances
+    if small and large:
+        said = f"the weights have not settled (growth over decay {small:.2f} and {large:.2f}, 1 at equilibrium)"
+        causes[said] = math.log(small / large)
+    cause = min(causes, key=lambda one: abs(gap - causes[one]))
+    if abs(gap - causes[cause]) > abs(gap) / 2:
+        steps = (drift.kappa * drift.grad.value + rho * drift.noise.value) / (1 + rho)
+        cause = f"{first} does not follow the squared steps, which are × {steps:.2g}: nothing ties the two here"
+    return f"{moved}; {cause}"
+
+
+def answers(atlas: Atlas) -> tuple[Answer, ...]:
+    """Agreement, crossings, worst cases, examples, test error, and the raised arm where there is one."""
+    found = [_spread_answer(atlas), _crossing_answer(atlas), _examples_answer(atlas), _error_answer(atlas)]
+    if any(ladder.raised for ladder in atlas.ladders):
+        found.append(_raised_answer(atlas))
+    return tuple(found)
+
+
+def to_dict(atlas: Atlas) -> dict[str, object]:
+    """Everything, for programs; what is not known is null."""
+    rows = [{**pair.drift.to_dict(), "ladder": pair.setting.ladder, "theorem": pair.theorem} for pair in atlas.pairs]
+    baselines = [
+        {
+            "ladder": one.setting.ladder,
+            "basis": one.basis,
+            **one.crossing.to_dict(),
+            **json_fields({"scale_drift": one.scale_drift, "balance": one.balance, "pull_share": one.pull_share}),
+        }
+        for one in atlas.baselines
+    ]
+    return {
+        "kind": "atlas",
+        "settings": {ladder.setting.ladder: str(ladder.setting) for ladder in atlas.ladders},
+        "pairs": rows,
+        "baselines": baselines,
+        "agreement": [json_fields(asdict(one)) for one in agreement(atlas.pairs)],
+        "examples": [json_fields(asdict(one)) for one in example_agreement(atlas.pairs)],
+        "successes": [asdict(one) for one in successes(atlas)],
+        "indicators": [json_fields(asdict(one)) for one in indicators(atlas.baselines)],
+        "worst": [{"pair": place(pair), "why": explained(pair)} for pair in worst(atlas.pairs)],
+        "left_out": list(atlas.left_out),
+    }
+
+
+def _spread_answer(atlas: Atlas) -> Answer:
+    pairs, (held, *_) = atlas.pairs, successes(atlas)
+    overlap = sum(pair.agrees for pair in pairs)
+    headline = (
+        f"On {overlap} of {wording.count(len(pairs), 'pair')} of batch sizes, the measured drift agrees with the "
+        "predicted D, within intervals."
+    )
+    if held.of:
+        headline += f" Where a theorem makes D the least possible drift, that holds on {held.met} of {held.of}."
+    groups = (*agreement(pairs), *agreement(pairs, by_size))
+    numbers: list[tuple[str, str]] = [(one.kind, one.said("drift/D")) for one in groups]
+    numbers += [(place(pair), f"{measured(pair)}: {explained(pair)}") for pair in worst(pairs)]
+    numbers += [
+        (f"warned by {one.name}?", f"rank correlation {one.correlation:+.2f} with the error, {one.baselines} baselines")
+        for one in indicators(atlas.baselines)
+    ]
+    numbers += [("below D", f"{place(pair)}: {measured(pair)}") for pair in pairs if pair.falls_short]
+    tone: Tone = "open" if held.ok is None else "yes" if held.ok else "no"
+    badge = "" if held.ok is None else "agrees with the theorem" if held.ok else "contradicts the theorem"
+    return Answer("Measured drift and D", headline, tone, tuple(numbers), "", first=0, badge=badge)
+
+
+def place(pair: AtlasPair) -> str:
+    """Which rungs of which ladder."""
+    return f"{pair.setting.ladder} {pair.drift.baseline}→{pair.drift.batch_size}"
+
+
+def measured(pair: AtlasPair) -> str:
+    """Measured and predicted, with intervals."""
+    return f"measured {pair.observed}, D = {pair.predicted}"
+
+
+def _crossing_answer(atlas: Atlas) -> Answer:
+    _, *criteria = successes(atlas)
+    said = [f"{one.what} on {one.met} of {one.of} baselines (goal: {one.needed:.0%})" for one in criteria if one.of]
+    numbers = [
+        (f"{ladder.setting.ladder} from {one.batch_size}", crossing_said(one))
+        for ladder in atlas.ladders
+        for one in ladder.baselines[:1]
+    ]
+    oks = [one.ok for one in criteria if one.ok is not None]
+    tone: Tone = "open" if not oks else "yes" if all(oks) else "no"
+    headline = f"The drift reaches C² {'; '.join(said)}." if said else "The drift reaches C² on no ladder."
+    badge = {"yes": "goal met", "no": "goal missed"}.get(tone, "")
+    return Answer("Predicted and measured B*", headline, tone, tuple(numbers), "", first=0, badge=badge)
+
+
+def crossing_said(one: AtlasBaseline) -> str:
+    """B*, where the spread reached C², and where strict invariance was lost."""
+    kind, crossing = "B*" if one.theorem else "estimated B*", one.crossing
+    said = f"{kind} = {size_said(one.predicted)}; "
+    if math.isinf(crossing.observed.value):
+        return f"{said}not reached"
+    said += f"measured {size_said(crossing.observed)}, {one.over_predicted.value:.2f} of it"
+    return f"{said}; invariance lost at {wording.batch(crossing.strict.value)}"
+
+
+def _examples_answer(atlas: Atlas) -> Answer:
+    known = example_agreement(atlas.pairs)
+    pairs, near = sum(one.pairs for one in known), sum(one.near for one in known)
+    numbers = tuple((one.kind, one.said("factor/D")) for one in known)
+    headline = f"D is within 30% of the measured factor in data on {near} of {wording.count(pairs, 'pair')}."
+    if lost := sum(pair.factor is None for pair in atlas.pairs):
+        headline += f" On {lost} more, the larger batch never reached the losses that were compared."
+    numbers += tuple((one.kind, one.said("factor/D")) for one in example_agreement(atlas.pairs, by_size))
+    return Answer("Price in data", headline, "note", numbers, "", first=0, badge="measured, no theorem")
+
+
+def _error_answer(atlas: Atlas) -> Answer:
+    fails = [ladder for ladder in atlas.ladders if ladder.fails_at is not None]
+    costs = [ladder.distortion_there for ladder in fails if ladder.distortion_there is not None]
+    headline = (
+        f"Test error rises beyond its tolerance (20% above the lowest, for texts 2%) on {len(fails)} of "
+        f"{wording.count(len(atlas.ladders), 'ladder')}"
+    )
+    headline += f", at D between {min(costs):.2g} and {max(costs):.2g}." if costs else "."
+    numbers: Numbers = tuple((ladder.setting.ladder, error_said(ladder)) for ladder in atlas.ladders)
+    return Answer("Test error", headline, "note", numbers, "", first=0, badge="measured, no theorem")
+
+
+def error_said(ladder: AtlasLadder) -> str:
+    """Where test error fails, with D there."""
+    lost = f"; seeds diverged at {', '.join(map(str, ladder.diverged))}" if ladder.diverged else ""
+    if ladder.fails_at is None:
+        first = next((pair for pair in ladder.pairs if pair.predicts), None)
+        mine = [pair for pair in ladder.pairs if first is not None and pair.drift.baseline == first.drift.baseline]
+        reach = f" (D = {mine[-1].predicted.value:.2g} there)" if mine else ""
+        known = {"never fails": f"within its tolerance up to {ladder.sizes[-1]}{reach}", "": "not known"}
+        return known.get(ladder.error_said, f"{ladder.error_said}, up to {ladder.sizes[-1]}{reach}") + lost
+    cost = "" if ladder.distortion_there is None else f", where D = {ladder.distortion_there:.2g}"
+    return f"beyond its tolerance from {wording.batch(ladder.fails_at)} on{cost}{lost}"
+
+
+def _raised_answer(atlas: Atlas) -> Answer:
+    rows = [(ladder.setting.ladder, one) for ladder in atlas.ladders for one in ladder.raised]
+    better = sum(one.final < one.final_by_rule for _, one in rows)
+    numbers = tuple((f"{name} at {one.batch_size}", raised_said(one)) for name, one in rows)
+    headline = (
+        f"With the learning rate raised to lr·√(κD), the final test loss is below that of the square-root rule at "
+        f"{better} of {len(rows)} batch sizes."
+    )
+    return Answer("Raised rate", headline, "note", numbers, "", first=0, badge="tried, not recommended")
+
+
+def raised_said(one: RaisedRung) -> str:
+    """Final test loss and examples, raised and by the rule."""
+    lost = f", {one.diverged} of {one.seeds} diverged" if one.diverged else ""
+    final = f"final {one.final:.4g} instead of {one.final_by_rule:.4g}{lost}"
+    used = f"{factors(one.examples)} examples instead of {factors(one.examples_by_rule)}"
+    return f"rate × {math.sqrt(one.distortion):.3g}: {final}; {used}"
+
+
+def factors(price: DataPrice | None) -> str:
+    """The factor in examples, over the levels that were reached."""
+    if price is None:
+        return "unknown"
+    if not price.reached:
+        return f"> {price.at_least:.2g}×"
+    low, high = f"{min(price.reached):.3g}", f"{max(price.reached):.3g}"
+    return f"{low}×" if low == high else f"{low} to {high}×"

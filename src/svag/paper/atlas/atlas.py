@@ -1,0 +1,390 @@
+"""The atlas: many ladders side by side, each pair of rungs with what was predicted and what was measured.
+
+An atlas is a folder of ladders. Nothing in it is asked of the runs beyond what each ladder asks: a row here is a number
+that `svag.lab.experiments.ladder_finding` found.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from svag.lab.experiments import load_experiment
+from svag.lab.experiments.base import EXPERIMENT
+from svag.lab.experiments.data_price import DataPrice
+from svag.lab.experiments.drift import Crossing, Drift, PairDrift
+from svag.lab.experiments.ladder import Ladder, LadderPanel
+from svag.lab.experiments.ladder_drift import covered
+from svag.lab.experiments.ladder_evidence import RungPrediction
+from svag.lab.experiments.ladder_finding import LadderPanelFinding, find_ladder
+from svag.lab.records.record import RunRecord, holds_run, load_records
+from svag.lab.specs.fields import SpecError, cut
+from svag.lab.specs.optimizers import SgdOptimizer
+from svag.lab.specs.spec import RunSpec
+from svag.paper.atlas.raised import RaisedRung, raised_arm
+from svag.prices.price import Estimate
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What kind of run a ladder is about.
+
+    Attributes:
+        ladder: name of its folder.
+        network: architecture and normalisation.
+        data: name of the data set.
+        optimizer: with its momentum, as "SGD, momentum 0.9".
+        schedule: of the learning rate.
+        weight_decay: λ at the base.
+        lr: η at the base.
+        scale_invariant: whether the network is.
+        momentum: β of SGD, 0 without and for the other optimizers.
+    """
+
+    ladder: str
+    network: str
+    data: str
+    optimizer: str
+    schedule: str
+    weight_decay: float
+    lr: float
+    scale_invariant: bool
+    momentum: float = 0.0
+
+    @property
+    def kind(self) -> str:
+        """The kind of run over which numbers are gathered: the network's invariance, and the optimizer."""
+        return f"{'scale-invariant' if self.scale_invariant else 'ordinary'}, {self.optimizer}"
+
+    def __str__(self) -> str:
+        decay = f"weight decay {self.weight_decay:g}" if self.weight_decay else "no weight decay"
+        invariant = ", scale-invariant" if self.scale_invariant else ""
+        return f"{self.network}{invariant} on {self.data}; {self.optimizer}, {self.schedule} rate, {decay}"
+
+
+def setting_of(ladder: str, base: RunSpec) -> Setting:
+    """What kind of run a base spec is.
+
+    >>> base = RunSpec.from_yaml('''{data: {name: svhn}, model: {arch: mlp, norm: none}, batch_size: 8, lr: 1,
+    ...     budget: 9, optimizer: {kind: sgd, momentum: 0.9}}''')
+    >>> print(setting_of("a", base))
+    mlp on svhn; SGD, momentum 0.9, constant rate, no weight decay
+    >>> setting_of("a", base).kind
+    'ordinary, SGD, momentum 0.9'
+    """
+    optimizer, model = base.optimizer.title, base.model
+    momentum = base.optimizer.momentum if isinstance(base.optimizer, SgdOptimizer) else 0.0
+    if momentum:
+        optimizer += f", momentum {momentum:g}"
+    norms = {"batch": " BatchNorm", "group": " GroupNorm", "none": "", "layer": " LayerNorm"}
+    return Setting(
+        ladder=ladder,
+        network=f"{model.arch}{norms.get(model.norm, f' {model.norm}')}",
+        data="a table" if base.data.name == "npz" else base.data.name,
+        optimizer=optimizer,
+        schedule=base.schedule.kind,
+        weight_decay=base.weight_decay,
+        lr=base.lr,
+        scale_invariant=base.model.scale_invariant,
+        momentum=momentum,
+    )
+
+
+@dataclass(frozen=True)
+class AtlasPair:
+    """Two rungs of a ladder: what the smaller one predicted, and what was measured.
+
+    Attributes:
+        setting: of the ladder.
+        predicted: D by the price list of the smaller rung.
+        drift: every ratio between the two.
+        compared: what stands beside G and κN: "R", "T" or "V".
+        signal: what N is divided by in D.
+        noise_to_signal: N over that signal at the baseline.
+        predicts: whether the baseline predicts: N/G is known well enough, and large enough.
+        theorem: whether a theorem says that the spread is at least D.
+        balances: growth over decay of the weights at both rungs, 1 at equilibrium; None if unknown.
+        examples: the factor in examples to the same training loss; None where losses were not logged.
+    """
+
+    setting: Setting
+    predicted: Estimate
+    drift: PairDrift
+    compared: str
+    signal: str
+    noise_to_signal: float
+    predicts: bool
+    theorem: bool
+    balances: tuple[float | None, float | None]
+    examples: DataPrice | None
+
+    @property
+    def observed(self) -> Estimate:
+        """The spread; of Adam and its kin (κV′/V)/(κN′/N), which D is about there."""
+        seen = self.drift.second_moment_over_noise
+        return self.drift.spread if seen is None else seen
+
+    @property
+    def over_predicted(self) -> float:
+        """Observed over predicted."""
+        return self.observed.value / self.predicted.value
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the two intervals overlap."""
+        return self.observed.low <= self.predicted.high and self.predicted.low <= self.observed.high
+
+    @property
+    def falls_short(self) -> bool:
+        """Whether the spread is below D, intervals included, although a theorem says that it cannot be."""
+        return self.theorem and self.drift.below
+
+    @property
+    def factor(self) -> Estimate | None:
+        """Examples of the larger rung over those of the baseline: geometric mean over the levels reached, and range.
+
+        None where no level was reached.
+        """
+        if self.examples is None or not self.examples.reached:
+            return None
+        reached = self.examples.reached
+        mean = math.exp(math.fsum(map(math.log, reached)) / len(reached))
+        return Estimate(mean, min(reached), max(reached))
+
+
+@dataclass(frozen=True)
+class AtlasBaseline:
+    """One rung that predicts: B*, and where the ladder really drifted apart by C² above it.
+
+    Attributes:
+        setting: of the ladder.
+        batch_size: B.
+        basis: what the prediction rests on.
+        theorem: whether that is a theorem.
+        window_only: whether its interval is about these runs over this window only.
+        signal: what N is divided by: "G", or with momentum "X" or "X̂".
+        noise_to_signal: N over that signal.
+        predicted: B*.
+        b_simple: the gradient noise scale.
+        crossing: where the measured spread reaches C², and def:lsi is lost.
+        scale_drift: B_simple over the last part of the run over that of the first; None when unknown.
+        balance: growth over decay of the weights; None when unknown.
+        pull_share: pull of the loss on the weights over that of weight decay; None when unknown.
+        miss: mean of |log(observed/D)| over its pairs.
+    """
+
+    setting: Setting
+    batch_size: int
+    basis: str
+    theorem: bool
+    window_only: bool
+    signal: str
+    noise_to_signal: float
+    predicted: Estimate
+    b_simple: float
+    crossing: Crossing
+    scale_drift: float | None
+    balance: float | None
+    pull_share: float | None
+    miss: float
+
+    @property
+    def over_predicted(self) -> Estimate:
+        """The batch size at which the spread reaches C² over B*."""
+        return self.crossing.over_predicted
+
+    @property
+    def strict_over_predicted(self) -> float:
+        """The batch size at which def:lsi is lost over B*."""
+        return self.crossing.strict.value / self.predicted.value
+
+
+@dataclass(frozen=True)
+class AtlasLadder:
+    """One ladder of the atlas.
+
+    Attributes:
+        setting: what kind of run it is about.
+        pairs: every two rungs.
+        baselines: the rungs that predict.
+        fails_at: the batch size at which test error fails by the rule of the ladder; None when it does not.
+        distortion_there: D at that batch size, from the smallest baseline that predicts; None when unknown.
+        error_said: what the rule says of the test error: "fails", "never fails" and the like; "" when unknown.
+        diverged: batch sizes at which a seed diverged.
+        sizes: the rungs.
+        raised: the arm at lr·√(κD), if there is one.
+    """
+
+    setting: Setting
+    pairs: tuple[AtlasPair, ...]
+    baselines: tuple[AtlasBaseline, ...]
+    fails_at: float | None
+    distortion_there: float | None
+    error_said: str
+    diverged: tuple[int, ...]
+    sizes: tuple[int, ...]
+    raised: tuple[RaisedRung, ...] = ()
+
+
+@dataclass(frozen=True)
+class Atlas:
+    """All ladders of a folder.
+
+    Attributes:
+        name: of the folder.
+        ladders: by name.
+        left_out: members that give no row, each a sentence.
+        records: every run that was read.
+    """
+
+    name: str
+    ladders: tuple[AtlasLadder, ...]
+    left_out: tuple[str, ...]
+    records: tuple[RunRecord, ...]
+
+    @property
+    def pairs(self) -> tuple[AtlasPair, ...]:
+        """Every two rungs of every ladder whose smaller one predicts."""
+        return tuple(pair for ladder in self.ladders for pair in ladder.pairs if pair.predicts)
+
+    @property
+    def baselines(self) -> tuple[AtlasBaseline, ...]:
+        """Every rung that predicts."""
+        return tuple(one for ladder in self.ladders for one in ladder.baselines)
+
+
+def is_atlas(folder: Path) -> bool:
+    """Whether a folder holds ladders, and is itself neither an experiment nor a run.
+
+    >>> is_atlas(Path("no-such-folder"))
+    False
+    """
+    if not folder.is_dir() or (folder / EXPERIMENT).exists() or holds_run(folder):
+        return False
+    return any(isinstance(_experiment(child), Ladder) for child in folder.iterdir())
+
+
+def _experiment(folder: Path) -> object:
+    try:
+        return load_experiment(folder)
+    except SpecError as error:
+        return error
+
+
+def find_atlas(folder: Path) -> Atlas:
+    """Read every ladder of a folder; what cannot be read is named, and the others are used."""
+    ladders: list[tuple[Ladder, list[RunRecord], LadderPanel, AtlasLadder]] = []
+    left_out: list[str] = []
+    others: list[RunRecord] = []
+    for child in sorted(path for path in folder.iterdir() if path.is_dir()):
+        experiment = _experiment(child)
+        if isinstance(experiment, Ladder):
+            records = load_records(child)
+            try:
+                panels = find_ladder(experiment, records).panels
+            except (SpecError, ValueError) as error:
+                left_out.append(f"{child.name} cannot be used: {cut(str(error))}")
+                continue
+            for panel, found in zip(experiment.panels, panels, strict=True):
+                name = child.name if len(panels) == 1 else f"{child.name}: {panel.name}"
+                left_out += [f"{name}: {problem}" for problem in _problems(found)]
+                if found.drift is not None:
+                    ladders.append((experiment, records, panel, ladder_of(setting_of(name, panel.base), found)))
+        elif isinstance(experiment, SpecError):
+            left_out.append(f"{child.name} cannot be used: {cut(str(experiment))}")
+        elif experiment is not None:
+            left_out.append(f"{child.name} is no ladder")
+        elif records := load_records(child):
+            others += records
+        elif not any(child.iterdir()):
+            left_out.append(f"{child.name} is empty")
+    complete = tuple(
+        AtlasLadder(**{**vars(one), "raised": raised_arm(panel, one.baselines[0].batch_size, records, others)})
+        if one.baselines
+        else one
+        for _, records, panel, one in ladders
+    )
+    every = (*(run for _, records, _, _ in ladders for run in records), *others)
+    return Atlas(folder.resolve().name, complete, tuple(left_out), every)
+
+
+def _problems(found: LadderPanelFinding) -> Iterator[str]:
+    """Why a ladder gives fewer rows than it should, or none."""
+    if found.missing:
+        yield f"{len(found.missing)} of its runs have no result, the first {found.missing[0]}"
+    if found.drift is None:
+        yield f"no two rungs can be compared; {found.status}"
+    elif not found.checked:
+        yield found.status  # which says so
+
+
+def ladder_of(setting: Setting, found: LadderPanelFinding) -> AtlasLadder:
+    """The rows of a ladder whose rungs can be compared."""
+    drift = found.drift
+    if drift is None:
+        raise ValueError(f"{setting.ladder}: no two rungs can be compared")
+    pairs = tuple(_pairs(setting, found, drift))
+    fails = found.scaling is not None and found.scaling.answer == "fails"
+    first = next((one for one, _ in found.checked), None)
+    at = found.observed if fails else None
+    return AtlasLadder(
+        setting=setting,
+        pairs=pairs,
+        baselines=tuple(_baseline(setting, one, crossing, pairs) for one, crossing in found.checked),
+        fails_at=at,
+        distortion_there=_distortion_at(first, at),
+        error_said="" if found.scaling is None else str(found.scaling.answer),
+        diverged=tuple(rung.batch_size for rung in found.rungs if rung.diverged),
+        sizes=tuple(rung.batch_size for rung in found.rungs),
+    )
+
+
+def _distortion_at(baseline: RungPrediction | None, batch_size: float | None) -> float | None:
+    if baseline is None or batch_size is None or batch_size < baseline.batch_size:
+        return None
+    return baseline.critical.distortion(batch_size).value
+
+
+def _pairs(setting: Setting, found: LadderPanelFinding, drift: Drift) -> Iterator[AtlasPair]:
+    by_size: Mapping[int, RungPrediction] = {one.batch_size: one for one in found.predictions}
+    prices = {(one.baseline, one.batch_size): one for one in found.data}
+    for pair in drift.pairs:
+        small, large = by_size[pair.baseline], by_size[pair.batch_size]
+        yield AtlasPair(
+            setting=setting,
+            predicted=small.critical.distortion(pair.batch_size),
+            drift=pair,
+            compared=drift.compared,
+            signal=small.critical.signal,
+            noise_to_signal=small.critical.noise_to_signal,
+            predicts=small.usable,
+            theorem=covered(pair, found.predictions),
+            balances=(small.critical.balance, large.critical.balance),
+            examples=prices.get((pair.baseline, pair.batch_size)),
+        )
+
+
+def _baseline(setting: Setting, one: RungPrediction, crossing: Crossing, pairs: Sequence[AtlasPair]) -> AtlasBaseline:
+    found = one.critical
+    misses = [abs(math.log(pair.over_predicted)) for pair in pairs if pair.drift.baseline == one.batch_size]
+    ratios = [part.noise_to_signal.value for part in found.history]
+    return AtlasBaseline(
+        setting=setting,
+        batch_size=one.batch_size,
+        basis=found.basis,
+        theorem=one.theorem,
+        window_only=found.window_only,
+        signal=found.signal,
+        noise_to_signal=found.noise_to_signal,
+        predicted=Estimate(found.critical_batch, found.low, found.high),
+        b_simple=found.b_simple,
+        crossing=crossing,
+        scale_drift=_known(ratios[-1] / ratios[0]) if len(ratios) > 1 and ratios[0] > 0 else None,
+        balance=found.balance,
+        pull_share=found.pull_share,
+        miss=math.fsum(misses) / len(misses),
+    )
+
+
+def _known(number: float) -> float | None:
+    return number if math.isfinite(number) else None

@@ -1,0 +1,1 @@
+"""Charts of the theory and of the atlas."""

@@ -1,0 +1,206 @@
+"""All pairs of rungs of an atlas: what was predicted against what was measured, of the statistics and of examples."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import altair as alt
+
+from svag.lab.report import look
+from svag.lab.report.content import Row
+from svag.paper.atlas.atlas import AtlasBaseline, AtlasLadder, AtlasPair
+from svag.prices.price import Estimate
+
+TOP = 40.0
+"""Where the vertical axis ends at the latest; points beyond it, of runs that do not train, lie on the edge."""
+
+_ARROW = "M0,-1L.6,-.2L.15,-.2L.15,1L-.15,1L-.15,-.2L-.6,-.2Z"  # upwards; no series has this shape
+
+
+@dataclass(frozen=True)
+class PairPoint:
+    """One pair of rungs in a chart.
+
+    Attributes:
+        optimizer: with its momentum.
+        pair: which rungs of which ladder.
+        setting: of the ladder, in words.
+        carried: "theorem" or "estimate".
+        predicted: D.
+        predicted_low: lower 95% limit.
+        predicted_high: upper limit.
+        measured: the spread, or the factor in examples; its least value where it was not reached.
+        low: lower end.
+        high: upper end; None where unbounded.
+        reached: whether `measured` is a measurement, and not a bound.
+        levels: how many of the levels of the training loss the larger rung reached; empty for the spread.
+    """
+
+    optimizer: str
+    pair: str
+    setting: str
+    carried: str
+    predicted: float
+    predicted_low: float
+    predicted_high: float
+    measured: float
+    low: float
+    high: float | None
+    reached: bool = True
+    levels: str = ""
+
+
+def spread_points(pairs: Sequence[AtlasPair]) -> list[PairPoint]:
+    """The measured spread against D."""
+    return [_point(pair, pair.observed) for pair in pairs]
+
+
+def example_points(pairs: Sequence[AtlasPair]) -> list[PairPoint]:
+    """The measured factor in examples against D; a bound where the larger rung never reached a level of the loss."""
+    found = []
+    for pair in pairs:
+        if pair.factor is not None:
+            found.append(_point(pair, pair.factor, levels=_levels(pair)))
+        elif pair.examples is not None and pair.examples.at_least > 0:
+            least = pair.examples.at_least
+            found.append(_point(pair, Estimate(least, least, math.inf), reached=False, levels=_levels(pair)))
+    return found
+
+
+def _levels(pair: AtlasPair) -> str:
+    return "" if pair.examples is None else f"{len(pair.examples.reached)} of {len(pair.examples.factors)}"
+
+
+def _point(pair: AtlasPair, seen: Estimate, *, reached: bool = True, levels: str = "") -> PairPoint:
+    return PairPoint(
+        optimizer=pair.setting.optimizer,
+        pair=f"{pair.setting.ladder}: {pair.drift.baseline} → {pair.drift.batch_size}",
+        setting=str(pair.setting),
+        carried="theorem" if pair.theorem else "estimate",
+        predicted=pair.predicted.value,
+        predicted_low=pair.predicted.low,
+        predicted_high=pair.predicted.high,
+        measured=seen.value,
+        low=seen.low,
+        high=_known(seen.high),
+        reached=reached,
+        levels=levels,
+    )
+
+
+def chart(points: Sequence[PairPoint], measured: str) -> look.Picture:
+    """Both axes logarithmic, the diagonal where the two agree; filled where a theorem applies, an arrow for a bound.
+
+    Args:
+        points: one a pair.
+        measured: title of the vertical axis.
+    """
+    optimizers = sorted({point.optimizer for point in points}, key=lambda one: (not one.startswith("SGD"), one))
+    right = 1.1 * max(point.predicted for point in points)
+    top = min(1.1 * max(right, *(point.measured for point in points)), TOP)
+    bottom = 0.9 * min(1.0, *(point.measured for point in points))
+    picked = look.shown("optimizer", optimizers)
+    x = alt.X("predicted:Q", title="predicted distortion D").axis(format="~g", tickCount=6)
+    x = x.scale(type="log", domain=[0.95, right], nice=False, clamp=True)
+    y = alt.Y("measured:Q", title=measured).axis(format="~g", tickCount=6)
+    y = y.scale(type="log", domain=[bottom, top], nice=False, clamp=True)
+    values = [
+        {**asdict(point), "to": top if point.high is None else point.high, "until": min(point.predicted_high, right)}
+        for point in points
+    ]
+    base = (
+        alt.Chart(look.data(values))
+        .transform_filter(picked)
+        .encode(
+            color=look.colour("optimizer", optimizers),
+            tooltip=[
+                alt.Tooltip("pair:N", title="rungs"),
+                "setting:N",
+                alt.Tooltip("predicted:Q", title="predicted D", format=".3g"),
+                alt.Tooltip("measured:Q", title="measured", format=".3g"),
+                alt.Tooltip("low:Q", format=".3g"),
+                alt.Tooltip("high:Q", format=".3g"),
+                alt.Tooltip("carried:N", title="D is by"),
+                alt.Tooltip("levels:N", title="levels reached"),
+            ],
+        )
+    )
+    ends = look.data([{"predicted": 0.95, "measured": 0.95}, {"predicted": right, "measured": right}])
+    line = alt.Chart(ends).mark_line(style="guide", strokeDash=[5, 4])
+    seen, bounds = base.transform_filter("datum.reached"), base.transform_filter("!datum.reached")
+    marks = base.mark_point(size=64, strokeWidth=1.5).transform_filter("datum.reached")
+    layers = [
+        line.encode(x=x, y=y),
+        seen.mark_rule(strokeWidth=1, opacity=0.4).encode(x=x, y=alt.Y("low:Q"), y2="to:Q"),
+        seen.mark_rule(strokeWidth=1, opacity=0.4).encode(x=alt.X("predicted_low:Q"), x2="until:Q", y=y),
+        marks.encode(
+            x=x,
+            y=y,
+            shape=look.shape("optimizer", optimizers),
+            fill=look.colour("optimizer", optimizers),
+            fillOpacity=alt.condition(alt.datum.carried == "theorem", alt.value(0.85), alt.value(0.12)),
+        ),
+        bounds.mark_point(shape=_ARROW, filled=True, size=130, opacity=0.6).encode(x=x, y=y),
+    ]
+    return alt.layer(*layers).add_params(picked, look.zoom()).properties(width=look.WIDTH, height=440)
+
+
+def pair_row(pair: AtlasPair) -> Row:
+    """A pair as a row of a table."""
+    drift, factor = pair.drift, pair.factor
+    return {
+        "ladder": pair.setting.ladder,
+        "kind": pair.setting.kind,
+        "baseline": drift.baseline,
+        "batch_size": drift.batch_size,
+        "kappa": drift.kappa,
+        "predicts": pair.predicts,
+        "theorem": pair.theorem,
+        **_columns("predicted", pair.predicted),
+        **_columns("measured", pair.observed),
+        "over_predicted": _known(pair.over_predicted),
+        "overlap": pair.agrees,
+        "compared": pair.compared,
+        "first": _known(drift.first.value),
+        "grad": _known(drift.grad.value),
+        "noise": _known(drift.noise.value),
+        "noise_scale": _known(drift.noise_scale.value),
+        **_columns("examples", factor),
+        "examples_at_least": None if pair.examples is None or factor is not None else pair.examples.at_least,
+        "setting": str(pair.setting),
+    }
+
+
+def baseline_row(one: AtlasBaseline, ladder: AtlasLadder) -> Row:
+    """A baseline as a row of a table, with the failure of test error on its ladder."""
+    return {
+        "ladder": one.setting.ladder,
+        "kind": one.setting.kind,
+        "baseline": one.batch_size,
+        "basis": one.basis,
+        "signal": one.signal,
+        "noise_to_signal": _known(one.noise_to_signal),
+        "b_simple": _known(one.b_simple),
+        **_columns("critical_batch", one.predicted),
+        **_columns("crossing", one.crossing.observed),
+        **_columns("over_predicted", one.over_predicted),
+        **_columns("strict", one.crossing.strict),
+        "strict_over_predicted": _known(one.strict_over_predicted),
+        "test_error_fails_at": ladder.fails_at,
+        "distortion_there": ladder.distortion_there,
+        "scale_drift": one.scale_drift,
+        "balance": one.balance,
+        "pull_share": one.pull_share,
+        "miss": one.miss,
+        "setting": str(one.setting),
+    }
+
+
+def _known(number: float) -> float | None:
+    return number if math.isfinite(number) else None
+
+
+def _columns(name: str, found: Estimate | None) -> Row:
+    if found is None:
+        return {name: None, f"{name}_low": None, f"{name}_high": None}
+    return {name: _known(found.value), f"{name}_low": _known(found.low), f"{name}_high": _known(found.high)}

@@ -1,0 +1,149 @@
+"""What is drawn of the paper: a picture by the label of the theory, the gallery of its figures, and the atlas."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import altair as alt
+
+from svag.lab.report.content import Figure, Table
+from svag.lab.report.sections import FIGURES, WORDS
+from svag.paper.atlas.atlas import Atlas
+from svag.paper.charts import atlas, theory
+from svag.paper.illustrations.curves import learning_rates, poisson_cdfs, poisson_distances, sample_paths, weak_errors
+from svag.paper.illustrations.heavy_tails import TailFinding
+from svag.paper.illustrations.weight_norm import norm_balances, norm_transient
+
+_LADDER_WORD = (
+    "ladder",
+    "the same training at several batch sizes; a pair is two of them, and the smaller one is the baseline",
+)
+ATLAS_WORDS = (_LADDER_WORD, *WORDS["ladder"])
+"""What the terms on the page of an atlas mean."""
+
+
+def atlas_figures(found: Atlas) -> Iterator[Figure]:
+    """Spread and examples against D, with the tables of all pairs and of all baselines."""
+    pairs = [pair for ladder in found.ladders for pair in ladder.pairs]
+    if not found.pairs:
+        return
+    rows = [atlas.baseline_row(one, ladder) for ladder in found.ladders for one in ladder.baselines]
+    tables = (
+        Table("baselines", "B* and where training statistics drifted apart by C²", rows),
+        Table("pairs", "every pair of rungs", [atlas.pair_row(pair) for pair in pairs]),
+    )
+    filled = "Filled: by a theorem, the point lies on the dashed line or above. Hollow: D is an estimate."
+    picture = atlas.chart(atlas.spread_points(found.pairs), "measured drift (factor)")
+    title = "How far training statistics drift apart, predicted and measured"
+    yield Figure("spread", title, picture, f"One point for every two batch sizes of a ladder. {filled}", tables)
+    points = atlas.example_points(found.pairs)
+    if points:
+        picture = atlas.chart(points, "measured factor in data")
+        sentence = (
+            "How many times more training examples the larger batch needed for the same training loss. Dashed: exactly "
+            "D times as many. Arrows: it never reached that loss, so the factor is at least this."
+        )
+        title = "How much more data a larger batch needs, predicted and measured"
+        yield Figure.of("examples", title, picture, sentence, "factors in examples", points)
+
+
+_IN_GALLERY = {"compare": ("-curves",), "ladder": ("-error", "-drift"), "ngd": ("-test-accuracy", "-train-loss")}
+
+
+def gallery_figures(kind: str, finding: Any) -> list[Figure]:
+    """The figures of a finding that show what the paper's figure shows.
+
+    Curves of a comparison; drift and test error of every ladder; test accuracy and training loss of SGD, NGD and GD.
+
+    Args:
+        kind: of the experiment.
+        finding: what it found.
+    """
+    return [one for one in FIGURES[kind](finding) if one.name.endswith(_IN_GALLERY[kind])]
+
+
+def side_by_side(figures: Sequence[Figure]) -> alt.ConcatChart:
+    """Several figures as one picture, two in a row under the names of their panels, with nothing to click on."""
+    charts = []
+    for one in figures:
+        size = {"width": 320, "height": 200, "title": one.title.partition(": ")[0]}
+        charts.append(alt.LayerChart.from_dict({**_still(one.chart.to_dict()), **size}))
+    apart = alt.ScaleResolveMap(color="independent", shape="independent", strokeDash="independent")
+    return alt.ConcatChart(concat=charts, columns=2, spacing=30, resolve=alt.Resolve(scale=apart))
+
+
+def _still(value: Any) -> Any:
+    """A chart without its parameters: nothing is hidden or moved, and several charts have no names in common."""
+    if isinstance(value, dict):
+        kept = {name: _still(part) for name, part in value.items() if name not in {"params", "config", "$schema"}}
+        if "transform" in kept:
+            kept["transform"] = [one for one in kept["transform"] if not isinstance(one.get("filter"), dict)]
+        return kept
+    return [_still(part) for part in value] if isinstance(value, list) else value
+
+
+def theory_figures(label: str) -> tuple[Figure, ...]:
+    """Compute and draw what belongs to a label; nothing if it has no picture, only a check.
+
+    >>> (figure,) = theory_figures("fig:app_exotic_lr")
+    >>> figure.title, theory_figures("lem:D")
+    ('Learning rates', ())
+    """
+    return _PICTURES[label]() if label in _PICTURES else ()
+
+
+def tail_figure(found: TailFinding) -> Figure:
+    """N against the number of batches it is estimated from, on a network's gradients (sec:app_heayvtailed)."""
+    rows = found.traces()
+    title = "Noise trace against the number of batches"
+    return Figure.of("noise_trace", title, theory.noise_trace_chart(rows), str(found), "noise traces", rows)
+
+
+def _weak_error() -> tuple[Figure, ...]:
+    found = weak_errors()
+    picture = theory.weak_error_chart(found.rows)
+    return (Figure.of("weak_error", "Weak error against ell", picture, str(found), "weak errors", found.rows),)
+
+
+def _sample_paths() -> tuple[Figure, ...]:
+    found = sample_paths()
+    title = "Sample paths over the density of the SDE"
+    return (Figure.of("sample_paths", title, theory.sample_path_chart(found), str(found), "paths", found.paths),)
+
+
+def _poisson() -> tuple[Figure, ...]:
+    laws, distances = poisson_cdfs(), poisson_distances()
+    sentence = str(distances)
+    of_laws, of_distances = theory.cdf_chart(laws), theory.distance_chart(distances.rows)
+    return (
+        Figure.of("poisson_laws", "Laws under Poisson gradients", of_laws, sentence, "laws", laws),
+        Figure.of("distances", "Distance to the SDE", of_distances, sentence, "distances", distances.rows),
+    )
+
+
+def _balances() -> tuple[Figure, ...]:
+    found = norm_balances()
+    picture = theory.balance_chart(found.rows)
+    return (Figure.of("balances", "Balances at equilibrium", picture, str(found), "balances", found.rows),)
+
+
+def _transient() -> tuple[Figure, ...]:
+    found = norm_transient()
+    picture, title = theory.transient_chart(found.rows), "The squared norm on its way"
+    return (Figure.of("norm_transient", title, picture, str(found), "squared norms", found.rows),)
+
+
+def _learning_rates() -> tuple[Figure, ...]:
+    found = learning_rates()
+    picture = theory.learning_rate_chart(found.rows)
+    return (Figure.of("schedules", "Learning rates", picture, str(found), "learning rates", found.rows),)
+
+
+_PICTURES: dict[str, Callable[[], tuple[Figure, ...]]] = {
+    "thm:sde_svag": _weak_error,
+    "fig:proof_concept": _sample_paths,
+    "sec:counterexample": _poisson,
+    "thm:eq_sde_sgd": _balances,
+    "eq:norm_sgd_wd": _transient,
+    "eq:norm_sde_wd": _transient,
+    "fig:app_exotic_lr": _learning_rates,
+}

@@ -1,0 +1,186 @@
+"""The pictures of the theory: SVAG and its SDE, noise that is not Gaussian, and the weight norm.
+
+- Weak errors, sample paths and learning rates: thm:sde_svag, fig:proof_concept and fig:app_exotic_lr.
+- Laws under Poisson gradients, and N where tails may be heavy: sec:counterexample and sec:app_heayvtailed.
+- The balance at equilibrium, and E|x|² on its way there: thm:eq_sde_sgd with eq:RGN_sgd and eq:RGN_sde; eq:norm_sgd_wd
+  and eq:norm_sde_wd.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import altair as alt
+
+from svag.lab.report import look
+from svag.paper.illustrations.curves import REFERENCE, CdfPoint, LawDistance, LearningRate, SamplePaths, WeakError
+from svag.paper.illustrations.heavy_tails import TracePoint
+from svag.paper.illustrations.weight_norm import OTHER, OWN, BalanceRatio, NormPoint
+
+
+def weak_error_chart(rows: Sequence[WeakError]) -> look.Picture:
+    """One panel a degree, both axes logarithmic: what converges at order 1 runs parallel to the reference."""
+    series = [name for name in dict.fromkeys(row.series for row in rows) if name != REFERENCE]
+    base = alt.Chart().encode(
+        x=alt.X("ell:Q", title="ell (refinement)", scale=look.log_scale(2)),
+        y=alt.Y("error:Q", title="weak error, maximum over steps", scale=look.log_scale()).axis(
+            format=".0e", tickCount=5
+        ),
+        color=look.colour("series", series, grey=[REFERENCE]),
+        tooltip=["series:N", "degree:O", "ell:Q", alt.Tooltip("error:Q", format=".3g")],
+    )
+    lines = base.mark_line().encode(strokeDash=look.dash("series", series, grey=[REFERENCE], quiet=True))
+    points = (
+        base.mark_point(filled=True, size=40)
+        .encode(shape=look.shape("series", series, grey=[REFERENCE]))
+        .transform_filter(alt.datum.series != REFERENCE)
+    )
+    drawn = alt.layer(lines, points, data=look.data([asdict(row) for row in rows]))
+    names = alt.Header(title=None, labelExpr="'degree ' + datum.value")
+    return drawn.properties(width=185, height=240).facet(column=alt.Column("degree:O", header=names))
+
+
+def sample_path_chart(found: SamplePaths) -> look.Picture:
+    """One panel a process, the same ellipses under all of them."""
+    processes = list(dict.fromkeys(row.process for row in found.paths))
+    paths = look.data([{**asdict(row), "one": f"path {row.path + 1}"} for row in found.paths])
+    levels = look.data([asdict(row) for row in found.levels])
+    names = list(dict.fromkeys(f"path {row.path + 1}" for row in found.paths))
+    x, y = (alt.X("x:Q", title="first weight"), alt.Y("y:Q", title="second weight"))
+
+    def panel(process: str) -> look.Picture:
+        ellipses = (
+            alt.Chart(levels)
+            .mark_line(style="backdrop")
+            .encode(x=x, y=y, order="order:Q", detail="level:N", tooltip=[alt.Tooltip("level:Q", format=".0%")])
+        )
+        lines = (
+            alt.Chart(paths)
+            .mark_line(strokeWidth=1.2, point=alt.OverlayMarkDef(size=20) if process == "SGD" else False)
+            .encode(x=x, y=y, order="order:Q", color=look.colour("one", names).legend(None))
+            .transform_filter(alt.datum.process == process)
+        )
+        return alt.layer(ellipses, lines, title=process).properties(width=250, height=250)
+
+    drawn: alt.HConcatChart = alt.hconcat(*map(panel, processes)).resolve_scale(x="shared", y="shared")
+    return drawn
+
+
+def learning_rate_chart(rows: Sequence[LearningRate]) -> look.Picture:
+    """One column a schedule: above the rate η of the run, the same for every ell; below what each update applies."""
+    rows_of = look.data([{**asdict(row), "series": f"ell = {row.ell}"} for row in rows])
+    series = list(dict.fromkeys(f"ell = {row.ell}" for row in rows))
+    schedules = list(dict.fromkeys(row.schedule for row in rows))
+
+    def panel(schedule: str, field: str, title: str) -> alt.Chart:
+        drawn: alt.Chart = (
+            alt.Chart(rows_of, title=f"{schedule}: {title}")
+            .mark_line(strokeWidth=2)
+            .encode(
+                x=alt.X("effective_step:Q", title="effective steps (updates / ell)"),
+                y=alt.Y(f"{field}:Q", title="learning rate"),
+                color=look.colour("series", series),
+                strokeDash=look.dash("series", series),
+                tooltip=["series:N", alt.Tooltip("effective_step:Q", format=",.0f"), "lr:Q", "applied:Q"],
+            )
+            .transform_filter(alt.datum.schedule == schedule)
+            .properties(width=300, height=180)
+        )
+        return drawn
+
+    return alt.hconcat(
+        *(alt.vconcat(panel(one, "lr", "η"), panel(one, "applied", "applied, η/ell")) for one in schedules)
+    )
+
+
+def cdf_chart(rows: Sequence[CdfPoint]) -> look.Picture:
+    """The distribution functions: the steps of SGD stay, SVAG's become the smooth curve of the SDE."""
+    laws = list(dict.fromkeys(row.law for row in rows))
+    picked = look.shown("law", laws)
+    lines = (
+        alt.Chart(look.data([asdict(row) for row in rows]))
+        .mark_line(interpolate="step-after", strokeWidth=1.8)
+        .encode(
+            x=alt.X("x:Q", title="weight after T examples", scale=alt.Scale(zero=False, nice=False)),
+            y=alt.Y("probability:Q", title="probability of a smaller weight", scale=alt.Scale(domain=[0, 1])),
+            color=look.colour("law", laws),
+            strokeDash=look.dash("law", laws),
+            tooltip=["law:N", alt.Tooltip("x:Q", format=".3f"), alt.Tooltip("probability:Q", format=".4f")],
+        )
+        .transform_filter(picked)
+    )
+    return alt.layer(lines).add_params(picked, look.zoom()).properties(width=look.WIDTH, height=look.HEIGHT)
+
+
+def distance_chart(rows: Sequence[LawDistance]) -> look.Picture:
+    """Distances from the law of the SDE against ell, on logarithmic axes."""
+    processes = list(dict.fromkeys(row.process for row in rows))
+    base = alt.Chart(look.data([asdict(row) for row in rows])).encode(
+        x=alt.X("ell:Q", title="ell (refinement)", scale=look.log_scale(2)),
+        y=alt.Y("distance:Q", title="Kolmogorov distance from the SDE", scale=look.log_scale()),
+        color=look.colour("process", processes),
+        tooltip=["process:N", "ell:Q", alt.Tooltip("distance:Q", format=".4f")],
+    )
+    lines = base.mark_line().encode(strokeDash=look.dash("process", processes, quiet=True))
+    points = base.mark_point(filled=True, size=60).encode(shape=look.shape("process", processes))
+    return alt.layer(lines, points).properties(width=look.WIDTH, height=look.HEIGHT)
+
+
+def noise_trace_chart(rows: Sequence[TracePoint]) -> look.Picture:
+    """The estimate of N against the number of batches, relative to the first one: flat, or growing with heavy tails."""
+    sources = list(dict.fromkeys(row.source for row in rows))
+    picked = look.shown("source", sources)
+    base = (
+        alt.Chart(look.data([asdict(row) for row in rows]))
+        .encode(
+            x=alt.X("batches:Q", title="batches", scale=look.log_scale(2)),
+            y=alt.Y("relative:Q", title="estimate of N, first estimate = 1", scale=look.log_scale()),
+            color=look.colour("source", sources),
+            tooltip=["source:N", "batches:Q", alt.Tooltip("noise_trace:Q", format=".4g")],
+        )
+        .transform_filter(picked)
+    )
+    lines = base.mark_line().encode(strokeDash=look.dash("source", sources, quiet=True))
+    points = base.mark_point(filled=True, size=50).encode(shape=look.shape("source", sources))
+    return alt.layer(lines, points).add_params(picked, look.zoom()).properties(width=look.WIDTH, height=look.HEIGHT)
+
+
+def balance_chart(rows: Sequence[BalanceRatio]) -> look.Picture:
+    """Growth over decay with 95% intervals, around the line at 1."""
+    kinds = [OWN, OTHER]
+    values = [
+        {**asdict(row), "held": f"{row.process} in the balance of {row.balance}", "low": row.low, "high": row.high}
+        for row in rows
+    ]
+    base = alt.Chart(look.data(values)).encode(
+        y=alt.Y("held:N", title=None, sort=None, axis=alt.Axis(labelLimit=300)),
+        color=look.colour("kind", kinds),
+        tooltip=["held:N", "kind:N", alt.Tooltip("ratio:Q", format=".4f"), alt.Tooltip("error:Q", format=".2g")],
+    )
+    x = alt.X("ratio:Q", title="growth / decay of |x|² (1 at equilibrium)", scale=alt.Scale(zero=False)).axis(
+        tickCount=8
+    )
+    one = alt.Chart(look.data([{"one": 1.0}])).mark_rule(style="guide", strokeDash=[4, 3]).encode(x="one:Q")
+    bars = base.mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q")
+    points = base.mark_point(filled=True, size=80).encode(x=x, shape=look.shape("kind", kinds))
+    return alt.layer(one, bars, points).properties(width=look.WIDTH, height=240)
+
+
+def transient_chart(rows: Sequence[NormPoint]) -> look.Picture:
+    """Lines by the recursions, points from the simulation with two standard errors."""
+    processes = list(dict.fromkeys(row.process for row in rows))
+    values = [{**asdict(row), "low": row.low, "high": row.high} for row in rows]
+    base = alt.Chart(look.data(values)).encode(
+        x=alt.X("effective_step:Q", title="effective steps"),
+        color=look.colour("process", processes),
+        tooltip=[
+            "process:N",
+            "effective_step:Q",
+            alt.Tooltip("simulated:Q", format=".4f"),
+            alt.Tooltip("predicted:Q", format=".4f"),
+        ],
+    )
+    y = alt.Y("predicted:Q", title="E|x|²  (line: recursion, points: simulation)", scale=alt.Scale(zero=False))
+    lines = base.mark_line().encode(y=y, strokeDash=look.dash("process", processes, quiet=True))
+    bars = base.mark_rule().encode(y="low:Q", y2="high:Q")
+    points = base.mark_point(filled=True, size=28).encode(y="simulated:Q", shape=look.shape("process", processes))
+    return alt.layer(lines, bars, points).add_params(look.zoom()).properties(width=look.WIDTH, height=look.HEIGHT)

@@ -1,0 +1,113 @@
+"""`svag verify`: the theorems of the paper against exact answers, as a table."""
+
+import difflib
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from svag.paper.verify.check import Check
+
+NETWORK_LABELS = {"lem:sc", "cor:sc", "lem:2nd_sde_hessian", "lem:D", "eq:noisy_gd"}
+
+
+def verify(
+    labels: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="LABEL", help="LaTeX labels in the paper, or our own ours:… (default: all)."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the simulated checks.")] = 0,
+) -> None:
+    """Check the paper's theorems against exact answers, in half a minute.
+
+    Rows marked "control" test something wrong on purpose, such as a misprinted formula: they pass if the check catches
+    it. Exit code 1 if a check fails, 2 if there is no such label.
+
+    Example: svag verify thm:sde_svag lem:sc
+    """
+    from svag.paper.verify import LABELS, run_topic, topics_for
+
+    chosen = labels or list(LABELS)
+    for label in chosen:
+        if label not in LABELS:
+            near = difflib.get_close_matches(label, LABELS, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(LABELS)}."
+            raise typer.BadParameter(f"there is no check {label}; {hint}", param_hint="LABEL")
+    checks: list[Check] = []
+    with _progress() as progress:
+        topics = topics_for(chosen)
+        task = progress.add_task("", total=len(topics) + bool(set(chosen) & NETWORK_LABELS))
+        for number, topic in topics:
+            progress.update(task, description=", ".join(topic.labels))
+            checks += run_topic(number, topic, chosen, seed)
+            progress.advance(task)
+        if set(chosen) & NETWORK_LABELS:
+            progress.update(task, description="on a network")
+            checks += _on_a_network(chosen, seed)
+    checks.sort(key=lambda check: LABELS.index(check.label))
+    if as_json:
+        typer.echo(json.dumps([check.to_dict() for check in checks], indent=2))
+    else:
+        _print(checks)
+    if not all(check.passed for check in checks):
+        raise typer.Exit(1)
+
+
+def _on_a_network(labels: list[str], seed: int) -> "list[Check]":
+    """The same identities on a network, and the shipped optimizers stepped on one: the only checks that need torch."""
+    from svag.noise.invariance import network_checks
+    from svag.paper.verify.check import Claim
+    from svag.paper.verify.shipped_steps import dynamics_checks
+
+    found = [
+        Claim(one.label).at_most(f"network: {one.claim}", one.measured, one.tolerance) for one in network_checks(seed)
+    ] + [
+        Claim(one.label, control=True).at_least(f"network with a trainable bias: {one.claim}", one.measured, 1e-6)
+        for one in network_checks(seed, shift=True)
+    ]
+    found += [Claim(one.label).at_most(one.claim, one.measured, one.tolerance) for one in dynamics_checks(seed)]
+    found += [
+        Claim(one.label, control=True).at_least(f"the same batch twice: {one.claim}", one.measured, 1e-6)
+        for one in dynamics_checks(seed, repeated=True)
+        if one.label == "lem:D" and "(i)" not in one.claim
+    ]
+    return [check for check in found if check.label in labels]
+
+
+def _progress() -> Progress:
+    """A bar on standard error, so that the table or the JSON can be piped."""
+    columns = BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
+    return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+def _print(checks: "list[Check]") -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("", no_wrap=True, min_width=4)
+    table.add_column("label", overflow="fold")
+    table.add_column("claim", overflow="fold", min_width=12)
+    table.add_column("measured", justify="right", overflow="fold")
+    table.add_column("must be", overflow="fold")
+    previous = ""
+    for check in checks:
+        table.add_row(
+            "[green]pass[/green]" if check.passed else "[bold red]FAIL[/bold red]",
+            check.label if check.label != previous else "",
+            f"[dim]control:[/dim] {check.claim}" if check.control else check.claim,
+            f"{check.measured:.4g}",
+            check.tolerance,
+        )
+        previous = check.label
+    console = Console()
+    console.print(table)
+    failed = sum(not check.passed for check in checks)
+    controls = sum(check.control for check in checks)
+    labels = len({check.label for check in checks})
+    console.print(
+        f"\n{len(checks) - failed} of {len(checks)} checks pass for {labels} label{'' if labels == 1 else 's'}; "
+        f"{controls} of them are negative controls."
+    )

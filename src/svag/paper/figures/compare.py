@@ -1,0 +1,369 @@
+"""The figures that compare SGD with SVAG (subsec:app_svag_exp), as rows."""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from svag.lab.experiments import wording
+from svag.lab.experiments.base import Metric, Size
+from svag.lab.experiments.bases import FASHION, Edits, at
+from svag.lab.experiments.compare import Compare, ComparePanel
+from svag.lab.experiments.wording import Judgement, PaperVerdict
+from svag.lab.specs.spec import RunSpec
+from svag.paper.figures.bases import BATCH, CIFAR, GROUP, PLAIN, decays, network
+
+if TYPE_CHECKING:
+    from svag.lab.experiments.compare_finding import CompareFinding, ComparePanelFinding
+    from svag.lab.experiments.evidence import AcrossPanels, Difference
+
+ELLS = (1, 2, 4, 8, 16)
+TWO = (1, 4)  # of a small panel: enough for the gap, but not to see whether SVAG has converged
+SEEDS = 3
+ROUTES: dict[str, Any] = {"glsr": (4,), "ngd": True, "sde": (4,)}
+
+PHASES = {"budget": 62_400, **decays(0.5, 0.75)}
+LONG = {"budget": {"epochs": 300}, **decays(250 / 300)}
+COSINE: Edits = {"schedule": {"kind": "cosine", "floor": 0.001 / 0.8}}
+TRIANGLE: Edits = {"schedule": {"kind": "triangle", "peaks": [1.0, 0.5], "floor": 0.001 / 0.8}}
+CIFAR100 = {"data.name": "cifar100"}
+SVHN: Edits = {"data": {"name": "svhn"}, "budget": {"epochs": 120}, **decays(100 / 120)}
+
+# λ is raised so that the weight norm is at equilibrium, after some multiples of 1/(4ηλ) steps, within the budget.
+READ: Edits = {
+    "weight_decay": 1e-2,
+    "probe": {"kind": "in_run", "parts": 2, "window": [0.5, 0.8], "every": 0.002},
+}
+
+# The small base: 7×7 images, on which a step takes 5 ms. λ is raised so that weight decay matters within the budget.
+TINY = FASHION.edited({"data.pool": 2, "lr": 0.2, "weight_decay": 5e-3, "evaluate.every": 0.0625})
+SHORT: Edits = {"budget": 400, **decays(0.5, 0.75)}
+
+
+Shown = Literal["same", "apart", "below"]
+CLAIMS: dict[Shown, str] = {
+    "same": "SGD ends where its SDE ends",
+    "apart": "SGD does not end where its SDE ends",
+    "below": "SGD ends below its SDE",
+}
+
+
+@dataclass(frozen=True)
+class PanelRow:
+    """A panel.
+
+    Attributes:
+        name: what it is called.
+        edits: what it changes in the base of its size.
+        split: into how many parts SVAG cuts its batches.
+        ells: other than the figure's.
+        seeds: how many, if other than the figure's.
+        shows: what the paper says of it.
+        routes: whether it also runs the coupled ladder, NGD and Euler–Maruyama, as in `ROUTES`.
+    """
+
+    name: str
+    edits: Edits
+    split: int = 1
+    ells: tuple[int, ...] = ()
+    seeds: int = 0
+    shows: Shown = "same"
+    routes: bool = False
+
+    def judged(self, found: "ComparePanelFinding") -> tuple[Judgement, ...]:
+        """Whether SGD and its SDE end as the paper says, and whether two roads to the SDE have one limit."""
+        roads = () if found.euler is None else (_roads_judged(self.name, found.euler[1], found.metric),)
+        return (self._end_judged(found), *roads)
+
+    def _end_judged(self, found: "ComparePanelFinding") -> Judgement:
+        verdict = found.verdict
+        if verdict is None:
+            return Judgement(self.name, CLAIMS[self.shows], "no result", "cannot tell")
+        gap = wording.difference(verdict.gap, found.metric)
+        margin = wording.difference(verdict.margin, found.metric).removeprefix("+")
+        said = f"SGD − SDE {gap} {wording.interval(verdict.low, verdict.high, found.metric)}, margin ±{margin}"
+        return Judgement(self.name, CLAIMS[self.shows], said, self._paper_verdict(verdict.answer, verdict.gap))
+
+    def _paper_verdict(self, answer: str, gap: float) -> PaperVerdict:
+        if answer == "inconclusive" or (self.shows == "below" and answer == "different" and math.isnan(gap)):
+            return "cannot tell"
+        seen = {
+            "same": answer == "equivalent",
+            "apart": answer == "different",
+            "below": answer == "different" and gap < 0,
+        }
+        return "agrees" if seen[self.shows] else "differs"
+
+
+@dataclass(frozen=True)
+class CompareRow:
+    """A figure.
+
+    Attributes:
+        label: in the paper.
+        title: what it shows.
+        paper: panels of the paper.
+        small: panels that a laptop can run.
+        note: how these differ from the paper's.
+        ells: of the small size; the paper's are `ELLS`.
+        seeds: of the small size.
+        margin: of the small size, in accuracy.
+        base: of the small size, which its panels change.
+    """
+
+    label: str
+    title: str
+    paper: tuple[PanelRow, ...]
+    small: tuple[PanelRow, ...]
+    note: str
+    ells: tuple[int, ...] = (1, 2, 4)
+    seeds: int = 8
+    margin: float = 0.03
+    base: RunSpec = TINY
+
+    def at_paper_size(self) -> Compare:
+        """The paper's own setting."""
+        panels = _panels(CIFAR, self.paper, ELLS)
+        return Compare(title=self.title, label=self.label, size="paper", seeds=tuple(range(SEEDS)), panels=panels)
+
+    def at_small_size(self) -> Compare:
+        """For a laptop."""
+        return Compare(
+            title=self.title,
+            label=self.label,
+            size="small",
+            note=self.note,
+            seeds=tuple(range(self.seeds)),
+            margin=self.margin,
+            panels=_panels(self.base, self.small, self.ells),
+        )
+
+    def judged(self, finding: "CompareFinding", size: Size) -> tuple[Judgement, ...]:
+        """The paper's claim about every panel, beside what was found."""
+        rows = self.paper if size == "paper" else self.small
+        each = [one for row, panel in zip(rows, finding.panels, strict=True) for one in row.judged(panel)]
+        return (*each, *(_sampling_judged(one, finding.panels[0].metric) for one in finding.across))
+
+
+_VERDICTS: dict[str, PaperVerdict] = {
+    "equivalent": "agrees",
+    "different": "differs",
+    "inconclusive": "cannot tell",
+}
+
+
+def _roads_judged(panel: str, gap: "Difference", metric: Metric) -> Judgement:
+    claim = "SVAG and Euler–Maruyama tend to the same limit"
+    return Judgement(panel, claim, gap.said(metric), _VERDICTS[gap.answer])
+
+
+def _sampling_judged(found: "AcrossPanels", metric: Metric) -> Judgement:
+    furthest = max(found.pairs, key=lambda pair: abs(pair.value))
+    margin = wording.difference(found.margin, metric).removeprefix("+")
+    said = f"furthest apart: {furthest.said(metric)}, margin ±{margin}"
+    return Judgement("all panels", f"{found.of} is the same however batches are drawn", said, _VERDICTS[found.answer])
+
+
+def _panels(base: RunSpec, rows: tuple[PanelRow, ...], ells: tuple[int, ...]) -> tuple[ComparePanel, ...]:
+    return tuple(
+        ComparePanel(
+            name=row.name,
+            base=base.edited(row.edits),
+            seeds=tuple(range(row.seeds)),
+            ells=row.ells or ells,
+            split=row.split,
+            **(ROUTES if row.routes else {}),
+        )
+        for row in rows
+    )
+
+
+_IMAGES = "Fashion-MNIST at 7×7 for {}"
+_RESIDUAL = "PreResNet-8 at half width for PreResNet-32"
+_THIN_VGG = "VGG-11 at an eighth of the width for VGG-16"
+_BUDGET = "λ = 0.005, 400 effective steps"
+
+
+def _note(*parts: str, data: str = "CIFAR-10") -> str:
+    return ", ".join((_IMAGES.format(data), *parts))
+
+
+_VGG_BN, _VGG_GN = network("vgg11", "batch", 0.125), network("vgg11", "group", 0.25)
+# Few images and a large rate, at which the gradient is as large as its noise: there the SDE may differ from SGD.
+NOISE: Edits = {"probe": {"kind": "in_run", "parts": 2, "window": [0.25, 0.5]}}
+# 4ηλ × 200 steps = 8 e-folds before the window, at η = 0.25
+SETTLED: Edits = {"weight_decay": 0.04, "probe": {"kind": "in_run", "parts": 2, "window": [0.5, 0.8]}, **decays(0.8)}
+FEW: Edits = {"data.subset": 2000, "batch_size": 128, "lr": 0.8, "budget": 250}
+
+ROWS = (
+    CompareRow(
+        "fig:svag_accs",
+        "SVAG converges to SGD at a small batch, and away from it where linear scaling is refuted",
+        paper=(
+            PanelRow("PreResNet-32 BN, B = 64", LONG | at(CIFAR, 64)),
+            PanelRow("PreResNet-32 BN, B = 1024", LONG | at(CIFAR, 1024), shows="apart"),
+        ),
+        small=(
+            PanelRow("PreResNet-8 GN, B = 8", READ | {"budget": 4000} | at(FASHION, 8), seeds=10),
+            PanelRow(
+                "PreResNet-8 GN, B = 256",
+                READ | {"budget": 390} | at(FASHION, 256),
+                split=2,
+                ells=(1, 4, 8),
+                shows="apart",
+            ),
+        ),
+        note="Fashion-MNIST at 14×14 for CIFAR-10, PreResNet-8 at half width with GroupNorm for PreResNet-32 with "
+        "BatchNorm, batches of 8 and 256 for 64 and 1024, λ = 0.01, 4,000 and 390 effective steps",
+        seeds=4,
+        margin=0.015,
+        base=FASHION,
+    ),
+    CompareRow(
+        "fig:app_svag_sampling",
+        "How batches are drawn hardly matters",
+        paper=tuple(
+            PanelRow(name, PHASES | {"sampling": sampling})
+            for name, sampling in (
+                ("random shuffling", "shuffle"),
+                ("with replacement", "with_replacement"),
+                ("without replacement", "without_replacement"),
+            )
+        ),
+        small=tuple(
+            PanelRow(name, SHORT | BATCH | {"data.subset": 2000, "sampling": sampling})
+            for name, sampling in (
+                ("random shuffling", "shuffle"),
+                ("with replacement", "with_replacement"),
+                ("without replacement", "without_replacement"),
+            )
+        ),
+        note=_note("2,000 of its images, so that they return", _RESIDUAL, _BUDGET),
+        seeds=12,
+        margin=0.02,
+    ),
+    CompareRow(
+        "fig:app_svag_baselines",
+        "SVAG follows SGD for residual networks of several widths and norms",
+        paper=(
+            PanelRow("PreResNet-32 BN", PHASES | network("preresnet32", "batch")),
+            PanelRow("PreResNet-32 4× BN", PHASES | network("preresnet32", "batch", 4)),
+            PanelRow("PreResNet-32 GN", PHASES | network("preresnet32", "group")),
+        ),
+        small=(
+            PanelRow("PreResNet-8 BN", SHORT | BATCH),
+            PanelRow("PreResNet-8 2× BN", SHORT | network("preresnet8", "batch", 1), ells=TWO),
+            PanelRow("PreResNet-8 GN", SHORT | GROUP, ells=TWO),
+        ),
+        note=_note(_RESIDUAL + " (2×: full width)", _BUDGET),
+    ),
+    CompareRow(
+        "fig:app_svag_otherarch",
+        "SVAG follows SGD without residual connections and without a norm",
+        paper=(
+            PanelRow("VGG-16 without norm", PHASES | network("vgg16", "none") | {"lr": 0.01}),
+            PanelRow("VGG-16 BN", PHASES | network("vgg16", "batch")),
+            PanelRow("VGG-16 GN", PHASES | network("vgg16", "group")),
+        ),
+        small=(
+            PanelRow(
+                "perceptron without norm",
+                SHORT | network("mlp", "none") | {"lr": 0.2, "weight_decay": 5e-4, "budget": 1000},
+            ),
+            PanelRow("VGG-11 BN", SHORT | _VGG_BN),
+            PanelRow("VGG-11 GN", SHORT | _VGG_GN | {"lr": 0.02, "budget": 1000}, ells=TWO),
+        ),
+        note=_note(
+            "VGG-11 at an eighth (BN) and a quarter of the width (GN) for VGG-16",
+            "a perceptron for VGG-16 without norm, which takes thousands of steps to leave the first plateau here",
+            "λ = 0.005 (without norm 0.0005), 400 effective steps (BN) and 1,000",
+        ),
+    ),
+    CompareRow(
+        "fig:app_svag_triangle",
+        "SVAG follows SGD through a cyclic schedule",
+        paper=(
+            PanelRow("PreResNet-32", PHASES | TRIANGLE),
+            PanelRow("VGG-16", PHASES | TRIANGLE | network("vgg16", "batch")),
+        ),
+        small=(
+            PanelRow("PreResNet-8", SHORT | BATCH | TRIANGLE),
+            PanelRow("VGG-11", SHORT | _VGG_BN | TRIANGLE, ells=TWO),
+        ),
+        note=_note(_RESIDUAL, _THIN_VGG, _BUDGET),
+    ),
+    CompareRow(
+        "fig:app_svag_cosine",
+        "SVAG follows SGD through a cosine schedule",
+        paper=(
+            PanelRow("PreResNet-32", PHASES | COSINE),
+            PanelRow("VGG-16", PHASES | COSINE | network("vgg16", "batch")),
+        ),
+        small=(PanelRow("PreResNet-8", SHORT | BATCH | COSINE), PanelRow("VGG-11", SHORT | _VGG_BN | COSINE, ells=TWO)),
+        note=_note(_RESIDUAL, _THIN_VGG, _BUDGET),
+    ),
+    CompareRow(
+        "fig:app_svag_c100",
+        "On CIFAR-100 SVAG converges; with GroupNorm the SDE does not match SGD",
+        paper=(
+            PanelRow("PreResNet-32 4× BN", PHASES | CIFAR100 | network("preresnet32", "batch", 4)),
+            PanelRow("PreResNet-32 4× GN", PHASES | CIFAR100 | network("preresnet32", "group", 4), shows="below"),
+            PanelRow("VGG-19 BN", PHASES | CIFAR100 | network("vgg19", "batch")),
+            PanelRow("VGG-19 GN", PHASES | CIFAR100 | network("vgg19", "group"), shows="below"),
+        ),
+        small=(
+            PanelRow("PreResNet-8 BN", SHORT | FEW | BATCH),
+            PanelRow("PreResNet-8 GN", SHORT | FEW | GROUP | NOISE, split=2, ells=(1, 4, 8), shows="below"),
+            PanelRow("VGG-11 BN", SHORT | FEW | _VGG_BN, ells=TWO),
+            PanelRow("VGG-11 GN", SHORT | FEW | _VGG_GN | NOISE | {"lr": 0.2}, split=2, ells=TWO, shows="below"),
+        ),
+        note="2,000 images of Fashion-MNIST at 7×7, with its 10 classes, for CIFAR-100; PreResNet-8 at half width for "
+        "PreResNet-32 4×, VGG-11 at an eighth (BN) and a quarter of the width (GN) for VGG-19; a learning rate of 0.8 "
+        "(VGG-11 GN: 0.2), so large for a batch of 128 that SGD may leave its SDE; λ = 0.005, 250 effective steps",
+        seeds=4,
+    ),
+    CompareRow(
+        "fig:app_svag_svhn",
+        "SVAG converges on SVHN; at a large batch to another limit than SGD",
+        paper=(
+            PanelRow("PreResNet-32 GN, B = 128", SVHN | GROUP),
+            PanelRow("PreResNet-32 BN, B = 128", SVHN | BATCH),
+            PanelRow("PreResNet-32 GN, B = 1024", SVHN | GROUP | at(CIFAR, 1024), shows="apart"),
+        ),
+        small=(
+            PanelRow("PreResNet-8 GN, B = 32", SHORT | PLAIN | GROUP | decays(100 / 120), ells=TWO),
+            PanelRow("PreResNet-8 BN, B = 32", SHORT | PLAIN | BATCH | decays(100 / 120)),
+            PanelRow(
+                "PreResNet-8 GN, B = 256",
+                SHORT | PLAIN | GROUP | decays(100 / 120) | {"budget": 150} | at(TINY, 256),
+                split=2,
+                ells=TWO,
+                shows="apart",
+            ),
+        ),
+        note=_note("without augmentation", _RESIDUAL, "batches of 32 and 256 for 128 and 1024", _BUDGET, data="SVHN")
+        + " (B = 256: 150)",
+    ),
+    CompareRow(
+        "eq:noise_decomposition",
+        "What lies between SGD and its SDE: the size of the steps, and noise that is not Gaussian",
+        paper=(
+            PanelRow(
+                "PreResNet-32 GN",
+                PLAIN | GROUP | {"budget": 10_000, **decays(0.8)},
+                ells=(1, 4, 16),
+                routes=True,
+            ),
+        ),
+        small=(
+            PanelRow(
+                "PreResNet-8 GN, B = 8",
+                PLAIN | GROUP | SETTLED | {"data.subset": 640, "batch_size": 8, "lr": 0.25, "budget": 400},
+                routes=True,
+            ),
+        ),
+        note=_note(
+            "640 of its images, without augmentation", _RESIDUAL, "B = 8 for 128", "λ = 0.04", "400 effective steps"
+        ),
+        seeds=5,
+    ),
+)

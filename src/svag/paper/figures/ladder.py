@@ -1,0 +1,260 @@
+"""The figures that climb batch sizes along the linear scaling rule (subsec:app_lsr_exps), as rows."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from svag.lab.experiments import wording
+from svag.lab.experiments.base import Size
+from svag.lab.experiments.bases import FASHION, Edits, in_run
+from svag.lab.experiments.ladder import Ladder, LadderPanel
+from svag.lab.experiments.wording import Judgement, PaperVerdict
+from svag.paper.figures.bases import CIFAR, PLAIN, decays, network
+
+if TYPE_CHECKING:
+    from svag.lab.experiments.ladder_finding import LadderFinding, LadderPanelFinding
+
+BATCH_SIZES = tuple(2**power for power in range(1, 12))
+SMALL_BATCH_SIZES = (16, 32, 64, 128, 256, 512)
+SEEDS, SMALL_SEEDS = 3, 4
+
+
+def paper_batches(batch_size: int) -> int:
+    """From how many batches the paper estimates G and N (subsec:app_lsr_exps)."""
+    return max(200, 50_000 // batch_size)
+
+
+def frozen(start: float, end: float, readings: int = 50, batches: int = paper_batches(128)) -> Edits:
+    """G and N at frozen weights, averaged over a window: also with BatchNorm, which cut batches would disturb."""
+    return {"probe": {"kind": "frozen", "window": [start, end], "readings": readings, "batches": batches}}
+
+
+C10 = {"budget": {"epochs": 300}, **decays(250 / 300), **frozen(200 / 300, 250 / 300)}
+C100 = {"data.name": "cifar100", "budget": {"epochs": 300}} | decays(80 / 300, 250 / 300)
+C100 |= frozen(200 / 300, 250 / 300)
+SVHN: Edits = {"data": {"name": "svhn"}, "budget": {"epochs": 120}} | decays(100 / 120) | frozen(80 / 120, 100 / 120)
+
+# Small ladders begin where N/G is about 6 or more, and those of scale-invariant networks reach their window after at
+# least 3.5 e-folds 4ηλ·steps, counted at the rate that the window has: λ is raised for that, as more epochs would cost
+# more. Three panels are ladders of the atlas, field for field, so that their runs are these runs.
+FROM_16: Edits = {"batch_size": 16, "weight_decay": 5e-3, "budget": {"epochs": 8}, "evaluate": {"every": 0.025}}
+CONSTANT: Edits = {"schedule": {"kind": "constant"}}
+QUICK: Edits = {"data.pool": 2, "budget": {"epochs": 6}, "weight_decay": 6e-3}
+BN_INVARIANT = FROM_16 | CONSTANT | {"model.norm": "batch"} | frozen(0.5, 1.0, 60, 4)
+GN_INVARIANT = FROM_16 | CONSTANT | {"budget": {"epochs": 12}} | in_run(0.4, 1.0)
+VGG_INVARIANT = FROM_16 | CONSTANT | {"budget": {"epochs": 6}} | network("vgg11", "group", 0.125) | in_run(0.5, 1.0)
+BN_ORDINARY: Edits = {
+    "model": {"arch": "resnet8", "norm": "batch", "width": 0.5},
+    "lr": 0.025,
+    "weight_decay": 5e-4,
+    "schedule": {"kind": "steps", "at": [0.6, 0.85], "factor": 0.2},
+    "budget": {"epochs": 8},
+    "evaluate": {"every": 0.025},
+} | frozen(0.2, 0.6, 60, 4)
+WIDE = FROM_16 | QUICK | decays(0.8)
+# ×0.3 where the paper has ×0.1: at a tenth of the rate the weights would need three times as many steps to settle again
+C100_SHORT = FROM_16 | QUICK | {"lr": 0.15, "weight_decay": 1.6e-2}
+C100_SHORT |= {"schedule": {"kind": "steps", "at": [80 / 300, 250 / 300], "factor": 0.3}}
+C100_VGG: Edits = C100_SHORT | {"data.pool": 1, "lr": 0.1, "weight_decay": 2.4e-2}
+C100_GROUP, C100_BATCH = in_run(180 / 300, 250 / 300), frozen(180 / 300, 250 / 300, 50, 4)
+SVHN_SHORT = FROM_16 | QUICK | PLAIN | decays(100 / 120) | in_run(80 / 120, 100 / 120)
+
+
+@dataclass(frozen=True)
+class LadderRow:
+    """A figure: panels are names with what they change in the base of their size, which is at B = 128, or 32 if small.
+
+    Attributes:
+        label: in the paper.
+        title: what it shows.
+        paper: panels of the paper, on `BATCH_SIZES`.
+        small: panels that a laptop can run.
+        note: how these differ from the paper's.
+        sizes: batch sizes of panels of the small size that have others than `SMALL_BATCH_SIZES`.
+        sde: the refinements of SVAG at the small size, and the batch sizes that have them.
+        seeds: of the small size.
+    """
+
+    label: str
+    title: str
+    paper: dict[str, Edits]
+    small: dict[str, Edits]
+    note: str
+    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    sde: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    seeds: int = SMALL_SEEDS
+
+    def at_paper_size(self) -> Ladder:
+        """The paper's own setting."""
+        batches = tuple(map(paper_batches, BATCH_SIZES))
+        panels = tuple(
+            LadderPanel(name=name, base=CIFAR.edited(edits), batch_sizes=BATCH_SIZES, probe_batches=batches)
+            for name, edits in self.paper.items()
+        )
+        return Ladder(title=self.title, label=self.label, size="paper", seeds=tuple(range(SEEDS)), panels=panels)
+
+    def at_small_size(self) -> Ladder:
+        """For a laptop."""
+        ells, refined = self.sde
+        panels = tuple(
+            LadderPanel(
+                name=name,
+                base=FASHION.edited(edits),
+                batch_sizes=self.sizes.get(name, SMALL_BATCH_SIZES),
+                ells=ells,
+                split=2 if ells else 1,
+                refined=refined,
+            )
+            for name, edits in self.small.items()
+        )
+        return Ladder(
+            title=self.title,
+            label=self.label,
+            size="small",
+            note=self.note,
+            seeds=tuple(range(self.seeds)),
+            panels=panels,
+        )
+
+    def judged(self, finding: "LadderFinding", size: Size) -> tuple[Judgement, ...]:
+        """The paper's two claims about every panel, beside what was found; they are the same at every size."""
+        found = [judge(panel) for panel in finding.panels for judge in (_drift_judged, _error_judged)]
+        return (*found, *(_sde_judged(panel) for panel in finding.panels if any(one.sde for one in panel.rungs)))
+
+
+# Two batch sizes count as the same within one rung of a ladder of powers of two.
+_NEAR = 2.0
+
+
+def _drift_judged(panel: "LadderPanelFinding") -> Judgement:
+    """Whether training statistics have drifted apart by C² where the smallest baseline says they must have."""
+    claim = f"training statistics drift apart by a factor of {panel.c2:g} at the predicted B* or before"
+    if not panel.checked:
+        return Judgement(panel.name, claim, "no baseline predicts", "cannot tell")
+    one, crossing = panel.checked[0]
+    seen, ratio, last = crossing.observed, crossing.over_predicted, panel.rungs[-1].batch_size
+    predicted = wording.batch(one.critical.critical_batch)
+    said = f"B* = {predicted} {wording.batch_interval(one.critical.low, one.critical.high)} from {one.batch_size}; "
+    verdict: PaperVerdict = "cannot tell"
+    if math.isinf(seen.value):
+        said += f"not seen up to {last:,}"
+        verdict = "differs" if last > one.critical.high else "cannot tell"
+    else:
+        said += f"seen at {wording.batch(seen.value)} {wording.batch_interval(seen.low, seen.high)}"
+        if ratio.low > 1:
+            verdict = "differs"
+        elif ratio.high <= _NEAR:
+            verdict = "agrees"
+    return Judgement(panel.name, claim, said, verdict)
+
+
+def _error_judged(panel: "LadderPanelFinding") -> Judgement:
+    """Whether test error fails within a factor of two of what the baselines predict as the paper draws it."""
+    claim = "test error fails near the predicted batch sizes, to within a factor of 2"
+    drawn, found = [one for one in panel.ranges if one.form == "plotted"], panel.scaling
+    if not drawn:
+        return Judgement(panel.name, claim, "no baseline predicts", "cannot tell")
+    if found is None or found.answer == "not decided" or wording.unbounded(found.low, found.high):
+        said = f"predicted {drawn[0].said}, as the paper draws it; these seeds cannot locate a failure"
+        return Judgement(panel.name, claim, said, "cannot tell")
+    at = "does not fail" if found.observed is None else f"fails at {wording.batch(found.observed)}"
+    said = f"predicted {drawn[0].said}, as the paper draws it; {at} {wording.batch_interval(found.low, found.high)}"
+    low, high = drawn[0].smallest / _NEAR, drawn[0].largest * _NEAR
+    verdict: PaperVerdict = "cannot tell"
+    if found.high < low or found.low > high:
+        verdict = "differs"
+    elif found.observed is not None and low <= found.observed <= high:
+        verdict = "agrees"
+    return Judgement(panel.name, claim, said, verdict)
+
+
+def _sde_judged(panel: "LadderPanelFinding") -> Judgement:
+    """Whether, at the largest batch size with SVAG, SGD exceeds the tolerated test error and its SDE does not."""
+    claim = "SGD degrades along the linear rule, and its SDE does not"
+    rung = [one for one in panel.rungs if one.sde is not None][-1]
+    if rung.sde is None or panel.scaling is None or not math.isfinite(rung.error):
+        return Judgement(panel.name, claim, "no limit of SVAG", "cannot tell")
+    lowest = min(one.error for one in panel.rungs if math.isfinite(one.error))
+    allowed = lowest * (1 + panel.scaling.tolerance)
+    percents = [
+        wording.value(number, panel.metric) for number in (rung.error, rung.sde.value, rung.sde.low, rung.sde.high)
+    ]
+    said = (
+        f"at {rung.batch_size} the test error of SGD is {percents[0]}, that of its SDE {percents[1]} ({percents[2]} to "
+        f"{percents[3]}); {wording.value(allowed, panel.metric)} is tolerated"
+    )
+    degrades, holds = rung.error_low > allowed, rung.sde.high <= allowed
+    verdict: PaperVerdict = "cannot tell"
+    if degrades and holds:
+        verdict = "agrees"
+    elif rung.error_high <= allowed or rung.sde.low > allowed:
+        verdict = "differs"
+    return Judgement(panel.name, claim, said, verdict)
+
+
+ROWS = (
+    LadderRow(
+        "fig:lsr_acc_gnr",
+        "Linear scaling fails near the batch size that G/N of small batches predicts",
+        paper={
+            "PreResNet-32 BN": C10 | network("preresnet32", "batch"),
+            "PreResNet-32 GN": C10 | network("preresnet32", "group"),
+            "VGG-19 GN": C10 | network("vgg19", "group"),
+        },
+        small={"PreResNet-8 BN": BN_INVARIANT, "PreResNet-8 GN": GN_INVARIANT, "VGG-11 GN": VGG_INVARIANT},
+        note="Fashion-MNIST at 14×14 for CIFAR-10, PreResNet-8 at half width and VGG-11 at an eighth of it for "
+        "PreResNet-32 and VGG-19, λ = 0.005, 8, 12 and 6 epochs for 300, at one learning rate",
+        sizes={"PreResNet-8 GN": (4, 8, *SMALL_BATCH_SIZES), "VGG-11 GN": (8, *SMALL_BATCH_SIZES)},
+        seeds=2,
+    ),
+    LadderRow(
+        "fig:app_lsr_c10",
+        "The prediction also holds for the ordinary ResNet and for wide networks",
+        paper={
+            "ResNet-32 BN, unmodified": C10 | network("resnet32", "batch") | {"model.scale_invariant": False},
+            "PreResNet-32 4× BN": C10 | network("preresnet32", "batch", 4),
+            "PreResNet-32 4× GN": C10 | network("preresnet32", "group", 4),
+        },
+        small={
+            "ResNet-8 BN, unmodified": BN_ORDINARY,
+            "PreResNet-8 2× BN": WIDE | network("preresnet8", "batch", 1) | frozen(0.4, 0.8, 45, 4),
+            "PreResNet-8 2× GN": WIDE | network("preresnet8", "group", 1) | in_run(0.4, 0.8),
+        },
+        note="Fashion-MNIST for CIFAR-10, at 14×14 for ResNet-8 and at 7×7 for the others; depth 8 for 32, twice the "
+        "width of our other small panels for 4×; ResNet-8 in 8 epochs at a small learning rate that falls by 5 twice, "
+        "the others in 6 epochs with λ = 0.006",
+        sizes={"PreResNet-8 2× GN": (8, *SMALL_BATCH_SIZES)},
+        seeds=2,
+    ),
+    LadderRow(
+        "fig:app_lsr_c100",
+        "The prediction on CIFAR-100, from the second of three phases",
+        paper={
+            "PreResNet-32 4× BN": C100 | network("preresnet32", "batch", 4),
+            "PreResNet-32 4× GN": C100 | network("preresnet32", "group", 4),
+            "VGG-19 BN": C100 | network("vgg19", "batch"),
+            "VGG-19 GN": C100 | network("vgg19", "group"),
+        },
+        small={
+            "PreResNet-8 BN": C100_SHORT | network("preresnet8", "batch", 0.5) | C100_BATCH,
+            "PreResNet-8 GN": C100_SHORT | network("preresnet8", "group", 0.5) | C100_GROUP,
+            "VGG-11 BN": C100_VGG | network("vgg11", "batch", 0.125) | C100_BATCH,
+            "VGG-11 GN": C100_VGG | network("vgg11", "group", 0.125) | C100_GROUP,
+        },
+        note="Fashion-MNIST at 7×7, with its 10 classes, for CIFAR-100; PreResNet-8 at half width for PreResNet-32 4×; "
+        "VGG-11 at an eighth of the width, and at 14×14, for VGG-19; λ = 0.016 and 0.024, the rate falls by 0.3 for "
+        "0.1, 6 epochs for 300, G and N over 60% to 83% of them",
+        sizes=dict.fromkeys(("PreResNet-8 BN", "VGG-11 BN"), (16, 32, 64, 128, 256))
+        | dict.fromkeys(("PreResNet-8 GN", "VGG-11 GN"), (16, 64, 128, 256, 512)),
+    ),
+    LadderRow(
+        "fig:app_lsr_svhn",
+        "The prediction on SVHN",
+        paper={"PreResNet-32 GN": SVHN | network("preresnet32", "group")},
+        small={"PreResNet-8 GN": SVHN_SHORT},
+        note="Fashion-MNIST at 7×7 without augmentation for SVHN, PreResNet-8 at half width for PreResNet-32, "
+        "λ = 0.006, 6 epochs for 120; SVAG at two batch sizes besides, which the paper does not run here",
+        sde=((2, 8), (128, 512)),
+    ),
+)

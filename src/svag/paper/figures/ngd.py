@@ -1,0 +1,183 @@
+"""The figures that put Gaussian noise in the place of SGD's (sec:app_ngd_exps), as rows."""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from svag.lab.experiments import wording
+from svag.lab.experiments.base import Size
+from svag.lab.experiments.bases import FASHION, Edits
+from svag.lab.experiments.ngd import Ngd, NgdPanel
+from svag.lab.experiments.wording import Judgement, PaperVerdict
+from svag.lab.specs.spec import RunSpec
+from svag.paper.figures.bases import CIFAR, PLAIN, decays, network
+
+if TYPE_CHECKING:
+    from svag.lab.experiments.ngd_finding import ArmGap, CurvesApart, NgdFinding, NgdPanelFinding
+
+SEEDS = 3
+INTERVALS = {"evaluate": {"every": 100}}  # train curves are averages over 100 steps
+
+# NGD and GD pay a pass over all images a step.
+SMALL: Edits = {"data": {"name": "fashion-small", "subset": 1000, "pool": 2}, "budget": 1000}
+SMALL |= {"evaluate": {"every": 50, "train": True}}
+SMALL_SEEDS = 8
+
+
+def decayed_at(step: int) -> Edits:
+    """×0.1 at an effective step, which is 80% of the budget: the paper does not print how long it went on."""
+    return {"budget": step * 10 // 8, **decays(step)}
+
+
+@dataclass(frozen=True)
+class NgdRow:
+    """A figure of one panel.
+
+    Attributes:
+        label: in the paper.
+        title: what it shows.
+        paper: name of the network and what it changes in the base.
+        small: the same for a laptop.
+        note: how this differs from the paper's.
+        with_gd: whether the paper shows GD beside the other two.
+        seeds: of the small size.
+    """
+
+    label: str
+    title: str
+    paper: tuple[str, Edits]
+    small: tuple[str, Edits]
+    note: str
+    with_gd: bool = True
+    seeds: int = SMALL_SEEDS
+
+    def at_paper_size(self) -> Ngd:
+        """The paper's own setting."""
+        panels = _panel(CIFAR.edited(PLAIN | INTERVALS), *self.paper)
+        return Ngd(title=self.title, label=self.label, size="paper", seeds=tuple(range(SEEDS)), panels=panels)
+
+    def at_small_size(self) -> Ngd:
+        """For a laptop."""
+        panels = _panel(FASHION.edited(SMALL), *self.small)
+        return Ngd(
+            title=self.title,
+            label=self.label,
+            size="small",
+            note=self.note,
+            seeds=tuple(range(self.seeds)),
+            panels=panels,
+        )
+
+    def judged(self, finding: "NgdFinding", size: Size) -> tuple[Judgement, ...]:
+        """The paper's claims beside what was found; they are the same at every size."""
+        found = [judge(panel) for panel in finding.panels for judge in (_ngd_judged, _curves_judged)]
+        return tuple(found + [_gd_judged(panel) for panel in finding.panels if self.with_gd])
+
+
+def _ngd_judged(panel: "NgdPanelFinding") -> Judgement:
+    """Whether NGD ends where SGD ends."""
+    gap = panel.sgd_ngd
+    seen: dict[str, PaperVerdict] = {"equivalent": "agrees", "different": "differs"}
+    verdict = "cannot tell" if gap is None else seen.get(gap.answer, "cannot tell")
+    return Judgement(panel.name, "NGD ends where SGD ends", _said(panel, gap), verdict)
+
+
+# Of an axis from 0 to 100%, on which the paper draws its curves: those so near to each other look like one.
+_CLOSE = 0.05
+
+
+def _curves_judged(panel: "NgdPanelFinding") -> Judgement:
+    """Whether the curves of SGD and NGD stay together from the first step to the last, as far as one can see."""
+    shares = [one for one in panel.apart if _is_share(one)]
+    lost = panel.sgd_ngd is not None and panel.sgd_ngd.p_divergence is not None  # a curve that ends early is not judged
+    verdict: PaperVerdict = "cannot tell"
+    if any(one.apart > _CLOSE for one in shares):
+        verdict = "differs"
+    elif len(shares) > 1 and not lost and all(one.reach <= _CLOSE for one in shares):
+        verdict = "agrees"
+    said = "; ".join(map(_curves_said, panel.apart)) or "no curves"
+    claim = f"train and test curves of SGD and NGD are close (within {100 * _CLOSE:g} points)"
+    return Judgement(panel.name, claim, said, verdict)
+
+
+def _is_share(one: "CurvesApart") -> bool:
+    return one.metric.endswith("accuracy")
+
+
+def _curves_said(one: "CurvesApart") -> str:
+    name = one.name.partition(",")[0]
+    if not _is_share(one) or math.isinf(one.reach):
+        return f"{name}: p = {one.p_value:.2g}"
+    points = wording.difference(one.reach, "test_accuracy").removeprefix("+")
+    return f"{name}: within {points} at every step (95%), p = {one.p_value:.2g}"
+
+
+def _gd_judged(panel: "NgdPanelFinding") -> Judgement:
+    """Whether GD, without noise, ends below SGD."""
+    gap = panel.sgd_gd
+    verdict: PaperVerdict = "cannot tell"
+    if gap is not None and (gap.answer == "equivalent" or (gap.answer == "different" and gap.gap < 0)):
+        verdict = "differs"
+    elif gap is not None and gap.answer == "different" and gap.gap > 0:
+        verdict = "agrees"
+    return Judgement(panel.name, "GD ends below SGD", _said(panel, gap), verdict)
+
+
+def _said(panel: "NgdPanelFinding", gap: "ArmGap | None") -> str:
+    margin = wording.difference(panel.margin, panel.metric).removeprefix("+")
+    return "no result" if gap is None else f"{gap.name} {gap.said(panel.metric)}, margin ±{margin}"
+
+
+def _panel(base: RunSpec, name: str, edits: Edits) -> tuple[NgdPanel]:
+    return (NgdPanel(name=name, base=base.edited(edits)),)
+
+
+def _note(network: str, *, images: int = 1000, steps: int = 1000) -> str:
+    decay = f"{steps:,} steps with the decay at {steps * 8 // 10:,}"
+    return f"{images:,} images of Fashion-MNIST at 7×7 for CIFAR-10, {network}, {decay}"
+
+
+ROWS = (
+    NgdRow(
+        "fig:ngd_sgd_accs",
+        "NGD with matching covariance does what SGD does; GD does not",
+        paper=(
+            "PreResNet-32 4× GN",
+            network("preresnet32", "group", 4) | {"batch_size": 125, "lr": 0.8} | decayed_at(24_000),
+        ),
+        small=(
+            "PreResNet-8 GN",
+            {"data.subset": 2000, "batch_size": 25, "lr": 0.4, "budget": 1500, "evaluate.every": 100},
+        ),
+        note=_note("PreResNet-8 at half width for PreResNet-32 4×, B = 25 for 125", images=2000, steps=1500),
+        seeds=5,
+    ),
+    NgdRow(
+        "fig:ngd_sgd_b500",
+        "NGD does what SGD does at B = 500",
+        paper=("PreResNet-32 GN", network("preresnet32", "group") | {"batch_size": 500, "lr": 3.2} | decayed_at(8_000)),
+        small=(
+            "PreResNet-8 GN",
+            network("preresnet8", "group", 0.25) | {"batch_size": 100, "lr": 1.6, "budget": 500, "evaluate.every": 25},
+        ),
+        note=_note("PreResNet-8 at a quarter of the width for PreResNet-32, B = 100 for 500", steps=500),
+        with_gd=False,
+    ),
+    NgdRow(
+        "fig:ngd_sgd_b125",
+        "NGD does what SGD does at B = 125; GD does not",
+        paper=(
+            "PreResNet-32 GN",
+            network("preresnet32", "group") | {"batch_size": 125, "lr": 0.8} | decayed_at(32_000),
+        ),
+        small=("PreResNet-8 GN", network("preresnet8", "group", 0.25) | {"batch_size": 25, "lr": 0.4}),
+        note=_note("PreResNet-8 at a quarter of the width for PreResNet-32, B = 25 for 125"),
+    ),
+    NgdRow(
+        "fig:ngd_sgd_vgg",
+        "NGD does what SGD does for VGG-16; GD does not",
+        paper=("VGG-16 GN", network("vgg16", "group") | {"batch_size": 125, "lr": 0.8} | decayed_at(32_000)),
+        small=("VGG-11 GN", network("vgg11", "group", 0.125) | {"batch_size": 25, "lr": 0.02}),
+        note=_note("VGG-11 at an eighth of the width for VGG-16, B = 25 for 125"),
+    ),
+)

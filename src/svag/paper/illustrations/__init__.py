@@ -1,0 +1,1 @@
+"""Tables behind the drawings of the theory."""

@@ -1,0 +1,1 @@
+"""From readings of the gradient noise to what a larger batch costs."""

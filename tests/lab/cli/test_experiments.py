@@ -1,0 +1,251 @@
+"""`svag compare`, `ladder`, `ngd` and `reproduce` as a user runs them: bad input, dry runs, continuing, answers."""
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.lab.cli.answers import answer, invoke
+
+from svag.lab.execution.conduct import Conducted
+from svag.lab.execution.plan import plan_runs
+from svag.lab.experiments import load_experiment
+from svag.lab.experiments.compare import Compare
+from svag.lab.experiments.ladder import Ladder
+from svag.lab.records.record import load_records
+from svag.paper.cli.app import app
+
+
+def test_a_dry_run_counts_and_leaves_nothing(base: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    planned = answer(["compare", str(base), "--ell", "1", "4", "16", "--seeds", "2", "--out", str(out), "--dry-run"])
+    assert (planned["kind"], planned["runs"], planned["estimate"]["done"]) == ("compare", 6, 0)
+    assert planned["estimate"]["seconds"] > 0
+    said = invoke(app, ["compare", str(base), "--ell", "1,4,16", "--seeds", "2", "--out", str(out), "--dry-run"])
+    assert "6 runs, 0 already done, 6 to do" in said.stdout
+    assert not out.exists()
+
+
+def test_what_a_plan_cannot_give_is_said_beforehand(base: Path, tmp_path: Path) -> None:
+    probe = ["--probe.kind", "in_run", "--probe.parts", "2", "--weight-decay", "1e-3", "--budget", "93"]
+    command = ["ladder", str(base), "--batch-sizes", "4", "8", *probe, "--out", str(tmp_path / "out"), "--dry-run"]
+    said = invoke(app, [*command, "--lr", "0.1"])
+    assert said.exit_code == 0, said.output
+    assert "Note: " in said.stdout
+    assert "too few for equilibrium" in said.stdout
+    assert "no theorem will apply" in answer([*command, "--lr", "0.1"])["caution"]
+    assert answer([*command, "--lr", "40", "--schedule.kind", "constant"])["caution"] == ""  # settles in 6 steps
+
+
+def test_a_dry_run_does_not_fetch_data(tmp_path: Path) -> None:
+    flags = ["--size", "paper", "--data-dir", str(tmp_path), "--out", str(tmp_path / "out"), "--dry-run"]
+    planned = answer(["reproduce", "fig:app_svag_c100", *flags])
+    assert (planned["runs"], planned["size"]) == (60, "paper")
+    assert "svag data get cifar100" in planned["estimate"]["unknown"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_compare_writes_what_was_asked_and_answers_then_only_reads(base: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = [
+        "compare",
+        "--ell",
+        "1",
+        "2",
+        str(base),
+        "--seeds",
+        "2",
+        "--out",
+        str(out),
+        "--lr",
+        "0.2",
+        "--margin",
+        "9",
+    ]
+    found = answer(command)
+    asked = load_experiment(out)
+    assert isinstance(asked, Compare)
+    assert (asked.margin, asked.seeds, asked.panels[0].base.lr, asked.panels[0].ells) == (9.0, (0, 1), 0.2, (1, 2))
+    written = {path: path.stat().st_mtime_ns for path in out.rglob("metrics.jsonl")}
+    assert len(written) == 4
+    assert answer(command) == found
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("metrics.jsonl")} == written, (
+        "nothing is computed twice"
+    )
+    more = [*command[:2], "1,2", *command[4:], "--glsr", "2"]
+    said = invoke(app, [*more, "--dry-run"])
+    assert "6 runs, 4 already done, 2 to do" in said.stdout
+    again = invoke(app, command)
+    assert "all done already" in again.stderr
+    assert "ends where its SDE ends" in " ".join(again.stdout.split())
+    assert (out / "report" / "index.html").exists()
+    code = (
+        "import sys, svag.cli\n"
+        "try:\n    svag.cli.main()\n"
+        "except SystemExit as stop:\n    assert not stop.code, stop.code\n"
+        "assert 'torch' not in sys.modules"
+    )
+    dry = subprocess.run(
+        [sys.executable, "-c", code, *command, "--dry-run"], capture_output=True, text=True, check=False
+    )
+    assert dry.returncode == 0, dry.stderr
+    assert "all done already" in dry.stdout, "a folder that is finished is looked at without torch"
+
+
+def test_within_runs_a_pilot_plans_from_it_and_continues(base: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = ["compare", str(base), "--within", "60", "--out", str(out)]
+    before = answer([*command, "--dry-run"])
+    assert (before["runs"], "planned" in before) == (8, False), "without its pilot only the pilot is known"
+    assert not out.exists()
+    found = answer(command)
+    plan = found["plan"]
+    assert plan["ells"][:2] == [1, 4]
+    assert len(found["runs"]) == sum(plan["seeds"])
+    assert found["missing"] == []
+    assert found["limit"] == "plan"
+    asked = load_experiment(out)
+    assert isinstance(asked, Compare)
+    assert (asked.margin, asked.panels[0].split) == (0.6, 2)
+    again = invoke(app, [*command, "--dry-run"])
+    assert "Plan: the SDE's test accuracy to ±60.00 points" in again.stdout
+    assert "all done already" in again.stdout
+    shutil.rmtree(found["runs"][-1]["path"])
+    repeated = answer(command)
+    assert repeated["plan"] == plan, "the same pilot gives the same plan"
+    assert repeated["gap"] == found["gap"]
+
+
+@pytest.mark.parametrize(
+    "flag", [["--ell", "1", "4"], ["--seeds", "3"], ["--split", "2"], ["--margin", "1"], ["--ngd"]]
+)
+def test_within_chooses_the_arms_itself(base: Path, tmp_path: Path, flag: list[str]) -> None:
+    refused = invoke(app, ["compare", str(base), "--within", "1", *flag, "--out", str(tmp_path / "out")])
+    assert refused.exit_code == 2
+    assert f"{flag[0]}: --within chooses the arms" in " ".join(refused.stderr.split())
+
+
+def test_a_ladder_in_shards_has_a_probe_and_answers_when_all_are_done(base: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = [
+        "ladder",
+        str(base),
+        "--batch-sizes",
+        "4",
+        "8",
+        "16",
+        "--seeds",
+        "2",
+        "--out",
+        str(out),
+        "--workers",
+        "1",
+    ]
+    first = answer([*command, "--shard", "0/2"])
+    done = len(load_records(out))
+    assert first == {"runs": 6, "left": 6 - done}
+    found = answer(command)
+    assert {"observed", "observed_low", "observed_high", "predictions", "runs"} <= set(found)
+    asked = load_experiment(out)
+    assert isinstance(asked, Ladder)
+    assert asked.panels[0].base.probe.kind == "in_run"
+    records = load_records(out)
+    assert sorted((r.spec.batch_size, r.spec.lr, r.steps) for r in records if r.spec is not None) == [
+        *[(4, 0.05, 40)] * 2,
+        *[(8, 0.1, 20)] * 2,
+        *[(16, 0.2, 10)] * 2,
+    ]
+    assert all(record.readings for record in records)
+
+
+def test_ngd_runs_three_processes(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer(["ngd", str(base), "--seeds", "1"])
+    records = load_records(tmp_path / "experiments" / "base-ngd")
+    assert sorted(r.spec.process.kind for r in records if r.spec is not None) == ["gd", "ngd", "sgd"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["compare", "--ell", "four"], "--ell: takes whole numbers above 0, such as 1 4 16, got 'four'"),
+        (["compare", "--ell", "1"], "ell: SGD alone has nothing to be compared with"),
+        (["compare", "--ells", "1"], "--ells: there is no such field; did you mean ell?"),
+        (["compare", "--seed", "1"], "--seed: every arm runs with the same seeds"),
+        (["compare", "--split", "3"], "process.split: must divide batch_size=8, got 3"),
+        (["compare", "--split", "2", "--model.norm", "batch"], "process.split: batch norm sees the whole batch"),
+        (["compare", "--margin", "-1"], "compare.margin: must be greater than 0"),
+        (["compare", "--momentum", "0.9"], "process.momentum_limit: momentum has two limits"),
+        (["compare", "--shard", "2/2"], "--shard: must be i/n"),
+        (["compare", "--process.kind", "gd"], "process.kind: the base of an experiment is the SGD run"),
+        (["compare", "another.yaml"], "another.yaml: give one spec"),
+        (["ladder"], "--batch-sizes: is missing"),
+        (["ladder", "--batch-sizes", "8"], "batch_sizes: a ladder has at least two rungs"),
+        (["ladder", "--batch-sizes", "8", "1600"], "schedule.at: "),
+        (
+            ["ladder", "--batch-sizes", "4", "8", "--c2", "1"],
+            "ladder.c2: c2 (the square of the closeness constant C) must",
+        ),
+        (["ngd", "--model.norm", "batch"], "model.norm: ngd needs a loss for every example"),
+        (["ngd", "--lr", "-1"], "lr: must be greater than 0, got -1"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    base: Path, tmp_path: Path, arguments: list[str], sentence: str
+) -> None:
+    out = tmp_path / "out"
+    result = invoke(app, [arguments[0], str(base), *arguments[1:], "--out", str(out)])
+    assert result.exit_code == 2, result.output
+    assert result.stderr.startswith(f"Error: {sentence}"), result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not out.exists(), "nothing is left behind"
+
+
+def test_a_run_that_failed_is_said_with_exit_code_1(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(experiment: Any, out: Path, _: object) -> Conducted:
+        plan = plan_runs(experiment.runs(), out)
+        records = [run.record() for run in plan]
+        return Conducted(
+            plan,
+            [
+                replace(records[0], state="failed", problem="RuntimeError: broken"),
+                *(replace(record, state="finished") for record in records[1:]),
+            ],
+        )
+
+    monkeypatch.setattr("svag.lab.execution.conduct.conduct", fails)
+    result = invoke(app, ["ngd", str(base), "--seeds", "1", "--out", str(tmp_path / "out")])
+    assert result.exit_code == 1, result.output
+    assert "Error: sgd B=8 seed=0 failed: RuntimeError: broken" in result.stderr
+
+
+def test_one_damaged_run_does_not_stop_the_others(base: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = ["ladder", str(base), "--batch-sizes", "4", "8", "--out", str(out), "--workers", "1", "--seeds"]
+    answer([*command, "1"])
+    broken = next(record for record in load_records(out) if record.spec is not None and record.spec.batch_size == 8)
+    metrics = broken.path / "metrics.jsonl"
+    whole = metrics.read_bytes()
+    metrics.write_bytes(bytes([*whole[:-9], whole[-9] ^ 1, *whole[-8:]]))
+    planned = answer([*command, "2", "--dry-run"])["estimate"]
+    assert (planned["runs"], planned["done"], planned["broken"], planned["to_do"]) == (4, 1, 1, 2)
+    result = invoke(app, [*command, "2", "--json"])
+    assert result.exit_code == 1, "an answer with a run missing"
+    (failure,) = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
+    assert failure.startswith("Error: sgd B=8 seed=0 broken: metrics.jsonl is damaged")
+    assert failure.endswith(f"remove the folder to run it again ({broken.path})")
+    assert "--out" not in failure
+    assert [record.state for record in load_records(out)].count("finished") == 3, "the others are computed"
+    found = json.loads(result.stdout)
+    (missing,) = found["missing"]
+    assert (missing["state"], missing["path"]) == ("broken", str(broken.path))
+    assert missing["problem"] == f"broken: {load_records(broken.path)[0].problem}"
+    assert found["status"].startswith(f"restore {broken.path} from a copy or remove it, and start the same command")
+    shutil.rmtree(broken.path)
+    assert answer([*command, "2"])["missing"] == []

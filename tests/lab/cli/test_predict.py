@@ -1,0 +1,221 @@
+"""`svag predict` as a user runs it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.lab.experiments.on_disk import at, readings_at, write_run
+from typer.testing import CliRunner
+
+import svag
+from svag.lab.training.measuring import throughput_of
+from svag.noise.reading import append_readings
+from svag.paper.cli.app import app
+from svag.theory.bounds import critical_batch_size
+
+invoke = CliRunner().invoke
+
+
+def baseline(root: Path, size: int = 32, grad_sq: float = 1.0, noise: float = 10.0, seed: int = 0) -> Path:
+    spec = at(size, seed=seed)
+    return write_run(root, spec, 0.9, readings=readings_at(spec, grad_sq, noise))
+
+
+def test_one_run_predicts(tmp_path: Path) -> None:
+    folder = baseline(tmp_path)
+    result = invoke(app, ["predict", str(folder)])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(f"From {folder}:\nScaling from batch size 32: beyond B* = 384")
+    assert "printed" not in result.stdout  # the paper's other forms of B* are for programs
+    found = json.loads(invoke(app, ["predict", str(folder), "--json", "--c2", "3"]).stdout)
+    assert found["critical_batch"] == pytest.approx(critical_batch_size(32, 10.0, c2=3.0, lr_wd=1e-4), rel=1e-9)
+    assert found["ok"] is True
+    assert found["runs"] == [str(folder)]
+
+
+def test_seeds_are_pooled_and_batch_sizes_are_not(tmp_path: Path) -> None:
+    baseline(tmp_path, 64, 1.0, 4.0)
+    baseline(tmp_path, 32, 0.5, 8.0)
+    baseline(tmp_path, 32, 1.5, 12.0, seed=1)
+    found = json.loads(invoke(app, ["predict", str(tmp_path), "--json"]).stdout)
+    assert [row["batch_size"] for row in found["predictions"]] == [32, 64]
+    assert [row["noise_to_signal"] for row in found["predictions"]] == pytest.approx([10.0, 4.0])
+    assert len(found["predictions"][0]["runs"]) == 2
+    assert "critical_batch" not in found
+
+
+def test_the_answer_names_its_runs(tmp_path: Path) -> None:
+    seeds = [str(baseline(tmp_path, seed=seed)) for seed in range(4)]
+    said = invoke(app, ["predict", str(tmp_path)]).stdout.splitlines()[0]
+    assert said.startswith("From 4 runs, ")
+    assert sum(path in said for path in seeds) == 3
+    assert said.endswith(" and 1 more:")
+
+
+def test_a_file_of_readings_from_an_own_loop(tmp_path: Path) -> None:
+    file = tmp_path / "readings.jsonl"
+    for size, run in ((64, "a"), (32, "seed 0"), (32, "seed 1")):
+        append_readings(file, [replace(one, run=run) for one in readings_at(at(size), 1.0, 10.0)])
+    result = invoke(app, ["predict", str(file)])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(f"From 2 runs, {file} seed 0, {file} seed 1:\nScaling from batch size 32: ")
+    assert f"From {file} a:\nScaling from batch size 64: " in result.stdout
+    found = json.loads(invoke(app, ["predict", str(file), "--json", "--window", "0", "12160"]).stdout)
+    assert [row["readings"] for row in found["predictions"]] == [400, 400]  # half of those at 32, all of those at 64
+    own = svag.predict_critical_batch(one for one in svag.load_readings(file) if one.batch_size == 64)
+    again = json.loads(invoke(app, ["predict", str(file), "--json"]).stdout)["predictions"][1]
+    assert again["critical_batch"] == own.critical_batch
+    both = json.loads(invoke(app, ["predict", str(file), str(baseline(tmp_path / "runs", 128)), "--json"]).stdout)
+    assert [row["batch_size"] for row in both["predictions"]] == [32, 64, 128]
+
+
+def test_a_file_that_holds_no_readings(tmp_path: Path) -> None:
+    contents = {"empty": b"", "text": b"hello\n", "row": b'{"kind": "evaluation"}\n', "bytes": b"\xff\xfe\x00"}
+    for name, content in contents.items():
+        file = tmp_path / name
+        file.write_bytes(content)
+        result = invoke(app, ["predict", str(file)])
+        assert (result.exit_code, result.stderr.count("\n")) == (2, 1), result.output
+        assert str(file) in result.stderr
+
+
+def test_throughput_adds_wall_clock_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def known(model: object, optimizer: object, loss: object, batch: object, sizes: Sequence[int]) -> dict[int, float]:
+        return {size: 1000.0 * size / (size + 200) for size in sizes}
+
+    monkeypatch.setattr("svag.lab.training.measuring.measure_throughput", known)
+    folder = baseline(tmp_path)
+    result = invoke(app, ["predict", str(folder), "--throughput"])
+    assert result.exit_code == 0, result.output
+    assert "relative to batch size 32: estimated from the distortion" in result.stdout
+    [fastest] = [line for line in result.stdout.splitlines() if "← fastest" in line]
+    assert fastest.split()[0] == "256"
+    assert "Fastest: batch size 256, 1.64× the data at 4.07× the speed, 0.40× the time." in result.stdout
+    found = json.loads(invoke(app, ["predict", str(folder), "--throughput", "--json"]).stdout)
+    assert list(found["throughput"]) == ["32", "64", "128", "256", "512", "1024", "2048"]
+    assert min(found["prices"], key=lambda price: price["time"])["batch_size"] == 256
+    plain = json.loads(invoke(app, ["predict", str(folder), "--json"]).stdout)
+    assert "throughput" not in plain
+    assert {price["time"] for price in plain["prices"]} == {None}
+
+
+def test_a_batch_that_saves_no_time_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("svag.lab.training.measuring.throughput_of", lambda spec, **how: {32: 1000.0, 64: 1001.0})
+    result = invoke(app, ["predict", str(baseline(tmp_path)), "--throughput"])
+    assert "\nNo larger batch saves time on this machine.\n" in result.stdout
+
+
+def test_speeds_are_measured_with_freed_memory_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def speeds(spec: object, **how: object) -> dict[int, float]:
+        calls.append("measure")
+        return {32: 1000.0, 64: 1001.0}
+
+    monkeypatch.setattr("svag.lab.training.run.keep_freed_memory", lambda: calls.append("keep"))
+    monkeypatch.setattr("svag.lab.training.measuring.throughput_of", speeds)
+    invoke(app, ["predict", str(baseline(tmp_path)), "--throughput"])
+    assert calls == ["keep", "measure"]
+
+
+def test_throughput_is_that_of_the_network_of_the_run() -> None:
+    spec = at(32, **{"data.subset": 100, "model.width": 0.0625, "data.pool": 2})
+    assert list(throughput_of(spec, device="cpu")) == [32, 64]  # 128 would be more than there is
+
+
+def test_the_throughput_behind_a_file_is_not_known(tmp_path: Path) -> None:
+    file = tmp_path / "readings.jsonl"
+    append_readings(file, readings_at(at(32), 1.0, 10.0))
+    result = invoke(app, ["predict", str(file), "--throughput"])
+    assert result.exit_code == 2
+    assert "measure it with svag.measure_throughput" in result.stderr
+
+
+def test_that_the_sde_is_refuted_is_said(tmp_path: Path) -> None:
+    result = invoke(app, ["predict", str(baseline(tmp_path / "a", noise=0.09))])
+    assert "The SDE does not describe this run" in result.stdout
+    assert "The SDE does not describe" not in invoke(app, ["predict", str(baseline(tmp_path / "b"))]).stdout
+
+
+def test_a_window_in_steps_and_in_fractions(tmp_path: Path) -> None:
+    spec = at(32)  # 18,720 steps; 400 readings from 9,360 to 14,976
+    folder = write_run(tmp_path, spec, 0.9, readings=readings_at(spec, 1.0, 10.0))
+    for window in (["9360", "12160"], ["0.5", "0.65"]):  # 0.65 of the budget is step 12,168
+        found = json.loads(invoke(app, ["predict", str(folder), "--json", "--window", *window]).stdout)
+        assert found["readings"] in (200, 201)
+    late = invoke(app, ["predict", str(folder), "--window", "0.9", "1.0"])
+    assert (late.exit_code, "no reading lies in the window" in late.stderr) == (2, True)
+    wrong = invoke(app, ["predict", str(folder), "--window", "a", "1.0"])
+    assert wrong.exit_code == 2
+    assert "Error: --window: must be an effective step" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("edits", "state", "sentence"),
+    [
+        ({}, "finished", "has no readings of the noise: run it with a probe"),
+        ({}, "diverged", "diverged and has no equilibrium to measure at: lower the learning rate"),
+        ({}, "failed", "failed (x): repair that"),
+        ({}, None, "was interrupted at effective step 0 of 18720: run its spec again into the same folder"),
+        ({"process": {"kind": "svag", "ell": 4}}, "finished", "is a run of svag, but predictions come from SGD"),
+    ],
+)
+def test_a_run_that_says_nothing_says_what_to_do(
+    tmp_path: Path, edits: dict[str, object], state: str | None, sentence: str
+) -> None:
+    folder = write_run(tmp_path / "a", at(32, **edits), 0.9 if state == "finished" else None, state=state)
+    alone = invoke(app, ["predict", str(folder)])
+    assert alone.exit_code == 2
+    assert sentence in alone.stderr
+    assert alone.stderr.count("\n") == 1
+    baseline(tmp_path / "b", seed=5)
+    together = invoke(app, ["predict", str(tmp_path)])
+    assert together.exit_code == 0
+    assert f"Note: {folder} " in together.stderr
+
+
+def test_folders_without_runs(tmp_path: Path) -> None:
+    for folder, sentence in ((tmp_path / "none", "there is no folder"), (tmp_path, "there is no run in")):
+        result = invoke(app, ["predict", str(folder)])
+        assert (result.exit_code, sentence in result.stderr) == (2, True)
+    (tmp_path / "spec.json").write_text("{")
+    assert "cannot be read" in invoke(app, ["predict", str(tmp_path)]).stderr
+
+
+def test_the_version_of_the_runs_and_that_they_have_no_digest_is_said_once(tmp_path: Path) -> None:
+    for size in (32, 64):
+        baseline(tmp_path, size)  # written without a digest, as version 1 did
+    said, found = (invoke(app, ["predict", str(tmp_path), *flags]).stdout for flags in ([], ["--json"]))
+    sentence = "2 of 2 runs: no digest of the metrics, so that damage to them would not be noticed"
+    assert said.rstrip().endswith(f"Computed by version 1 of the numerics; {sentence}.")
+    assert said.count("no digest") == 1
+    assert json.loads(found)["record_notes"] == [sentence]
+    assert [row["numerics"] for row in json.loads(found)["predictions"]] == [1, 1]
+
+
+def test_a_broken_run_has_one_remedy(tmp_path: Path) -> None:
+    folder = baseline(tmp_path)
+    (folder / "metrics.jsonl").write_text("{}")
+    result = invoke(app, ["predict", str(folder)])
+    assert result.exit_code == 2
+    assert result.stderr.rstrip().endswith("is damaged: restore it from a copy, or remove the folder to run it again")
+
+
+def test_c2_of_1_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    result = invoke(app, ["predict", str(baseline(tmp_path)), "--c2", "1"])
+    assert (result.exit_code, "must exceed 1" in result.stderr) == (2, True)
+
+
+def test_no_torch_is_needed(tmp_path: Path) -> None:
+    folder = baseline(tmp_path)
+    code = (
+        "import sys, svag.cli\n"
+        "try:\n    svag.cli.main()\n"
+        "except SystemExit as stop:\n    assert not stop.code, stop.code\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, "predict", str(folder)], check=True, capture_output=True)

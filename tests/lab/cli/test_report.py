@@ -1,0 +1,80 @@
+"""`svag report` as a user runs it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.lab.report.folders import CASES, ladder_folder
+from typer.testing import CliRunner
+
+from svag.lab.experiments.base import EXPERIMENT
+from svag.paper.cli.app import app
+
+runner = CliRunner()
+
+
+def test_it_writes_the_page_and_says_the_answer(tmp_path: Path) -> None:
+    folder = CASES["ladder_never_fails"](tmp_path / "in")
+    done = runner.invoke(app, ["report", str(folder), "--format", "svg"])
+    assert done.exit_code == 0, done.output
+    assert "Scaling from batch size 32, training statistics must drift apart by a factor of 2 by B* = 444" in " ".join(
+        done.output.split()
+    )
+    assert (folder / "report" / "index.html").exists()
+    assert "must drift apart by" in (folder / "report" / "summary.md").read_text()
+    assert {path.suffix for path in (folder / "report" / "figures").iterdir()} == {".svg"}
+    assert (folder / "report" / "tables" / "runs.csv").read_text().count("\n") == 10
+
+
+def test_json_holds_the_finding_and_the_paths_and_nothing_else_is_printed(tmp_path: Path) -> None:
+    folder = ladder_folder(tmp_path / "in", {32: [0.15, 0.151], 128: [0.2, 0.21]})
+    done = runner.invoke(app, ["report", str(folder), "--out", str(tmp_path / "out"), "--format", "svg", "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["kind"] == "ladder"
+    assert found["observed"] > 32
+    assert Path(found["page"]) == tmp_path / "out" / "index.html"
+    assert not (folder / "report").exists()
+
+
+@pytest.mark.parametrize(("make", "said"), [(False, "there is no such folder"), (True, "holds no runs")])
+def test_a_folder_without_runs_is_one_sentence_and_exit_code_2(tmp_path: Path, make: bool, said: str) -> None:
+    folder = tmp_path / "in"
+    if make:
+        folder.mkdir()
+    done = runner.invoke(app, ["report", str(folder)])
+    assert done.exit_code == 2
+    assert said in done.output
+    assert "Traceback" not in done.output
+
+
+def test_as_says_what_a_mere_folder_of_runs_is(tmp_path: Path) -> None:
+    folder = CASES["ladder_never_fails"](tmp_path / "in")
+    (folder / EXPERIMENT).unlink()
+    report = ["report", str(folder), "--format", "svg"]
+    assert "--as compare | ladder | ngd" in " ".join(runner.invoke(app, report).output.split())
+    for family, code, said in (
+        ("scaling", 2, "must be one of compare, ladder, ngd, got 'scaling'"),
+        ("ngd", 2, "no two of these runs belong to one ngd experiment"),
+        ("ladder", 0, "Scaling from batch size 32, training statistics must drift apart"),
+        ("ladder", 2, "says already what was asked here"),
+    ):
+        done = runner.invoke(app, [*report, "--as", family])
+        assert (done.exit_code, said in " ".join(done.output.split())) == (code, True), done.output
+        assert (folder / EXPERIMENT).exists() == (family == "ladder")
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence_and_exit_code_1(tmp_path: Path) -> None:
+    folder = CASES["compare_one_seed"](tmp_path / "in")
+    (tmp_path / "file").write_text("")
+    done = runner.invoke(app, ["report", str(folder), "--out", str(tmp_path / "file" / "below")])
+    assert done.exit_code == 1
+    assert "cannot be written" in done.output
+
+
+def test_open_opens_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    folder = CASES["compare_one_seed"](tmp_path / "in")
+    runner.invoke(app, ["report", str(folder), "--format", "svg", "--open"])
+    assert opened == [(folder / "report" / "index.html").resolve().as_uri()]

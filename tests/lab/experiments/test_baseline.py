@@ -1,0 +1,63 @@
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
+from types import SimpleNamespace
+
+from tests.lab.experiments.on_disk import at, readings_at, write_run
+
+from svag import Reading, predict_critical_batch
+from svag.lab.experiments.baseline import BaselinePrediction, predict_from_runs, shortfall
+from svag.lab.experiments.ladder import Ladder, LadderPanel
+from svag.lab.experiments.ladder_finding import LadderFinding
+from svag.lab.records.record import load_records
+
+# seeds that differ in their numbers and in how many they have, so that the order of the readings would be felt
+MEANS = {0: (0.7, 11.0, 120), 1: (1.4, 8.0, 200), 2: (1.0, 10.0, 160), 3: (0.9, 9.0, 80)}
+
+
+def fill(root: Path) -> None:
+    for seed, (grad_sq, noise, count) in MEANS.items():
+        spec = at(32, seed=seed)
+        write_run(root, spec, 0.9, readings=readings_at(spec, grad_sq, noise, count=count))
+
+
+def test_the_order_of_the_runs_changes_nothing(tmp_path: Path) -> None:
+    fill(tmp_path)
+    records = load_records(tmp_path)
+    first = predict_from_runs(records)
+    for order in permutations(records):
+        assert predict_from_runs(order).to_dict() == first.to_dict()
+
+
+def test_a_ladder_predicts_from_a_rung_what_its_runs_predict_alone(tmp_path: Path) -> None:
+    fill(tmp_path)
+    [alone] = predict_from_runs(load_records(tmp_path)).predictions
+    for seeds in ((0, 1, 2, 3), (3, 1, 0, 2)):
+        panel = LadderPanel(name="p", base=at(32), batch_sizes=(32, 64))
+        finding = Ladder(title="t", seeds=seeds, panels=(panel,)).find(load_records(tmp_path))
+        assert isinstance(finding, LadderFinding)
+        [prediction] = finding.panels[0].predictions
+        ladder, own = prediction.critical.to_dict(), alone.critical.to_dict()
+        # a ladder chooses the window itself, the same for all its rungs, and the notes say so
+        assert {**ladder, "notes": None} == {**own, "notes": None}
+
+
+def test_time_by_the_distortion_of_adam_is_called_a_heuristic() -> None:
+    readings = [Reading(g, 10.0, 1.0, 64, 4, optimizer="AdamW") for g in (0.9, 1.1) * 200]
+    speeds = {64: 100.0, 128: 190.0}
+    adam, sgd = (
+        str(BaselinePrediction(predict_critical_batch([replace(r, optimizer=name) for r in readings]), ("r",), speeds))
+        for name in ("AdamW", "SGD")
+    )
+    assert adam.endswith("on one ladder of AdamW it was right, on one of Adam a third less data was enough.")
+    assert "Fastest: batch size 128" in adam
+    assert "heuristic" not in sgd
+    assert "Fastest: batch size 128" in sgd
+
+
+def test_adam_does_not_wait_for_an_equilibrium_of_sgd() -> None:
+    spec = at(32, budget=93, probe={"kind": "in_run", "parts": 4})
+    assert shortfall([spec])
+    # as a spec of AdamW would have it: the check must not ask for a momentum
+    other = spec.model_copy(update={"optimizer": SimpleNamespace(kind="adamw")})
+    assert shortfall([other]) == ""

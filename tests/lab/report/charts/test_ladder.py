@@ -1,0 +1,227 @@
+"""The ladder's tables as numbers, its charts as data."""
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import altair as alt
+import pytest
+import vl_convert as vlc
+from tests.lab.report.charts.drawn import marks, of_kind
+from tests.lab.report.conftest import Find
+
+from svag.lab.experiments.ladder_answer import headline
+from svag.lab.experiments.ladder_finding import LadderFinding, LadderPanelFinding
+from svag.lab.report.charts import ladder_error, ladder_prices
+
+
+def ladder(finding_of: Find, name: str) -> LadderPanelFinding:
+    found = finding_of(name)
+    assert isinstance(found, LadderFinding)
+    return found.panels[0]
+
+
+def test_the_ladder_s_errors_threshold_and_regions_are_the_finding_s(finding_of: Find) -> None:
+    panel = ladder(finding_of, "ladder")
+    assert panel.scaling is not None
+    found = ladder_error.error_table(panel)
+    assert found.threshold == panel.scaling.threshold
+    assert [row.error for row in found.rows if row.kind == ladder_error.MEAN] == [rung.error for rung in panel.rungs]
+    observed, predicted = found.regions
+    assert (observed.low, observed.value, observed.high) == (
+        panel.scaling.low, panel.scaling.observed, panel.scaling.high
+    )  # fmt: skip
+    sharp = next(one for one in panel.ranges if one.form == "sharp")
+    assert (predicted.low, predicted.high) == (sharp.smallest, sharp.largest)
+    assert "Bars: 95% intervals of the mean." in ladder_error.error_sentence(found)
+    drawn = ladder_error.error_chart(found)
+    assert marks(drawn).count("rect") == 4  # two fields, and their swatches in the key
+    thresholds = [
+        layer["rows"]
+        for layer in of_kind(drawn, "rule")
+        if "error" in layer["rows"][0] and "kind" not in layer["rows"][0]
+    ]
+    assert thresholds == [[{"error": found.threshold}]]
+    assert all(
+        layer["encoding"]["x"]["scale"] == {"type": "log", "base": 2, "nice": False, "padding": 18}
+        for layer in of_kind(drawn, "line")
+    )
+
+
+def test_a_ladder_that_never_fails_has_no_observed_region(finding_of: Find) -> None:
+    found = ladder_error.error_table(ladder(finding_of, "ladder_never_fails"))
+    assert [region.kind for region in found.regions] == [ladder_error.PREDICTED]
+    assert ladder_error.error_sentence(found).startswith(
+        "Test error is nowhere more than 20% above the lowest, up to batch size 128"
+    )
+    assert ladder_prices.prediction_sentence(
+        ladder_prices.prediction_table(ladder(finding_of, "ladder_never_fails"))
+    ) == ("The drift does not reach C² above any baseline that predicts. Grey ticks: batch size of the baseline.")
+
+
+def test_one_seed_decides_nothing_and_shades_nothing(finding_of: Find) -> None:
+    found = ladder_error.error_table(ladder(finding_of, "ladder_one_seed"))
+    assert found.regions == []
+    assert ladder_error.LONE_MEAN in {row.kind for row in found.rows}
+    assert "Bars" not in ladder_error.error_sentence(found)
+    assert ladder_error.error_sentence(found).startswith(
+        "Not decided by test error: the means would put the failure at batch size 348"
+    )
+
+
+def test_diverged_rungs_say_so_and_an_open_region_ends_beyond_the_ladder(finding_of: Find) -> None:
+    found = ladder_error.error_table(ladder(finding_of, "ladder_diverged"))
+    assert found.diverged == [(512, 2)]
+    assert found.regions[0].high == 1024
+    words = [layer["rows"][0].get("said") for layer in of_kind(ladder_error.error_chart(found), "text")]
+    assert "✕ 2" in words
+    assert "2 seeds diverged at batch size 512 (✕)." in ladder_error.error_sentence(found)
+
+
+def test_the_ratio_is_g_over_n_with_its_interval(finding_of: Find) -> None:
+    panel = ladder(finding_of, "ladder")
+    found = ladder_error.ratio_table(panel)
+    assert [row.signal_to_noise for row in found.rows] == [rung.signal_to_noise for rung in panel.rungs]
+    assert found.rows[2].signal_to_noise == pytest.approx(1 / 6, rel=0.1)
+    drawn = ladder_error.ratio_chart(found)
+    y = of_kind(drawn, "line")[0]["encoding"]["y"]
+    assert y["scale"]["type"] == "log"
+    assert [{"signal_to_noise": 2.0, "said": "C² = 2"}] in [layer["rows"] for layer in of_kind(drawn, "rule")]
+
+
+def test_lines_of_slope_1_end_at_the_threshold_where_the_paper_plots_its_predictions(finding_of: Find) -> None:
+    panel = ladder(finding_of, "ladder")
+    found = ladder_error.ratio_table(panel)
+    usable = [one.critical for one in panel.predictions if one.usable]
+    assert [line.crossing for line in found.lines] == [usable[0].plotted, usable[-1].plotted]
+    for line in found.lines:
+        assert line.crossing / line.baseline == pytest.approx(panel.c2 / line.signal_to_noise)
+    (rows,) = [one["rows"] for one in of_kind(ladder_error.ratio_chart(found), "line") if "low" not in one["rows"][0]]
+    assert [row["signal_to_noise"] for row in rows if row["series"] == found.lines[0].name][-1] == 2.0
+    assert panel.slope is not None
+    assert ladder_error.ratio_sentence(found).startswith(f"G/N grows with slope {panel.slope.value:.2f} [")
+    assert ladder_error.ratio_sentence(replace(found, slope=None)).startswith("Dashed line")
+
+
+def test_a_ratio_without_an_end_runs_to_the_edge_and_an_unresolved_one_is_named(finding_of: Find) -> None:
+    panel = ladder(finding_of, "ladder")
+    rungs = [replace(panel.rungs[0], signal_to_noise_low=0.0, signal_to_noise_high=math.inf), *panel.rungs[1:]]
+    rungs[1] = replace(rungs[1], signal_to_noise=math.nan)
+    found = ladder_error.ratio_table(replace(panel, rungs=tuple(rungs)))
+    assert (found.rows[0].low, found.rows[0].high) == (None, None)
+    assert found.left_out == [32]
+    assert "not measured: B = 32" in ladder_error.ratio_sentence(found)
+    (bars,) = [
+        layer["rows"] for layer in of_kind(ladder_error.ratio_chart(found), "rule") if "from" in layer["rows"][0]
+    ]
+    bottom, top = of_kind(ladder_error.ratio_chart(found), "line")[0]["encoding"]["y"]["scale"]["domain"]
+    assert (bars[0]["from"], bars[0]["to"]) == (bottom, top)
+
+
+def test_drift_is_drawn_as_predicted_lines_and_measured_points(finding_of: Find) -> None:
+    panel = ladder(finding_of, "ladder")
+    found = ladder_prices.drift_table(panel)
+    assert found is not None
+    assert panel.drift is not None
+    measured = [row for row in found.rows if row.kind == ladder_prices.MEASURED]
+    pairs = [pair for pair in panel.drift.pairs if pair.baseline <= 256]  # those of baselines that predict
+    assert [(row.series, row.factor) for row in measured] == [(f"from {p.baseline}", p.spread.value) for p in pairs]
+    curve = [row for row in found.rows if row.kind == ladder_prices.PREDICTED and row.series == "from 16"]
+    assert [curve[0].factor, curve[-1].batch_size] == pytest.approx([1.0, 1024.0])
+    assert curve[-1].factor == pytest.approx(panel.predictions[0].critical.distortion(1024).value)
+    drawn = ladder_prices.drift_chart(found)
+    assert {"area", "line", "rule", "point"} <= set(marks(drawn))
+    assert [{"factor": 2.0, "said": "C² = 2"}] in [layer["rows"] for layer in of_kind(drawn, "rule")]
+    assert ladder_prices.drift_sentence(found).startswith(headline(panel))
+    assert "by a theorem, points lie on it or above" in ladder_prices.drift_sentence(found)
+    assert "an estimate here" in ladder_prices.drift_sentence(replace(found, theorem=False))
+    assert ladder_prices.drift_table(replace(panel, drift=None)) is None
+
+
+def test_predictions_stand_beside_what_was_measured_and_an_unbounded_one_has_an_arrow(finding_of: Find) -> None:
+    panel = ladder(finding_of, "ladder")
+    found = ladder_prices.prediction_table(panel)
+    predicted = [row for row in found.rows if row.kind == ladder_prices.PREDICTED_SIZE]
+    assert [row.batch_size for row in predicted] == [one.critical.critical_batch for one in panel.predictions]
+    assert [row.baseline for row in predicted if not row.predicts] == [512, 1024]
+    assert panel.drift is not None
+    crossed = {one.baseline: one.observed.value for one in panel.drift.crossings if math.isfinite(one.observed.value)}
+    measured = {row.baseline: row.batch_size for row in found.rows if row.kind == ladder_prices.MEASURED_SIZE}
+    assert {size: measured[size] for size in crossed} == crossed
+    assert "of the predicted batch size. Grey ticks" in ladder_prices.prediction_sentence(found)
+    seen = [row for row in found.rows if row.predicts and row.kind == ladder_prices.MEASURED_SIZE]
+    ratios = [row.over_predicted for row in seen if row.over_predicted]
+    assert f"at {min(ratios):.2f} to {max(ratios):.2f} of the" in ladder_prices.prediction_sentence(found)
+    alike = replace(found, rows=[replace(row, over_predicted=row.over_predicted and 0.77) for row in found.rows])
+    assert "at 0.77 of the predicted batch size" in ladder_prices.prediction_sentence(alike)
+    assert "Pale and in parentheses: not a prediction; where N/G is below 1" in ladder_prices.prediction_sentence(found)
+    first = panel.predictions[0]
+    wild = replace(first, critical=replace(first.critical, critical_batch=math.inf, high=math.inf))
+    open_ended = ladder_prices.prediction_table(replace(panel, predictions=(wild,)))
+    assert (open_ended.rows[0].batch_size, open_ended.rows[0].high) == (None, None)
+    rows = of_kind(ladder_prices.prediction_chart(open_ended), "tick")[0]["rows"]
+    assert rows[0]["open"]
+    assert rows[0]["said"].endswith(", ∞)")
+
+
+@pytest.mark.parametrize("name", ["ladder", "ladder_never_fails"])
+def test_the_axes_of_a_ladder_keep_their_titles_with_and_without_an_observed_failure(
+    finding_of: Find, name: str
+) -> None:
+    panel = ladder(finding_of, name)
+    predicted = ladder_prices.prediction_table(panel)
+    assert bool(predicted.regions) == (name == "ladder")
+    assert titles(ladder_prices.prediction_chart(predicted)) == {"batch size"}
+    assert titles(ladder_error.error_chart(ladder_error.error_table(panel))) == {"batch size", "final test error"}
+
+
+def test_a_field_is_only_spoken_of_where_there_is_one(finding_of: Find) -> None:
+    found = ladder_prices.prediction_table(ladder(finding_of, "ladder"))
+    assert "Pink: where test error is 20% above the lowest" in ladder_prices.prediction_sentence(found)
+    assert "Pink" not in ladder_prices.prediction_sentence(replace(found, regions=[]))
+
+
+def test_the_key_names_the_fields_one_below_the_other() -> None:
+    fails = ladder_error.Region(ladder_error.ERROR_FAILS, 132, 330, 242)
+    predicted = ladder_error.Region(ladder_error.PREDICTED, 145, 317)
+    drawn = [layer.to_dict(validate=False) for layer in ladder_error.key([fails, predicted])]
+    text = [one for one in drawn if one["mark"]["type"] == "text"]
+    said = [one["data"]["values"][0]["words"] for one in text]
+    assert said == ["test error +20%", "predicted B*"]
+    first, second = (one["encoding"]["y"]["value"] for one in text)
+    assert second - first >= 12  # the height of a line
+
+
+def titles(chart: alt.TopLevelMixin) -> set[str]:
+    """The titles of the axes as they are drawn, after the layers were merged."""
+    compiled: dict[str, Any] = vlc.vegalite_to_vega(json.dumps(chart.to_dict()))
+    return {str(axis["title"]) for axis in compiled["axes"] if "title" in axis}
+
+
+def test_of_adam_the_second_moment_stands_beside_the_spread_as_rings(finding_of: Find) -> None:
+    panel = ladder(finding_of, "ladder")
+    assert panel.drift is not None
+    pairs = tuple(replace(pair, second_moment_over_noise=pair.distortion) for pair in panel.drift.pairs)
+    adam = replace(panel, drift=replace(panel.drift, compared="V", pairs=pairs))
+    found, plain = ladder_prices.drift_table(adam), ladder_prices.drift_table(panel)
+    assert found is not None
+    assert plain is not None
+    rings = [row for row in found.rows if row.kind == ladder_prices.SECOND_MOMENT]
+    drawn = {one.batch_size for one, _ in panel.checked}
+    assert [row.factor for row in rings] == [pair.distortion.value for pair in pairs if pair.baseline in drawn]
+    assert [row for row in found.rows if row not in rings] == plain.rows
+    assert "Rings: κV′/V over κN′/N, which D is an estimate of." in ladder_prices.drift_sentence(found)
+    assert "second moment κV" in ladder_prices.drift_sentence(found)
+    assert "Rings" not in ladder_prices.drift_sentence(plain)
+    more = marks(ladder_prices.drift_chart(found)).count("point") - marks(ladder_prices.drift_chart(plain)).count(
+        "point"
+    )
+    assert more == 1
+
+
+def test_the_paper_s_lines_of_linear_scaling_are_not_drawn_for_the_square_root_rule(finding_of: Find) -> None:
+    panel = ladder(finding_of, "ladder")
+    assert ladder_error.ratio_table(panel).lines
+    adam = [replace(one, critical=replace(one.critical, rule="square_root")) for one in panel.predictions]
+    assert not ladder_error.ratio_table(replace(panel, predictions=tuple(adam))).lines

@@ -1,0 +1,266 @@
+"""From a folder to its report: the answer in words, what is missing, what cannot be read."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.lab.report.conftest import Build, Find
+from tests.lab.report.folders import BASE, CASES, compare_folder, write_run
+
+from svag.lab.experiments import FAMILIES, experiment_of_runs
+from svag.lab.experiments.base import EXPERIMENT, save_experiment
+from svag.lab.experiments.baseline import predict_from_runs
+from svag.lab.records.record import RUNS, load_records
+from svag.lab.report.build import build_report, provenance
+from svag.lab.report.save import save
+from svag.lab.report.sections import FIGURES, WORDS, gallery_figures, side_by_side
+from svag.lab.specs.fields import SpecError
+from svag.lab.specs.identity import NUMERICS_VERSION
+
+RESULTS = Path(__file__).parents[3] / "results"
+
+HEADLINES = {
+    "compare_equal": ("yes", "Yes: SGD ends where its SDE ends, to within ±1.00 points."),
+    "compare_different": ("no", "No: SGD ends 4.71 points below its SDE."),
+    "compare_diverged": ("no", "No: SGD ends 3.97 points below its SDE."),
+    "compare_one_seed": ("open", "Not decided: these runs cannot tell whether the gap is within ±1.00 points."),
+    "compare_inconclusive": ("open", "Not decided: these runs cannot tell whether the gap is within ±1.00 points."),
+    "ladder": (
+        "yes",
+        (
+            "Scaling from batch size 16, training statistics must drift apart by a factor of 2 by B* = 409 [401, 417]; "
+            "they did at 403 [390, 408], 0.98 [0.97, 1.01] of B*."
+        ),
+    ),
+    "ladder_never_fails": (
+        "open",
+        (
+            "Scaling from batch size 32, training statistics must drift apart by a factor of 2 by B* = 444 [436, 452]; "
+            "up to 128, the largest batch here, they did not."
+        ),
+    ),
+    "ladder_diverged": (
+        "yes",
+        (
+            "Scaling from batch size 32, training statistics must drift apart by a factor of 2 by B* = 444 [436, 452]; "
+            "they did at 440 [420, 447], 0.99 [0.97, 1.02] of B*."
+        ),
+    ),
+    "ladder_one_seed": (
+        "open",
+        (
+            "Not decided by test error: the means would put the failure at batch size 348, but there are too few "
+            "seeds for an interval."
+        ),
+    ),
+    "ngd": (
+        "yes",
+        (
+            "Yes: NGD ends where SGD ends, so only the covariance of the noise matters here; GD, without noise, does "
+            "not end there, so the noise itself matters."
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HEADLINES)
+def test_the_answer_comes_in_words(report_of: Build, name: str) -> None:
+    answer = report_of(name).answers[0]
+    assert (answer.tone, answer.headline) == HEADLINES[name]
+    assert answer.next
+    assert report_of(name).runs.rows
+
+
+def test_seeds_that_only_some_processes_survive_are_an_answer(tmp_path: Path) -> None:
+    folder = compare_folder(tmp_path, {1: [math.nan] * 5, 16: [0.84, 0.841, 0.842, 0.843, 0.844]})
+    (answer,) = build_report(folder).answers
+    assert (answer.tone, answer.headline) == ("no", "No: SGD and its SDE do not diverge equally often.")
+
+
+def test_figures_of_each_kind_have_a_sentence_and_their_numbers(report_of: Build) -> None:
+    names = {kind: [figure.name for figure in report_of(kind).figures] for kind in ("compare_equal", "ladder", "ngd")}
+    assert names == {
+        "compare_equal": ["gap", "panel1-curves", "panel1-limit"],
+        "ladder": ["panel1-drift", "panel1-predictions", "panel1-ratio", "panel1-error", "panel1-curves"],
+        "ngd": ["panel1-gap", "panel1-test-accuracy", "panel1-train-loss"],
+    }
+    for kind in names:
+        for figure in report_of(kind).figures:
+            assert figure.sentence.endswith(".")
+            assert all(table.rows for table in figure.tables)
+
+
+def test_what_is_missing_or_was_not_asked_for_is_said_first(tmp_path: Path) -> None:
+    folder = compare_folder(tmp_path, {1: [0.8, 0.81], 4: [0.8, 0.82]})
+    shutil.rmtree(folder / RUNS / "p0-ell4-seed1")
+    write_run(folder / RUNS / "stranger", BASE.edited({"lr": 0.9}), 0.5)
+    missing, strange = build_report(folder).warnings
+    assert missing.startswith("Incomplete: 1 of the runs asked for have no result: SVAG ell=4 B=64 seed 1 (not run)")
+    assert "stranger was not asked for" in strange
+
+
+def test_an_experiment_without_a_single_run_still_has_a_page(tmp_path: Path) -> None:
+    folder = compare_folder(tmp_path, {1: [0.8], 4: [0.8]})
+    shutil.rmtree(folder / RUNS)
+    report = build_report(folder)
+    assert report.answers[0].headline == "No answer yet: SGD and SVAG both need results."
+    assert report.figures == ()
+
+
+def test_a_mere_folder_of_runs_says_how_they_went_and_what_they_predict(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", BASE, 0.85, noise_to_signal=6.0)
+    write_run(tmp_path / "b", BASE.edited({"seed": 1}), math.nan)
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "spec.json").write_text("{")
+    report = build_report(tmp_path)
+    (answer,) = report.answers
+    assert answer.headline == "3 runs: 1 finished, 1 diverged, 1 broken."
+    assert answer.next == f"restore {tmp_path / 'c'} from a copy, or remove it and run its spec again."
+    numbers = dict(answer.numbers)
+    assert numbers["best test accuracy"] == "85.00% (sgd B=64 seed=0 (a))"
+    assert numbers["sgd B=64 seed=0 (a)"].startswith("B* = 5")
+    assert [figure.name for figure in report.figures] == ["test-accuracy", "train-loss"]
+    assert [row["state"] for row in report.runs.rows] == ["finished", "diverged", "broken"]
+    json.dumps(report.finding, allow_nan=False)
+
+
+def test_a_mere_folder_predicts_what_svag_predict_does(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_run(tmp_path / f"sgd{seed}", BASE.edited({"seed": seed}), 0.85, noise_to_signal=6.0)
+    svag_run = BASE.edited({"process": {"kind": "svag", "ell": 4}, "probe": {"kind": "none"}})
+    write_run(tmp_path / "svag", svag_run, 0.85, noise_to_signal=6.0)
+    finding = build_report(tmp_path).finding
+    [prediction] = predict_from_runs(load_records(tmp_path)).predictions
+    assert finding["predictions"] == {"sgd B=64 seed=0 (sgd0) and 1 more seed": prediction.to_dict()}
+    for seed in (0, 1):
+        shutil.rmtree(tmp_path / f"sgd{seed}")
+    report = build_report(tmp_path)
+    assert report.finding["predictions"] == {}
+    assert "is a run of svag, but predictions come from SGD" in dict(report.answers[0].numbers)["B*"]
+
+
+def test_nothing_is_guessed_about_a_mere_folder_and_the_way_to_say_it_is_named(tmp_path: Path) -> None:
+    folder = CASES["ladder_never_fails"](tmp_path)
+    (folder / EXPERIMENT).unlink()
+    report = build_report(folder)
+    assert (report.subject, report.answers[0].headline) == (f"Runs in {folder.name}", "9 runs: 9 finished.")
+    assert "--as compare | ladder | ngd" in report.notes[0]
+    save_experiment(experiment_of_runs(folder, "ladder"), folder)
+    assert build_report(folder).answers[0].headline == HEADLINES["ladder_never_fails"][1]
+
+
+def test_runs_of_two_versions_of_the_numerics_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    folder = CASES["ladder_never_fails"](tmp_path)
+    header = folder / RUNS / "b64-seed0" / "spec.json"
+    now = f'"numerics": {NUMERICS_VERSION}'
+    header.write_text(header.read_text().replace(now, '"numerics": 7'))
+    with pytest.raises(
+        SpecError,
+        match=rf"version {NUMERICS_VERSION} of the numerics, .*b64-seed0 by version 7: .* in a folder of its own",
+    ):
+        build_report(folder)
+    for one in (folder / RUNS).glob("*/spec.json"):
+        one.write_text(one.read_text().replace(now, '"numerics": 7'))
+    assert build_report(folder).answers[0].headline == HEADLINES["ladder_never_fails"][1]
+
+
+def test_every_family_has_figures() -> None:
+    assert FIGURES.keys() == FAMILIES.keys()
+    assert FAMILIES.keys() <= WORDS.keys()
+    assert {kind: family.model_fields["kind"].default for kind, family in FAMILIES.items()} == {
+        kind: kind for kind in FAMILIES
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "drawn"),
+    [
+        ("compare_different", "compare", ["panel1-curves", "panel2-curves"]),
+        ("ladder", "ladder", ["panel1-drift", "panel1-error"]),
+        ("ngd", "ngd", ["panel1-test-accuracy", "panel1-train-loss"]),
+    ],
+)
+def test_the_gallery_shows_what_the_paper_draws_in_one_still_picture(
+    finding_of: Find, tmp_path: Path, name: str, kind: str, drawn: list[str]
+) -> None:
+    figures = gallery_figures(kind, finding_of(name))
+    assert [one.name for one in figures] == drawn
+    picture = side_by_side(figures)
+    assert '"param' not in json.dumps(picture.to_dict()), "nothing is left to click on"
+    assert [one["title"] for one in picture.to_dict()["concat"]] == [one.title.partition(": ")[0] for one in figures]
+    assert save(picture, tmp_path / "picture.svg").stat().st_size > 5000
+
+
+@pytest.mark.parametrize("name", ["ladder", "ladder_diverged", "compare_one_seed", "ngd"])
+def test_the_finding_is_json(report_of: Build, name: str) -> None:
+    json.dumps(report_of(name).finding, allow_nan=False)
+
+
+def test_a_folder_that_is_not_there_or_empty_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="there is no such folder"):
+        build_report(tmp_path / "nowhere")
+    with pytest.raises(SpecError, match="holds no runs"):
+        build_report(tmp_path)
+
+
+def test_a_page_is_called_by_its_question_and_a_figure_s_title_is_the_paper_s_claim(tmp_path: Path) -> None:
+    folder = compare_folder(tmp_path, {1: [0.8, 0.81], 4: [0.8, 0.82]}, title="SGD is its SDE")
+    asked = json.loads((folder / EXPERIMENT).read_text())
+    assert (build_report(folder).subject, build_report(folder).notes) == ("SGD is its SDE", ())
+    label = {"label": "fig:svag_accs", "size": "small", "note": "one image for all of them"}
+    (folder / EXPERIMENT).write_text(json.dumps({**asked, **label}))
+    report = build_report(folder)
+    assert report.title == "Does the SDE describe this SGD?"
+    assert report.subject == "fig:svag_accs of the paper, size small"
+    claim = "The paper's claim: SGD is its SDE."
+    assert report.notes == (claim, "Differs from the paper: one image for all of them.")
+    assert report.warnings == ()
+
+
+def test_a_figure_is_held_against_the_paper() -> None:
+    """The committed panels at B = 8 and 256: SGD is its SDE in the first, and ends below it in the second."""
+    report = build_report(Path(__file__).parents[3] / "results" / "svag_accs-small")
+    assert report.notes[0].endswith("where linear scaling is refuted. These runs agree with it.")
+    paper = report.finding["paper"]
+    assert (paper["verdict"], [claim["verdict"] for claim in paper["claims"]]) == ("agrees", ["agrees", "agrees"])
+    assert paper["claims"][1]["found"].startswith("SGD − SDE −11.47 points [−17.14, −5.80]")
+
+
+def test_alike_runs_stand_together_with_their_accuracy_before_names_and_states(report_of: Build) -> None:
+    rows = report_of("compare_diverged").runs.rows
+    assert list(rows[0])[:3] == ["process", "batch_size", "test_accuracy"]
+    assert list(rows[0])[-1] == "run"
+    order = [(row["process"], row["batch_size"], row["seed"]) for row in rows]
+    processes = ("sgd", "svag ell=4 split=1", "svag ell=16 split=1")
+    assert order == [(process, 64, seed) for process in processes for seed in range(5)]
+    sizes = [row["batch_size"] for row in report_of("ladder").runs.rows]
+    assert sizes == sorted(sizes)
+    assert sizes[0] == 16
+    assert sizes[-1] == 1024
+
+
+def test_how_it_was_measured_names_seeds_versions_hardware_and_seconds(report_of: Build) -> None:
+    facts = dict(report_of("ladder").provenance.facts)
+    assert facts["seeds"] == "0, 1, 2"
+    assert facts["compute time"] == "4 min 22 s in all, 12 s the longest run"
+    assert "torch 2.13.0+cpu" in facts["versions"]
+    assert facts["hardware"] == "Some CPU (cpu, 2 cores, 1 thread)"
+    assert (facts["numerics"], "note" in facts) == (f"version {NUMERICS_VERSION}", False)
+    assert "batch sizes 16, 32, 64, 128, 256, 512, 1024; tolerance 20%, C² = 2" in facts["setup"]
+    ((name, spec),) = report_of("ladder").provenance.specs
+    assert name == "preresnet8"
+    assert "arch: preresnet8" in spec
+
+
+def test_that_the_first_runs_have_no_digest_is_said_once() -> None:
+    for folder in sorted(path.parent for path in RESULTS.glob("*/experiment.json")):
+        records = load_records(folder)
+        facts = dict(provenance(None, records).facts)
+        old = [record for record in records if record.numerics == 1]
+        assert facts["numerics"] == f"version {records[0].numerics}"
+        said = (
+            f"{len(old)} of {len(records)} runs: no digest of the metrics, so that damage to them would not be noticed"
+        )
+        assert facts.get("note") == (said if old else None)

@@ -1,0 +1,93 @@
+"""Ctrl-C and SIGTERM, at any moment of a step: the run saves where it is, leaves, and goes on bit for bit."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.lab.training.small import go, same_bits, small
+from torch import Tensor
+
+from svag.lab.records.record import read_record
+from svag.lab.training.run import run
+from svag.lab.training.training import Training
+from svag.lab.training.watching import HeldSignals
+
+
+class Terminated(BaseException):
+    pass
+
+
+@pytest.fixture
+def terminating() -> Iterator[None]:
+    """SIGTERM raises, instead of ending the tests."""
+
+    def stop(number: int, frame: object) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, stop)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def stopped(npz: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, sent: list[signal.Signals]) -> type[Any]:
+    """Send signals in the middle of the third step of a run that makes no checkpoint by itself; what it raised."""
+    calls, whole = list[int](), Training.loss
+
+    def loss(self: Training, batch: Any) -> Tensor:
+        calls.append(1)
+        if len(calls) == 3:
+            for one in sent:
+                signal.raise_signal(one)
+        return whole(self, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, "loss", loss)
+        with pytest.raises(BaseException) as caught:  # noqa: PT011  # whatever the signal stands for
+            run(small(npz), folder, device="cpu", progress=False, save_seconds=1000)
+    return caught.type
+
+
+@pytest.mark.usefixtures("terminating")
+@pytest.mark.parametrize(
+    ("sent", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)], ids=["ctrl-c", "sigterm"]
+)
+def test_a_run_saves_before_it_leaves(
+    npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals, raised: type[BaseException]
+) -> None:
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    assert stopped(npz, tmp_path / "run", monkeypatch, [sent]) is raised
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
+    assert (tmp_path / "run" / "checkpoint.pt").exists()
+    assert read_record(tmp_path / "run").state == "interrupted"
+    state = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
+    assert state["step"] == 3  # it was finished before the run left
+    assert go(small(npz), tmp_path / "run").state == "finished"
+    go(small(npz), tmp_path / "straight")
+    assert same_bits(tmp_path / "run", tmp_path / "straight")
+
+
+def test_the_second_ctrl_c_does_not_wait(npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert stopped(npz, tmp_path / "run", monkeypatch, [signal.SIGINT, signal.SIGINT]) is KeyboardInterrupt
+    assert not (tmp_path / "run" / "checkpoint.pt").exists()
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with HeldSignals() as held:
+            signal.raise_signal(signal.SIGINT)
+            assert not held.came
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_run_in_another_thread_holds_nothing(npz: Path, tmp_path: Path) -> None:
+    states = list[str]()
+    thread = threading.Thread(target=lambda: states.append(go(small(npz), tmp_path / "run").state))
+    thread.start()
+    thread.join()
+    assert states == ["finished"]
