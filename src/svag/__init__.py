@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the same names for those who read types; a test compares the two
+    from svag import lab as lab
+    from svag import theory as theory
     from svag.dynamics.noisy_gd import NoisyGD as NoisyGD
     from svag.dynamics.sampler import BatchSampler as BatchSampler
     from svag.dynamics.sampler import independent_pairs as independent_pairs
@@ -47,10 +49,14 @@ _NAMES = {
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
+_PARTS = ("lab", "theory")  # `import svag` is enough to write svag.theory.gain
+
 __all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> object:
+    if name in _PARTS:
+        return import_module(f"svag.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'svag' has no attribute {name!r}")
     value = getattr(import_module(_HOME[name]), name)

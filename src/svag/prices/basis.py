@@ -21,7 +21,7 @@ from svag.stats.ratios import RatioInterval, pair_moments
 from svag.stats.series import BlockPlan
 from svag.theory.adaptive import distortion_with_eps
 from svag.theory.distortion import distortion
-from svag.theory.equilibrium import effective_lr, steps_to_equilibrium
+from svag.theory.equilibrium import E_FOLDS, effective_lr, steps_to_equilibrium
 from svag.theory.optimizers import Rule, optimizer_kind
 
 Basis = Literal["weight_norm", "pull", "gradient", "momentum", "second_moment"]
@@ -31,7 +31,6 @@ THEOREMS = frozenset(("weight_norm", "pull"))
 # Growth over decay of the weights within this of 1 counts as balanced, and a smaller pull of the loss as none:
 # B* then moves by no more than about as much.
 BALANCED = MATERIAL
-_E_FOLDS = 3.0
 # Fewer blocks than this say little about their own spread (Student's t with 4 degrees of freedom is 2.8).
 _MIN_BLOCKS = 5
 # Parts whose N/G differs from that of whole batches by more than this factor say nothing useful about them.
@@ -180,7 +179,7 @@ def _equilibrium_reasons(found: Averages, steps: int | None) -> Iterator[str]:
     elif balance is not None and abs(balance - 1) > BALANCED:
         unknown = "" if found.param_dot_grad is not None else " (or the network is not scale invariant)"
         yield f"Not at equilibrium{unknown}: the weights grow {balance:.2f} times as fast as they decay{waited}; {cure}"
-    elif balance is None or passed is None or passed < _E_FOLDS:
+    elif balance is None or passed is None or passed < E_FOLDS:
         for name, series in (("R", found.param_sq), ("N", found.noise)):
             change = drift(series)
             if abs(change) > BALANCED:
