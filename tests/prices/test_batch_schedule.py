@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ def phase(start: int, end: int, ratio: float, error: float = 0.0) -> Phase:
     return Phase(start, end, 50, Estimate(ratio, *limits), *limits, signal_error=error / ratio)
 
 
-def history(*ratios: float, error: float = 0.0, batch_size: int = 16, **changes: object) -> History:
+def history(*ratios: float, error: float = 0.0, batch_size: int = 16, **changes: Any) -> History:
     phases = tuple(phase(100 * i, 100 * (i + 1), ratio, error) for i, ratio in enumerate(ratios))
     return replace(History(batch_size, 100 * len(ratios), phases, starts_at=0), **changes)
 

@@ -65,7 +65,8 @@ def test_readings_without_steps_are_one_phase_at_any_length() -> None:
 
 def test_readings_that_miss_the_start_say_so_and_their_first_gain_is_assumed_before() -> None:
     found = run_history(along(range(300, 1000)), base_steps=1000)
-    assert (found.starts_late, found.starts_at, starts(found)[0]) == (True, 300, 300)
+    assert (found.starts_late, found.starts_at) == (True, 300)
+    assert starts(found) == [300, 400, 500, 600, 700, 800, 900]
     assert found.plan(64).phases[0][0] == 0
     assert "300" in str(found)
     assert not run_history(along(range(1, 1000))).starts_late
@@ -190,6 +191,16 @@ def test_a_path_that_is_correlated_is_no_error_of_its_average() -> None:
         readings = [make(float(one), 8.0) for one in true + 2 * rng.normal(size=count)]
         beyond.append(run_history(readings).phases[0].lower > 8.0 / true.mean())
     assert abs(share(beyond) - 0.1) < 4.9 * math.sqrt(0.1 * 0.9 / 1000) + 0.01
+
+
+def test_what_n_and_g_share_is_no_error_of_their_ratio() -> None:
+    common = np.random.default_rng(0).lognormal(size=40)
+    found = run_history([make(float(one), 8 * float(one)) for one in common]).phases[0]
+    assert found.signal_error < 1e-8
+    apart = run_history([make(1.0, 8 * float(one)) for one in common / common.mean()]).phases[0]
+    # the differences of successive readings halve the variance that each of two has
+    spread = math.sqrt(float(np.mean(np.diff(common / common.mean()) ** 2)) / 2 / 40)
+    assert apart.signal_error * 8 == pytest.approx(spread, rel=1e-9)
 
 
 def test_a_frozen_reading_states_its_own_error() -> None:

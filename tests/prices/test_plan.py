@@ -33,6 +33,10 @@ def walked(plan: GainPlan) -> list[tuple[Fraction, Fraction]]:
     return found
 
 
+def cosine(step: int) -> float:
+    return 0.5 * (1 + math.cos(math.pi * step / 60))
+
+
 def test_the_gain_is_held_from_its_first_step_on_and_the_last_phase_has_no_end() -> None:
     assert [TWO.gain_at(step) for step in (0, 9.99, 10, 10_000)] == [4, 4, 8, 8]
     assert TWO.kappa == 8
@@ -53,7 +57,7 @@ def test_steps_are_those_that_the_definition_takes(seed: int) -> None:
         steps.append((time, after))
         assert after - time == gain
         time = after
-    assert steps == walked(plan)
+    assert steps == [(float(one), float(other)) for one, other in walked(plan)]
     assert plan.steps() == len(steps)
 
 
@@ -68,6 +72,14 @@ def test_rounding_makes_no_extra_step(gain: float) -> None:
     assert time == count * gain
     length = math.ceil(count * gain) + 10
     assert plan.steps(length) == count + math.ceil((length - count * gain) / 2)
+
+
+def test_a_phase_of_whole_steps_has_no_more_than_these() -> None:
+    """21/1.4 is above 15 in floating point."""
+    for tenths in range(11, 80):
+        plan = GainPlan(16, 128, ((0, tenths / 10),))
+        for length in range(1, 200):
+            assert plan.steps(length) == -(-length * 10 // tenths)  # ⌈length/gain⌉ in whole numbers
 
 
 def test_the_price_is_the_mean_of_one_over_the_gain() -> None:
@@ -94,11 +106,11 @@ def test_the_schedule_is_the_mean_over_each_step_by_brute_force(seed: int) -> No
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_sum_of_learning_rates_is_that_of_the_baseline(seed: int) -> None:
-    plan, schedule = random_plan(seed), lambda step: 0.5 * (1 + math.cos(math.pi * step / 60))
-    found = plan.lr_lambda(schedule)
-    total = math.fsum(schedule(step) for step in range(plan.base_steps or 0))
+    plan = random_plan(seed)
+    found = plan.lr_lambda(cosine)
+    total = math.fsum(cosine(step) for step in range(plan.base_steps or 0))
     assert math.fsum(found(step) for step in range(plan.steps())) == pytest.approx(total, rel=1e-12)
-    left_ends = [float(after - time) * schedule(int(time)) for time, after in walked(plan)]
+    left_ends = [float(after - time) * cosine(int(time)) for time, after in walked(plan)]
     assert abs(math.fsum(left_ends) / total - 1) > 1e-3, "the schedule at the left end does not keep it"
 
 

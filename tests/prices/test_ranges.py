@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,7 +56,8 @@ def test_a_two_sided_range_of_80_percent_needs_nine_ladders(ladders: int, known:
 def test_a_new_ladder_lies_within_as_often_as_promised() -> None:
     """2,000 sets of 12 ladders that differ more than their pairs; pairs as units promise too much."""
     rng, trials, level = np.random.default_rng(0), 2000, 0.8
-    inside, as_pairs = [], []
+    inside: list[bool] = []
+    as_pairs: list[bool] = []
     for _ in range(trials):
         ladders = [tuple(np.exp(rng.normal() + 0.1 * rng.normal(size=rng.integers(1, 7)))) for _ in range(13)]
         new = rng.choice(ladders[-1])
@@ -78,6 +80,6 @@ def test_only_more_sampling_error_than_the_calibration_had_widens_the_range() ->
 
 
 @pytest.mark.parametrize("wrong", [{"level": 1.0}, {"level": 0.0}, {"log_error": -0.1}, {"log_error": math.nan}])
-def test_what_is_no_level_or_error_is_refused(wrong: dict[str, float]) -> None:
+def test_what_is_no_level_or_error_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         price_range(**wrong)
