@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 
 from svag import GainPlan
 from svag.theory.gain import Factors
@@ -124,6 +125,18 @@ def test_the_same_batch_is_the_same_schedule_bit_for_bit() -> None:
     found = GainPlan(16, 16, ((0, 1.0),)).lr_lambda(lambda step: float(schedule[step]), base_steps=200)
     assert [found(step) for step in range(200)] == schedule.tolist()
     assert found(200) == schedule[-1], "LambdaLR asks once more after the last step"
+
+
+def test_torch_takes_the_schedule_as_it_is() -> None:
+    plan = GainPlan(16, 64, ((0, 2.0), (4, 4.0)), base_steps=12)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, plan.lr_lambda(lambda step: 1.0 if step < 6 else 0.5))
+    rates = []
+    for _ in range(plan.steps()):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    assert rates == pytest.approx([0.2, 0.2, 0.3, 0.2], rel=1e-12)
 
 
 def test_a_smaller_batch_takes_several_steps_for_one() -> None:
