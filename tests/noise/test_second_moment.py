@@ -227,5 +227,5 @@ def test_v_settles_at_g_plus_n_and_grows_with_the_batch_by_the_distortion(
     assert mean(small, "noise_trace") == pytest.approx(noise, rel=1e-12)
     assert mean(small, "second_moment") == pytest.approx(grad_sq + noise, rel=1e-12)
     grown = 2 * mean(large, "second_moment") / mean(small, "second_moment")
-    assert grown == pytest.approx(distortion(2.0, noise / grad_sq), rel=1e-12)
+    assert grown == pytest.approx(distortion(noise / grad_sq, 2.0), rel=1e-12)
     assert grown > 1.1, "the rule presumes 1"

@@ -85,7 +85,7 @@ def test_without_a_theorem_there_is_an_estimate_and_a_reason(
     assert "no batch size is ruled out" in str(found)
     # the estimate is that of the noise scale, without ηλ; with momentum that of X̂
     assert found.noise_to_signal == pytest.approx(190 if basis == "momentum" else 10, rel=0.02)
-    assert found.distortion(256).value == distortion(4.0, found.noise_to_signal)
+    assert found.distortion(256).value == distortion(found.noise_to_signal, 4.0)
     assert found.critical_batch == pytest.approx(critical_batch_size(64, found.noise_to_signal), rel=1e-12)
 
 
@@ -248,7 +248,7 @@ def test_unresolved_says_how_many_more_and_that_many_resolve_it() -> None:
     # the price is one-sided: at most what the lower end of N/G allows
     assert str(found).startswith(f"Scaling from batch size 64: B* is at least {found.low:.0f} (95%, C² = 2)")
     price = found.prices([256])[0]
-    assert price.high == distortion(4.0, found.noise_to_signal_low)
+    assert price.high == distortion(found.noise_to_signal_low, 4.0)
     assert price.low == 1.0
     assert f"at most {price.high:.3g}" in found.price_list([256])
 
@@ -374,7 +374,7 @@ def test_the_interval_of_the_distortion_is_that_of_the_ratio() -> None:
     found = predict_critical_batch(settled())
     at = found.distortion(512)
     ratios = (found.noise_to_signal, found.noise_to_signal_high, found.noise_to_signal_low)
-    assert (at.value, at.low, at.high) == tuple(distortion(8.0, ratio, lr_wd=5e-4) for ratio in ratios)
+    assert (at.value, at.low, at.high) == tuple(distortion(ratio, 8.0, lr_wd=5e-4) for ratio in ratios)
     assert at.low < at.value < at.high
     assert found.distortion(found.critical_batch).value == pytest.approx(2.0, rel=1e-12)
     with pytest.raises(ValueError, match="kappa must be at least 1"):

@@ -45,7 +45,7 @@ def test_the_price_list_has_the_settings_of_the_square_root_rule() -> None:
         "lr 0.004, betas (–, 0.984) as 16·(1−β₁) ≥ 1, eps 2.5e-09, weight decay 0.4",
     ]
     assert note(found, "The rule ends").startswith("The rule ends below batch size 640, where κ(1 − β₁) reaches 1")
-    assert found.distortion(256).value == distortion(4.0, found.noise_to_signal)
+    assert found.distortion(256).value == distortion(found.noise_to_signal, 4.0)
     assert found.critical_batch == critical_batch_size(64, found.noise_to_signal)
 
 
@@ -136,7 +136,7 @@ def test_the_premise_is_tested(moment: float, changes: dict[str, object], words:
     found = predict_critical_batch(adamw(second_moment=moment, **changes))
     assert words in note(found, "V = Σv̂")
     assert found.second_moment_ratio == pytest.approx(moment / 11, rel=0.01)
-    assert found.distortion(256).value == distortion(4.0, found.noise_to_signal), (
+    assert found.distortion(256).value == distortion(found.noise_to_signal, 4.0), (
         "V tests the price and does not set it"
     )
 

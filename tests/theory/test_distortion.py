@@ -18,33 +18,33 @@ LR, WEIGHT_DECAY = 0.1, 0.04
 @pytest.mark.parametrize("c2", [1.2, 2.0, 4.0])
 @pytest.mark.parametrize("lr_wd", [0.0, 4e-4, 0.1])
 def test_the_bound_is_where_the_curve_reaches_c2(rho: float, c2: float, lr_wd: float) -> None:
-    assert distortion(max_kappa(rho, c2, lr_wd=lr_wd), rho, lr_wd) == pytest.approx(c2, rel=1e-12)
+    assert distortion(rho, max_kappa(rho, c2, lr_wd=lr_wd), lr_wd) == pytest.approx(c2, rel=1e-12)
     edge = critical_batch_size(32, rho, c2, lr_wd=lr_wd) / 32
-    assert distortion(edge * 0.999, rho, lr_wd) < c2 < distortion(edge * 1.001, rho, lr_wd)
+    assert distortion(rho, edge * 0.999, lr_wd) < c2 < distortion(rho, edge * 1.001, lr_wd)
 
 
 def test_it_starts_at_1_grows_with_kappa_and_falls_with_the_noise() -> None:
     for lr_wd in (0.0, 0.05):
-        curve = [distortion(kappa, 5.0, lr_wd) for kappa in (1.0, 2.0, 4.0, 8.0)]
+        curve = [distortion(5.0, kappa, lr_wd) for kappa in (1.0, 2.0, 4.0, 8.0)]
         assert curve[0] == 1.0
         assert all(one < other for one, other in pairwise(curve))
-        by_noise = [distortion(4.0, rho, lr_wd) for rho in (0.0, 1.0, 10.0, 1e9, math.inf)]
+        by_noise = [distortion(rho, 4.0, lr_wd) for rho in (0.0, 1.0, 10.0, 1e9, math.inf)]
         assert all(one > other for one, other in pairwise(by_noise[:-1]))
         assert by_noise[-1] == pytest.approx(by_noise[-2], rel=1e-8)
-    assert distortion(4.0, math.inf) == 1.0
+    assert distortion(math.inf, 4.0) == 1.0
 
 
 def test_weight_decay_that_diverges_is_infinitely_distorted() -> None:
-    assert distortion(4.0, 1.0, lr_wd=0.5) == math.inf
-    assert math.isfinite(distortion(3.9, 1.0, lr_wd=0.5))
+    assert distortion(1.0, 4.0, lr_wd=0.5) == math.inf
+    assert math.isfinite(distortion(1.0, 3.9, lr_wd=0.5))
 
 
 @pytest.mark.parametrize("kappa", [1.0, 4.0, 100.0])
 def test_bridges_to_adascale_and_to_mccandlish(kappa: float) -> None:
     batch_size, rho = 32, 7.0
     scale = b_simple(batch_size, rho)
-    assert distortion(kappa, rho) == pytest.approx(kappa / adascale_gain(rho, kappa), rel=1e-14)
-    assert distortion(kappa, rho) == pytest.approx((kappa * batch_size + scale) / (batch_size + scale), rel=1e-14)
+    assert distortion(rho, kappa) == pytest.approx(kappa / adascale_gain(rho, kappa), rel=1e-14)
+    assert distortion(rho, kappa) == pytest.approx((kappa * batch_size + scale) / (batch_size + scale), rel=1e-14)
 
 
 def test_the_algebra_by_its_definition() -> None:
@@ -53,10 +53,10 @@ def test_the_algebra_by_its_definition() -> None:
     for grad, noise, grad_large, noise_large in np.exp(rng.normal(size=(200, 4))):
         kappa = 1 + 20 * rng.random()
         g, n = grad_large / grad, kappa * noise_large / noise
-        q = step_ratio(kappa, noise / grad, g, n)
+        q = step_ratio(noise / grad, kappa, g, n)
         assert q == pytest.approx(kappa * (grad_large + noise_large) / (grad + noise), rel=1e-12)
-        assert spread(q, g, n) >= distortion(kappa, noise / grad) * (1 - 1e-12)
-    assert spread(step_ratio(9.0, 2.0, 1.5, 1.5), 1.5, 1.5) == pytest.approx(distortion(9.0, 2.0), rel=1e-12)
+        assert spread(q, g, n) >= distortion(noise / grad, kappa) * (1 - 1e-12)
+    assert spread(step_ratio(2.0, 9.0, 1.5, 1.5), 1.5, 1.5) == pytest.approx(distortion(2.0, 9.0), rel=1e-12)
 
 
 def test_batches_without_replacement() -> None:
@@ -68,13 +68,13 @@ def test_batches_without_replacement() -> None:
 
     rho = noise(batch) / grad
     q = kappa * (grad + noise(kappa * batch)) / (grad + noise(batch))
-    assert distortion_without_replacement(kappa, rho, batch_size=batch, population=n) == pytest.approx(q, rel=1e-12)
-    assert q < distortion(kappa, rho)
-    far = distortion_without_replacement(kappa, rho, batch_size=batch, population=10**12)
-    assert far == pytest.approx(distortion(kappa, rho), rel=1e-9)
-    assert distortion_without_replacement(2.0, math.inf, batch_size=25, population=75) == 0.5
+    assert distortion_without_replacement(rho, kappa, batch_size=batch, population=n) == pytest.approx(q, rel=1e-12)
+    assert q < distortion(rho, kappa)
+    far = distortion_without_replacement(rho, kappa, batch_size=batch, population=10**12)
+    assert far == pytest.approx(distortion(rho, kappa), rel=1e-9)
+    assert distortion_without_replacement(math.inf, 2.0, batch_size=25, population=75) == 0.5
     with pytest.raises(ValueError, match="there is no such batch"):
-        distortion_without_replacement(50.0, rho, batch_size=batch, population=n)
+        distortion_without_replacement(rho, 50.0, batch_size=batch, population=n)
 
 
 @pytest.fixture(scope="module")
@@ -98,10 +98,10 @@ def test_the_inequality_on_every_pair_at_equilibrium(ladder: dict[int, Equilibri
         base, scaled, kappa = ladder[small], ladder[large], large / small
         r, g = scaled.param_sq / base.param_sq, scaled.grad_sq / base.grad_sq
         n, rho, lr_wd = kappa * scaled.noise_trace / base.noise_trace, base.noise_to_signal, small * LR * WEIGHT_DECAY
-        q = step_ratio(kappa, rho, g, n)
+        q = step_ratio(rho, kappa, g, n)
         assert q == pytest.approx(r * (2 - kappa * lr_wd) / (2 - lr_wd), rel=0.05)
-        assert spread(q, g, n) >= distortion(kappa, rho)
-        assert spread(r, g, n) >= 0.95 * distortion(kappa, rho, lr_wd)
+        assert spread(q, g, n) >= distortion(rho, kappa)
+        assert spread(r, g, n) >= 0.95 * distortion(rho, kappa, lr_wd)
 
 
 def test_it_says_nothing_far_from_stationarity() -> None:
@@ -121,18 +121,18 @@ def test_it_says_nothing_far_from_stationarity() -> None:
         return r, r, dimension / scale  # R, G = R, N
 
     (r, g, n), (r_large, g_large, n_large) = averages(1), averages(kappa)
-    assert distortion(kappa, n / g) > 15
+    assert distortion(n / g, kappa) > 15
     assert spread(r_large / r, g_large / g, kappa * n_large / n) < 1.02
 
 
 @pytest.mark.parametrize(
     ("call", "word"),
     [
-        (lambda: distortion(0.5, 1.0), "kappa must be at least 1"),
-        (lambda: distortion(2.0, -1.0), "noise_to_signal"),
-        (lambda: distortion(2.0, 1.0, lr_wd=2.0), "weight_decay"),
-        (lambda: step_ratio(2.0, 1.0, 0.0, 1.0), "grad_ratio"),
-        (lambda: step_ratio(2.0, 1.0, 1.0, -1.0), "noise_ratio"),
+        (lambda: distortion(1.0, 0.5), "kappa must be at least 1"),
+        (lambda: distortion(-1.0, 2.0), "noise_to_signal"),
+        (lambda: distortion(1.0, 2.0, lr_wd=2.0), "weight_decay"),
+        (lambda: step_ratio(1.0, 2.0, 0.0, 1.0), "grad_ratio"),
+        (lambda: step_ratio(1.0, 2.0, 1.0, -1.0), "noise_ratio"),
         (lambda: spread(1.0, 0.0), "ratio must be positive"),
     ],
 )

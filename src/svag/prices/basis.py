@@ -299,7 +299,7 @@ def _on_second_moment(found: Averages, ground: Ground) -> Iterator[str]:
             "its average would be over less than one batch."
         )
     if (eps := found.eps_to_root) is not None and eps > _EPS_FELT and resolved(ground.interval):
-        listed = distortion(EXAMPLE, ground.interval.value)
+        listed = distortion(ground.interval.value, EXAMPLE)
         yield (
             f"eps is {eps:.2g} times √(V/d), the root mean square of √v̂ over the d measured parameters. Where eps is "
             f"felt, distortion is smaller: {distortion_with_eps(listed, eps):.3g} instead of {listed:.3g} at batch "

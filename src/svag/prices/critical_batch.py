@@ -154,7 +154,7 @@ class CriticalBatch(Printed):
         kappa = domain.positive("batch_size", batch_size) / self.batch_size
         # the distortion falls as N/G rises, so that the limits change places
         ratios = (self.noise_to_signal, self.noise_to_signal_high, self.noise_to_signal_low)
-        return Estimate(*(distortion(kappa, ratio, self.lr_wd) for ratio in ratios))
+        return Estimate(*(distortion(ratio, kappa, self.lr_wd) for ratio in ratios))
 
     def prices(
         self, batch_sizes: Iterable[int] | None = None, throughput: Mapping[int, float] | None = None
@@ -189,7 +189,7 @@ class CriticalBatch(Printed):
         low, high = self.measured
         rows = []
         for price in self.prices():
-            most, least = (distortion(price.kappa, ratio, self.lr_wd) for ratio in (low, high))
+            most, least = (distortion(ratio, price.kappa, self.lr_wd) for ratio in (low, high))
             rows.append(self._price(price.batch_size, Estimate(most, least, most), {}))
         return tuple(rows)
 

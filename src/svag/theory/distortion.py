@@ -28,7 +28,7 @@ import math
 from svag.theory import domain
 
 
-def distortion(kappa: float, noise_to_signal: float, lr_wd: float = 0.0) -> float:
+def distortion(noise_to_signal: float, kappa: float, lr_wd: float = 0.0) -> float:
     r"""Least factor by which statistics of training drift apart at κ times the batch and the learning rate.
 
     $$D(\kappa) = \frac{\kappa+\rho}{1+\rho}\cdot\frac{2-\eta\lambda}{2-\kappa\eta\lambda}$$
@@ -37,21 +37,21 @@ def distortion(kappa: float, noise_to_signal: float, lr_wd: float = 0.0) -> floa
     R, G and κN of a scale-invariant network at equilibrium; leave it 0 otherwise. D reaches C² at
     `svag.theory.max_kappa`. It is infinite from κηλ = 2 on, where weight decay alone makes the weights diverge.
 
-    >>> distortion(4.0, 8.0)  # (4 + 8)/(1 + 8)
+    >>> distortion(8.0, 4.0)  # (4 + 8)/(1 + 8)
     1.3333333333333333
-    >>> distortion(4.0, 0.0)  # no noise: the whole factor
+    >>> distortion(0.0, 4.0)  # no noise: the whole factor
     4.0
-    >>> distortion(12.0, 10.0)  # max_kappa(10.0) is 12: D = C² = 2
+    >>> distortion(10.0, 12.0)  # max_kappa(10.0) is 12: D = C² = 2
     2.0
 
     Reference: Li, Malladi, Arora (2021), thm:lsr_kappa_bound, read as a curve; McCandlish et al. (2018) and Johnson et
     al. (2020, AdaScale) have the same number as a heuristic.
     """
-    return _distortion(kappa, noise_to_signal, lr_wd, population_factor=1.0)
+    return _distortion(noise_to_signal, kappa, lr_wd, population_factor=1.0)
 
 
 def distortion_without_replacement(
-    kappa: float, noise_to_signal: float, *, batch_size: int, population: int, lr_wd: float = 0.0
+    noise_to_signal: float, kappa: float, *, batch_size: int, population: int, lr_wd: float = 0.0
 ) -> float:
     r"""Distortion of R, G and the noise of one example, when batches are drawn without replacement from n examples.
 
@@ -61,19 +61,19 @@ def distortion_without_replacement(
     where n is the argument `population`, B is `batch_size` and ρ = N/G with the N of a batch of B drawn that way. The
     noise of such batches falls faster than 1/κ, and φ takes that part of its fall out of the comparison.
 
-    >>> distortion_without_replacement(32.0, 10.0, batch_size=32, population=10_000)
+    >>> distortion_without_replacement(10.0, 32.0, batch_size=32, population=10_000)
     3.727...
-    >>> distortion(32.0, 10.0)
+    >>> distortion(10.0, 32.0)
     3.818...
     """
     n, b = domain.population(population, batch_size), domain.whole("batch_size", batch_size)
     if domain.scale_up(kappa) * b > n:
         raise ValueError(f"kappa × batch_size = {kappa * b:g} exceeds the population of {n}: there is no such batch")
-    return _distortion(kappa, noise_to_signal, lr_wd, population_factor=(n - kappa * b) / (n - b))
+    return _distortion(noise_to_signal, kappa, lr_wd, population_factor=(n - kappa * b) / (n - b))
 
 
-def _distortion(kappa: float, noise_to_signal: float, lr_wd: float, population_factor: float) -> float:
-    kappa, rho, x = domain.scale_up(kappa), domain.noise_to_signal(noise_to_signal), domain.decay_per_step(lr_wd)
+def _distortion(noise_to_signal: float, kappa: float, lr_wd: float, population_factor: float) -> float:
+    rho, kappa, x = domain.noise_to_signal(noise_to_signal), domain.scale_up(kappa), domain.decay_per_step(lr_wd)
     if kappa * x >= 2:
         return math.inf
     noise_only = math.isinf(rho)
@@ -81,12 +81,12 @@ def _distortion(kappa: float, noise_to_signal: float, lr_wd: float, population_f
     return growth * (2 - x) / (2 - kappa * x)
 
 
-def step_ratio(kappa: float, noise_to_signal: float, grad_ratio: float, noise_ratio: float) -> float:
+def step_ratio(noise_to_signal: float, kappa: float, grad_ratio: float, noise_ratio: float) -> float:
     """Return q = κ(G′ + N′)/(G + N) = (κg + ρn)/(1 + ρ): by how much E|ĝ|² per example seen has changed.
 
     `grad_ratio` is g = G′/G and `noise_ratio` is n = κN′/N, larger run over smaller; ρ is that of the smaller one.
 
-    >>> step_ratio(4.0, 8.0, grad_ratio=1.0, noise_ratio=1.0) == distortion(4.0, 8.0)
+    >>> step_ratio(8.0, 4.0, grad_ratio=1.0, noise_ratio=1.0) == distortion(8.0, 4.0)
     True
     """
     rho = domain.noise_to_signal(noise_to_signal)

@@ -58,7 +58,7 @@ def test_at_equilibrium_with_one_noise_scale_the_spread_is_the_distortion(tmp_pa
     assert (drift.compared, drift.signal, len(drift.pairs)) == ("R", "G", 10)
     for pair in drift.pairs:
         lr_wd = 0.1 * pair.baseline / 32 * 1e-3
-        expected = distortion(pair.kappa, B_SIMPLE / pair.baseline, lr_wd)
+        expected = distortion(B_SIMPLE / pair.baseline, pair.kappa, lr_wd)
         assert pair.spread.value == pytest.approx(expected, rel=1e-9)
         assert pair.distortion.value == pytest.approx(expected, rel=1e-9)
         assert pair.noise_scale.value == pytest.approx(1.0)
@@ -159,7 +159,7 @@ def test_a_pull_of_the_loss_is_compared_in_its_own_right(tmp_path: Path) -> None
     assert [one.critical.basis for one in panel.predictions] == ["pull", "pull"]
     (pair,) = drift_in(panel).pairs
     assert drift_in(panel).compared == "T"
-    assert pair.first.value == pytest.approx(distortion(8.0, 10.0))
+    assert pair.first.value == pytest.approx(distortion(10.0, 8.0))
     assert "pull on the weights T" in dict(panel.answer().numbers)["theorem"]
 
 
@@ -201,7 +201,7 @@ def test_with_momentum_the_distortion_is_made_of_x_which_stands_beside_the_ratio
     drift = drift_in(panel)
     (pair,) = drift.pairs
     assert ([one.critical.basis for one in panel.predictions], drift.signal) == (["weight_norm"] * 2, "X")
-    assert pair.distortion.value == pytest.approx(distortion(8.0, B_SIMPLE / 16 / signal))
+    assert pair.distortion.value == pytest.approx(distortion(B_SIMPLE / 16 / signal, 8.0))
     assert pair.spread.value == pytest.approx(pair.distortion.value)
     assert given(pair.moving).value == pytest.approx(1.0)
     assert panel.shortfalls == ()
@@ -229,7 +229,7 @@ def test_of_adam_the_second_moment_is_compared_and_no_theorem_is_claimed(tmp_pat
     drift = drift_in(panel)
     assert (drift.compared, drift.signal, len(drift.pairs)) == ("V", "G", 10)
     for pair in drift.pairs:
-        expected = distortion(pair.kappa, B_SIMPLE / pair.baseline)
+        expected = distortion(B_SIMPLE / pair.baseline, pair.kappa)
         assert pair.distortion.value == pytest.approx(expected, rel=0.005)  # one of 384 readings is left out
         assert given(pair.second_moment_over_noise).value == pytest.approx(expected, rel=0.005)
         assert pair.first.value == pytest.approx(expected, rel=1e-9), "κV′/V of V = G + N"
@@ -265,7 +265,7 @@ def test_of_adam_the_second_moment_is_compared_and_no_theorem_is_claimed(tmp_pat
     found = panel.to_dict()
     assert found["compared"] == "V"
     assert isinstance(found["pairs"], list)
-    assert found["pairs"][0]["second_moment_over_noise"]["value"] == pytest.approx(distortion(2.0, 10.0), rel=0.005)
+    assert found["pairs"][0]["second_moment_over_noise"]["value"] == pytest.approx(distortion(10.0, 2.0), rel=0.005)
     assert isinstance(found["predictions"], list)
     assert found["predictions"][0]["second_moment_ratio"] == pytest.approx(1.0, abs=0.005)
 

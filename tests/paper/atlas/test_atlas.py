@@ -42,7 +42,7 @@ def write_ladder(
             spec = at(size, seed=seed)
             noise = (scale or {}).get(size, 1.0) * B_SIMPLE / size
             readings = readings_at(spec, 1.0, noise, growth=(growth or {}).get(size, 1.0), count=384)
-            pace = distortion(size / 16, B_SIMPLE / 16)  # the loss is reached D times later
+            pace = distortion(B_SIMPLE / 16, size / 16)  # the loss is reached D times later
             losses = {step: pace / (step * size) for step in range(10, spec.steps(), spec.steps() // 400)}
             write_run(folder / "runs", spec, 0.9 - 0.001 * seed, readings=readings, losses=losses)
 
@@ -66,7 +66,7 @@ def test_ladders_that_are_right_agree_exactly(tmp_path: Path) -> None:
     assert len(atlas.pairs) == 2 * 6
     for pair in atlas.pairs:
         lr_wd = 0.1 * pair.drift.baseline / 32 * 1e-3
-        expected = distortion(pair.drift.kappa, B_SIMPLE / pair.drift.baseline, lr_wd)
+        expected = distortion(B_SIMPLE / pair.drift.baseline, pair.drift.kappa, lr_wd)
         assert pair.predicted.value == pytest.approx(expected, rel=1e-9)
         assert pair.observed.value == pytest.approx(expected, rel=1e-9)
         assert (pair.theorem, pair.predicts, pair.agrees, pair.falls_short) == (True, True, True, False)
@@ -124,7 +124,7 @@ def test_the_factor_in_examples_is_held_against_d(tmp_path: Path) -> None:
     write_ladder(tmp_path / "a")
     atlas = find_atlas(tmp_path)
     factor = given(pair_of(atlas, "a", 16, 64).factor)
-    assert factor.value == pytest.approx(distortion(4, 10.0), rel=0.02)
+    assert factor.value == pytest.approx(distortion(10.0, 4), rel=0.02)
     (one,) = example_agreement(atlas.pairs)
     assert (one.pairs, one.near) == (sum(pair.factor is not None for pair in atlas.pairs), one.pairs)
     assert one.middle == pytest.approx(1.0, abs=0.05)

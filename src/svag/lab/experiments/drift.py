@@ -281,7 +281,7 @@ class _Pair:
     def distortion(self, confidence: float) -> Estimate:
         """D falls as N/G grows, so its limits are those of N/G, the other way round."""
         rho = _estimate(self.base.noise_to_signal, confidence)
-        value, low, high = (distortion(self.kappa, one, self.lr_wd) for one in (rho.value, rho.high, rho.low))
+        value, low, high = (distortion(one, self.kappa, self.lr_wd) for one in (rho.value, rho.high, rho.low))
         return Estimate(value, low, high)
 
     def summary(self, confidence: float) -> PairDrift:

@@ -146,7 +146,7 @@ def _second_moments(claim: Claim, control: Claim) -> Iterator[Check]:
         yield claim.at_most(f"κv′/v is D of each coordinate, κ = {kappa}", apart, 1e-11)
         noise_to_signal = variance.sum() / signal.sum()
         ratio = kappa * v_large.sum() / v.sum()
-        expected = distortion(kappa, noise_to_signal)
+        expected = distortion(noise_to_signal, kappa)
         yield claim.near(f"κV′/V of the sums is D(N/G), κ = {kappa}", ratio, expected, 1e-11)
         yield control.at_least(f"V′ = V/κ, as the rule presumes, is off by, κ = {kappa}", abs(ratio - 1), 0.1)
         own = kappa * ((signal + variance / kappa) / v_large).sum() / ((signal + variance) / v).sum()
@@ -199,9 +199,9 @@ def _moving(claim: Claim, control: Claim) -> Iterator[Check]:
     for kappa in KAPPAS:
         large = STRONG.stationary(STRONG.at_batch(settings.scaled(kappa), kappa), _statistics)
         g, n, q = large / base
-        expected = step_ratio(kappa, noise / grad, g, n)
+        expected = step_ratio(noise / grad, kappa, g, n)
         yield claim.near(f"moving, stationary: κV′/V is (κg + ρn)/(1 + ρ), κ = {kappa}", q, expected, 1e-9)
-        least = distortion(kappa, noise / grad)
+        least = distortion(noise / grad, kappa)
         yield claim.at_least(
             f"moving, stationary: spread of V, G and κN over D, κ = {kappa}", spread(g, n, q) / least, 1
         )
@@ -230,7 +230,7 @@ def _coordinate_distortion(kappa: float, eps: float = 0.0) -> FloatArray:
     """D of each coordinate, ((√(Dv) + eps)/(√v + eps))² with eps."""
     signal, variance = _signal_and_variance()
     pairs = zip(variance / signal, eps / np.sqrt(signal + variance), strict=True)
-    return np.array([distortion_with_eps(distortion(kappa, ratio), to_root) for ratio, to_root in pairs])
+    return np.array([distortion_with_eps(distortion(ratio, kappa), to_root) for ratio, to_root in pairs])
 
 
 def _settled(settings: RMSpropSettings, kappa: int) -> list[SettledStep]:

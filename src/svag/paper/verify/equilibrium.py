@@ -176,7 +176,7 @@ def _over_distortion(ladder: ScaledRuns) -> Iterator[float]:
         base, scaled, kappa = ladder.runs[small], ladder.runs[large], large / small
         noise = kappa * scaled.noise_trace / base.noise_trace
         apart = spread(scaled.param_sq / base.param_sq, scaled.grad_sq / base.grad_sq, noise)
-        yield apart / distortion(kappa, base.noise_to_signal, small * LR * WEIGHT_DECAY)
+        yield apart / distortion(base.noise_to_signal, kappa, small * LR * WEIGHT_DECAY)
 
 
 def _first_second_order(ladder: ScaledRuns, rng: np.random.Generator) -> Iterator[Check]:

@@ -53,7 +53,7 @@ def _kappa_bounds() -> Iterator[Check]:
         f"10% more than the sharp κ: {both}", wrong(lambda r, c, x: 1.1 * max_kappa(r, c, lr_wd=x)), 1
     )
     least = sum(
-        _wrong(distortion(k, r, x), partial(_apart, kappa=k, rho=r, lr_wd=x))
+        _wrong(distortion(r, k, x), partial(_apart, kappa=k, rho=r, lr_wd=x))
         for k, r, x in product((2.0, 16.0), RHOS, LR_WDS)
     )
     yield claim.at_most("distortion: the least C² for which κ is possible, wrong answers of 36", least, 0)
