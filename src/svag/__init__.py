@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # the same names for those who read types; a test compares th
     from svag.prices.plan import GainPlan as GainPlan
     from svag.prices.price import Estimate as Estimate
     from svag.prices.price import Price as Price
+    from svag.theory.gain import Factors as Factors
     from svag.verdicts.scaling import ScalingVerdict as ScalingVerdict
     from svag.verdicts.scaling import scaling_verdict as scaling_verdict
     from svag.verdicts.sde import SDEVerdict as SDEVerdict
@@ -44,6 +45,7 @@ _NAMES = {
     "svag.prices.critical_batch": "CriticalBatch predict_critical_batch",
     "svag.prices.plan": "GainPlan",
     "svag.prices.price": "Estimate Price",
+    "svag.theory.gain": "Factors",
     "svag.verdicts.scaling": "ScalingVerdict scaling_verdict",
     "svag.verdicts.sde": "SDEVerdict sde_verdict",
 }
