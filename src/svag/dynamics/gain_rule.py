@@ -25,6 +25,8 @@ from svag.theory.gain import Factors
 from svag.theory.optimizers import Rule
 
 if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
+
     from svag.noise.pending import ClosedStep
 
 # Relative to a gain: a remainder this small before the end is rounding, and not worth a step.
@@ -122,25 +124,23 @@ class _Planned:
 
     def __init__(self, optimizer: Optimizer, plan: GainPlan, base_steps: int | None) -> None:
         self._optimizer, self._plan, self._base_steps = optimizer, plan, base_steps
-        self._seen: tuple[Tensor, Tensor, int] | None = None
-
-    @property
-    def moved_on(self) -> bool:
-        # nothing tells of a step that a GradScaler did not take, but a gradient that came after the last step does;
-        # one more version of the same tensor is zero_grad(set_to_none=False)
-        if self._seen is None:
-            return False
-        parameter, gradient, version = self._seen
-        return parameter.grad is not None and (parameter.grad is not gradient or gradient._version > version + 1)
+        self.moved_on = False  # whether a gradient came after the last step taken: a GradScaler may have skipped one
+        self._handle: RemovableHandle | None = None
 
     def next_step(self, time: float) -> tuple[float, float, float]:
+        """Gain of the step at baseline time `time`, the time after it, and its κ."""
         return *self._plan.next_step(time, self._base_steps), self._plan.kappa
 
     def stepped(self) -> None:
-        present = [p for p in trained_parameters(self._optimizer) if p.grad is not None]
-        smallest = min(present, key=Tensor.numel, default=None)  # what is remembered is not freed
-        gradient = None if smallest is None else smallest.grad
-        self._seen = None if smallest is None or gradient is None else (smallest, gradient, gradient._version)
+        """The step is over."""
+        self.moved_on = False
+        if self._handle is None:
+            # nobody tells of a step that a GradScaler did not take; one parameter tells of the gradient before it
+            used = next((p for p in trained_parameters(self._optimizer) if p.grad is not None), None)
+            self._handle = None if used is None else used.register_post_accumulate_grad_hook(self._notice)
+
+    def _notice(self, parameter: Tensor) -> None:
+        self.moved_on = True
 
     def state_dict(self) -> dict[str, Any]:
         return {"plan": self._plan.to_dict()}
@@ -149,10 +149,12 @@ class _Planned:
         refuse_strange_state(state, self.state_dict())
         if GainPlan.from_dict(state["plan"]) != self._plan:
             raise ValueError("the state was saved by a rule with another plan: give planned() the same one")
-        self._seen = None
+        self.moved_on = False
 
     def close(self) -> None:
-        self._seen = None
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
 
 
 class GainRule:
