@@ -23,6 +23,7 @@ import svag.noise.group
 import svag.noise.recorders
 from svag import GainRule, NoiseProbe
 from svag.noise.batches import split
+from svag.noise.parameters import gradient_sums
 
 STEPS, BATCH, BASE = 6, 16, 4
 
@@ -96,7 +97,7 @@ def case(name: str, rank: int) -> dict[str, Any]:
 def one_bit_off(run: Any) -> dict[str, Any]:
     """Let |g|² on this rank differ in its last bit, as where it is added up in another order."""
     modules = (svag.noise.group, svag.noise.recorders)
-    plain = svag.noise.group.gradient_sums
+    plain = gradient_sums
 
     def other_order(parameters: Any) -> tuple[Tensor, Tensor, Tensor]:
         square, weights_sq, product = plain(parameters)

@@ -104,7 +104,7 @@ def test_the_gain_stays_between_1_and_kappa(size: int) -> None:
     rng = np.random.default_rng(2)
     kappa = size / 4
     for _ in range(200):
-        running = fed([tuple(rng.normal(size=2) * [1, 0.5] + [0, 1]) for _ in range(15)], size=size)  # type: ignore[misc]
+        running = fed([tuple(rng.normal(size=2) * [1, 0.5] + [0, 1]) for _ in range(15)], size=size)
         assert min(1.0, kappa) <= running.gain(size) <= max(1.0, kappa)
         if kappa == 1:
             assert running.gain(size) == 1.0
