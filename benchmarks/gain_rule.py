@@ -11,11 +11,11 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from probe import BATCH, NETS, REPEATS, Transformer, data, show
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
 import svag
+from probe import BATCH, NETS, REPEATS, Transformer, data, show
 from svag.lab.training.run import keep_freed_memory
 
 BUDGET, PARTS = 1.02, 4
@@ -51,12 +51,12 @@ def compare(make: Callable[[], nn.Module], side: int, kind: Callable[..., Optimi
     trained, name = Trained(make, side, kind), kind.__name__
     repeats = REPEATS.get(side, REPEATS[32])
     with trained.probe() as probe, svag.GainRule(probe, base_batch_size=BATCH // 16):
-        steps = (partial(trained.step, optimizer, probe) for optimizer in (trained.ruled, trained.plain))
-        show(f"{name}, measured", *steps, BUDGET, repeats)
-    rule = "linear" if kind is SGD else "square_root"
-    with svag.GainRule.planned(trained.ruled, svag.GainPlan(BATCH // 16, BATCH, ((0, 4.0),), rule=rule)):
-        steps = (partial(trained.step, optimizer) for optimizer in (trained.ruled, trained.plain))
-        show(f"{name}, planned, over a plain step", *steps, BUDGET, repeats)
+        ruled, plain = partial(trained.step, trained.ruled, probe), partial(trained.step, trained.plain, probe)
+        show(f"{name}, measured", ruled, plain, BUDGET, repeats)
+    plan = svag.GainPlan(BATCH // 16, BATCH, ((0, 4.0),), rule="linear" if kind is SGD else "square_root")
+    with svag.GainRule.planned(trained.ruled, plan):
+        ruled, plain = partial(trained.step, trained.ruled), partial(trained.step, trained.plain)
+        show(f"{name}, planned, over plain", ruled, plain, BUDGET, repeats)
 
 
 def main() -> None:
