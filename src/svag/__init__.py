@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # the same names for those who read types; a test compares th
     from svag.noise.reading import append_readings as append_readings
     from svag.noise.reading import load_readings as load_readings
     from svag.noise.throughput import measure_throughput as measure_throughput
+    from svag.prices.batch_schedule import BatchSchedule as BatchSchedule
     from svag.prices.critical_batch import CriticalBatch as CriticalBatch
     from svag.prices.critical_batch import predict_critical_batch as predict_critical_batch
     from svag.prices.plan import GainPlan as GainPlan
@@ -44,6 +45,7 @@ _NAMES = {
     "svag.noise.probe": "NoiseProbe",
     "svag.noise.reading": "Reading append_readings load_readings",
     "svag.noise.throughput": "measure_throughput",
+    "svag.prices.batch_schedule": "BatchSchedule",
     "svag.prices.critical_batch": "CriticalBatch predict_critical_batch",
     "svag.prices.plan": "GainPlan",
     "svag.prices.price": "Estimate Price",
