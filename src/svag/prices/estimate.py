@@ -1,0 +1,61 @@
+"""A number with its interval."""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from svag.printed import Printed
+from svag.stats.samples import json_number
+
+
+@dataclass(frozen=True)
+class Estimate(Printed):
+    """A number with its interval; `float(x)` is the number.
+
+    >>> found = Estimate(229.4, 212.1, 248.7)
+    >>> print(found)
+    229 [212, 249]
+    >>> float(found)
+    229.4
+    >>> print(Estimate(1.5, 1.25, math.inf))
+    1.5 [1.25, ∞]
+
+    Attributes:
+        value: the number.
+        low: lower end of its interval.
+        high: upper end, `math.inf` where unbounded.
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def __float__(self) -> float:
+        return self.value
+
+    def mapped(self, function: Callable[[float], float]) -> "Estimate":
+        """Apply a monotone function to the number and to its limits, which change places where it falls.
+
+        >>> Estimate(2.0, 1.0, 4.0).mapped(lambda x: 1 / x)
+        Estimate(value=0.5, low=0.25, high=1.0)
+        """
+        value, low, high = function(self.value), function(self.low), function(self.high)
+        return Estimate(value, min(low, high), max(low, high))
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Return the fields as JSON values; infinity is null."""
+        return {name: json_number(value) for name, value in asdict(self).items()}
+
+    def __str__(self) -> str:
+        return f"{short(self.value)} [{short(self.low)}, {short(self.high)}]"
+
+
+def short(value: float) -> str:
+    """Three significant digits, whole numbers in full.
+
+    >>> short(1.2345), short(12345.6), short(math.inf)
+    ('1.23', '12346', '∞')
+    """
+    if not math.isfinite(value):
+        return "∞" if value > 0 else "−∞"
+    return f"{value:.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
