@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # the same names for those who read types; a test compares th
     from svag.prices.critical_batch import predict_critical_batch as predict_critical_batch
     from svag.prices.price import Estimate as Estimate
     from svag.prices.price import Price as Price
+    from svag.theory.gain import Factors as Factors
     from svag.verdicts.scaling import ScalingVerdict as ScalingVerdict
     from svag.verdicts.scaling import scaling_verdict as scaling_verdict
     from svag.verdicts.sde import SDEVerdict as SDEVerdict
@@ -42,6 +43,7 @@ _NAMES = {
     "svag.noise.throughput": "measure_throughput",
     "svag.prices.critical_batch": "CriticalBatch predict_critical_batch",
     "svag.prices.price": "Estimate Price",
+    "svag.theory.gain": "Factors",
     "svag.verdicts.scaling": "ScalingVerdict scaling_verdict",
     "svag.verdicts.sde": "SDEVerdict sde_verdict",
 }

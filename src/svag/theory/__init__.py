@@ -1,18 +1,21 @@
 """The formulas: floats in, floats out.
 
-The names are bound here and now: `distortion` is a function and also the module that defines it, and a name that was
-resolved later would be whichever of the two was imported last.
+The names are bound here and now: `distortion` and `gain` are functions and also the modules that define them, and a
+name that was resolved later would be whichever of the two was imported last.
 """
 
 from svag.theory.adaptive import square_root_scaling
 from svag.theory.bounds import critical_batch_size, large_run_refutes, max_kappa, sgd_refutes_sde
 from svag.theory.distortion import distortion
+from svag.theory.gain import gain, gain_scaling
 from svag.theory.optimizers import linear_scaling
 from svag.theory.weights import svag_weights
 
 __all__ = [
     "critical_batch_size",
     "distortion",
+    "gain",
+    "gain_scaling",
     "large_run_refutes",
     "linear_scaling",
     "max_kappa",

@@ -86,6 +86,14 @@ def population(size: float, batch_size: float) -> int:
     return int(size)
 
 
+def scaled_batch(kappa: float, batch_size: float) -> int:
+    """Return κB, or refuse one that is not a whole number of examples up to rounding."""
+    batch = finite("kappa × batch_size", positive("kappa", kappa) * whole("batch_size", batch_size))
+    if round(batch) < 1 or not math.isclose(batch, round(batch), rel_tol=1e-9):
+        raise ValueError(f"kappa × batch_size must be a whole number, got {kappa} × {batch_size} = {batch}")
+    return round(batch)
+
+
 def closeness(c2: float) -> float:
     """Return C², or refuse C² ≤ 1, for which no two processes are C-close (def:c_close)."""
     if finite("c2", c2) <= 1:

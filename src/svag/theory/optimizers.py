@@ -143,12 +143,9 @@ def linear_scaling(kappa: float, *, lr: float, batch_size: int, weight_decay: fl
 
     κ below 1 scales down. Beyond κηλ = 2 the weights diverge from weight decay alone, which is refused.
     """
-    kappa = domain.positive("kappa", kappa)
-    batch = domain.finite("kappa × batch_size", kappa * domain.whole("batch_size", batch_size))
-    if round(batch) < 1 or not math.isclose(batch, round(batch), rel_tol=1e-9):
-        raise ValueError(f"kappa × batch_size must be a whole number, got {kappa} × {batch_size} = {batch}")
+    batch = domain.scaled_batch(kappa, batch_size)
     scaled = SGDSettings(lr=lr, weight_decay=weight_decay).scaled(kappa)
-    return LinearScaling(kappa, scaled.lr, round(batch), scaled.weight_decay)
+    return LinearScaling(float(kappa), scaled.lr, batch, scaled.weight_decay)
 
 
 @dataclass(frozen=True)
