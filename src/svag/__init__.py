@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # the same names for those who read types; a test compares th
     from svag.noise.throughput import measure_throughput as measure_throughput
     from svag.prices.critical_batch import CriticalBatch as CriticalBatch
     from svag.prices.critical_batch import predict_critical_batch as predict_critical_batch
+    from svag.prices.plan import GainPlan as GainPlan
     from svag.prices.price import Estimate as Estimate
     from svag.prices.price import Price as Price
     from svag.theory.gain import Factors as Factors
@@ -42,6 +43,7 @@ _NAMES = {
     "svag.noise.reading": "Reading append_readings load_readings",
     "svag.noise.throughput": "measure_throughput",
     "svag.prices.critical_batch": "CriticalBatch predict_critical_batch",
+    "svag.prices.plan": "GainPlan",
     "svag.prices.price": "Estimate Price",
     "svag.theory.gain": "Factors",
     "svag.verdicts.scaling": "ScalingVerdict scaling_verdict",
