@@ -16,7 +16,7 @@ from svag.noise.batches import batch_size_of, epoch_size
 from svag.noise.probe import NoiseProbe
 from svag.noise.reading import Reading
 from svag.noise.undisturbed import undisturbed
-from svag.prices.critical_batch import CriticalBatch, predict_critical_batch
+from svag.prices.price_list import PriceList, price_list
 from svag.theory import domain
 
 BatchLoss = Callable[[Any], Tensor]
@@ -78,9 +78,9 @@ class LoopProbe:
         return [] if self.probe is None else self.probe.readings
 
     @property
-    def found(self) -> CriticalBatch:
+    def found(self) -> PriceList:
         """What larger batches cost, from the readings so far."""
-        return predict_critical_batch(self.readings)
+        return price_list(self.readings)
 
     def print_found(self) -> None:
         """Print the price list, if there are readings, in lines that fit the terminal."""

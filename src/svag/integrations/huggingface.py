@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from svag.integrations import BatchLoss, LoopProbe, parts_of
 from svag.noise.batches import in_pieces
 from svag.noise.reading import Reading
-from svag.prices.critical_batch import CriticalBatch
+from svag.prices.price_list import PriceList
 
 try:
     from transformers import Trainer, TrainerCallback
@@ -45,7 +45,7 @@ class AttachedNoise(TrainerCallback):
         return self._loop.readings
 
     @property
-    def found(self) -> CriticalBatch:
+    def found(self) -> PriceList:
         """What larger batches cost, from the readings so far."""
         return self._loop.found
 

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -27,11 +27,13 @@ from svag.noise.parameters import (
     square_norm,
 )
 from svag.noise.pending import KEPT, PendingReadings, StepReading, StepSums
-from svag.noise.reading import Reading, reading_of, row_of
+from svag.noise.reading import Reading, load_readings, reading_of, row_of
 from svag.noise.recorders import recording_of
 from svag.noise.undisturbed import buffers_kept_on_error
-from svag.prices.critical_batch import logged_numbers
 from svag.theory import domain
+
+if TYPE_CHECKING:
+    from svag.prices.price_list import PriceList
 
 Batch = TypeVar("Batch")
 
@@ -144,16 +146,40 @@ class NoiseProbe:
         return self._closed % self._every == 0
 
     def scalars(self) -> dict[str, float]:
-        """Numbers for any logger, over the last 1,000 readings: ratios of averages, as `predict_critical_batch` has.
+        """Numbers for any logger, over the last 1,000 readings: ratios of averages, as `svag.price_list` has.
 
-        The keys are noise_to_signal, noise_to_signal_low, critical_batch, b_simple, distortion_2x and distortion_4x.
+        The keys are noise_to_signal, noise_to_signal_low, critical_batch, b_simple, distortion_2x, distortion_4x,
+        gain_2x and gain_4x.
         What is not resolved yet is absent, never NaN. It waits for the device, so call it when you log.
 
         >>> model = nn.Linear(1, 1)
         >>> NoiseProbe(model, torch.optim.SGD(model.parameters(), lr=0.5), batch_size=2).scalars()
         {}
         """
+        from svag.prices.scalars import logged_numbers  # and scipy, which measuring does not need
+
         return logged_numbers(self.readings[-KEPT:])
+
+    def price_list(
+        self, c2: float = 2.0, confidence: float = 0.95, window: tuple[int, int] | tuple[float, float] | None = None
+    ) -> "PriceList":
+        """What other batch sizes cost, from all readings so far; with `save_to`, from all in the file.
+
+        Arguments as in `svag.price_list`.
+        """
+        from svag.prices.price_list import price_list
+
+        return price_list(self._all_readings(), c2, confidence, window)
+
+    def _all_readings(self) -> Sequence[Reading]:
+        kept = self.readings  # what is asked for is written
+        path = self._pending.path
+        return kept if path is None else [one for one in load_readings(path) if one.run == self._run]
+
+    def __str__(self) -> str:
+        from svag.prices.progress import progress
+
+        return progress(self._all_readings(), self._closed, self._every, self._batch_size)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the probe is, for a checkpoint between two steps: plain numbers, strings and lists."""

@@ -25,7 +25,7 @@ from svag.lab.experiments.runs import by_seed, final_metric
 from svag.lab.records.record import RunRecord
 from svag.lab.specs.fields import SpecError
 from svag.lab.specs.spec import RunSpec
-from svag.prices.price import Estimate
+from svag.prices.estimate import Estimate
 from svag.stats.means import welch
 
 
