@@ -70,6 +70,12 @@ GROUPS: dict[str, dict[str, tuple[str, str | None]]] = {
         "eq:lb_RGN_sgd": ("balance of the large run", None),
         "eq:sb_RGN_sgd": ("balance of the baseline", None),
     },
+    "The gain rule (a label of our own)": {
+        "ours:gain_rule": (
+            "only the rate κ/D, up to ηλ, can keep R, G and κN at κ times the batch",
+            "theory/test_gain.py",
+        ),
+    },
     "Equilibrium of scale-invariant losses": {
         "sec:failure_mode_1": ("scale-invariant losses with weight decay", "lab/models/test_build.py"),
         "subsec:provable_sde_failure": ("where the SDE fails provably", None),

@@ -84,14 +84,14 @@ class AffineProblem:
         step = self.step_matrix(process, degree)
         if np.abs(np.diag(step)[1:]).max() >= 1:  # triangular: the eigenvalues stand on the diagonal
             raise ValueError(f"moments up to degree {degree} do not settle at lr={self.lr}: lower it")
-        return _null_vector(step - np.eye(degree + 1))
+        return null_vector(step - np.eye(degree + 1))
 
     def limit_equilibrium(self, limit: ExactLimit, degree: int) -> FloatArray:
         """(1, E X, …, E X^degree) of the stationary law of an SDE, if these moments settle."""
         generator = self.generator(limit, degree)
         if np.diag(generator)[1:].max() >= 0:
             raise ValueError(f"moments up to degree {degree} of the SDE do not settle at lr={self.lr}: lower it")
-        return _null_vector(generator)
+        return null_vector(generator)
 
     def recentred(self) -> "AffineProblem":
         """The same problem in the coordinate x − start, where the moments of one step are those of its increment."""
@@ -125,7 +125,7 @@ def _moment_matrix(increments: list[Polynomial]) -> FloatArray:
     return matrix
 
 
-def _null_vector(matrix: FloatArray) -> FloatArray:
+def null_vector(matrix: FloatArray) -> FloatArray:
     """The m with m_0 = 1 and matrix @ m = 0; the first row of the matrix is 0."""
     return np.concatenate([[1.0], np.linalg.solve(matrix[1:, 1:], -matrix[1:, 0])])
 

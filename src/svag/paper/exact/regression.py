@@ -15,7 +15,7 @@ import numpy as np
 from scipy.linalg import expm
 
 from svag.arrays import FloatArray
-from svag.paper.exact.affine import orbit
+from svag.paper.exact.affine import null_vector, orbit
 from svag.paper.exact.processes import WeakOrder, measure_weak_order
 from svag.theory import domain
 from svag.theory.weights import svag_weights
@@ -53,6 +53,15 @@ class RegressionProblem:
         h = self.lr / domain.whole("ell", ell)
         one = np.eye(drift.shape[0]) - h * drift
         return self._orbit(np.kron(one, one) + noise * h**2 * ell * spread, steps * ell)
+
+    def equilibrium(self) -> FloatArray:
+        """E yyᵀ of the stationary law of SGD, if it settles."""
+        drift = self._drift()
+        one = np.eye(drift.shape[0]) - self.lr * drift
+        step = np.kron(one, one) + self.lr**2 * self._spread()
+        if np.abs(np.linalg.eigvals(step[1:, 1:])).max() >= 1:
+            raise ValueError(f"second moments do not settle at lr={self.lr}: lower it")
+        return null_vector(step - np.eye(len(step))).reshape(one.shape)
 
     def sde_moments(self, steps: int, ell: int = 1) -> FloatArray:
         """E yyᵀ of the Itô SDE at the times kη/ell, k = 0 … steps × ell."""

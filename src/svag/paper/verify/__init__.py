@@ -8,6 +8,7 @@ import numpy as np
 from svag.paper.verify import (
     adaptive,
     equilibrium,
+    gain_rule,
     noise_laws,
     proof_steps,
     scale_invariance,
@@ -59,6 +60,7 @@ TOPICS = (
     Topic(("ours:rmsprop_sde",), adaptive.rmsprop_sde),
     Topic(("ours:adam_sde",), adaptive.adam_sde),
     Topic(("ours:square_root_rule",), adaptive.square_root_rule),
+    Topic(("ours:gain_rule",), gain_rule.gain_rule),
 )
 
 LABELS = tuple(dict.fromkeys(label for topic in TOPICS for label in topic.labels))

@@ -137,12 +137,12 @@ def square_root_rule(rng: np.random.Generator) -> Iterator[Check]:
 def _second_moments(claim: Claim, control: Claim) -> Iterator[Check]:
     """Weights that stay where they are: E v = g² + s for every β₂, coordinate by coordinate and in the sum."""
     settings = RMSpropSettings(lr=0.25, alpha=0.98)
-    signal, variance = _signal_and_variance()
-    base = _settled(settings, 1)
+    signal, variance = signal_and_variance()
+    base = settled(settings, 1)
     for kappa in KAPPAS:
-        large = _settled(settings.scaled(kappa), kappa)
-        v, v_large = _fields(base, "second_moment"), _fields(large, "second_moment")
-        apart = np.abs(kappa * v_large / v - _coordinate_distortion(kappa)).max()
+        large = settled(settings.scaled(kappa), kappa)
+        v, v_large = field_of(base, "second_moment"), field_of(large, "second_moment")
+        apart = np.abs(kappa * v_large / v - coordinate_distortion(kappa)).max()
         yield claim.at_most(f"κv′/v is D of each coordinate, κ = {kappa}", apart, 1e-11)
         noise_to_signal = variance.sum() / signal.sum()
         ratio = kappa * v_large.sum() / v.sum()
@@ -173,14 +173,14 @@ def _step_order(eps: float, *, eps_in_distortion: float, rule: ScalingRule = RMS
     errors = []
     for rate in RATES:
         settings = RMSpropSettings(lr=0.25, alpha=1 - 1 / rate, eps=eps)
-        base = _settled(settings, 1)
+        base = settled(settings, 1)
         row: list[FloatArray] = []
         for kappa in KAPPAS:
-            large = _settled(rule(settings, kappa), kappa)
-            d = _coordinate_distortion(kappa, eps_in_distortion)
+            large = settled(rule(settings, kappa), kappa)
+            d = coordinate_distortion(kappa, eps_in_distortion)
             row += [
-                _fields(large, "drift") / _fields(base, "drift") * np.sqrt(d) - 1,
-                _fields(large, "diffusion") / _fields(base, "diffusion") * d - 1,
+                field_of(large, "drift") / field_of(base, "drift") * np.sqrt(d) - 1,
+                field_of(large, "diffusion") / field_of(base, "diffusion") * d - 1,
             ]
         errors.append(np.abs(np.concatenate(row)))
     return WeakOrder(RATES, np.array(errors))
@@ -193,11 +193,11 @@ def _linear_rule(settings: RMSpropSettings, kappa: float) -> RMSpropSettings:
 def _moving(claim: Claim, control: Claim) -> Iterator[Check]:
     """Weights that move: V = G + N on average once stationary, and with the lag of the average at any other time."""
     settings = RMSpropSettings(lr=0.25, alpha=0.98, eps=0.2)
-    base = STRONG.stationary(STRONG.at_batch(settings, 1), _statistics)
+    base = STRONG.stationary(STRONG.at_batch(settings, 1), statistics)
     grad, noise, second = base
     yield claim.at_most("moving, stationary: V is G + N, relative", abs(second / (grad + noise) - 1), 1e-9)
     for kappa in KAPPAS:
-        large = STRONG.stationary(STRONG.at_batch(settings.scaled(kappa), kappa), _statistics)
+        large = STRONG.stationary(STRONG.at_batch(settings.scaled(kappa), kappa), statistics)
         g, n, q = large / base
         expected = step_ratio(noise / grad, kappa, g, n)
         yield claim.near(f"moving, stationary: κV′/V is (κg + ρn)/(1 + ρ), κ = {kappa}", q, expected, 1e-9)
@@ -206,7 +206,7 @@ def _moving(claim: Claim, control: Claim) -> Iterator[Check]:
             f"moving, stationary: spread of V, G and κN over D, κ = {kappa}", spread(g, n, q) / least, 1
         )
     steps = 20
-    grads, noises, seconds = STRONG.path(STRONG.at_batch(settings, 1), steps, _statistics).T
+    grads, noises, seconds = STRONG.path(STRONG.at_batch(settings, 1), steps, statistics).T
     exact, average = (grads + noises)[:-1].mean(), seconds[:-1].mean()
     lag = (seconds[-1] - seconds[0]) / ((1 - settings.alpha) * steps)
     apart = abs((average + lag) / exact - 1)
@@ -214,28 +214,30 @@ def _moving(claim: Claim, control: Claim) -> Iterator[Check]:
     yield control.at_least("moving: without that lag it is off by, relative", abs(average / exact - 1), 0.01)
 
 
-def _statistics(state: GridState) -> FloatArray:
+def statistics(state: GridState) -> FloatArray:
     """G, κN and κV at κ times the batch: what the rule presumes to be the same for every κ."""
     theta, w = state
     return np.stack([STRONG.slope(theta) ** 2, STRONG.spread(theta) ** 2, w], axis=1)
 
 
-def _signal_and_variance() -> tuple[FloatArray, FloatArray]:
+def signal_and_variance() -> tuple[FloatArray, FloatArray]:
     """g² and s of the baseline, one entry a coordinate."""
     theta = np.array(COORDINATES)
     return STRONG.slope(theta) ** 2, STRONG.spread(theta) ** 2
 
 
-def _coordinate_distortion(kappa: float, eps: float = 0.0) -> FloatArray:
+def coordinate_distortion(kappa: float, eps: float = 0.0) -> FloatArray:
     """D of each coordinate, ((√(Dv) + eps)/(√v + eps))² with eps."""
-    signal, variance = _signal_and_variance()
+    signal, variance = signal_and_variance()
     pairs = zip(variance / signal, eps / np.sqrt(signal + variance), strict=True)
     return np.array([distortion_with_eps(distortion(ratio, kappa), to_root) for ratio, to_root in pairs])
 
 
-def _settled(settings: RMSpropSettings, kappa: int) -> list[SettledStep]:
+def settled(settings: RMSpropSettings, kappa: int) -> list[SettledStep]:
+    """One step at κ times the batch at each of the coordinates, with v settled there."""
     return [STRONG.settled_step(STRONG.at_batch(settings, kappa), theta) for theta in COORDINATES]
 
 
-def _fields(steps: list[SettledStep], name: Literal["second_moment", "drift", "diffusion"]) -> FloatArray:
+def field_of(steps: list[SettledStep], name: Literal["second_moment", "drift", "diffusion"]) -> FloatArray:
+    """One field of several steps."""
     return np.array([getattr(step, name) for step in steps])

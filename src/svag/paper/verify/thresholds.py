@@ -44,7 +44,7 @@ def _kappa_bounds() -> Iterator[Check]:
     cases, pairs = list(product(RHOS, C2S, LR_WDS)), list(product(RHOS, C2S))
 
     def wrong(edge: Callable[[float, float, float], float]) -> int:
-        return sum(_wrong(edge(r, c, x), partial(scalable, rho=r, c2=c, lr_wd=x)) for r, c, x in cases)
+        return sum(wrong_answers(edge(r, c, x), partial(scalable, rho=r, c2=c, lr_wd=x)) for r, c, x in cases)
 
     both = f"wrong answers at (1 ± {STEP:g}) times it, of {2 * len(cases)}"
     yield claim.at_most(f"sharp κ, exact in ηλ: {both}", wrong(lambda r, c, x: max_kappa(r, c, lr_wd=x)), 0)
@@ -53,19 +53,21 @@ def _kappa_bounds() -> Iterator[Check]:
         f"10% more than the sharp κ: {both}", wrong(lambda r, c, x: 1.1 * max_kappa(r, c, lr_wd=x)), 1
     )
     least = sum(
-        _wrong(distortion(r, k, x), partial(_apart, kappa=k, rho=r, lr_wd=x))
+        wrong_answers(distortion(r, k, x), partial(_apart, kappa=k, rho=r, lr_wd=x))
         for k, r, x in product((2.0, 16.0), RHOS, LR_WDS)
     )
     yield claim.at_most("distortion: the least C² for which κ is possible, wrong answers of 36", least, 0)
-    loose = sum(_wrong(max_kappa(r, c, "printed"), partial(scalable, rho=r, c2=c, any_noise=True)) for r, c in pairs)
+    loose = sum(
+        wrong_answers(max_kappa(r, c, "printed"), partial(scalable, rho=r, c2=c, any_noise=True)) for r, c in pairs
+    )
     yield claim.at_most("as printed: the same without a lower limit on N at κ, wrong answers of 18", loose, 0)
     drawn = sum(
-        _wrong(max_kappa(r, c, "plotted"), partial(scalable, rho=r, c2=c, any_noise=True, signal=False))
+        wrong_answers(max_kappa(r, c, "plotted"), partial(scalable, rho=r, c2=c, any_noise=True, signal=False))
         for r, c in pairs
     )
     yield claim.at_most("as plotted: and without G in the baseline, wrong answers of 18", drawn, 0)
     moving = sum(
-        _wrong(max_kappa(effective_noise_to_signal(_excess(r)), c), partial(scalable, rho=r, c2=c))
+        wrong_answers(max_kappa(effective_noise_to_signal(_excess(r)), c), partial(scalable, rho=r, c2=c))
         for r, c in product((0.5, 3.0, 20.0), C2S)
     )
     yield claim.at_most("momentum, N/X = 1/(E − 1): wrong answers of 18", moving, 0)
@@ -85,7 +87,7 @@ def scalable(
     base = (signal + rho) / (2 - lr_wd)
     least_noise = 0.0 if any_noise else 1 / math.sqrt(c2)
     # (2 − κηλ)λR_κ/η = κG_κ + κN_κ
-    return _solvable(((2 - kappa * lr_wd) * base, -kappa, -rho), c2, least=(1 / math.sqrt(c2),) * 2 + (least_noise,))
+    return solvable(((2 - kappa * lr_wd) * base, -kappa, -rho), c2, least=(1 / math.sqrt(c2),) * 2 + (least_noise,))
 
 
 def _large_run() -> Iterator[Check]:
@@ -94,8 +96,8 @@ def _large_run() -> Iterator[Check]:
     wrong = 0
     for kappa, c2 in ((kappa, c2) for kappa, c2 in cases if kappa > c2):
         edge = large_run_threshold(kappa, c2)
-        wrong += _wrong(edge, partial(_no_baseline, kappa=kappa, c2=c2))
-        wrong += _wrong(edge, partial(large_run_refutes, kappa=kappa, c2=c2))
+        wrong += wrong_answers(edge, partial(_no_baseline, kappa=kappa, c2=c2))
+        wrong += wrong_answers(edge, partial(large_run_refutes, kappa=kappa, c2=c2))
     silent = sum(large_run_refutes(0.0, kappa, c2) for kappa, c2 in cases if kappa <= c2)
     yield claim.at_most("N/G at κ: a baseline exists just above the threshold and not below (wrong answers)", wrong, 0)
     yield claim.at_most("and for κ ≤ C² nothing is refuted (refuted)", silent, 0)
@@ -103,38 +105,40 @@ def _large_run() -> Iterator[Check]:
 
 def _no_baseline(rho: float, kappa: float, c2: float) -> bool:
     """With G_κ = 1, N_κ = ρ and 2λR_κ = κη(1 + ρ): 2λR = η(G + N) in ratios to R_κ, G_κ, κN_κ has no solution."""
-    return not _solvable((kappa * (1 + rho), -1.0, -kappa * rho), c2)
+    return not solvable((kappa * (1 + rho), -1.0, -kappa * rho), c2)
 
 
 def _sde() -> Iterator[Check]:
     claim, control = claims("thm:eq_sde_sgd")
-    wrong = sum(_wrong(sde_threshold(c2), partial(_no_sde, c2=c2)) for c2 in C2S)
-    fires = sum(_wrong(sde_threshold(c2), partial(sgd_refutes_sde, c2=c2)) for c2 in C2S)
-    high = sum(_wrong(1.2 * sde_threshold(c2), partial(_no_sde, c2=c2)) for c2 in C2S)
+    wrong = sum(wrong_answers(sde_threshold(c2), partial(_no_sde, c2=c2)) for c2 in C2S)
+    fires = sum(wrong_answers(sde_threshold(c2), partial(sgd_refutes_sde, c2=c2)) for c2 in C2S)
+    high = sum(wrong_answers(1.2 * sde_threshold(c2), partial(_no_sde, c2=c2)) for c2 in C2S)
     yield claim.at_most(
         "(ii) N/G of SGD: an SDE exists just above the threshold and not below (wrong answers)", wrong, 0
     )
     yield claim.at_most("(ii) and that is where the condition fires (wrong answers)", fires, 0)
     yield control.at_least("(ii) a threshold 20% higher (wrong answers)", high, 1)
-    wrong = sum(_wrong(max_lr_of_sde(n, c2), partial(_sgd_exists, n=n, c2=c2)) for n, c2 in product((0.2, 0.7), C2S))
+    wrong = sum(
+        wrong_answers(max_lr_of_sde(n, c2), partial(_sgd_exists, n=n, c2=c2)) for n, c2 in product((0.2, 0.7), C2S)
+    )
     yield claim.at_most("(i) η: an SGD exists just below the threshold and not above (wrong answers of 12)", wrong, 0)
-    wrong = sum(_wrong(c2, partial(_moving_sde, c2=c2)) for c2 in C2S)
+    wrong = sum(wrong_answers(c2, partial(_moving_sde, c2=c2)) for c2 in C2S)
     yield claim.at_most("momentum: E = 2λR/(η_eff N), close below C² and not above (wrong answers of 6)", wrong, 0)
 
 
 def _no_sde(rho: float, c2: float) -> bool:
     """No SDE within C of SGD with G = 1, N = ρ, 2λR/η = 1 + ρ: its balance is 2λR̄ = N̄."""
-    return not _solvable((1 + rho, -rho), c2)
+    return not solvable((1 + rho, -rho), c2)
 
 
 def _sgd_exists(lr: float, n: float, c2: float) -> bool:
     """SGD within C of an SDE with Ḡ = 1, N̄ = n, 2λR̄ = n: 2λR = η(G + N) is r·n = ηg + s·n in ratios."""
-    return _solvable((n, -lr, -n), c2)
+    return solvable((n, -lr, -n), c2)
 
 
 def _moving_sde(excess: float, c2: float) -> bool:
     """With momentum: 2λR = E·η_eff·N and 2λR̄ = η_eff·N̄ is E·r = s in ratios; E by way of its own R."""
-    return _solvable((_excess(1 / (excess - 1)), -1.0), c2)
+    return solvable((_excess(1 / (excess - 1)), -1.0), c2)
 
 
 def _second_order() -> Iterator[Check]:
@@ -153,18 +157,18 @@ def _from_first(n: float, c2: float, lr_wd: float) -> int:
     """(1 + ηλ/2)r·n = ηg + s·n: the 2nd-order SDE in ratios to a 1st-order one with Ḡ = 1, N̄ = n."""
 
     def exists(lr: float) -> bool:
-        return _solvable(((1 + lr_wd / 2) * n, -lr, -n), c2)
+        return solvable(((1 + lr_wd / 2) * n, -lr, -n), c2)
 
-    return _wrong(max_lr_of_second_order_sde(n, c2, lr_wd), exists)
+    return wrong_answers(max_lr_of_second_order_sde(n, c2, lr_wd), exists)
 
 
 def _from_second(n: float, c2: float, lr_wd: float) -> int:
     """r(η + n)/(1 + ηλ/2) = s·n: the 1st-order SDE in ratios to a 2nd-order one with G′ = 1, N̄′ = n."""
 
     def exists(lr: float) -> bool:
-        return _solvable(((lr + n) / (1 + lr_wd / 2), -n), c2)
+        return solvable(((lr + n) / (1 + lr_wd / 2), -n), c2)
 
-    return _wrong(max_lr_of_second_order_sde(n, c2, lr_wd), exists)
+    return wrong_answers(max_lr_of_second_order_sde(n, c2, lr_wd), exists)
 
 
 def _excess(rho: float) -> float:
@@ -175,12 +179,12 @@ def _excess(rho: float) -> float:
     return momentum_excess(param_sq, noise, lr=lr, weight_decay=decay, momentum=beta)
 
 
-def _wrong(edge: float, possible: Callable[[float], bool]) -> int:
+def wrong_answers(edge: float, possible: Callable[[float], bool]) -> int:
     """Wrong answers about the two sides of a threshold: possible below it, impossible above."""
     return int(not possible(edge * (1 - STEP))) + int(possible(edge * (1 + STEP)))
 
 
-def _solvable(balance: Sequence[float], c2: float, least: Iterable[float] | None = None) -> bool:
+def solvable(balance: Sequence[float], c2: float, least: Iterable[float] | None = None) -> bool:
     """Whether ratios between 1/C and C, or from `least` on, make the balance Σ a_i·ratio_i vanish."""
     c = math.sqrt(c2)
     floors = [1 / c] * len(balance) if least is None else list(least)
