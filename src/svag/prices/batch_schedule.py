@@ -5,8 +5,8 @@ D(κ, ρ) ≤ d holds up to κ = d + (d − 1)ρ. As N/G rises along a run, so d
 $$B(\tau) = \min_{\tau'\ge\tau}\, \big(d\,B_0 + (d-1)\,B_\mathrm{simple}(\tau')\big), \qquad
   B_\mathrm{simple} = \rho B_0$$
 
-The minimum over the rest of the run makes B grow only. ρ is the one-sided lower limit of each phase, and B is rounded
-down to B₀ times a power of two, so that a price above d is unlikely in any phase.
+The minimum over the rest of the run means that B never shrinks. ρ is the one-sided lower limit of each phase, and B is
+rounded down to B₀ times a power of two, so that a price above d is unlikely in any phase.
 """
 
 import math
@@ -143,13 +143,14 @@ def _sizes(history: History, max_price: float) -> list[int]:
     base = history.batch_size
     # with a population, the largest batch there is
     most = math.inf if history.population is None else history.population / base
-    limits = [max_price + (max_price - 1) * phase.lower for phase in history.phases]
-    known = [limit for limit in limits if math.isfinite(limit)]
     sizes: list[int] = []
-    # A phase whose gradient is all noise allows any batch; at the end of the run the largest known limit is kept.
-    allowed = min(max(known, default=max_price), most)
-    for limit in reversed(limits):
-        allowed = min(allowed, limit)
+    allowed = most
+    for phase in reversed(history.phases):
+        # where G happens to be estimated below 0, `lower` alone would allow any batch
+        ratio = min(phase.lower, phase.sensitivity)
+        allowed = min(allowed, max_price + (max_price - 1) * ratio)
+        if math.isinf(allowed):
+            raise ValueError("the readings show no gradient at all, only noise, and allow any batch size: read longer")
         sizes.append(base * 2 ** _doublings(allowed))
     return sizes[::-1]
 

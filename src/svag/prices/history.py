@@ -20,6 +20,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
@@ -47,8 +48,9 @@ RESOLVED = 0.1
 LIMIT = 0.9
 """Level of the one-sided limit that is used otherwise."""
 
-# Two-sided 95% quantile of the normal law, by which a frozen reading states its error.
-_NORMAL = 1.96
+# Quantiles of the normal law: of that limit, and of the 95% interval by which a frozen reading states its error.
+_ONE_SIDED = NormalDist().inv_cdf(LIMIT)
+_TWO_SIDED = NormalDist().inv_cdf(0.975)
 # Times the baseline's batch, for which a history prints its prices.
 _PRINTED = (8, 32)
 
@@ -74,6 +76,19 @@ class Phase:
     lower: float
     upper: float
     signal_error: float
+
+    @property
+    def sensitivity(self) -> float:
+        """The one-sided 90% lower limit that ρ would have if G were estimated as 0.
+
+        Where the estimate of G happens to fall below 0, `lower` may be arbitrarily large. Readings of this precision
+        cannot tell a ρ above the sensitivity from an infinite one, so no batch size should rest on a larger one.
+
+        >>> phase = Phase(0, 100, 50, Estimate(math.inf, 90.0, math.inf), math.inf, math.inf, signal_error=0.05)
+        >>> round(phase.sensitivity, 6)  # 1/(1.2816 × 0.05)
+        15.606083
+        """
+        return 1 / (_ONE_SIDED * self.signal_error) if self.signal_error > 0 else math.inf
 
     def log_error(self, kappa: float) -> float:
         r"""Standard error of log D at κ times the batch.
@@ -359,11 +374,10 @@ def _phase(runs: Sequence[Sequence[Reading]], start: int, end: int | None, confi
         if len(stated) < len(readings) or not math.isfinite(value):
             low, high, lower, upper, error = 0.0, math.inf, 0.0, math.inf, math.inf
         else:
-            from scipy.special import ndtri
-
-            spread = max(stated) / _NORMAL  # the worst of a few, as averages of so few are hardly better
-            low, high = (value * math.exp(sign * float(ndtri((1 + confidence) / 2)) * spread) for sign in (-1, 1))
-            lower, upper = (value * math.exp(sign * float(ndtri(LIMIT)) * spread) for sign in (-1, 1))
+            spread = max(stated) / _TWO_SIDED  # the worst of a few: their average is hardly more precise
+            quantile = NormalDist().inv_cdf((1 + confidence) / 2)
+            low, high = value * math.exp(-quantile * spread), value * math.exp(quantile * spread)
+            lower, upper = value * math.exp(-_ONE_SIDED * spread), value * math.exp(_ONE_SIDED * spread)
             error = spread / value if value > 0 else math.inf
     return Phase(start, end, len(readings), Estimate(value, low, high), lower, upper, error)
 
