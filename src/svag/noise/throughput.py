@@ -21,8 +21,8 @@ from svag.theory import domain
 
 Batch = TypeVar("Batch")
 
-# Every batch size is timed in each round, so that a disturbance of the machine does not hit one size alone. Rounds go on
-# until the fastest few of every size agree, since other work on the machine can only make a step slower.
+# Every batch size is timed in each round, so that a disturbance of the machine does not hit one size alone. Rounds go
+# on until the fastest few of every size agree, since other work on the machine can only make a step slower.
 _ROUNDS = (5, 40)
 _AGREE = 3
 SPREAD = 0.1

@@ -20,7 +20,7 @@ class Price(Printed):
     >>> from svag import Reading, price_list
     >>> readings = [Reading(1.0, 8.0, 1.0, 32, 4, step=k, lr=0.1, optimizer="SGD") for k in range(400)]
     >>> price = price_list(readings).prices([128])[0]
-    >>> price.kappa, price.gain, price.settings  # D = (4 + 8)/(1 + 8) = 4/3
+    >>> price.kappa, round(price.gain, 6), price.settings  # D = (4 + 8)/(1 + 8) = 4/3
     (4.0, 3.0, '0.3')
     >>> round(price.examples.value, 6), price.plan.steps(400)
     (1.333333, 134)

@@ -22,6 +22,7 @@ from svag.prices.estimate import Estimate
 from svag.prices.history import History, run_history
 from svag.prices.linear import LinearRule
 from svag.prices.price import Price, Throughput, checked_throughput, relative_time
+from svag.prices.ranges import price_range
 from svag.prices.reasons import Code, Reason
 from svag.prices.setting import Setting
 from svag.prices.windows import Window, choose_window, steps_into_phase
@@ -146,7 +147,11 @@ class PriceList(Printed):
 
     def _examples(self, size: int) -> Estimate:
         """The price of the plan with the range seen on committed ladders; no range where nothing was checked."""
-        return Estimate(self.history.examples(size), 0.0, math.inf)
+        value = self.history.examples(size)
+        if size <= self.batch_size or not self.setting.checked:
+            return Estimate(value, value, value) if size == self.batch_size else Estimate(value, 0.0, math.inf)
+        low, high = price_range(log_error=self.history.log_error(size))
+        return Estimate(value, low * value, high * value)
 
     def _can_be_used(self, price: Price) -> bool:
         gains = [gained for _, gained in price.plan.phases]

@@ -6,6 +6,19 @@ from svag.prices.averages import Averages
 from svag.theory.gain import Factors
 from svag.theory.optimizers import OptimizerKind, Rule, optimizer_kind
 
+# The optimizers of the ladders behind `svag.prices.ranges`, also as bitsandbytes has them; readings without one are
+# taken for SGD.
+_CHECKED = {
+    None,
+    "SGD",
+    *(
+        f"{paged}{name}{bits}"
+        for name in ("Adam", "AdamW")
+        for paged in ("", "Paged")
+        for bits in ("", "8bit", "32bit")
+    ),
+}
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -61,6 +74,11 @@ class Setting:
     def rule(self) -> Rule:
         """How a gain changes the settings; an optimizer that is not known is taken for plain gradient steps."""
         return self.kind.rule or "linear"
+
+    @property
+    def checked(self) -> bool:
+        """Whether prices of this optimizer were compared with what larger batches really needed."""
+        return self.optimizer in _CHECKED
 
     def factors(self, gain: float) -> Factors:
         """What the settings are multiplied by at a gain."""

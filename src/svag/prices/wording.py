@@ -9,6 +9,7 @@ from svag.prices.estimate import Estimate, short
 from svag.prices.reasons import DOUBTS, Code, Reason, Value
 from svag.theory.adaptive import step_shortfall
 from svag.theory.bounds import sde_threshold
+from svag.theory.distortion import distortion
 
 if TYPE_CHECKING:
     from svag.prices.linear import LinearRule
@@ -260,7 +261,7 @@ def answer(found: "PriceList", throughput: "Throughput | None" = None) -> str:
     The first line is the recommendation where a throughput is given, otherwise the largest row within C².
     """
     if not found.usable:
-        told = [f"No price list yet from batch size {found.batch_size}.", *_said(found.reasons[:1]), _numbers(found)]
+        told = [_unusable(found), str(found.reasons[0]), _numbers(found)]
         return "\n".join(line for one in told for line in _wrapped(one))
     rows = found.prices(throughput=throughput)
     head = _wrapped(_recommended(found, throughput) if throughput else _headline(found, rows))
@@ -284,6 +285,10 @@ _PRINTED = DOUBTS | {
     Code.PARTS_NEAR,
     Code.STEPS_TOO_SHORT,
 }
+
+
+def _unusable(found: "PriceList") -> str:
+    return f"No price list yet from batch size {found.batch_size}."
 
 
 def _headline(found: "PriceList", rows: Sequence["Price"]) -> str:
@@ -313,22 +318,37 @@ def _rate(found: "PriceList", row: "Price") -> str:
 
 
 def table(found: "PriceList", rows: Sequence["Price"]) -> list[str]:
-    """The rows with a header, in columns."""
-    times = [row.time for row in rows if row.time is not None]
-    rule = "" if found.linear.rule is None else _RULES[found.linear.rule].removeprefix("The ")
-    names = ["batch size", "learning rate", "examples", "steps"]
-    names += ["time"] * bool(times) + [rule] * (found.linear.rule is not None)
-    cells = [names]
-    for row in rows:
-        line = [str(row.batch_size), row.settings, _examples(row), _steps(row)]
-        line += ["–" if row.time is None else f"{row.time.value:.2f}×"] * bool(times)
-        cells.append(line + [str(row.linear)] * (found.linear.rule is not None))
-    widths = [max(len(line[column]) for line in cells) for column in range(len(names))]
-    padded = [
-        [text.rjust(width) if column == 0 else text.ljust(width) for column, (text, width) in enumerate(columns)]
-        for columns in (list(zip(line, widths, strict=True)) for line in cells)
-    ]
-    return ["  ".join(line).rstrip() for line in padded]
+    """The rows with a header, in columns; the linear rule is left to the details where it does not fit."""
+    columns = {
+        "batch size": [str(row.batch_size) for row in rows],
+        "learning rate": [row.settings for row in rows],
+        "examples": [_examples(row) for row in rows],
+        "steps": [_steps(row) for row in rows],
+    }
+    if any(row.time is not None for row in rows):
+        columns["time"] = ["–" if row.time is None else f"{row.time.value:.2f}×" for row in rows]
+    if found.linear.rule is not None:
+        name = _RULES[found.linear.rule].removeprefix("The ")
+        with_rule = _lines(columns | {name: [str(row.linear) for row in rows]})
+        if max(map(len, with_rule)) <= WIDTH:
+            return with_rule
+    return _lines(columns)
+
+
+def _lines(columns: Mapping[str, Sequence[str]]) -> list[str]:
+    """Columns side by side, the first to the right.
+
+    >>> _lines({"batch": ["8", "16"], "lr": ["0.1", "0.2"]})
+    ['batch  lr', '    8  0.1', '   16  0.2']
+    """
+    widths = {name: max(map(len, (name, *cells))) for name, cells in columns.items()}
+    first = next(iter(columns))
+    lines = []
+    for row in zip(*((name, *cells) for name, cells in columns.items()), strict=True):
+        cells = zip(columns, row, strict=True)
+        padded = [cell.rjust(widths[name]) if name == first else cell.ljust(widths[name]) for name, cell in cells]
+        lines.append("  ".join(padded).rstrip())
+    return lines
 
 
 def _examples(row: "Price") -> str:
@@ -356,15 +376,15 @@ def _two(value: float) -> str:
 
 def _meaning(found: "PriceList", rows: Sequence["Price"]) -> Iterator[str]:
     """What the columns mean, what else may work, and what to multiply."""
-    yield f'"examples": how many times as many to end at the same training loss{_checked(rows)}.'
+    yield f'"examples": how many times as many to end at the same training loss{_checked(found, rows)}.'
     limit = "" if found.linear.rule is None else f", up to {_RULES[found.linear.rule].lower()}'s,"
-    yield f"A larger rate{limit} may need fewer examples or stop training."
+    yield f"A larger rate{limit} may need less or stop training."
     rest = ""
     if found.setting.rule == "square_root":
         decay = ", weight decay × the factor of the rate" if found.setting.kind.decoupled else ""
         rest = f"; eps ÷ the factor of the rate{decay}; same betas"
     elif found.setting.momentum:
-        rest = "; keep momentum and weight decay"
+        rest = "; keep momentum"
     yield f'In the schedule, change numbers of steps as under "steps"{rest}.'
     yield "svag.GainRule.planned does all this. More: print(found.details())."
 
@@ -372,13 +392,14 @@ def _meaning(found: "PriceList", rows: Sequence["Price"]) -> Iterator[str]:
 _RULES = {"linear": "The linear rule", "square_root": "The square-root rule"}
 
 
-def _checked(rows: Sequence["Price"]) -> str:
+def _checked(found: "PriceList", rows: Sequence["Price"]) -> str:
     """How good the price was where it was checked; nothing for an optimizer that was never checked."""
     known = [row.examples for row in rows if row.examples.low > 0 or math.isfinite(row.examples.high)]
     if not known:
         return ""
-    last = "" if all(math.isfinite(one.high) for one in known) else "; no upper limit is known yet"
-    return f"; in brackets, the range in 80% of the ladders where it was checked{last}"
+    but = " (none with momentum)" if found.setting.momentum else ""
+    last = "" if all(math.isfinite(one.high) for one in known) else "; no upper limit is known"
+    return f"; in brackets, the range in 80% of the ladders checked{but}{last}"
 
 
 # Speeds whose rounds differ by more than this share are called unsteady.
@@ -393,11 +414,8 @@ def _unsteady(throughput: "Throughput | None") -> Iterator[str]:
         if isinstance(speed, Estimate) and speed.high > (1 + _STEADY) * speed.low
     }
     if spread:
-        sizes = ", ".join(map(str, spread))
-        yield (
-            f"The speed varied by up to {max(spread.values()):.0%} at batch size {sizes}, and the times with it: stop "
-            "other work on this machine and measure again."
-        )
+        worst = max(spread, key=lambda size: spread[size])
+        yield f"The speed varied by up to {spread[worst]:.0%} (batch {worst}): stop other work, measure again."
 
 
 def _numbers(found: "PriceList") -> str:
@@ -414,16 +432,12 @@ def _wrapped(text: str, bullet: bool = False) -> list[str]:
     ) or [""]
 
 
-def _said(reasons: Sequence[Reason]) -> list[str]:
-    return [str(reason) for reason in reasons]
-
-
 # --- the details
 
 
 def details(found: "PriceList") -> str:
     """Everything that is known, in lines of 80 columns."""
-    lines = answer(found).split("\n") if not found.usable else [*_wrapped(_headline(found, found.prices()))]
+    lines = _wrapped(_headline(found, found.prices()) if found.usable else _unusable(found))
     lines += ["", *_wrapped(_numbers(found))]
     if found.usable:
         lines += [
@@ -461,8 +475,9 @@ def linear_text(rule: "LinearRule") -> str:
     """What is known of the linear (square-root) rule: its limit, what that is, and why it is no more or no less."""
     lines = _wrapped(linear_headline(rule))
     if rule.measured is not None:
-        most = rule.measured.mapped(lambda ratio: ratio)
-        lines += _wrapped(f"From X, which is not resolved: N/X is at least {short(most.low)}.")
+        low, sizes = rule.measured.low, [rule.batch_size * kappa for kappa in (2, 4, 8)]
+        most = [f"{distortion(low, size / rule.batch_size, rule.lr_wd):.3g} at {size}" for size in sizes]
+        lines += _wrapped(f"From X, which is not resolved, the distortion is at most {', '.join(most)}.")
     if rule.basis == "second_moment" and rule.resolved:
         cost = rule.distortion(4 * rule.batch_size).value
         lines += _wrapped(
@@ -488,6 +503,6 @@ def linear_headline(rule: "LinearRule") -> str:
             f"{start}: beyond {limit}, {what} must drift apart by more than a factor of {rule.c2:g}; ruled out there."
         )
     return (
-        f"{start}: beyond {limit}, {what} are estimated to drift apart by more than a factor of {rule.c2:g}. No theorem "
-        "applies, so nothing is ruled out."
+        f"{start}: beyond {limit}, {what} are estimated to drift apart by more than a factor of {rule.c2:g}. No "
+        "theorem applies, so nothing is ruled out."
     )

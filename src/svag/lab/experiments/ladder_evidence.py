@@ -348,7 +348,7 @@ _READINGS_A_PART = 40
 
 
 def _rise(readings: Sequence[Reading], signal: Signal) -> float | None:
-    """N over its signal in the last of equal parts of the run over that in the first; parts without one are left out."""
+    """N over its signal in the last part of the run over that in the first, of those parts that have one."""
     count = min(_PARTS, len(readings) // _READINGS_A_PART)
     ratios = []
     for part in parts_of_runs(readings, count) if count > 1 else []:

@@ -135,7 +135,8 @@ def _drift_judged(panel: "LadderPanelFinding") -> Judgement:
     one, crossing = panel.checked[0]
     seen, ratio, last = crossing.observed, crossing.over_predicted, panel.rungs[-1].batch_size
     predicted = wording.batch(one.linear.limit.value)
-    said = f"B* = {predicted} {wording.batch_interval(one.linear.limit.low, one.linear.limit.high)} from {one.batch_size}; "
+    limits = wording.batch_interval(one.linear.limit.low, one.linear.limit.high)
+    said = f"B* = {predicted} {limits} from {one.batch_size}; "
     verdict: PaperVerdict = "cannot tell"
     if math.isinf(seen.value):
         said += f"not seen up to {last:,}"

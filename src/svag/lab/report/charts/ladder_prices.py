@@ -15,7 +15,6 @@ from svag.lab.experiments.ladder_finding import LadderPanelFinding
 from svag.lab.experiments.wording import batch_interval, percent
 from svag.lab.report import look
 from svag.lab.report.charts.ladder_error import Region, batch_axis, draw, error_region, key
-from svag.prices.estimate import Estimate
 
 PREDICTED, MEASURED, SECOND_MOMENT = "predicted", "measured", "κV′/V over κN′/N"
 
