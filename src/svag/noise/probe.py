@@ -30,6 +30,7 @@ from svag.noise.pending import KEPT, PendingReadings, StepReading, StepSums
 from svag.noise.reading import Reading, load_readings, reading_of, row_of
 from svag.noise.recorders import recording_of
 from svag.noise.undisturbed import buffers_kept_on_error
+from svag.printed import Printed
 from svag.theory import domain
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 Batch = TypeVar("Batch")
 
 
-class NoiseProbe:
+class NoiseProbe(Printed):
     """Measure G, N and R at every step, or at every k-th, from the micro-batches of the step on all its ranks.
 
     Three ways to use it, each giving one reading a step:

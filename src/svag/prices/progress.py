@@ -9,8 +9,8 @@ from svag.prices.estimate import Estimate
 from svag.prices.reasons import Code, Reason
 from svag.prices.windows import choose_window
 
-FEWEST = 100
-"""Readings that a price list needs at the least: five blocks of 20, if readings are independent."""
+FEWEST = 200
+"""Readings that a price list needs: 20 blocks of 10, if readings are independent."""
 
 
 def steps_needed(readings: Sequence[Reading], every: int = 1) -> int:
@@ -18,7 +18,7 @@ def steps_needed(readings: Sequence[Reading], every: int = 1) -> int:
 
     >>> few = [Reading(1.0, 8.0, 1.0, 32, 4, step=k) for k in range(10)]
     >>> steps_needed(few), steps_needed(few, every=10), steps_needed(few * 40)
-    (90, 900, 0)
+    (190, 1900, 0)
     """
     if not readings:
         return FEWEST * every
@@ -31,7 +31,7 @@ def progress(readings: Sequence[Reading], steps: int, every: int, batch_size: in
     >>> few = [Reading(1.0, 8.0, 1.0, 32, 4, step=k) for k in range(10)]
     >>> print(progress(few, 10, 1, 32))
     NoiseProbe at batch size 32: 10 readings in 10 steps.
-    About 90 more steps are needed for a price list.
+    About 190 more steps are needed for a price list.
     >>> print(progress(few * 40, 400, 1, 32))
     NoiseProbe at batch size 32: 400 readings in 400 steps, N/G = 8 [8, 8].
     Enough for a price list: print(probe.price_list()).

@@ -267,7 +267,7 @@ def answer(found: "PriceList", throughput: "Throughput | None" = None) -> str:
     head = _wrapped(_recommended(found, throughput) if throughput else _headline(found, rows))
     lines = [*head, "", *table(found, rows), ""]
     last = [line for one in (*_unsteady(throughput), *_meaning(found, rows)) for line in _wrapped(one)]
-    for reason in found.reasons:
+    for reason in (*found.reasons, *(one for one in found.linear.reasons if one.code == Code.SDE_RULED_OUT)):
         told = _wrapped(str(reason), bullet=True)
         if reason.code in _PRINTED and len(lines) + len(told) + len(last) <= LINES:
             lines += told
@@ -284,6 +284,7 @@ _PRINTED = DOUBTS | {
     Code.PARTS_UNCHECKED,
     Code.PARTS_NEAR,
     Code.STEPS_TOO_SHORT,
+    Code.SDE_RULED_OUT,
 }
 
 
