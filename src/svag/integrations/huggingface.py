@@ -61,6 +61,8 @@ class AttachedNoise(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """A run begins, perhaps from a checkpoint."""
         self._loop.restart(continued=state.global_step > 0)
+        if state.is_world_process_zero and state.global_step == 0:
+            self._loop.announce(state.max_steps)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **others: Any) -> None:
         """Log whenever the trainer logs its loss, to wherever it does."""
@@ -182,6 +184,7 @@ def attach(
     ...     trainer = Trainer(Line(), options, train_dataset=[{"x": 1.0}, {"x": 3.0}])
     ...     noise = attach(trainer, population=10**9)
     ...     _ = trainer.train()
+    This run has 1 steps, and a price list needs about 200: train longer.
     {'train_runtime': ...
     No price list yet from batch size 2...
     >>> print(noise.readings[0])

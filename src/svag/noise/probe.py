@@ -1,5 +1,6 @@
 """The in-run probe: G and N of every step of an ordinary run, from gradients that the run computes anyway."""
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -15,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from svag.noise.batches import Cutting, batch_size_of, mean_loss
+from svag.noise.batches import Cutting, batch_size_of, epoch_size, mean_loss, without_population
 from svag.noise.frozen import MOST_BATCHES, PartsComparison, compare_parts
 from svag.noise.optimizer import settings_of, state_for_later, unwrapped, velocities
 from svag.noise.parameters import (
@@ -108,6 +109,8 @@ class NoiseProbe(Printed):
             raise ValueError(f"batch_size must be at least 2 to be cut into parts, got {batch_size}")
         if population is not None:
             domain.population(population, batch_size)
+        elif check is not None and (missing := without_population(batch_size, epoch_size(check))):
+            warnings.warn(missing, stacklevel=2)
         refuse_flat_shards(model)
         optimizer = unwrapped(optimizer)
         named = measured_parameters(model, parameters)
@@ -121,7 +124,7 @@ class NoiseProbe(Printed):
         self._has_norms = len(self._norms) > 0
         self._closed, self._passed, self._tried, self._open = 0, 0, False, True
         self._begun: int | None = None
-        self._told_of_short = False
+        self._told_of_short, self._begins = False, True
         self._accumulated: int | None = None
         self._check = check
         self._comparison: PartsComparison | None = None
@@ -198,7 +201,7 @@ class NoiseProbe(Printed):
         """Continue where `state_dict` was called; what `save_to` got after that is cut off."""
         self._refuse_closed()
         self._pending.load_state_dict(state)
-        self._closed, self._tried = state["closed"], state["tried"]
+        self._closed, self._tried, self._begins = state["closed"], state["tried"], False
         self._told_of_short, self._accumulated = state["told_of_short"], state["accumulated"]
         if state["comparison"] is not None:
             self._comparison, self._check = PartsComparison(*map(reading_of, state["comparison"])), None
@@ -301,7 +304,9 @@ class NoiseProbe(Printed):
             raise
         if short and due and not self._told_of_short:
             self._told_of_short = True
-            cutting.warn_of_short(size)
+            # the first short batch ends the first epoch, unless the probe came in the middle of one
+            whole = self._population is None and cutting.ranks == 1 and self._begins
+            cutting.warn_of_short(size, (self._closed - 1) * self._batch_size + size if whole else None)
         self._tried = True
         return loss
 

@@ -77,6 +77,7 @@ def measure_throughput(
     if not asked:
         raise ValueError("batch_sizes is empty: give at least the batch size of the run")
     times: dict[int, list[float]] = {}
+    repeats: dict[int, int] = {}
 
     def step(examples: Batch) -> None:
         optimizer.zero_grad()
@@ -105,8 +106,7 @@ def measure_throughput(
                 _say_left_out(sorted(asked)[number:])
                 put_back()
                 break
-            times[size] = [found]
-        repeats = {size: max(1, min(_MOST_STEPS, math.floor(_PATIENCE / times[size][0]))) for size in times}
+            times[size], repeats[size] = [], max(1, min(_MOST_STEPS, math.floor(_PATIENCE / found)))
         for done in range(_ROUNDS[1]):
             if done >= _ROUNDS[0] and all(_agree(rounds) for rounds in times.values()):
                 break

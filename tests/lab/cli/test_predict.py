@@ -201,7 +201,7 @@ def test_the_version_of_the_runs_and_that_they_have_no_digest_is_said_once(tmp_p
         baseline(tmp_path, size)  # written without a digest, as version 1 did
     said, found = (invoke(app, ["predict", str(tmp_path), *flags]).stdout for flags in ([], ["--json"]))
     sentence = "2 of 2 runs: no digest of the metrics, so that damage to them would not be noticed"
-    assert said.rstrip().endswith(f"Computed by version 1 of the numerics; {sentence}.")
+    assert " ".join(said.split()).endswith(f"Computed by version 1 of the numerics; {sentence}.")
     assert said.count("no digest") == 1
     assert json.loads(found)["record_notes"] == [sentence]
     assert [row["numerics"] for row in json.loads(found)["predictions"]] == [1, 1]

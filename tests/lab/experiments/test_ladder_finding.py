@@ -59,7 +59,7 @@ def test_what_is_known_comes_out(tmp_path: Path) -> None:
         assert given(one.over_observed_low) < given(one.over_observed) < given(one.over_observed_high)
         assert len(one.by_seed) == 3
         assert one.usable is (size <= B_SIMPLE)  # N/G is B_SIMPLE/size
-        assert [price.batch_size for price in one.prices] == [larger for larger in SIZES if larger > size]
+        assert list(one.sizes) == [larger for larger in SIZES if larger > size]
     assert panel.predictions[-1].status.startswith("N/G = 0.312 is below 1: B* would be little more than C²B")
     rung = panel.rungs[2]
     assert rung.signal_to_noise == pytest.approx(64 / B_SIMPLE)
@@ -121,7 +121,7 @@ def test_nothing_is_refuted_away_from_equilibrium(tmp_path: Path) -> None:
     fill(tmp_path, growth=1.5)
     panel = panel_of(asked().find(load_records(tmp_path)))
     assert not panel.certificates
-    assert not any(price.refuted for one in panel.predictions for price in one.prices)
+    assert not any(one.linear.ruled_out(size) for one in panel.predictions for size in one.sizes)
     answer = panel.answer()
     assert (answer.tone, answer.badge) == ("note", "estimate")
     assert "were estimated to drift apart by a factor of 2 at B* = 112 [" in answer.headline
@@ -137,7 +137,7 @@ def test_n_over_g_is_a_ratio_of_averages_over_the_seeds(tmp_path: Path) -> None:
         write_run(tmp_path, spec, 0.9, readings=readings_at(spec, grad_sq, noise))
     [one] = panel_of(asked(seeds=(0, 1), sizes=(32, 64)).find(load_records(tmp_path))).predictions
     assert one.linear.noise_to_signal.value == pytest.approx(10.0)
-    assert [round(own.noise_to_signal, 9) for _, own in one.by_seed] == [16.0, 8.0]
+    assert [round(own.noise_to_signal.value, 9) for _, own in one.by_seed] == [16.0, 8.0]
 
 
 def test_a_diverged_seed_moves_the_failure_and_dropping_it_would_not(tmp_path: Path) -> None:

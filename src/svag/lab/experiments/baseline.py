@@ -3,6 +3,7 @@
 Before a run starts, `shortfall` says what its price list cannot become.
 """
 
+import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -103,7 +104,7 @@ class BaselinePredictions:
     def _text(self, parts: list[str]) -> str:
         if self._records:
             computed = f"Computed by version {self._records[0].numerics} of the numerics"
-            parts.append("; ".join([computed, *notes_on(self._records)]) + ".")
+            parts.append(textwrap.fill("; ".join([computed, *notes_on(self._records)]) + ".", wording.WIDTH))
         return "\n\n".join(parts)
 
 

@@ -324,10 +324,20 @@ def _seed_row(found: PriceList) -> dict[str, object]:
     bound = None if rule.measured is None else _bound(rule, rule.measured, sizes)
     return {
         **json_fields(row),
-        "notes": [str(reason) for reason in (*rule.reasons[1:], *found.reasons)],
+        "notes": [str(one) for one in (*rule.reasons[1:], *(one for one in found.reasons if one not in rule.reasons))],
         "window": list(found.window),
         "betas": None if setting.betas is None else list(setting.betas),
-        "history": found.history.to_dict(),
+        "history": [
+            {
+                "start": phase.start,
+                "stop": phase.end,
+                "noise_to_signal": phase.noise_to_signal.to_dict(),
+                "critical_batch": phase.noise_to_signal.mapped(
+                    lambda ratio: critical_batch_size(rule.batch_size, ratio, rule.c2)
+                ).to_dict(),
+            }
+            for phase in found.history.phases
+        ],
         "prices": _rows(rule, sizes),
         "price_bound": bound,
     }
