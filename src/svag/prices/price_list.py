@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Self
 
 from svag.noise.reading import Reading
 from svag.prices import wording
@@ -33,6 +34,22 @@ from svag.theory.bounds import b_simple, critical_batch_size
 from svag.theory.gain import gain
 
 _DOUBLINGS = 6
+
+
+class Prices(tuple[Price, ...]):
+    """The rows of a price list: a tuple of `Price` that prints as the list, with times where these are known."""
+
+    _found: "PriceList"
+    _throughput: Throughput | None
+
+    def __new__(cls, rows: Iterable[Price], found: "PriceList", throughput: Throughput | None = None) -> Self:
+        """Keep the rows together with what they were made from."""
+        made = super().__new__(cls, rows)
+        made._found, made._throughput = found, throughput
+        return made
+
+    def __str__(self) -> str:
+        return wording.answer(self._found, self._throughput, self)
 
 
 @dataclass(frozen=True, repr=False)
@@ -92,10 +109,8 @@ class PriceList(Printed):
         """Whether enough is known for a list to be printed; prices themselves err on the side of caution."""
         return self.resolved or self.window_only or self.one_sided
 
-    def prices(
-        self, batch_sizes: Iterable[int] | None = None, throughput: Throughput | None = None
-    ) -> tuple[Price, ...]:
-        """The price list, one row a batch size.
+    def prices(self, batch_sizes: Iterable[int] | None = None, throughput: Throughput | None = None) -> "Prices":
+        """The price list, one row a batch size: a tuple that prints itself as the list.
 
         Args:
             batch_sizes: any; by default 2, 4, … 64 times that of the run, or with a `throughput` the sizes in it, as
@@ -105,11 +120,11 @@ class PriceList(Printed):
         """
         speeds = checked_throughput(throughput, self.batch_size)
         if batch_sizes is not None:
-            return tuple(self._price(size, speeds) for size in batch_sizes)
+            return Prices((self._price(size, speeds) for size in batch_sizes), self, throughput)
         sizes = sorted(speeds) if speeds else [self.batch_size * 2**k for k in range(1, _DOUBLINGS + 1)]
         most = math.inf if self.setting.population is None else self.setting.population
         rows = [self._price(size, speeds) for size in sizes if size != self.batch_size and size <= most]
-        return tuple(row for row in rows if self._can_be_used(row))
+        return Prices((row for row in rows if self._can_be_used(row)), self, throughput)
 
     def best(self, throughput: Throughput, max_price: float = 2.0) -> Price:
         """The fastest row within the accepted price; that of the run itself where no other is faster.

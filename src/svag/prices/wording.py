@@ -255,15 +255,15 @@ def sentence(reason: Reason) -> str:
 # --- the list
 
 
-def answer(found: "PriceList", throughput: "Throughput | None" = None) -> str:
-    """The price list as text of at most 20 lines of 80 columns.
+def answer(found: "PriceList", throughput: "Throughput | None" = None, rows: "Sequence[Price] | None" = None) -> str:
+    """The price list, or some of its rows, as text of at most 20 lines of 80 columns.
 
     The first line is the recommendation where a throughput is given, otherwise the largest row within C².
     """
     if not found.usable:
         told = [_unusable(found), str(found.reasons[0]), _numbers(found)]
         return "\n".join(line for one in told for line in _wrapped(one))
-    rows = found.prices(throughput=throughput)
+    rows = found.prices(throughput=throughput) if rows is None else rows
     head = _wrapped(_recommended(found, throughput) if throughput else _headline(found, rows))
     lines = [*head, "", *table(found, rows), ""]
     last = [line for one in (*_unsteady(throughput), *_meaning(found, rows)) for line in _wrapped(one)]
