@@ -16,6 +16,11 @@ max(μ, 1/μ). Only at the rate m* where μ = 1, which is κ/D up to ηλ, is th
 they were is possible there, and not implied: they drift apart by B_simple′/B_simple = n/g, or its inverse. m = κ is the
 bound of `svag.theory.distortion` on the linear rule.
 
+A stationary quadratic shows how far that reaches. In one dimension 1 + ρ, which the gain never exceeds, is the largest
+stable factor on the rate, and κ/D keeps E x² at any κ. With several curvatures 1 + ρ lies beyond that limit: from some
+κ on a gain planned from the smaller batch's N/G makes the steepest direction diverge, and only a gain measured during
+the run notices.
+
 Three processes share the formulas, each with its own arguments:
 
 - any loss: the pull T of `svag.theory.equilibrium.pull`, formed with each run's own rate, takes the place of R, without

@@ -8,7 +8,7 @@ import pytest
 
 from svag.paper.verify import gain_rule
 from svag.paper.verify.check import Check, Claim, claims
-from svag.theory.gain import Factors, balanced_gain, least_spread, norm_ratio
+from svag.theory.gain import Factors, balanced_gain, gain, least_spread, norm_ratio
 from svag.theory.optimizers import Rule
 
 right = Factors.at
@@ -28,6 +28,7 @@ def failed(checks: Exact) -> list[Check]:
         ("least_spread", lambda *args: 1.05 * least_spread(*args), gain_rule._both_sides),
         ("least_spread", lambda *args: least_spread(*args) ** 0.9, gain_rule._both_sides),
         ("balanced_gain", lambda *args: 1.001 * balanced_gain(*args), gain_rule._both_sides),
+        ("gain", lambda *args: 0.99 * gain(*args), gain_rule._stability),
         ("balanced_gain", lambda rho, kappa, lr_wd: balanced_gain(rho, kappa), gain_rule._both_sides),
     ],
 )
