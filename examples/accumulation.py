@@ -38,7 +38,7 @@ def main() -> None:
         probe.close_step()  # before clipping and the step
         nn.utils.clip_grad_norm_(model.parameters(), 5.0)
         optimizer.step()
-    print(svag.predict_critical_batch(probe.readings, window=(0.5, 1.0)))
+    print(probe.price_list(window=(0.5, 1.0)))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def main() -> None:
     # The wrapped model is gone by now. Where it outlives the group, torch now and then waits for ever at the end.
     dist.destroy_process_group()
     if readings:
-        print(svag.predict_critical_batch(readings, window=(0.5, 1.0)))
+        print(svag.price_list(readings, window=(0.5, 1.0)))
 
 
 def train(rank: int, ranks: int) -> list[svag.Reading]:

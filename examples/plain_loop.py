@@ -44,9 +44,10 @@ def main() -> None:
         probe.backward(loss_fn, (x[chosen], y[chosen]), parts=4)  # instead of loss_fn(…).backward()
         optimizer.step()
 
-    found = svag.predict_critical_batch(probe.readings, window=(0.5, 1.0))
+    found = probe.price_list(window=(0.5, 1.0))
     print(found)
-    print("a batch of 1024 by linear scaling is", "refuted" if found.refutes(1024) else "not refuted")
+    print(found.linear)
+    print("a batch of 1024 by linear scaling is", "ruled out" if found.linear.ruled_out(1024) else "not ruled out")
 
 
 if __name__ == "__main__":

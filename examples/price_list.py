@@ -35,11 +35,11 @@ def main() -> None:
         probe.backward(loss_fn, batch, parts=4)  # instead of loss_fn(batch).backward()
         optimizer.step()
 
-    found = svag.predict_critical_batch(probe.readings)
+    found = probe.price_list()
     print(found)
     sizes = [BATCH * 2**k for k in range(6)]
     speeds = svag.measure_throughput(model, optimizer, loss_fn, batch, sizes)
-    print(f"\nWith the speed of a training step on this machine:\n{found.price_list(throughput=speeds)}")
+    print(f"\nWith the speed of a training step on this machine:\n{found.prices(throughput=speeds)}")
 
 
 if __name__ == "__main__":

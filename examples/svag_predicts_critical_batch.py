@@ -43,7 +43,7 @@ def main() -> None:
     with svag.SVAG(model, optimizer, ell=1, split=2, track_noise=True) as sim:
         for _ in range(STEPS):
             sim.step(loss_fn, pairs)
-    found = svag.predict_critical_batch(sim.noise, window=(SETTLING, STEPS))
+    found = svag.price_list(sim.noise, window=(SETTLING, STEPS))
     print(sim)
     print(found)
 

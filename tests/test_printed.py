@@ -21,7 +21,7 @@ RESULTS = {
 
 
 def test_the_public_results_are_found() -> None:
-    assert {"CriticalBatch", "Reading", "Price", "SDEVerdict", "LadderFinding", "RunRecord"} <= set(RESULTS)
+    assert {"PriceList", "Reading", "Price", "SDEVerdict", "LadderFinding", "RunRecord"} <= set(RESULTS)
 
 
 @pytest.mark.parametrize("name", RESULTS)

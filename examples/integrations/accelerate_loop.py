@@ -39,7 +39,7 @@ def main() -> None:
                     accelerator.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
                 optimizer.zero_grad()
-    accelerator.print(svag.predict_critical_batch(probe.readings))
+    accelerator.print(probe.price_list())
 
 
 if __name__ == "__main__":

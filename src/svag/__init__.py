@@ -24,11 +24,13 @@ if TYPE_CHECKING:  # the same names for those who read types; a test compares th
     from svag.noise.reading import load_readings as load_readings
     from svag.noise.throughput import measure_throughput as measure_throughput
     from svag.prices.batch_schedule import BatchSchedule as BatchSchedule
-    from svag.prices.critical_batch import CriticalBatch as CriticalBatch
-    from svag.prices.critical_batch import predict_critical_batch as predict_critical_batch
+    from svag.prices.estimate import Estimate as Estimate
+    from svag.prices.linear import LinearRule as LinearRule
     from svag.prices.plan import GainPlan as GainPlan
-    from svag.prices.price import Estimate as Estimate
     from svag.prices.price import Price as Price
+    from svag.prices.price_list import PriceList as PriceList
+    from svag.prices.price_list import price_list as price_list
+    from svag.prices.reasons import Reason as Reason
     from svag.theory.gain import Factors as Factors
     from svag.verdicts.scaling import ScalingVerdict as ScalingVerdict
     from svag.verdicts.scaling import scaling_verdict as scaling_verdict
@@ -48,9 +50,12 @@ _NAMES = {
     "svag.noise.reading": "Reading append_readings load_readings",
     "svag.noise.throughput": "measure_throughput",
     "svag.prices.batch_schedule": "BatchSchedule",
-    "svag.prices.critical_batch": "CriticalBatch predict_critical_batch",
+    "svag.prices.estimate": "Estimate",
+    "svag.prices.linear": "LinearRule",
     "svag.prices.plan": "GainPlan",
-    "svag.prices.price": "Estimate Price",
+    "svag.prices.price": "Price",
+    "svag.prices.price_list": "PriceList price_list",
+    "svag.prices.reasons": "Reason",
     "svag.theory.gain": "Factors",
     "svag.verdicts.scaling": "ScalingVerdict scaling_verdict",
     "svag.verdicts.sde": "SDEVerdict sde_verdict",

@@ -250,7 +250,7 @@ _VALID: dict[str, Callable[[Path, Path], dict[str, Any]]] = {
         "batch_sizes": [1],
     },
     "ngd": _experiment,
-    "predict_critical_batch": lambda *_: {"readings": readings()},
+    "price_list": lambda *_: {"readings": readings()},
     "run": lambda folder, npz: {"spec": small(npz, {"budget": 2}), "out": folder, "device": "cpu", "progress": False},
     "scale_invariance_error": lambda *_: _noise(batch=torch.ones(4, 3)),
     "scaling_verdict": lambda *_: {"errors": {8: [0.1, 0.2, 0.15], 16: [0.2, 0.25, 0.3]}, "resamples": 10},

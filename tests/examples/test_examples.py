@@ -13,17 +13,17 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 TWO_RANKS = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 # how it is started, in how many steps where it takes them, and what it must say
 RUNS: dict[str, tuple[list[str], list[str], list[str]]] = {
-    "price_list.py": ([], ["250"], ["B* ", "N/G = ", " readings", "fastest"]),
+    "price_list.py": ([], ["250"], ["batch size  learning rate", "× the examples", "fastest"]),
     "gain_rule.py": ([], ["300"], ["batch 16: training loss", "1.00×", "batch 256: training loss"]),
-    "plain_loop.py": ([], ["250"], ["B* ", "N/G = ", "125 readings"]),
-    "accumulation.py": ([], ["250"], ["B* ", "N/G = ", "125 readings"]),
-    "data_parallel.py": (TWO_RANKS, ["250"], ["B* ", "N/G = ", "125 readings"]),
+    "plain_loop.py": ([], ["250"], ["batch size  learning rate", "The linear rule from batch size 32"]),
+    "accumulation.py": ([], ["250"], ["batch size  learning rate", "× the examples"]),
+    "data_parallel.py": (TWO_RANKS, ["250"], ["batch size  learning rate", "× the examples"]),
     "svag_loop.py": ([], [], ["ell = 4"]),
     "ngd_against_sgd.py": ([], [], ["NGD"]),
     "svag_predicts_critical_batch.py": (
         [],
         [],
-        ["Scaling from batch size 8: beyond B* = ", "training statistics must change"],
+        ["batch size  learning rate", "ruled out"],
     ),
 }
 

@@ -10,11 +10,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "integrations"
 TWO_RANKS = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 # how long, and what it must say
 RUNS: dict[str, tuple[str, list[str]]] = {
-    "fsdp2_loop.py": ("100", ["batch size  settings", "from 100 readings"]),
-    "lightning_trainer.py": ("5", ["batch size  settings", "310 readings, the last one: G = "]),
+    "fsdp2_loop.py": ("100", ["batch size  learning rate", "× the examples"]),
+    "lightning_trainer.py": ("5", ["batch size  learning rate", "310 readings, the last one: G = "]),
     "lightning_svag.py": ("10", ["ell = 4   training loss after 10 effective steps: "]),
-    "huggingface_trainer.py": ("4", ["batch size  settings", "lr ×2", "200 readings, the last one: G = "]),
-    "accelerate_loop.py": ("5", ["batch size  settings", "N/G = "]),
+    "huggingface_trainer.py": ("4", ["batch size  learning rate", "× ", "200 readings, the last one: G = "]),
+    "accelerate_loop.py": ("5", ["batch size  learning rate", "× the examples"]),
     "accelerate_svag.py": ("10", ["ell = 4   training loss after 10 effective steps: "]),
 }
 

@@ -149,9 +149,11 @@ def test_the_defaults_of_the_trainer_get_a_price_list(tmp_path: Path, capsys: py
     assert trainer.args.max_grad_norm == 1.0
     assert len(noise.readings) == 150
     found = noise.found
-    assert (found.rule, found.basis, found.optimizer) == ("square_root", "second_moment", "AdamW")
+    rule = found.linear
+    assert (rule.rule, rule.basis, found.setting.optimizer) == ("square_root", "second_moment", "AdamW")
     printed = capsys.readouterr().out
-    assert "lr ×1.41" in printed
+    assert printed.startswith("This run has 150 steps, and a price list needs about 200")
+    assert str(found) in printed
     wide = [line for line in printed.splitlines() if len(line) > 80 and line[:1] not in " {"]
     assert not wide
     losses, ours = (
@@ -159,7 +161,7 @@ def test_the_defaults_of_the_trainer_get_a_price_list(tmp_path: Path, capsys: py
     )
     assert [row["step"] for row in losses] == [50, 100, 150]
     assert [row["step"] for row in ours] == [100, 150], "what is not resolved is not logged"
-    assert {"svag/critical_batch", "svag/b_simple", "svag/distortion_2x"} <= set(ours[-1])
+    assert {"svag/critical_batch", "svag/b_simple", "svag/distortion_2x", "svag/gain_2x"} <= set(ours[-1])
 
 
 @pytest.mark.parametrize("replaced", [False, True])

@@ -38,6 +38,19 @@ def test_accumulated_micro_batches_are_the_parts(clip: float | None, capsys: pyt
         assert plain_loop(3, clip=clip, clip_first=True)[1] != readings, "reading after clipping gives other numbers"
 
 
+@pytest.mark.parametrize(("epochs", "every", "needed"), [(2, 1, 200), (2, 10, 2000), (20, 1, None)])
+def test_a_fit_that_is_too_short_says_so_at_its_start(
+    epochs: int, every: int, needed: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """12 batches an epoch, each of them a step."""
+    noise = NoiseCallback(every=every)
+    fit(noise, max_epochs=epochs)
+    first = capsys.readouterr().out.split("\n")[0]
+    assert first.startswith("This run has") is (needed is not None)
+    if needed is not None:
+        assert f"has {12 * epochs} steps, and a price list needs about {needed}:" in first
+
+
 def test_a_step_that_the_epoch_cuts_short_is_left_out() -> None:
     noise = NoiseCallback()
     module = fit(noise, accumulate_grad_batches=5)  # 12 batches an epoch

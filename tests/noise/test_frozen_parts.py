@@ -6,9 +6,10 @@ from tests.noise.nets import batches, everything, loss_of, net, sgd
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from svag import Reading, predict_critical_batch
+from svag import Reading, price_list
 from svag.noise.frozen import MOST_BATCHES, PartsComparison, compare_parts
 from svag.noise.probe import NoiseProbe
+from svag.prices.reasons import Code
 from svag.theory.estimators import u_statistic
 
 
@@ -158,20 +159,20 @@ def test_batches_of_another_size_are_refused_and_the_model_is_as_it_was() -> Non
 
 
 @pytest.mark.parametrize(
-    ("ratio", "ok", "words"),
+    ("ratio", "resolved", "code"),
     [
-        (1.12, True, "whose N/G is 1.12 times that of whole batches; B* is off by about as much"),
-        (None, True, "the error of N/G is unknown: give NoiseProbe some batches"),
-        (2.5, False, "Not the noise of this run: BatchNorm saw parts of the batch, whose N/G is 2.5 times"),
-        (0.4, False, "whose N/G is 0.4 times that of whole batches; use fewer parts"),
+        (1.12, True, Code.PARTS_NEAR),
+        (None, True, Code.PARTS_UNCHECKED),
+        (2.5, False, Code.PARTS_FAR),
+        (0.4, False, Code.PARTS_FAR),
     ],
 )
-def test_the_prediction_says_by_how_much(ratio: float | None, ok: bool, words: str) -> None:
+def test_the_price_list_says_by_how_much(ratio: float | None, resolved: bool, code: Code) -> None:
     readings = [
         Reading(g, n, 5.5 / 1.95e-1, batch_size=128, n=4, lr=0.5, weight_decay=0.1, approximate=True, parts_ratio=ratio)
         for g, n in [(0.9, 9.0), (0.9, 11.0), (1.1, 9.0), (1.1, 11.0)] * 100
     ]
-    found = predict_critical_batch(readings)
-    assert found.ok is ok
-    assert any(words in sentence for sentence in (found.status, *found.notes))
-    assert found.parts_ratio == ratio
+    found = price_list(readings)
+    assert (found.resolved, found.linear.proved) == (resolved, resolved)
+    [reason] = [one for one in found.reasons if one.code == code]
+    assert reason.values == ({} if ratio is None else {"ratio": ratio})

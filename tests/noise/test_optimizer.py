@@ -11,9 +11,10 @@ from tests.noise.nets import batches, data, loss_of, net, sgd
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
-from svag import SVAG, NoiseProbe, NoisyGD, measure_noise, measure_throughput, predict_critical_batch
+from svag import SVAG, NoiseProbe, NoisyGD, measure_noise, measure_throughput, price_list
 from svag.noise.batches import split
 from svag.noise.optimizer import refinable_settings, trained_parameters, unwrapped, velocities, write_settings
+from svag.prices.reasons import Code
 from svag.theory.optimizers import SGDSettings
 
 
@@ -66,9 +67,9 @@ def test_groups_that_disagree_have_no_one_weight_decay() -> None:
     decayed.close_step()
     assert probe.readings[0].weight_decay is None
     assert decayed.readings[0].weight_decay == 0.1
-    mixed, one = (" ".join(predict_critical_batch(p.readings).notes) for p in (probe, decayed))
-    assert "different weight decays: pass parameters=" in mixed
-    assert "different" not in one
+    mixed, one = ({reason.code: reason for reason in price_list(p.readings).linear.reasons} for p in (probe, decayed))
+    assert mixed[Code.MIXED_SETTINGS].values == {"weight_decay": True, "lr": False}
+    assert Code.MIXED_SETTINGS not in one
 
 
 def test_a_velocity_counts_only_when_every_measured_parameter_has_one() -> None:

@@ -12,10 +12,10 @@ from tests.noise.nets import Pair, batches, data, loss_of, net, sgd
 from torch import Tensor, nn
 from torch.optim import SGD
 
-from svag import NoiseProbe, Reading, append_readings, load_readings, predict_critical_batch
+from svag import NoiseProbe, Reading, append_readings, load_readings, price_list
 from svag.noise.batches import split
 from svag.noise.pending import Readings
-from svag.prices.critical_batch import logged_numbers
+from svag.prices.scalars import logged_numbers
 
 
 def train(probe: NoiseProbe, model: nn.Module, optimizer: SGD, steps: list[Pair], parts: int = 4) -> None:
@@ -268,13 +268,13 @@ def noisy(count: int, signal: float = 1.0, seed: int = 0, **fields: Any) -> list
 @pytest.mark.parametrize("fields", [{}, {"momentum": 0.9, "velocity_sq": 100.0}, {"population": 400}])
 def test_logged_numbers_are_those_of_the_price_list(fields: dict[str, Any]) -> None:
     readings = noisy(1000, **fields)
-    found, logged = predict_critical_batch(readings, window=(0.0, 1.0)), logged_numbers(readings)
+    found, logged = price_list(readings, window=(0.0, 1.0)), logged_numbers(readings)
     assert found.resolved
-    assert logged["noise_to_signal"] == found.noise_to_signal
-    assert logged["noise_to_signal_low"] == found.noise_to_signal_low
-    assert logged["critical_batch"] == found.critical_batch
-    assert logged["b_simple"] == found.b_simple
-    prices = {price.batch_size: price.distortion for price in found.prices()}
+    assert logged["noise_to_signal"] == found.noise_to_signal.value
+    assert logged["noise_to_signal_low"] == found.noise_to_signal.low
+    assert logged["critical_batch"] == found.critical_batch.value
+    assert logged["b_simple"] == pytest.approx(found.noise_scale.value, rel=1e-12)
+    prices = {price.batch_size: price.distortion.value for price in found.prices()}
     assert logged["distortion_2x"] == prices[256]
     assert ("distortion_4x" in logged) is (512 in prices) is ("population" not in fields)
     assert logged.get("distortion_4x") == prices.get(512)

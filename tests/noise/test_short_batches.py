@@ -167,9 +167,8 @@ def test_an_ordinary_batch_norm_resnet_with_momentum_and_cosine_gets_a_price_lis
 
     with pytest.warns(UserWarning, match="a batch of 2 examples"):  # 130 is 8 × 16 + 2
         train()
-    found = svag.predict_critical_batch(probe.readings)
-    assert (len(probe.readings), found.basis, found.rule, found.ok) == (160, "momentum", "linear", False)
-    said = str(found)
-    assert said.startswith("Scaling from batch size 16")
-    assert "batch size  settings  distortion" in said
-    assert "lr ×2" in said  # a factor, as the rate varied
+    found = probe.price_list()
+    rule = found.linear
+    assert (len(probe.readings), rule.basis, rule.rule, rule.proved) == (160, "momentum", "linear", False)
+    assert found.usable
+    assert found.prices([32])[0].settings.startswith("× ")  # a factor, as the rate varied

@@ -123,15 +123,15 @@ def test_sizes_come_in_the_order_asked_for_and_once() -> None:
 
     found = svag.measure_throughput(model, SGD(model.parameters(), lr=0.1), loss_fn, data(8), [32, 2, 8, 32])
     assert list(found) == [32, 2, 8]
-    assert all(speed > 0 for speed in found.values())
+    assert all(0 < speed.low <= speed.value == speed.high for speed in found.values())
     assert set(seen) == {2, 8, 32}
 
 
 def test_the_result_is_what_a_price_list_takes() -> None:
     model = net()
     speeds = svag.measure_throughput(model, SGD(model.parameters(), lr=0.1), loss_of(model), data(8), [8, 16])
-    found = svag.predict_critical_batch([svag.Reading(1.0, 4.0, 1.0, 8, 2)] * 50)
-    assert [price.time is not None for price in found.prices(throughput=speeds)] == [True, True]
+    found = svag.price_list([svag.Reading(1.0, 4.0, 1.0, 8, 2)] * 50)
+    assert [price.time is not None for price in found.prices([8, 16], throughput=speeds)] == [True, True]
 
 
 def test_a_batch_is_resized_by_repeating_its_examples() -> None:
@@ -150,3 +150,43 @@ def test_refusals() -> None:
         svag.measure_throughput(model, optimizer, loss_of(model), data(8), [])
     with pytest.raises(ValueError, match="batch_sizes"):
         svag.measure_throughput(model, optimizer, loss_of(model), data(8), [0])
+
+
+class Clock:
+    """A clock on which every timed call takes the next of some durations, and the last one for ever after."""
+
+    def __init__(self, durations: list[float]) -> None:
+        self.durations, self.time, self.calls = durations, 0.0, 0
+
+    def __call__(self) -> float:
+        self.calls += 1
+        if self.calls % 2 == 0:  # the end of a measurement
+            self.time += self.durations.pop(0) if len(self.durations) > 1 else self.durations[0]
+        return self.time
+
+
+@pytest.mark.parametrize(
+    ("durations", "rounds", "speed"),
+    [
+        # two steps of warm-up, then as many of .05 s as fit, one of 1 s here
+        ([2.0, 1.0], 5, (8.0, 8.0)),
+        # 1, 2, 4 are too far apart, until there are three at 1
+        ([2.0, 1.0, 2.0, 4.0, 2.0, 2.0, 4.0, 1.0, 2.0, 1.05, 4.0], 9, (8.0, 8.0 / 1.05)),
+    ],
+)
+def test_rounds_are_repeated_until_the_fastest_agree(
+    monkeypatch: pytest.MonkeyPatch, durations: list[float], rounds: int, speed: tuple[float, float]
+) -> None:
+    model, clock = net(), Clock(durations)
+    monkeypatch.setattr("svag.noise.throughput.perf_counter", clock)
+    found = svag.measure_throughput(model, SGD(model.parameters(), lr=0.1), loss_of(model), data(8), [8])[8]
+    assert clock.calls == 2 * (1 + rounds)
+    assert (found.value, found.low, found.high) == pytest.approx((speed[0], speed[1], speed[0]))
+
+
+def test_a_machine_that_never_settles_shows_in_the_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, clock = net(), Clock([2.0**k for k in range(100)])
+    monkeypatch.setattr("svag.noise.throughput.perf_counter", clock)
+    found = svag.measure_throughput(model, SGD(model.parameters(), lr=0.1), loss_of(model), data(8), [8])[8]
+    assert clock.calls == 2 * (1 + 40)
+    assert found.high / found.low > 2

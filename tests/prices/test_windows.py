@@ -6,7 +6,7 @@ import pytest
 from tests.prices.streams import make
 
 from svag import Reading
-from svag.prices.windows import Window, choose_window, parts_of_runs, steps_into_phase
+from svag.prices.windows import Choice, Window, choose_window, parts_of_runs, steps_into_phase
 
 
 def phases(*lengths: tuple[float, int], run: str = "") -> list[Reading]:
@@ -102,7 +102,7 @@ def test_a_constant_rate_is_read_after_its_transient(name: str, fraction: float)
     chosen = choose_window(readings)
     dropped = 1 - len(chosen.readings) / len(readings)
     assert 0.4 * fraction <= dropped <= 1.2 * fraction + 0.1
-    assert f"without the first {dropped:.0%}, where the weight norm or the noise was still settling" in chosen.why
+    assert (chosen.choice, chosen.tenths) == (Choice.SETTLED, round(10 * dropped))
 
 
 def test_no_transient_is_no_reason_to_drop_anything() -> None:
@@ -131,7 +131,7 @@ def test_a_cosine_keeps_most_readings() -> None:
         ]
         chosen = choose_window(run)
         assert len(chosen.readings) == 540
-        assert "the noise keeps drifting" in chosen.why
+        assert (chosen.choice, chosen.tenths) == (Choice.STILL_DRIFTING, 1)
 
 
 def test_seeds_are_cut_alike() -> None:
@@ -146,10 +146,10 @@ def test_seeds_are_cut_alike() -> None:
 def test_the_window_says_where_it_is() -> None:
     chosen = choose_window(phases((0.1, 60), (0.01, 30)))
     assert (chosen.start, chosen.stop) == (400, 591)
-    assert chosen.why == (
-        "Averaged: 20 readings from step 400 to 590 (the last third of the second-to-last phase of the schedule)."
-    )
-    assert choose_window([make(1.0, 1.0)]).why == "Averaged: one reading (all of them)."
+    assert chosen.choice == Choice.LATE_PHASE
+    assert chosen.reason.values == {"readings": 20, "choice": "late_phase", "tenths": 0, "start": 400, "stop": 591}
+    alone = choose_window([make(1.0, 1.0)])
+    assert alone.reason.values == {"readings": 1, "choice": "all", "tenths": 0}, "without steps there is no place"
 
 
 def test_parts_are_equal_in_time_and_hold_everything() -> None:

@@ -3,8 +3,6 @@
 Neither of them is imported here, and each adapter only when it is asked for.
 """
 
-import shutil
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -16,7 +14,8 @@ from svag.noise.batches import batch_size_of, epoch_size
 from svag.noise.probe import NoiseProbe
 from svag.noise.reading import Reading
 from svag.noise.undisturbed import undisturbed
-from svag.prices.critical_batch import CriticalBatch, predict_critical_batch
+from svag.prices.price_list import PriceList, price_list
+from svag.prices.progress import FEWEST
 from svag.theory import domain
 
 BatchLoss = Callable[[Any], Tensor]
@@ -78,16 +77,23 @@ class LoopProbe:
         return [] if self.probe is None else self.probe.readings
 
     @property
-    def found(self) -> CriticalBatch:
+    def found(self) -> PriceList:
         """What larger batches cost, from the readings so far."""
-        return predict_critical_batch(self.readings)
+        return price_list(self.readings)
 
     def print_found(self) -> None:
-        """Print the price list, if there are readings, in lines that fit the terminal."""
-        width = shutil.get_terminal_size().columns
-        for line in str(self.found).splitlines() if self.readings else []:
-            # the columns of the table stay as they are
-            print(line if "  " in line else textwrap.fill(line, width, subsequent_indent="  " * line.startswith("- ")))
+        """Print the price list, if there are readings."""
+        if self.readings:
+            print(self.found)
+
+    def announce(self, steps: float) -> None:
+        """Say at the start that a run of `steps` is too short for a price list, if it is."""
+        needed = FEWEST * self.every
+        if steps < needed:
+            print(
+                f"This run has {steps:.0f} steps, and a price list needs about {needed}: train longer"
+                + (", or measure more often with a smaller every=." if self.every > 1 else ".")
+            )
 
     def scalars(self) -> dict[str, float]:
         """What a logger gets, by its name there."""

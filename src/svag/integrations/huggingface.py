@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from svag.integrations import BatchLoss, LoopProbe, parts_of
 from svag.noise.batches import in_pieces
 from svag.noise.reading import Reading
-from svag.prices.critical_batch import CriticalBatch
+from svag.prices.price_list import PriceList
 
 try:
     from transformers import Trainer, TrainerCallback
@@ -45,7 +45,7 @@ class AttachedNoise(TrainerCallback):
         return self._loop.readings
 
     @property
-    def found(self) -> CriticalBatch:
+    def found(self) -> PriceList:
         """What larger batches cost, from the readings so far."""
         return self._loop.found
 
@@ -61,6 +61,8 @@ class AttachedNoise(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """A run begins, perhaps from a checkpoint."""
         self._loop.restart(continued=state.global_step > 0)
+        if state.is_world_process_zero and state.global_step == 0:
+            self._loop.announce(state.max_steps)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **others: Any) -> None:
         """Log whenever the trainer logs its loss, to wherever it does."""
@@ -182,6 +184,7 @@ def attach(
     ...     trainer = Trainer(Line(), options, train_dataset=[{"x": 1.0}, {"x": 3.0}])
     ...     noise = attach(trainer, population=10**9)
     ...     _ = trainer.train()
+    This run has 1 steps, and a price list needs about 200: train longer.
     {'train_runtime': ...
     No price list yet from batch size 2...
     >>> print(noise.readings[0])

@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from svag.integrations import BatchLoss, LoopProbe, parts_of
 from svag.noise.reading import Reading
-from svag.prices.critical_batch import CriticalBatch
+from svag.prices.price_list import PriceList
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -51,6 +51,7 @@ class NoiseCallback(Callback):
     ...     enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False
     ... )
     >>> trainer.fit(Line(), torch.utils.data.DataLoader(torch.tensor([1.0, 3.0])))
+    This run has 1 steps, and a price list needs about 200: train longer.
     No price list yet from batch size 2...
     >>> print(noise.readings[0])
     G = 3, N = 1 at batch size 2, R = 1 (2 gradients)
@@ -87,7 +88,7 @@ class NoiseCallback(Callback):
         return self._loop.readings
 
     @property
-    def found(self) -> CriticalBatch:
+    def found(self) -> PriceList:
         """What larger batches cost, from the readings so far."""
         return self._loop.found
 
@@ -123,6 +124,8 @@ class NoiseCallback(Callback):
         self._trainer = trainer
         self._loop.restart(continued=trainer.global_step > 0)
         self._accumulates = None
+        if trainer.is_global_zero and not self._loop.readings:
+            self._loop.announce(trainer.estimated_stepping_batches)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Before the forward pass: make the probe if this is the first batch; measure parts of it where that is due."""

@@ -85,11 +85,15 @@ class Cutting:
             self._refuse_other_size(batch_size_of(batch))
         return [batch]
 
-    def warn_of_short(self, size: int) -> None:
-        """Say once that a short batch was back-propagated: there is no reading, but it is a step."""
+    def warn_of_short(self, size: int, epoch: int | None = None) -> None:
+        """Say once that a short batch was back-propagated: there is no reading, but it is a step.
+
+        It ends an epoch: with the examples of that `epoch`, if no population was given, say what is missing.
+        """
+        missing = "" if epoch is None else without_population(self.batch_size, epoch)
         warnings.warn(
             f"a batch of {size} examples, fewer than batch_size={self.batch_size}, was back-propagated without a "
-            "reading, and so will the next ones; drop_last=True leaves them out",
+            f"reading, and so will the next ones; drop_last=True leaves them out{f'; {missing}' if missing else ''}",
             stacklevel=3,
         )
 
@@ -225,6 +229,26 @@ def kept_position(batches: Iterable[object]) -> Iterator[None]:
             generator.set_state(before)
         for owner, state in saved:
             owner.load_state_dict(state)
+
+
+# From this share of an epoch on, a batch without its population is worth a word: N is too large by about as much.
+_SHARE = 0.02
+
+
+def without_population(batch_size: int, epoch: int | None) -> str:
+    """Say what is wrong without population=, where a loop shows how many examples an epoch has; empty if not much.
+
+    >>> without_population(256, 1024)
+    'an epoch seems to have 1024 examples: give population=1024, or N comes out 1.33 times too large'
+    >>> without_population(256, 50_000), without_population(256, None)
+    ('', '')
+    """
+    if epoch is None or not _SHARE * epoch <= batch_size < epoch:
+        return ""
+    return (
+        f"an epoch seems to have {epoch} examples: give population={epoch}, or N comes out "
+        f"{epoch / (epoch - batch_size):.3g} times too large"
+    )
 
 
 def epoch_size(batches: Iterable[object]) -> int | None:

@@ -294,6 +294,11 @@ class PendingReadings:
             if len(self._readings) > KEPT:
                 self._readings = self._readings[-KEPT:]  # a new list: views of the old one stay what they are
 
+    @property
+    def path(self) -> Path | None:
+        """The file that this process writes, once there is one; None otherwise."""
+        return self._path if self._path is not None and self._writes and self._path.exists() else None
+
     def state_dict(self) -> dict[str, Any]:
         """The readings in memory, and where the file ends."""
         self.fetch()

@@ -1,11 +1,12 @@
 """The in-run probe: G and N of every step of an ordinary run, from gradients that the run computes anyway."""
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from svag.noise.batches import Cutting, batch_size_of, mean_loss
+from svag.noise.batches import Cutting, batch_size_of, epoch_size, mean_loss, without_population
 from svag.noise.frozen import MOST_BATCHES, PartsComparison, compare_parts
 from svag.noise.optimizer import settings_of, state_for_later, unwrapped, velocities
 from svag.noise.parameters import (
@@ -27,16 +28,19 @@ from svag.noise.parameters import (
     square_norm,
 )
 from svag.noise.pending import KEPT, ClosedStep, PendingReadings, StepReading, StepSums
-from svag.noise.reading import Reading, reading_of, row_of
+from svag.noise.reading import Reading, load_readings, reading_of, row_of
 from svag.noise.recorders import recording_of
 from svag.noise.undisturbed import buffers_kept_on_error
-from svag.prices.critical_batch import logged_numbers
+from svag.printed import Printed
 from svag.theory import domain
+
+if TYPE_CHECKING:
+    from svag.prices.price_list import PriceList
 
 Batch = TypeVar("Batch")
 
 
-class NoiseProbe:
+class NoiseProbe(Printed):
     """Measure G, N and R at every step, or at every k-th, from the micro-batches of the step on all its ranks.
 
     Three ways to use it, each giving one reading a step:
@@ -106,6 +110,8 @@ class NoiseProbe:
         process_group: ProcessGroup | None = None,
     ) -> None:
         batch_size = _checked_size(batch_size, population)
+        if population is None and check is not None and (missing := without_population(batch_size, epoch_size(check))):
+            warnings.warn(missing, stacklevel=2)
         refuse_flat_shards(model)
         self.optimizer, optimizer = optimizer, unwrapped(optimizer)
         self.measure_short = False
@@ -120,7 +126,7 @@ class NoiseProbe:
         self._has_norms = len(self._norms) > 0
         self._closed, self._passed, self._tried, self._open = 0, 0, False, True
         self._begun: int | None = None
-        self._told_of_short = False
+        self._told_of_short, self._begins = False, True
         self._accumulated: int | None = None
         self._last_step: ClosedStep | None = None
         self._check = check
@@ -183,16 +189,40 @@ class NoiseProbe:
         return self._closed % self._every == 0
 
     def scalars(self) -> dict[str, float]:
-        """Numbers for any logger, over the last 1,000 readings: ratios of averages, as `predict_critical_batch` has.
+        """Numbers for any logger, over the last 1,000 readings: ratios of averages, as `svag.price_list` has.
 
-        The keys are noise_to_signal, noise_to_signal_low, critical_batch, b_simple, distortion_2x and distortion_4x.
+        The keys are noise_to_signal, noise_to_signal_low, critical_batch, b_simple, distortion_2x, distortion_4x,
+        gain_2x and gain_4x.
         What is not resolved yet is absent, never NaN. It waits for the device, so call it when you log.
 
         >>> model = nn.Linear(1, 1)
         >>> NoiseProbe(model, torch.optim.SGD(model.parameters(), lr=0.5), batch_size=2).scalars()
         {}
         """
+        from svag.prices.scalars import logged_numbers  # and scipy, which measuring does not need
+
         return logged_numbers(self.readings[-KEPT:])
+
+    def price_list(
+        self, c2: float = 2.0, confidence: float = 0.95, window: tuple[int, int] | tuple[float, float] | None = None
+    ) -> "PriceList":
+        """What other batch sizes cost, from all readings so far; with `save_to`, from all in the file.
+
+        Arguments as in `svag.price_list`.
+        """
+        from svag.prices.price_list import price_list
+
+        return price_list(self._all_readings(), c2, confidence, window)
+
+    def _all_readings(self) -> Sequence[Reading]:
+        kept = self.readings  # what is asked for is written
+        path = self._pending.path
+        return kept if path is None else [one for one in load_readings(path) if one.run == self._run]
+
+    def __str__(self) -> str:
+        from svag.prices.progress import progress
+
+        return progress(self._all_readings(), self._closed, self._every, self._batch_size)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the probe is, for a checkpoint between two steps: plain numbers, strings and lists."""
@@ -213,7 +243,7 @@ class NoiseProbe:
         self._pending.load_state_dict(state)
         self._forget()
         self.batch_size = state["batch_size"]
-        self._closed, self._tried = state["closed"], state["tried"]
+        self._closed, self._tried, self._begins = state["closed"], state["tried"], False
         self._told_of_short, self._accumulated = state["told_of_short"], state["accumulated"]
         if state["comparison"] is not None:
             self._comparison, self._check = PartsComparison(*map(reading_of, state["comparison"])), None
@@ -323,7 +353,9 @@ class NoiseProbe:
             raise
         if short and due and not aside and not self._told_of_short:
             self._told_of_short = True
-            cutting.warn_of_short(size)
+            # the first short batch ends the first epoch, unless the probe came in the middle of one
+            whole = self._population is None and cutting.ranks == 1 and self._begins
+            cutting.warn_of_short(size, (self._closed - 1) * self._batch_size + size if whole else None)
         self._tried = True
         return loss
 

@@ -23,7 +23,7 @@ from svag.theory import domain
 class Reading(Printed):
     """Unbiased estimates of G = |∇L|² and N = Tr Σ at one point x, with the batch size that N belongs to.
 
-    A single G may well be negative: average readings first, divide last (`svag.predict_critical_batch` does).
+    A single G may well be negative: average readings first, divide last (`svag.price_list` does).
 
     >>> reading = Reading(0.5, noise_trace=8.0, param_sq=100.0, batch_size=128, n=4, lr=0.5)
     >>> Reading(**reading.to_dict()) == reading

@@ -16,12 +16,17 @@ from svag.noise.batches import mean_loss, resized, tensors_of
 from svag.noise.optimizer import trained_parameters, unwrapped
 from svag.noise.parameters import refuse_sharded
 from svag.noise.undisturbed import undisturbed
+from svag.prices.estimate import Estimate
 from svag.theory import domain
 
 Batch = TypeVar("Batch")
 
-# Every batch size is timed in each of these rounds, so that a disturbance of the machine does not hit one size alone.
-_ROUNDS = 5
+# Every batch size is timed in each round, so that a disturbance of the machine does not hit one size alone. Rounds go
+# on until the fastest few of every size agree, since other work on the machine can only make a step slower.
+_ROUNDS = (5, 40)
+_AGREE = 3
+SPREAD = 0.1
+"""The fastest rounds of a size agree when they differ by at most this share."""
 # Steps of a round are repeated up to this many seconds, since one step of a small network is too short to time.
 _PATIENCE = 0.05
 _MOST_STEPS = 50
@@ -35,11 +40,13 @@ def measure_throughput(
     loss_fn: Callable[[Batch], Tensor],
     batch: Batch,
     batch_sizes: Iterable[int],
-) -> dict[int, float]:
+) -> dict[int, Estimate]:
     """Measure examples per second of a whole training step at several batch sizes.
 
     A step is `zero_grad`, forward, backward and `optimizer.step`, with the settings as they are. The fastest of several
-    rounds counts, since other work on the machine can only make a step slower. Afterwards parameters, gradients,
+    rounds counts, since other work on the machine can only make a step slower; rounds are repeated until the three
+    fastest agree within 10%, up to 40 times. The interval of a speed is from the third-fastest round to the fastest, so
+    that it tells when they did not agree. Afterwards parameters, gradients,
     buffers, the optimizer, the modes and torch's, numpy's and Python's global generators are as they were, bit for bit,
     also after an error. Their copies are kept in main memory.
 
@@ -51,7 +58,7 @@ def measure_throughput(
     ...     model, torch.optim.SGD(model.parameters(), lr=0.1), lambda x: model(x).square().mean(), torch.ones(8, 4),
     ...     [8, 32]
     ... )
-    >>> list(found), min(found.values()) > 0
+    >>> list(found), min(speed.low for speed in found.values()) > 0
     ([8, 32], True)
 
     Args:
@@ -59,17 +66,18 @@ def measure_throughput(
         optimizer: its optimizer; it takes real steps, which are undone.
         loss_fn: takes a batch, returns its mean loss.
         batch: any batch; batches of other sizes repeat its examples, or leave some out.
-        batch_sizes: those to measure, that of the run among them if the result is for `CriticalBatch.prices`.
+        batch_sizes: those to measure, that of the run among them if the result is for `PriceList.prices`.
 
     Returns:
-        Examples per second by batch size, in the order asked for.
+        Examples per second by batch size, in the order asked for, each with its spread.
     """
     refuse_sharded(model)
     optimizer = unwrapped(optimizer)
     asked = list(dict.fromkeys(domain.whole("batch_sizes", size) for size in batch_sizes))
     if not asked:
         raise ValueError("batch_sizes is empty: give at least the batch size of the run")
-    best: dict[int, float] = {}
+    times: dict[int, list[float]] = {}
+    repeats: dict[int, int] = {}
 
     def step(examples: Batch) -> None:
         optimizer.zero_grad()
@@ -98,17 +106,34 @@ def measure_throughput(
                 _say_left_out(sorted(asked)[number:])
                 put_back()
                 break
-            best[size] = found
-        repeats = {size: max(1, min(_MOST_STEPS, math.floor(_PATIENCE / best[size]))) for size in best}
-        for _ in range(_ROUNDS):
-            for size in list(best):
+            times[size], repeats[size] = [], max(1, min(_MOST_STEPS, math.floor(_PATIENCE / found)))
+        for done in range(_ROUNDS[1]):
+            if done >= _ROUNDS[0] and all(_agree(rounds) for rounds in times.values()):
+                break
+            for size in list(times):
                 if (found := seconds(size, repeats[size])) is None:  # memory can run out later, used by others
                     _say_left_out([size])
-                    del best[size]
+                    del times[size]
                     put_back()
                 else:
-                    best[size] = min(best[size], found)
-    return {size: size / best[size] for size in asked if size in best}
+                    times[size].append(found)
+    return {size: _speed(size, times[size]) for size in asked if size in times}
+
+
+def _agree(rounds: list[float]) -> bool:
+    """Whether the fastest rounds of one batch size agree."""
+    fastest = sorted(rounds)[:_AGREE]
+    return fastest[-1] <= (1 + SPREAD) * fastest[0]
+
+
+def _speed(size: int, rounds: list[float]) -> Estimate:
+    """Examples per second in the fastest round, from the slowest of the fastest few.
+
+    >>> _speed(8, [2.0, 1.0, 8.0, 4.0])
+    Estimate(value=8.0, low=2.0, high=8.0)
+    """
+    fastest = sorted(rounds)[:_AGREE]
+    return Estimate(size / fastest[0], size / fastest[-1], size / fastest[0])
 
 
 @contextmanager

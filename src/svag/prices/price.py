@@ -1,204 +1,133 @@
-"""What an answer is made of: estimates, the rows of the price list, and the answer along the run.
+"""One row of the price list: what one batch size costs, and the settings that this price belongs to."""
 
-N/G and B* change as training goes on, so they are also given over equal parts of a run.
-"""
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-import math
-import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-
-from svag.noise.reading import Reading
-from svag.prices.averages import Averages
-from svag.prices.basis import Ground, signal_series
-from svag.prices.windows import choose_window, parts_of_runs
+from svag.prices.estimate import Estimate
+from svag.prices.linear import LinearRow
+from svag.prices.plan import GainPlan
 from svag.printed import Printed
-from svag.stats.ratios import RatioInterval
-from svag.stats.samples import json_number
-from svag.theory.bounds import critical_batch_size
+from svag.theory import domain
+from svag.theory.gain import Factors
 
-
-@dataclass(frozen=True)
-class Estimate(Printed):
-    """A number with its interval.
-
-    >>> print(Estimate(1.5, 1.25, math.inf))
-    1.5 [1.25, ∞]
-
-    Attributes:
-        value: the number.
-        low: lower end of its interval.
-        high: upper end, `math.inf` where unbounded.
-    """
-
-    value: float
-    low: float
-    high: float
-
-    def to_dict(self) -> dict[str, float | None]:
-        """Return the fields as JSON values; infinity is null."""
-        return {name: json_number(value) for name, value in asdict(self).items()}
-
-    def __str__(self) -> str:
-        return f"{_short(self.value)} [{_short(self.low)}, {_short(self.high)}]"
+Throughput = Mapping[int, float | Estimate]
 
 
 @dataclass(frozen=True)
 class Price(Printed):
-    """One row of the price list.
+    """What one batch size costs, at the learning rate of the gain rule.
 
-    >>> print(Price(256, 4.0, "lr 0.4", 1.5, 1.4, 1.6, False))
-    256: lr 0.4, distortion 1.50 [1.40, 1.60]
+    >>> from svag import Reading, price_list
+    >>> readings = [Reading(1.0, 8.0, 1.0, 32, 4, step=k, lr=0.1, optimizer="SGD") for k in range(400)]
+    >>> price = price_list(readings).prices([128])[0]
+    >>> price.kappa, round(price.gain, 6), price.settings  # D = (4 + 8)/(1 + 8) = 4/3
+    (4.0, 3.0, '0.3')
+    >>> round(price.examples.value, 6), price.plan.steps(400)
+    (1.333333, 134)
 
     Attributes:
-        batch_size: the larger batch.
-        kappa: how many times the batch of the run it is.
-        settings: what the rule asks for there, as "lr 0.4"; as factors, "lr ×4", when the learning rate varied.
-        distortion: D there.
-        low: lower end of its interval.
-        high: upper end, `math.inf` where unbounded.
-        refuted: whether a theorem rules out that training stays within C² there.
-        time: wall-clock time to the same training loss relative to the batch of the run, by D and the throughput; None
-            without a throughput.
+        batch_size: the batch that is priced.
+        kappa: κ, how many times the batch of the run it is; may be below 1.
+        examples: how many times as many examples the run takes, ∫D dτ/T of the plan. Its ends are the range seen on
+            committed ladders, and do not depend on a confidence level; an end that is not known is infinite, or 0.
+        distortion: D of the window's N/G, with the sampling interval alone.
+        time: relative to the batch of the run, with the ranges of `examples` and of the measured speeds; None without
+            a throughput.
+        plan: the gain along the steps of the run.
+        settings: learning rate for the table, the main one and that of the first phase, as "0.27 (0.19 at first)".
+        factors: what the settings are multiplied by, at `gain`.
+        linear: what is known of the linear (Adam: square-root) rule there.
     """
 
     batch_size: int
     kappa: float
+    examples: Estimate
+    distortion: Estimate
+    time: Estimate | None
+    plan: GainPlan
     settings: str
-    distortion: float
-    low: float
-    high: float
-    refuted: bool
-    time: float | None = None
+    factors: Factors
+    linear: LinearRow
+
+    @property
+    def gain(self) -> float:
+        """κ over `examples`: the factor in the learning rate (Adam: its square), on average over the run."""
+        return self.kappa / self.examples.value
+
+    @property
+    def steps(self) -> float:
+        """`examples` over κ: the factor in the number of steps."""
+        return self.examples.value / self.kappa
 
     def to_dict(self) -> dict[str, object]:
-        """Return the fields as JSON values; infinity is null."""
-        return {name: json_number(v) if isinstance(v, float) else v for name, v in asdict(self).items()}
-
-    def __str__(self) -> str:
-        time = "" if self.time is None else f", {self.time:.2f}× the time"
-        return f"{self.batch_size}: {self.settings}, distortion {_interval(self)}{time}" + ", ruled out" * self.refuted
-
-
-def price_table(prices: Sequence[Price], one_sided: bool = False) -> str:
-    """The price list as a table for a terminal, the fastest row marked where times are known.
-
-    >>> small = Price(64, 2.0, "lr 0.2", 1.1, 1.0, 1.2, refuted=False, time=0.6)
-    >>> print(price_table([small, Price(128, 4.0, "lr 0.4", 2.5, 2.4, 2.6, refuted=True, time=0.9)]))
-    batch size  settings  distortion         time
-            64  lr 0.2    1.10 [1.00, 1.20]  0.60×  ← fastest
-           128  lr 0.4    2.50 [2.40, 2.60]  0.90×  ruled out
-    """
-    times = [price.time for price in prices if price.time is not None]
-    fastest = min(times, default=None)
-    rows = [("batch size", "settings", "distortion", "time" if times else "", "")]
-    for price in prices:
-        shown = f"at most {_short(price.high)}" if one_sided else _interval(price)
-        time = "–" if price.time is None else f"{price.time:.2f}×"
-        remarks = [*(["ruled out"] * price.refuted), *(["← fastest"] * (times != [] and price.time == fastest))]
-        rows.append((str(price.batch_size), price.settings, shown, time if times else "", ", ".join(remarks)))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    others = sum(width + 2 for column, width in enumerate(widths) if column != 1 and width)
-    folded = [_folded(row[1], _WIDEST - others) for row in rows]
-    widths[1] = max(len(line) for lines in folded for line in lines)
-    lines = []
-    for (size, _, *cells, remark), (settings, *more) in zip(rows, folded, strict=True):
-        padded = [size.rjust(widths[0]), settings.ljust(widths[1])]
-        padded += [cell.ljust(width) for cell, width in zip(cells, widths[2:4], strict=True)]
-        lines.append("  ".join([*(cell for cell in padded if cell), remark]).rstrip())
-        lines += [" " * (widths[0] + 2) + line for line in more]
-    return "\n".join(lines)
-
-
-_WIDEST = 80  # columns of a terminal
-
-
-def _folded(settings: str, width: int) -> list[str]:
-    """Lines of at most so many characters, broken between settings and never within one.
-
-    >>> _folded("lr 0.2, betas (0.8, 0.99), eps 1e-08", 30)
-    ['lr 0.2, betas (0.8, 0.99),', 'eps 1e-08']
-    """
-    first, *others = re.split(r", (?![^(]*\))", settings)
-    lines = [first]
-    for one in others:
-        together = f"{lines[-1]}, {one}"
-        if len(together) < width:  # a comma may follow
-            lines[-1] = together
-        else:
-            lines[-1] += ","
-            lines.append(one)
-    return lines
-
-
-def relative_time(distortion: float, size: int, base: int, throughput: dict[int, float]) -> float | None:
-    """D(κ)·throughput(B)/throughput(κB), or None when the speed at that size is unknown."""
-    return distortion * throughput[base] / throughput[size] if size in throughput else None
-
-
-def _interval(price: Price) -> str:
-    return f"{_two(price.distortion)} [{_two(price.low)}, {_two(price.high)}]"
-
-
-def _two(value: float) -> str:
-    return f"{value:.2f}" if value < 10 else _short(value)
-
-
-def _short(value: float) -> str:
-    return f"{value:.3g}" if math.isfinite(value) else "∞"
-
-
-# The run is cut into this many parts, or into fewer so that each gets this many readings.
-_PARTS = 5
-_READINGS_A_PART = 40
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """The answer over one part of the run.
-
-    Attributes:
-        start: its first effective step.
-        stop: its last, plus 1.
-        noise_to_signal: N/G there (with momentum N/X or N/X̂, as in the whole).
-        critical_batch: B* from there.
-    """
-
-    start: int
-    stop: int
-    noise_to_signal: Estimate
-    critical_batch: Estimate
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields as JSON values."""
+        """Return everything for a JSON document; infinity is null."""
         return {
-            "start": self.start,
-            "stop": self.stop,
-            "noise_to_signal": self.noise_to_signal.to_dict(),
-            "critical_batch": self.critical_batch.to_dict(),
+            "batch_size": self.batch_size,
+            "kappa": self.kappa,
+            "examples": self.examples.to_dict(),
+            "gain": self.gain,
+            "steps": self.steps,
+            "distortion": self.distortion.to_dict(),
+            "time": None if self.time is None else self.time.to_dict(),
+            "settings": self.settings,
+            "factors": vars(self.factors),
+            "plan": self.plan.to_dict(),
+            "linear": self.linear.to_dict(),
         }
 
+    def row(self) -> dict[str, object]:
+        """Return one flat row for a DataFrame."""
+        time = self.time
+        return {
+            "batch_size": self.batch_size,
+            "kappa": self.kappa,
+            "settings": self.settings,
+            "examples": self.examples.value,
+            "examples_low": self.examples.low,
+            "examples_high": self.examples.high,
+            "gain": self.gain,
+            "steps": self.steps,
+            "distortion": self.distortion.value,
+            "distortion_low": self.distortion.low,
+            "distortion_high": self.distortion.high,
+            "time": None if time is None else time.value,
+            "time_low": None if time is None else time.low,
+            "time_high": None if time is None else time.high,
+            "linear_settings": self.linear.settings,
+            "linear_ruled_out": self.linear.ruled_out,
+        }
 
-def history_of(readings: Sequence[Reading], ground: Ground, c2: float, confidence: float) -> tuple[Stretch, ...]:
-    """The answer over equal parts of the run, with the signal of the whole; nothing for a part that no ratio fits."""
-    count = min(_PARTS, len(readings) // _READINGS_A_PART)
-    rows = []
-    for part in parts_of_runs(readings, count) if count > 1 else []:
-        try:
-            found = Averages.over(part)
-        except ValueError:  # a setting changed within this part
-            continue
-        series = signal_series(found, ground.signal) if found.readings else None
-        interval = None if series is None else found.ratio(series, confidence)
-        if interval is None or interval.kind == "empty":
-            continue
-        ratios = limits_of(interval)
-        sizes = (critical_batch_size(part[0].batch_size, ratio, c2, "sharp", ground.lr_wd) for ratio in ratios)
-        span = choose_window(part, (0, 1))
-        rows.append(Stretch(span.start, span.stop, Estimate(*ratios), Estimate(*sizes)))
-    return tuple(rows)
+    def __str__(self) -> str:
+        time = "" if self.time is None else f" in {self.time.value:.2f}× the time"
+        return f"{self.batch_size}: {self.examples.value:.2f}× the examples{time}, learning rate {self.settings}"
 
 
-def limits_of(interval: RatioInterval) -> tuple[float, float, float]:
-    """Value and limits of N/G; where no positive ratio fits, nothing is known."""
-    return (math.inf, 0.0, math.inf) if interval.kind == "empty" else (interval.value, interval.low, interval.high)
+def checked_throughput(throughput: Throughput | None, batch_size: int) -> dict[int, Estimate]:
+    """Speeds with their spread; that of the run must be among them."""
+    speeds = {}
+    for size, speed in (throughput or {}).items():
+        exact = speed if isinstance(speed, Estimate) else Estimate(speed, speed, speed)
+        domain.positive(f"throughput[{size}]", exact.low)
+        speeds[size] = exact
+    if speeds and batch_size not in speeds:
+        raise ValueError(f"throughput must also hold the batch size of the run, {batch_size}, to compare with")
+    return speeds
+
+
+def relative_time(examples: Estimate, size: int, base: int, speeds: Mapping[int, Estimate]) -> Estimate | None:
+    """Examples × speed at the batch of the run over speed at this one, or None when the speed there is unknown.
+
+    >>> exact = {32: Estimate(100.0, 100.0, 100.0), 64: Estimate(200.0, 160.0, 250.0)}
+    >>> print(relative_time(Estimate(1.5, 1.0, 2.0), 64, 32, exact))
+    0.75 [0.4, 1.25]
+    """
+    if size not in speeds:
+        return None
+    small, large = speeds[base], speeds[size]
+    if size == base:
+        return Estimate(1.0, 1.0, 1.0)
+    return Estimate(
+        examples.value * small.value / large.value,
+        examples.low * small.low / large.high,
+        examples.high * small.high / large.low,
+    )

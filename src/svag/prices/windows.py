@@ -7,12 +7,14 @@ from the first tenth in which R and N are where the second half of the run has t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import groupby
 
 import numpy as np
 
 from svag.arrays import FloatArray
 from svag.noise.reading import Reading
+from svag.prices.reasons import Code, Reason, Value
 from svag.stats.series import trend_test
 from svag.theory import domain
 
@@ -30,6 +32,17 @@ _T_TENTHS = 4.6
 Window = tuple[int, int] | tuple[float, float]
 
 
+class Choice(StrEnum):
+    """How the readings to average were chosen."""
+
+    ASKED_FOR = "asked_for"
+    ALL = "all"
+    CONSTANT_RATE = "constant_rate"
+    SETTLED = "settled"
+    STILL_DRIFTING = "still_drifting"
+    LATE_PHASE = "late_phase"
+
+
 @dataclass(frozen=True)
 class Chosen:
     """The readings to average, run after run, each run in the order of its steps, and why these.
@@ -38,13 +51,22 @@ class Chosen:
         readings: what is averaged.
         start: effective step of the first; its number where readings have no steps.
         stop: that of the last, plus 1.
-        why: a sentence for the reader.
+        choice: how they were chosen.
+        tenths: of the run left out at its start.
     """
 
     readings: tuple[Reading, ...]
     start: int
     stop: int
-    why: str
+    choice: Choice
+    tenths: int = 0
+
+    @property
+    def reason(self) -> Reason:
+        """The choice as a reason."""
+        steps = all(reading.step is not None for reading in self.readings)
+        values: dict[str, Value] = {"readings": len(self.readings), "choice": self.choice, "tenths": self.tenths}
+        return Reason(Code.WINDOW, {**values, "start": self.start, "stop": self.stop} if steps else values)
 
 
 def choose_window(readings: Sequence[Reading], window: Window | None = None) -> Chosen:
@@ -55,17 +77,15 @@ def choose_window(readings: Sequence[Reading], window: Window | None = None) -> 
     """
     runs = _runs(readings)
     if window is not None:
-        chosen, why = [_between(run, window) for run in runs], "the window asked for"
+        chosen, choice, tenths = [_between(run, window) for run in runs], Choice.ASKED_FOR, 0
     else:
-        chosen, why = _default(runs)
+        chosen, choice, tenths = _default(runs)
     flat = tuple(reading for run in chosen for reading in run)
     if not flat:
         raise ValueError(f"no reading lies in the window {window}: the readings end at step {_last_step(readings)}")
     ends = [(_position(run, 0), _position(run, len(run) - 1) + 1) for run in chosen if run]
     start, stop = min(one for one, _ in ends), max(other for _, other in ends)
-    count = f"{len(flat)} readings" if len(flat) > 1 else "one reading"
-    where = f" from step {start} to {stop - 1}" if all(reading.step is not None for reading in flat) else ""
-    return Chosen(flat, start, stop, f"Averaged: {count}{where} ({why}).")
+    return Chosen(flat, start, stop, choice, tenths)
 
 
 def parts_of_runs(readings: Sequence[Reading], parts: int) -> list[list[Reading]]:
@@ -101,23 +121,21 @@ def drift(series: FloatArray) -> float:
     return test.change / mean if test.drifts(DRIFT_LEVEL) else 0.0
 
 
-def _default(runs: list[list[Reading]]) -> tuple[list[list[Reading]], str]:
+def _default(runs: list[list[Reading]]) -> tuple[list[list[Reading]], Choice, int]:
     plateaus = [_plateaus(run) for run in runs]
     if all(len(found) > 1 for found in plateaus):
         late = [found[-2] for found in plateaus]
         thirds = [phase[len(phase) - max(len(phase) // 3, 1) :] for phase in late]
-        return thirds, "the last third of the second-to-last phase of the schedule"
+        return thirds, Choice.LATE_PHASE, 0
     held = [found[0] if len(found) == 1 else run for run, found in zip(runs, plateaus, strict=True)]
     tenths = [_transient(run) for run in held]
     if all(tenth == 0 for tenth in tenths):
         same = all(len(phase) == len(run) for phase, run in zip(held, runs, strict=True))
-        return held, "all of them" if same else "all at the constant learning rate"
+        return held, Choice.ALL if same else Choice.CONSTANT_RATE, 0
     settled = [tenth for tenth in tenths if tenth is not None]
     cut = max(settled) if len(settled) == len(tenths) else 1
     later = [run[len(run) * cut // 10 :] for run in held]
-    if len(settled) < len(tenths):
-        return later, "without the first tenth; the weight norm or the noise keeps drifting"
-    return later, f"without the first {cut}0%, where the weight norm or the noise was still settling"
+    return later, Choice.SETTLED if len(settled) == len(tenths) else Choice.STILL_DRIFTING, cut
 
 
 def _transient(run: list[Reading]) -> int | None:

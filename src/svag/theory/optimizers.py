@@ -226,6 +226,13 @@ _KINDS = {
     "RMSprop": replace(_ADAM, average="alpha"),
     "SparseAdam": _ADAM,
 }
+# bitsandbytes keeps the state in 8 bits, or pages it out of the device's memory; the steps are the same
+_KINDS |= {
+    f"{paged}{name}{bits}": _KINDS[name]
+    for name in ("Adam", "AdamW", "RMSprop")
+    for paged in ("", "Paged")
+    for bits in ("", "8bit", "32bit")
+}
 _VARIANT_OF_SGD, _UNKNOWN = replace(_KINDS["SGD"], covered=False), OptimizerKind("unknown", None)
 
 
@@ -236,6 +243,8 @@ def optimizer_kind(name: str | None) -> OptimizerKind:
 
     >>> optimizer_kind("RMSprop").rule, optimizer_kind("LBFGS").rule
     ('square_root', None)
+    >>> optimizer_kind("PagedAdamW8bit") == optimizer_kind("AdamW")  # of bitsandbytes
+    True
     """
     if name is None:
         return _KINDS["SGD"]

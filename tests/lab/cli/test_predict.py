@@ -30,12 +30,22 @@ def test_one_run_predicts(tmp_path: Path) -> None:
     folder = baseline(tmp_path)
     result = invoke(app, ["predict", str(folder)])
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith(f"From {folder}:\nScaling from batch size 32: beyond B* = 384")
-    assert "printed" not in result.stdout  # the paper's other forms of B* are for programs
+    assert result.stdout.startswith(f"From {folder}:\nBatch 256: 1.6× the examples, 4.9 times fewer steps")
+    assert max(map(len, result.stdout.splitlines()[1:])) <= 80
     found = json.loads(invoke(app, ["predict", str(folder), "--json", "--c2", "3"]).stdout)
-    assert found["critical_batch"] == pytest.approx(critical_batch_size(32, 10.0, c2=3.0, lr_wd=1e-4), rel=1e-9)
-    assert found["ok"] is True
+    limit = critical_batch_size(32, 10.0, c2=3.0, lr_wd=1e-4)
+    assert found["linear"]["limit"]["value"] == pytest.approx(limit, rel=1e-9)
+    assert found["critical_batch"]["value"] == pytest.approx(critical_batch_size(32, 10.0, c2=3.0), rel=1e-9)
+    assert found["linear"]["proved"] is True
     assert found["runs"] == [str(folder)]
+
+
+def test_details_say_the_rest(tmp_path: Path) -> None:
+    folder = baseline(tmp_path)
+    brief, full = (invoke(app, ["predict", str(folder), *flags]).stdout for flags in ([], ["--details"]))
+    assert "The linear rule from batch size 32: beyond B* = 384" in full
+    assert "B* = 384" not in brief
+    assert len(full.splitlines()) > len(brief.splitlines())
 
 
 def test_seeds_are_pooled_and_batch_sizes_are_not(tmp_path: Path) -> None:
@@ -44,7 +54,7 @@ def test_seeds_are_pooled_and_batch_sizes_are_not(tmp_path: Path) -> None:
     baseline(tmp_path, 32, 1.5, 12.0, seed=1)
     found = json.loads(invoke(app, ["predict", str(tmp_path), "--json"]).stdout)
     assert [row["batch_size"] for row in found["predictions"]] == [32, 64]
-    assert [row["noise_to_signal"] for row in found["predictions"]] == pytest.approx([10.0, 4.0])
+    assert [row["noise_to_signal"]["value"] for row in found["predictions"]] == pytest.approx([10.0, 4.0])
     assert len(found["predictions"][0]["runs"]) == 2
     assert "critical_batch" not in found
 
@@ -63,13 +73,13 @@ def test_a_file_of_readings_from_an_own_loop(tmp_path: Path) -> None:
         append_readings(file, [replace(one, run=run) for one in readings_at(at(size), 1.0, 10.0)])
     result = invoke(app, ["predict", str(file)])
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith(f"From 2 runs, {file} seed 0, {file} seed 1:\nScaling from batch size 32: ")
-    assert f"From {file} a:\nScaling from batch size 64: " in result.stdout
+    assert result.stdout.startswith(f"From 2 runs, {file} seed 0, {file} seed 1:\nBatch 256: ")
+    assert f"From {file} a:\nBatch 512: " in result.stdout
     found = json.loads(invoke(app, ["predict", str(file), "--json", "--window", "0", "12160"]).stdout)
     assert [row["readings"] for row in found["predictions"]] == [400, 400]  # half of those at 32, all of those at 64
-    own = svag.predict_critical_batch(one for one in svag.load_readings(file) if one.batch_size == 64)
+    own = svag.price_list(one for one in svag.load_readings(file) if one.batch_size == 64)
     again = json.loads(invoke(app, ["predict", str(file), "--json"]).stdout)["predictions"][1]
-    assert again["critical_batch"] == own.critical_batch
+    assert again["critical_batch"] == own.critical_batch.to_dict()
     both = json.loads(invoke(app, ["predict", str(file), str(baseline(tmp_path / "runs", 128)), "--json"]).stdout)
     assert [row["batch_size"] for row in both["predictions"]] == [32, 64, 128]
 
@@ -92,13 +102,13 @@ def test_throughput_adds_wall_clock_time(tmp_path: Path, monkeypatch: pytest.Mon
     folder = baseline(tmp_path)
     result = invoke(app, ["predict", str(folder), "--throughput"])
     assert result.exit_code == 0, result.output
-    assert "relative to batch size 32: estimated from the distortion" in result.stdout
-    [fastest] = [line for line in result.stdout.splitlines() if "← fastest" in line]
-    assert fastest.split()[0] == "256"
-    assert "Fastest: batch size 256, 1.64× the data at 4.07× the speed, 0.40× the time." in result.stdout
+    # 1.64 times the examples at 4.07 times the speed
+    assert result.stdout.splitlines()[1].startswith(
+        "Batch 256 is the fastest here: 1.6× the examples in 0.40× the time"
+    )
     found = json.loads(invoke(app, ["predict", str(folder), "--throughput", "--json"]).stdout)
     assert list(found["throughput"]) == ["32", "64", "128", "256", "512", "1024", "2048"]
-    assert min(found["prices"], key=lambda price: price["time"])["batch_size"] == 256
+    assert min(found["prices"], key=lambda price: price["time"]["value"])["batch_size"] == 256
     plain = json.loads(invoke(app, ["predict", str(folder), "--json"]).stdout)
     assert "throughput" not in plain
     assert {price["time"] for price in plain["prices"]} == {None}
@@ -107,7 +117,7 @@ def test_throughput_adds_wall_clock_time(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_batch_that_saves_no_time_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("svag.lab.training.measuring.throughput_of", lambda spec, **how: {32: 1000.0, 64: 1001.0})
     result = invoke(app, ["predict", str(baseline(tmp_path)), "--throughput"])
-    assert "\nNo larger batch saves time on this machine.\n" in result.stdout
+    assert "\nStay at batch 32: no other one is faster here" in result.stdout
 
 
 def test_speeds_are_measured_with_freed_memory_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +146,7 @@ def test_the_throughput_behind_a_file_is_not_known(tmp_path: Path) -> None:
     assert "measure it with svag.measure_throughput" in result.stderr
 
 
-def test_that_the_sde_is_refuted_is_said(tmp_path: Path) -> None:
+def test_that_the_sde_is_ruled_out_is_said(tmp_path: Path) -> None:
     result = invoke(app, ["predict", str(baseline(tmp_path / "a", noise=0.09))])
     assert "The SDE does not describe this run" in result.stdout
     assert "The SDE does not describe" not in invoke(app, ["predict", str(baseline(tmp_path / "b"))]).stdout
@@ -192,7 +202,7 @@ def test_the_version_of_the_runs_and_that_they_have_no_digest_is_said_once(tmp_p
         baseline(tmp_path, size)  # written without a digest, as version 1 did
     said, found = (invoke(app, ["predict", str(tmp_path), *flags]).stdout for flags in ([], ["--json"]))
     sentence = "2 of 2 runs: no digest of the metrics, so that damage to them would not be noticed"
-    assert said.rstrip().endswith(f"Computed by version 1 of the numerics; {sentence}.")
+    assert " ".join(said.split()).endswith(f"Computed by version 1 of the numerics; {sentence}.")
     assert said.count("no digest") == 1
     assert json.loads(found)["record_notes"] == [sentence]
     assert [row["numerics"] for row in json.loads(found)["predictions"]] == [1, 1]

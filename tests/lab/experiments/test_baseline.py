@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from tests.lab.experiments.on_disk import at, readings_at, write_run
 
-from svag import Reading, predict_critical_batch
+from svag import Reading, price_list
 from svag.lab.experiments.baseline import BaselinePrediction, predict_from_runs, shortfall
 from svag.lab.experiments.ladder import Ladder, LadderPanel
 from svag.lab.experiments.ladder_finding import LadderFinding
@@ -37,22 +37,18 @@ def test_a_ladder_predicts_from_a_rung_what_its_runs_predict_alone(tmp_path: Pat
         finding = Ladder(title="t", seeds=seeds, panels=(panel,)).find(load_records(tmp_path))
         assert isinstance(finding, LadderFinding)
         [prediction] = finding.panels[0].predictions
-        ladder, own = prediction.critical.to_dict(), alone.critical.to_dict()
-        # a ladder chooses the window itself, the same for all its rungs, and the notes say so
-        assert {**ladder, "notes": None} == {**own, "notes": None}
+        ladder, own = prediction.found.to_dict(), alone.found.to_dict()
+        # a ladder chooses the window itself, the same for all its rungs, and the reasons say so
+        assert {**ladder, "reasons": None} == {**own, "reasons": None}
 
 
-def test_time_by_the_distortion_of_adam_is_called_a_heuristic() -> None:
+def test_with_a_throughput_the_recommendation_comes_first() -> None:
     readings = [Reading(g, 10.0, 1.0, 64, 4, optimizer="AdamW") for g in (0.9, 1.1) * 200]
     speeds = {64: 100.0, 128: 190.0}
-    adam, sgd = (
-        str(BaselinePrediction(predict_critical_batch([replace(r, optimizer=name) for r in readings]), ("r",), speeds))
-        for name in ("AdamW", "SGD")
-    )
-    assert adam.endswith("on one ladder of AdamW it was right, on one of Adam a third less data was enough.")
-    assert "Fastest: batch size 128" in adam
-    assert "heuristic" not in sgd
-    assert "Fastest: batch size 128" in sgd
+    for name in ("AdamW", "SGD"):
+        found = price_list([replace(r, optimizer=name) for r in readings])
+        assert str(BaselinePrediction(found, ("r",), speeds)).startswith("From r:\nBatch 128 is the fastest here")
+        assert BaselinePrediction(found, ("r",)).details() == f"From r:\n{found.details()}"
 
 
 def test_adam_does_not_wait_for_an_equilibrium_of_sgd() -> None:

@@ -40,16 +40,16 @@ def test_a_stranger_is_told_what_a_price_is_and_what_b_star_is_not(tmp_path: Pat
     one, crossing = panel.checked[0]
     for price in panel.data:
         if price.baseline == 16:
-            expected = f"about {one.critical.distortion(price.batch_size).value:.2g}× the data"
+            expected = f"about {one.linear.distortion(price.batch_size).value:.2g}× the data"
             assert f"- Batch size {price.batch_size} was expected to need {expected} for the same training loss" in said
-    assert f"At B* = {one.critical.critical_batch:.0f} the price reaches 2. Beyond it, weight norm" in said
+    assert f"At B* = {one.linear.limit.value:.0f} the price reaches 2. Beyond it, weight norm" in said
     assert (
         f"must drift apart by more than that factor; in these runs they did so at {crossing.observed.value:.0f}."
         in said
     )
     assert "B* is about how the network trains and not about test error" in said
     assert f"Here the test error was {100 * panel.rungs[0].error:.2f}% at batch size 16" in said
-    assert said.endswith("svag.predict_critical_batch(probe.readings).")
+    assert said.endswith("probe.price_list().")
 
 
 def test_a_ladder_that_predicts_nothing_claims_nothing(tmp_path: Path) -> None:

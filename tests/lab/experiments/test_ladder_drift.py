@@ -11,7 +11,7 @@ from tests.lab.experiments.on_disk import at, given, readings_at, write_run
 from svag.lab.experiments.drift import Drift
 from svag.lab.experiments.ladder import Ladder, LadderPanel, rung
 from svag.lab.experiments.ladder_drift import covered, shortfalls
-from svag.lab.experiments.ladder_evidence import PREDICTS_FROM
+from svag.lab.experiments.ladder_evidence import PREDICTS_FROM, RungPrediction
 from svag.lab.experiments.ladder_finding import LadderPanelFinding
 from svag.lab.records.record import load_records
 from svag.lab.specs.fields import SpecError
@@ -67,7 +67,7 @@ def test_at_equilibrium_with_one_noise_scale_the_spread_is_the_distortion(tmp_pa
     assert given(panel.slope).value == pytest.approx(1.0)
     # B* = 2B + 160; log–log interpolation between rungs, where D is convex, comes out up to 3% below
     for one, crossing in panel.checked[:2]:  # the other two lie beyond the ladder, at 288 and 416
-        assert crossing.observed.value == pytest.approx(one.critical.critical_batch, rel=0.03)
+        assert crossing.observed.value == pytest.approx(one.linear.limit.value, rel=0.03)
     assert [one.batch_size for one, _ in panel.checked] == [16, 32, 64, 128]
     answer = panel.answer()
     assert (answer.tone, answer.badge) == ("yes", "agrees with the theorem")
@@ -94,7 +94,7 @@ def test_a_baseline_below_the_stated_ratio_does_not_predict(tmp_path: Path) -> N
     for size in (64, 128, 256):
         write_rung(tmp_path, size)
     panel = found_in(tmp_path, sizes=(64, 128, 256))
-    ratios = {one.batch_size: one.critical.noise_to_signal for one in panel.predictions}
+    ratios = {one.batch_size: one.linear.noise_to_signal.value for one in panel.predictions}
     assert [one.usable for one in panel.predictions] == [ratio >= PREDICTS_FROM for ratio in ratios.values()]
     assert [one.usable for one in panel.predictions] == [True, True, False]
     assert dict(panel.answer().numbers)["do not predict"].startswith("256: N/G is below 1")
@@ -122,11 +122,15 @@ def test_weights_that_had_not_quite_settled_are_named_where_the_inequality_fails
     (sentence,) = panel.shortfalls
     assert "had not quite settled, train longer (growth over decay 0.93 and 1.08" in sentence
     assert (panel.answer().tone, panel.answer().badge) == ("no", "contradicts the theorem")
-    settled = [replace(one, critical=replace(one.critical, balance=1.0)) for one in panel.predictions]
+
+    def changed(one: RungPrediction, **changes: object) -> RungPrediction:
+        return replace(one, found=replace(one.found, linear=replace(one.linear, **changes)))  # type: ignore[arg-type]
+
+    settled = [changed(one, balance=1.0) for one in panel.predictions]
     assert "suspect the readings" in shortfalls(drift_in(panel), settled)[0]
-    late = replace(settled[0], critical=replace(settled[0].critical, window=(1000, 2000)))
+    late = replace(settled[0], found=replace(settled[0].found, window=(1000, 2000)))
     assert "do not cover the same part of training" in shortfalls(drift_in(panel), [late, settled[1]])[0]
-    estimate = [replace(one, critical=replace(one.critical, basis="gradient")) for one in panel.predictions]
+    estimate = [changed(one, basis="gradient") for one in panel.predictions]
     assert shortfalls(drift_in(panel), estimate) == (), "no theorem, no inequality to break"
 
 
@@ -156,7 +160,7 @@ def test_a_pull_of_the_loss_is_compared_in_its_own_right(tmp_path: Path) -> None
         .find(load_records(tmp_path))
         .panels[0]
     )
-    assert [one.critical.basis for one in panel.predictions] == ["pull", "pull"]
+    assert [one.linear.basis for one in panel.predictions] == ["pull", "pull"]
     (pair,) = drift_in(panel).pairs
     assert drift_in(panel).compared == "T"
     assert pair.first.value == pytest.approx(distortion(10.0, 8.0))
@@ -175,12 +179,12 @@ def test_a_baseline_is_held_against_its_own_price_list_where_another_rung_has_no
         write_run(tmp_path, spec, 0.9, readings=readings)
     ladder = LadderPanel(name="p", base=at(32, momentum=beta), batch_sizes=(16, 128, 256))
     panel = Ladder(title="t", seeds=(0,), panels=(ladder,), window=ALL).find(load_records(tmp_path)).panels[0]
-    drift, smallest = drift_in(panel), panel.predictions[0].critical
+    drift, smallest = drift_in(panel), panel.predictions[0].linear
     assert (drift.signal, smallest.signal) == ("X̂", "X")
     crossing = drift.crossings[0]
-    assert crossing.predicted.value == smallest.critical_batch
+    assert crossing.predicted.value == smallest.limit.value
     assert drift.pairs[0].distortion == smallest.distortion(128)
-    assert crossing.over_predicted.value == pytest.approx(crossing.observed.value / smallest.critical_batch)
+    assert crossing.over_predicted.value == pytest.approx(crossing.observed.value / smallest.limit.value)
 
 
 def test_with_momentum_the_distortion_is_made_of_x_which_stands_beside_the_ratios(tmp_path: Path) -> None:
@@ -200,7 +204,7 @@ def test_with_momentum_the_distortion_is_made_of_x_which_stands_beside_the_ratio
     panel = Ladder(title="t", seeds=(0,), panels=(ladder,), window=ALL).find(load_records(tmp_path)).panels[0]
     drift = drift_in(panel)
     (pair,) = drift.pairs
-    assert ([one.critical.basis for one in panel.predictions], drift.signal) == (["weight_norm"] * 2, "X")
+    assert ([one.linear.basis for one in panel.predictions], drift.signal) == (["weight_norm"] * 2, "X")
     assert pair.distortion.value == pytest.approx(distortion(B_SIMPLE / 16 / signal, 8.0))
     assert pair.spread.value == pytest.approx(pair.distortion.value)
     assert given(pair.moving).value == pytest.approx(1.0)
@@ -310,13 +314,13 @@ def test_all_rungs_are_averaged_over_the_part_of_training_in_which_the_last_has_
     panel = found_in(tmp_path, sizes=(32, 64))
     start, stop = given(panel.window)
     assert (start, stop) == pytest.approx((0.5, 0.8), abs=0.005)
-    assert [one.critical.readings for one in panel.predictions] == [
+    assert [one.found.readings for one in panel.predictions] == [
         pytest.approx(200, abs=4),
         pytest.approx(400, abs=4),
     ]
     asked = found_in(tmp_path, sizes=(32, 64), window=(0.6, 0.8))
     assert asked.window == (0.6, 0.8)
-    assert [one.critical.window[0] / given(record).steps for one, record in zip(
+    assert [one.found.window[0] / given(record).steps for one, record in zip(
         asked.predictions, sorted(load_records(tmp_path), key=lambda run: -run.steps), strict=True
     )] == pytest.approx([0.6, 0.6], abs=0.005)  # fmt: skip
 

@@ -50,16 +50,16 @@ def test_what_is_known_comes_out(tmp_path: Path) -> None:
     assert [one.batch_size for one in panel.predictions] == list(SIZES)
     for one in panel.predictions:
         size, lr_wd = one.batch_size, 0.1 * one.batch_size / 32 * 1e-3
-        assert one.critical.critical_batch == pytest.approx(
+        assert one.linear.limit.value == pytest.approx(
             critical_batch_size(size, B_SIMPLE / size, lr_wd=lr_wd), rel=1e-10
         )
-        assert one.critical.printed == pytest.approx(2 * (size + B_SIMPLE))
-        assert one.critical.plotted == pytest.approx(2 * B_SIMPLE)
-        assert one.over_observed == pytest.approx(one.critical.critical_batch / OBSERVED)
+        assert one.by_form("printed").value == pytest.approx(2 * (size + B_SIMPLE))
+        assert one.by_form("plotted").value == pytest.approx(2 * B_SIMPLE)
+        assert one.over_observed == pytest.approx(one.linear.limit.value / OBSERVED)
         assert given(one.over_observed_low) < given(one.over_observed) < given(one.over_observed_high)
         assert len(one.by_seed) == 3
         assert one.usable is (size <= B_SIMPLE)  # N/G is B_SIMPLE/size
-        assert [price.batch_size for price in one.prices] == [larger for larger in SIZES if larger > size]
+        assert list(one.sizes) == [larger for larger in SIZES if larger > size]
     assert panel.predictions[-1].status.startswith("N/G = 0.312 is below 1: B* would be little more than C²B")
     rung = panel.rungs[2]
     assert rung.signal_to_noise == pytest.approx(64 / B_SIMPLE)
@@ -87,7 +87,7 @@ def test_the_json_of_the_contract_stands_at_the_top(tmp_path: Path) -> None:
 def test_the_smallest_and_the_largest_prediction_are_those_of_baselines_that_predict(tmp_path: Path) -> None:
     fill(tmp_path)
     panel = panel_of(asked().find(load_records(tmp_path)))
-    usable = [one.critical.critical_batch for one in panel.predictions if one.usable]
+    usable = [one.linear.limit.value for one in panel.predictions if one.usable]
     sharp, printed, plotted = panel.ranges
     assert (sharp.smallest, sharp.largest) == (min(usable), max(usable))
     assert (sharp.smallest_from, sharp.largest_from) == (16, 64)
@@ -99,15 +99,15 @@ def test_certificates_fire_exactly_where_the_whole_interval_is_beyond(tmp_path: 
     fill(tmp_path)
     panel = panel_of(asked().find(load_records(tmp_path)))
     fired = {(one.kind, one.baseline, one.batch_size) for one in panel.certificates}
-    by_size = {one.batch_size: one.critical for one in panel.predictions}
-    baseline = {("baseline", b, s) for b in SIZES for s in SIZES if s > b and s > by_size[b].high}
+    by_size = {one.batch_size: one.linear for one in panel.predictions}
+    baseline = {("baseline", b, s) for b in SIZES for s in SIZES if s > b and s > by_size[b].limit.high}
     large = {
         ("large_run", b, s)
         for b in SIZES
         for s in SIZES
-        if s > b and by_size[s].noise_to_signal_high < large_run_threshold(s / b)
+        if s > b and by_size[s].noise_to_signal.high < large_run_threshold(s / b)
     }
-    sde = {("sde", None, s) for s in SIZES if by_size[s].noise_to_signal_high < 1}
+    sde = {("sde", None, s) for s in SIZES if by_size[s].noise_to_signal.high < 1}
     assert fired == baseline | large | sde
     # B* = 2B + 80: 112 from 16, 144 from 32, 208 from 64; N/G at 256 is 0.31, at 128 0.63, at 64 1.25
     assert baseline == {("baseline", 16, 128), ("baseline", 16, 256), ("baseline", 32, 256), ("baseline", 64, 256)}
@@ -121,7 +121,7 @@ def test_nothing_is_refuted_away_from_equilibrium(tmp_path: Path) -> None:
     fill(tmp_path, growth=1.5)
     panel = panel_of(asked().find(load_records(tmp_path)))
     assert not panel.certificates
-    assert not any(price.refuted for one in panel.predictions for price in one.prices)
+    assert not any(one.linear.ruled_out(size) for one in panel.predictions for size in one.sizes)
     answer = panel.answer()
     assert (answer.tone, answer.badge) == ("note", "estimate")
     assert "were estimated to drift apart by a factor of 2 at B* = 112 [" in answer.headline
@@ -136,8 +136,8 @@ def test_n_over_g_is_a_ratio_of_averages_over_the_seeds(tmp_path: Path) -> None:
         spec = at(32, seed=seed)
         write_run(tmp_path, spec, 0.9, readings=readings_at(spec, grad_sq, noise))
     [one] = panel_of(asked(seeds=(0, 1), sizes=(32, 64)).find(load_records(tmp_path))).predictions
-    assert one.critical.noise_to_signal == pytest.approx(10.0)
-    assert [round(own.noise_to_signal, 9) for _, own in one.by_seed] == [16.0, 8.0]
+    assert one.linear.noise_to_signal.value == pytest.approx(10.0)
+    assert [round(own.noise_to_signal.value, 9) for _, own in one.by_seed] == [16.0, 8.0]
 
 
 def test_a_diverged_seed_moves_the_failure_and_dropping_it_would_not(tmp_path: Path) -> None:

@@ -171,7 +171,8 @@ def test_a_ladder_says_its_evidence_in_numbers(finding_of: Find) -> None:
     said = dict(laddered(replace(panel, certificates=fired, rungs=rungs)).numbers)
     _, printed, plotted = panel.ranges
     (first, crossing), *_ = panel.checked
-    predicted = f"B* = {first.critical.critical_batch:.0f} [{first.critical.low:.0f}, {first.critical.high:.0f}]"
+    limit = first.linear.limit
+    predicted = f"B* = {limit.value:.0f} [{limit.low:.0f}, {limit.high:.0f}]"
     assert said["from 16"].startswith(f"{predicted}; measured {crossing.observed.value:.0f} [")
     assert f"{printed.smallest:,.0f} to {printed.largest:,.0f} as printed" in said["B* of the paper"]
     assert f"{plotted.smallest:,.0f} to {plotted.largest:,.0f} as plotted" in said["B* of the paper"]

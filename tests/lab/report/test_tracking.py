@@ -15,7 +15,7 @@ from svag.lab.report import tracking
 from svag.lab.report.tracking import TRACKERS, following, replay
 from svag.lab.specs.fields import SpecError
 from svag.paper.cli.app import app
-from svag.prices.critical_batch import logged_numbers
+from svag.prices.scalars import logged_numbers
 
 SPEC = """
 data: {name: fashion-small, subset: 200}

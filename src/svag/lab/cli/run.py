@@ -1,7 +1,6 @@
 """`svag run` and `svag predict`: one run from a YAML spec, and what it says that larger batches would cost."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ from svag.lab.cli.flags import AsJson, DataDir, DeviceFlag, Threads, Track, Trus
 if TYPE_CHECKING:
     from svag.lab.experiments.baseline import BaselinePredictions
     from svag.lab.specs.spec import RunSpec
+    from svag.prices.price import Throughput
 
 
 def run(
@@ -73,7 +73,7 @@ def predict(
             help="Run directories, folders of runs, or files written by svag.append_readings.",
         ),
     ],
-    c2: Annotated[float, typer.Option("--c2", help="C²: B* is where the distortion D reaches this factor.")] = 2.0,
+    c2: Annotated[float, typer.Option("--c2", help="C²: the price, and the drift, that count as too much.")] = 2.0,
     confidence: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     window: Annotated[
         tuple[str, str] | None,
@@ -82,6 +82,10 @@ def predict(
     throughput: Annotated[
         bool,
         typer.Option("--throughput", help="Time the network's training steps and add wall-clock time to the list."),
+    ] = False,
+    details: Annotated[
+        bool,
+        typer.Option("--details", help="Print everything that is known: intervals, history, linear rule, reasons."),
     ] = False,
     device: DeviceFlag = "auto",
     data_dir: DataDir = None,
@@ -102,7 +106,8 @@ def predict(
         found = _predictions(paths, c2, confidence, window, throughput, device, data_dir, threads, trust_code)
     for sentence in found.skipped:
         echo(f"Note: {sentence}", err=True)
-    echo(json.dumps(found.to_dict(), ensure_ascii=False, indent=2) if as_json else str(found))
+    text = found.details() if details else str(found)
+    echo(json.dumps(found.to_dict(), ensure_ascii=False, indent=2) if as_json else text)
 
 
 def _predictions(
@@ -131,7 +136,7 @@ def _predictions(
             "found.prices(throughput=…)",
         )
 
-    def speeds(spec: "RunSpec") -> Mapping[int, float]:
+    def speeds(spec: "RunSpec") -> "Throughput":
         ask_about_code([spec], trusted=trust_code)
         from svag.lab.training.measuring import (
             throughput_of,  # and torch, which a price list without times does not need

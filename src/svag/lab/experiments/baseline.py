@@ -3,8 +3,9 @@
 Before a run starts, `shortfall` says what its price list cannot become.
 """
 
+import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from svag.lab.specs.parts import NoProbe, SgdSpec
 from svag.lab.specs.schedules import Constant, Steps
 from svag.lab.specs.spec import RunSpec
 from svag.noise.reading import Reading, load_readings
-from svag.prices.critical_batch import CriticalBatch, predict_critical_batch
+from svag.prices import wording
+from svag.prices.price import Throughput
+from svag.prices.price_list import PriceList, price_list
 from svag.theory.equilibrium import E_FOLDS, effective_lr, steps_to_equilibrium
 
 # So many runs are named in the text; JSON names them all.
@@ -26,18 +29,18 @@ _NAMED = 3
 
 @dataclass(frozen=True)
 class BaselinePrediction:
-    """What the seeds of one setting predict together.
+    """What the seeds of one setting say together.
 
     Attributes:
-        critical: the prediction.
+        found: the price list.
         runs: run directories, or files with the names of the runs in them.
         throughput: examples per second of a training step by batch size, where it was measured.
         records: what the run directories hold; empty for files.
     """
 
-    critical: CriticalBatch
+    found: PriceList
     runs: tuple[str, ...]
-    throughput: Mapping[int, float] | None = None
+    throughput: Throughput | None = None
     records: tuple[RunRecord, ...] = ()
 
     @property
@@ -47,18 +50,19 @@ class BaselinePrediction:
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields of the prediction for a JSON document, and the runs; prices with times if known."""
-        fields = {**self.critical.to_dict(), "runs": list(self.runs), "numerics": self.numerics}
+        fields = {**self.found.to_dict(), "runs": list(self.runs), "numerics": self.numerics}
         if self.throughput is not None:
-            prices = self.critical.prices(throughput=self.throughput)
+            prices = self.found.prices(throughput=self.throughput)
             fields["prices"] = [price.to_dict() for price in prices]
-            fields["throughput"] = {str(size): speed for size, speed in self.throughput.items()}
+            fields["throughput"] = {str(size): float(speed) for size, speed in self.throughput.items()}
         return fields
 
     def __str__(self) -> str:
-        parts = [f"{_named(self.runs)}\n{self.critical}"]
-        if self.throughput is not None and self.critical.resolved:
-            parts.append(_times(self.critical, self.throughput))
-        return "\n\n".join(parts)
+        return f"{_named(self.runs)}\n{wording.answer(self.found, self.throughput)}"
+
+    def details(self) -> str:
+        """Everything that is known, as text."""
+        return f"{_named(self.runs)}\n{self.found.details()}"
 
 
 def _named(runs: Sequence[str]) -> str:
@@ -69,28 +73,6 @@ def _named(runs: Sequence[str]) -> str:
     """
     more = f" and {len(runs) - _NAMED} more" if len(runs) > _NAMED else ""
     return f"From {f'{len(runs)} runs, ' if len(runs) > 1 else ''}{', '.join(runs[:_NAMED])}{more}:"
-
-
-def _times(found: CriticalBatch, throughput: Mapping[int, float]) -> str:
-    """The price list with wall-clock times, and what the fastest row consists of."""
-    fastest = min(found.prices(throughput=throughput), key=lambda price: price.time or 1.0)
-    speed = throughput[fastest.batch_size] / throughput[found.batch_size]
-    conclusion = (
-        f"Fastest: batch size {fastest.batch_size}, {fastest.distortion:.3g}× the data at {speed:.3g}× the speed, "
-        f"{fastest.time:.2f}× the time."
-    )
-    if fastest.batch_size == found.batch_size:
-        conclusion = "No larger batch saves time on this machine."
-    if found.basis == "second_moment":
-        conclusion += (
-            " Reading distortion as the factor in data is a rule of thumb: on one ladder of AdamW it was right, on one "
-            "of Adam a third less data was enough."
-        )
-    return (
-        f"Time to the same training loss, relative to batch size {found.batch_size}: estimated from the distortion and "
-        f"the speed of a training step measured on this machine.\n{found.price_list(throughput=throughput)}\n"
-        f"{conclusion}"
-    )
 
 
 @dataclass(frozen=True)
@@ -110,11 +92,17 @@ class BaselinePredictions:
     def _records(self) -> list[RunRecord]:
         return [record for one in self.predictions for record in one.records]
 
+    def details(self) -> str:
+        """Everything that is known, as text."""
+        return self._text([one.details() for one in self.predictions])
+
     def __str__(self) -> str:
-        parts = [str(one) for one in self.predictions]
+        return self._text([str(one) for one in self.predictions])
+
+    def _text(self, parts: list[str]) -> str:
         if self._records:
             computed = f"Computed by version {self._records[0].numerics} of the numerics"
-            parts.append("; ".join([computed, *notes_on(self._records)]) + ".")
+            parts.append(textwrap.fill("; ".join([computed, *notes_on(self._records)]) + ".", wording.WIDTH))
         return "\n\n".join(parts)
 
 
@@ -123,7 +111,7 @@ def predict_from_runs(
     c2: float = 2.0,
     confidence: float = 0.95,
     window: tuple[float, float] | None = None,
-    throughput: Callable[[RunSpec], Mapping[int, float]] | None = None,
+    throughput: Callable[[RunSpec], Throughput] | None = None,
 ) -> BaselinePredictions:
     """Predict B* from runs of SGD that finished with readings, the seeds of one setting together.
 
@@ -133,7 +121,7 @@ def predict_from_runs(
         records: of one run, of seeds, or of a ladder.
         c2: C² of the bound.
         confidence: of the interval.
-        window: two effective steps, or two fractions of the budget; see `svag.predict_critical_batch`.
+        window: two effective steps, or two fractions of the budget; see `svag.price_list`.
         throughput: measures examples per second by batch size, for the first seed of every setting.
     """
     there = list(records)
@@ -171,7 +159,7 @@ def predict_from_files(
         paths: of the files.
         c2: C² of the bound.
         confidence: of the interval.
-        window: two effective steps, or two fractions of the run; see `svag.predict_critical_batch`.
+        window: two effective steps, or two fractions of the run; see `svag.price_list`.
     """
     sizes = defaultdict[int, list[Reading]](list)
     try:
@@ -183,7 +171,7 @@ def predict_from_files(
                 sizes[one.batch_size].append(replace(one, run=f"{path} {one.run}".rstrip()))
         predictions = tuple(
             BaselinePrediction(
-                predict_critical_batch(sizes[size], c2, confidence, window),
+                price_list(sizes[size], c2, confidence, window),
                 tuple(dict.fromkeys(one.run for one in sizes[size])),
             )
             for size in sorted(sizes)
@@ -202,13 +190,13 @@ def _predict(
     c2: float,
     confidence: float,
     window: tuple[float, float] | None,
-    throughput: Callable[[RunSpec], Mapping[int, float]] | None,
+    throughput: Callable[[RunSpec], Throughput] | None,
 ) -> BaselinePrediction:
     readings = [replace(one, run=str(record.path)) for record in group for one in record.readings]
     steps, spec = group[0].steps, group[0].spec
     chosen = None if window is None else (step_of(window[0], steps), step_of(window[1], steps))
     return BaselinePrediction(
-        predict_critical_batch(readings, c2, confidence, chosen),
+        price_list(readings, c2, confidence, chosen),
         tuple(str(record.path) for record in group),
         None if throughput is None or spec is None else throughput(spec),
         tuple(group),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from svag.arrays import FloatArray
-from svag.prices.price import Estimate
+from svag.prices.estimate import Estimate
 from svag.stats.means import welch
 
 # Shares of the baseline's examples at which its loss becomes a level to be reached.

@@ -60,7 +60,7 @@ def learned(found: LadderFinding | CompareFinding) -> Iterator[str]:
     yield from _about_scaling(found) if isinstance(found, LadderFinding) else _about_the_sde(found)
     yield (
         "For your own training: measure with svag.NoiseProbe (or the callback for Lightning or Hugging Face) and print "
-        "svag.predict_critical_batch(probe.readings)."
+        "probe.price_list()."
     )
 
 
@@ -73,13 +73,13 @@ def _about_scaling(found: LadderFinding) -> Iterator[str]:
     yield f"The runs at batch size {base} priced the larger batches before any of them was trained:"
     for price in panel.data:
         if price.baseline == base:
-            expected = f"about {one.critical.distortion(price.batch_size).value:.2g}× the data"
+            expected = f"about {one.linear.distortion(price.batch_size).value:.2g}× the data"
             yield (
                 f"- Batch size {price.batch_size} was expected to need {expected} for the same training loss; it "
                 f"needed {factors_said(price)}."
             )
-    if math.isfinite(one.critical.critical_batch):
-        size, seen = wording.batch(one.critical.critical_batch), crossing.observed.value
+    if math.isfinite(one.linear.limit.value):
+        size, seen = wording.batch(one.linear.limit.value), crossing.observed.value
         yield (
             f"At B* = {size} the price reaches {panel.c2:g}. Beyond it, weight norm, gradient and gradient noise "
             f"{'must' if one.theorem else 'are expected to'} drift apart by more than that factor"

@@ -28,7 +28,7 @@ import scipy  # whose parts are imported when they are first used
 from svag.arrays import FloatArray
 from svag.noise.reading import Reading
 from svag.prices.basis import Signal
-from svag.prices.price import Estimate
+from svag.prices.estimate import Estimate
 from svag.stats.means import mean_deviations
 from svag.theory.bounds import critical_batch_size
 from svag.theory.distortion import distortion

@@ -15,7 +15,7 @@ from svag.lab.experiments.evidence import Limit
 from svag.lab.experiments.ladder_drift import covered
 from svag.lab.experiments.ladder_evidence import PREDICTS_FROM, RungPrediction, ruled_out
 from svag.lab.experiments.wording import Answer, Numbers, Tone, criterion, judged_by, percent, unbounded
-from svag.prices.price import Estimate
+from svag.prices.estimate import Estimate
 from svag.theory.adaptive import step_shortfall
 from svag.verdicts.scaling import ScalingVerdict
 
@@ -54,8 +54,8 @@ def headline(panel: "LadderPanelFinding") -> str:
         return error_headline(panel)
     one, crossing = panel.checked[0]
     start = f"Scaling {'by the square-root rule ' if panel.adaptive else ''}from batch size {one.batch_size}, "
-    factor, size = f"drift apart by a factor of {panel.c2:g}", f"B* = {size_said(_predicted_size(one))}"
-    if math.isinf(one.critical.critical_batch):
+    factor, size = f"drift apart by a factor of {panel.c2:g}", f"B* = {size_said(one.linear.limit)}"
+    if math.isinf(one.linear.limit.value):
         start += f"training statistics were never expected to {factor}"
     elif one.theorem:
         start += f"training statistics must {factor} by {size}"
@@ -86,10 +86,6 @@ def judged(panel: "LadderPanelFinding") -> tuple[Tone, str]:
     return ("yes", "agrees with the theorem") if agrees else ("no", "contradicts the theorem")
 
 
-def _predicted_size(one: RungPrediction) -> Estimate:
-    return Estimate(one.critical.critical_batch, one.critical.low, one.critical.high)
-
-
 def size_said(found: Estimate) -> str:
     """A batch size with its interval."""
     return f"{wording.batch(found.value)} {wording.batch_interval(found.low, found.high)}"
@@ -113,8 +109,8 @@ def _predicted(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
     last = panel.rungs[-1].batch_size
     for one, crossing in panel.checked:
         kind = "B*" if one.theorem else "estimated B*"
-        mark = " (these runs only)" if one.critical.window_only else ""
-        said = f"{kind} = {size_said(_predicted_size(one))}{mark}"
+        mark = " (these runs only)" if one.linear.window_only else ""
+        said = f"{kind} = {size_said(one.linear.limit)}{mark}"
         yield f"from {one.batch_size}", f"{said}; {_crossed(crossing, last)}"
     if panel.predictions and not panel.checked:
         yield "predicted", "no baseline predicts: see Next"
@@ -215,7 +211,7 @@ def _final(number: float, panel: "LadderPanelFinding") -> str:
 
 
 def _distortion(one: RungPrediction, batch_size: float) -> str:
-    return f"{one.critical.distortion(batch_size).value:.2g}"
+    return f"{one.linear.distortion(batch_size).value:.2g}"
 
 
 def _error_answer(panel: "LadderPanelFinding") -> str:
@@ -305,7 +301,7 @@ def _drifted(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
 
 def _ruled_out(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
     forms = [f"{one.said} as {one.form}" for one in panel.ranges if one.form != "sharp"]
-    if forms and panel.predictions[0].critical.rule != "square_root":
+    if forms and panel.predictions[0].linear.rule != "square_root":
         yield "B* of the paper", "; ".join(forms)
     if panel.certificates:
         fired = ruled_out(panel.certificates).items()
@@ -317,13 +313,13 @@ def _rungs(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
     if balances:
         said = ", ".join(f"{balance:.3g} at B = {size}" for size, balance in balances)
         yield "equilibrium", f"growth over decay of |x|², 1 at equilibrium: {said}"
-    premises = [(one.batch_size, one.critical.second_moment_ratio) for one in panel.predictions]
+    premises = [(one.batch_size, one.linear.second_moment_ratio) for one in panel.predictions]
     known = [f"{ratio:.2f} at B = {size}" for size, ratio in premises if ratio is not None]
     if known:
         yield "V/(G + N)", f"{', '.join(known)}; 1 where v has settled at the squared gradient, as D assumes"
-    ratios = [(one.batch_size, one.critical.noise_to_signal) for one in panel.predictions]
+    ratios = [(one.batch_size, one.linear.noise_to_signal.value) for one in panel.predictions]
     if ratios:
-        signal = panel.predictions[0].critical.signal
+        signal = panel.predictions[0].linear.signal
         yield f"N/{signal}", ", ".join(f"{wording.plain(ratio)} at B = {size}" for size, ratio in ratios)
     limits = [(rung.batch_size, rung.sde) for rung in panel.rungs if rung.sde is not None]
     if limits:
@@ -345,11 +341,11 @@ def _between(limit: Limit, metric: Metric) -> str:
 
 def _silent(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
     """Rungs that do not predict, and why."""
-    small = [one for one in panel.predictions if not one.usable and one.critical.noise_to_signal < PREDICTS_FROM]
+    small = [one for one in panel.predictions if not one.usable and one.linear.noise_to_signal.value < PREDICTS_FROM]
     if small:
         sizes = ", ".join(str(one.batch_size) for one in small)
-        why = f"N/{small[0].critical.signal} is below {PREDICTS_FROM:g}, so B* would mostly be C² times their own"
+        why = f"N/{small[0].linear.signal} is below {PREDICTS_FROM:g}, so B* would mostly be C² times their own"
         yield "do not predict", f"{sizes}: {why} batch size"
     for one in panel.predictions:
         if not one.usable and one not in small:
-            yield f"does not predict: {one.batch_size}", one.status.partition(". ")[0]
+            yield f"does not predict: {one.batch_size}", one.status

@@ -20,8 +20,9 @@ from svag.lab.specs.fields import step_of
 from svag.lab.specs.schedules import Steps
 from svag.noise.reading import Reading
 from svag.prices.basis import THEOREMS, Signal
-from svag.prices.critical_batch import CriticalBatch
-from svag.prices.price import Estimate
+from svag.prices.estimate import Estimate
+from svag.prices.linear import LinearRule
+from svag.prices.price_list import PriceList
 from svag.prices.windows import choose_window
 from svag.stats.ratios import Interval, quotient
 
@@ -34,7 +35,7 @@ _SAME_TIME = 0.02
 def shared_window(runs: PanelRuns, sizes: Sequence[int]) -> Fractions | None:
     """The window of training time over which all rungs are averaged; None without readings, or if they share none.
 
-    Each rung's own window is that of `svag.predict_critical_batch`; the shared one starts where the last of them does.
+    Each rung's own window is that of `svag.price_list`; the shared one starts where the last of them does.
     """
     own = []
     for size in sizes:
@@ -76,7 +77,7 @@ def drift_of(
     """
     if window is None or not predictions:
         return None
-    found = [one.critical for one in predictions]
+    found = [one.linear for one in predictions]
     rungs = {one.batch_size: _within(runs, one.batch_size, window) for one in predictions}
     # ηλ is linear in the batch size, and known where the theorem of the paper applies
     settled = next((one for one in found if one.lr_wd), None)
@@ -97,10 +98,10 @@ def drift_of(
     return None if drift is None else _as_priced(drift, {one.batch_size: one for one in found})
 
 
-def _as_priced(drift: Drift, found: Mapping[int, CriticalBatch]) -> Drift:
+def _as_priced(drift: Drift, found: Mapping[int, LinearRule]) -> Drift:
     """The drift beside each baseline's own price list, which with momentum may rest on another signal."""
 
-    def own(baseline: int) -> CriticalBatch | None:
+    def own(baseline: int) -> LinearRule | None:
         return found[baseline] if found[baseline].signal != drift.signal else None
 
     def pair_of(pair: PairDrift) -> PairDrift:
@@ -111,12 +112,11 @@ def _as_priced(drift: Drift, found: Mapping[int, CriticalBatch]) -> Drift:
         priced = own(crossing.baseline)
         if priced is None:
             return crossing
-        predicted = Estimate(priced.critical_batch, priced.low, priced.high)
         return replace(
             crossing,
-            predicted=predicted,
-            over_predicted=_over(crossing.observed, predicted),
-            strict_over_predicted=_over(crossing.strict, predicted),
+            predicted=priced.limit,
+            over_predicted=_over(crossing.observed, priced.limit),
+            strict_over_predicted=_over(crossing.strict, priced.limit),
         )
 
     return replace(drift, pairs=tuple(map(pair_of, drift.pairs)), crossings=tuple(map(crossing_of, drift.crossings)))
@@ -142,7 +142,7 @@ def _within(runs: PanelRuns, size: int, window: Fractions) -> list[list[Reading]
 
 def covered(pair: PairDrift, predictions: Sequence[RungPrediction]) -> bool:
     """Whether a theorem says of this pair that its spread is at least D: both of its rungs rest on one."""
-    basis = {one.batch_size: one.critical.basis for one in predictions}
+    basis = {one.batch_size: one.linear.basis for one in predictions}
     return {basis.get(pair.baseline), basis.get(pair.batch_size)} <= THEOREMS
 
 
@@ -152,17 +152,18 @@ def shortfalls(drift: Drift, predictions: Sequence[RungPrediction]) -> tuple[str
     At equilibrium that cannot be. With growth over decay of the weights b at the smaller rung and b′ at the larger one
     instead of 1, the bound is D·b/b′: where this explains the gap, the weights had not settled.
     """
-    by_size = {one.batch_size: one.critical for one in predictions}
+    by_size = {one.batch_size: one for one in predictions}
     said = []
     for pair in drift.pairs:
         if not (pair.below and covered(pair, predictions)):
             continue
-        small, large = by_size[pair.baseline], by_size[pair.batch_size]
+        baseline, larger = by_size[pair.baseline], by_size[pair.batch_size]
+        small, large = baseline.linear, larger.linear
         where = f"from {pair.baseline} to {pair.batch_size} the spread is {pair.spread}, D is {pair.distortion}"
         if small.balance and large.balance and pair.distortion.low * small.balance / large.balance <= pair.spread.high:
             cause = "the weights had not quite settled, train longer"
             cause += f" (growth over decay {small.balance:.2f} and {large.balance:.2f}, 1 at equilibrium)"
-        elif not _same_time(small, large):
+        elif not _same_time(baseline.found, larger.found):
             cause = "the readings of the two do not cover the same part of training"
         else:
             cause = "the balance of the weights does not explain it, so suspect the readings"
@@ -170,7 +171,7 @@ def shortfalls(drift: Drift, predictions: Sequence[RungPrediction]) -> tuple[str
     return tuple(said)
 
 
-def _same_time(one: CriticalBatch, other: CriticalBatch) -> bool:
+def _same_time(one: PriceList, other: PriceList) -> bool:
     """Whether two windows begin and end after as many examples, to within a share of them."""
     starts, stops = zip(*([step * run.batch_size for step in run.window] for run in (one, other)), strict=True)
     return all(abs(a - b) <= _SAME_TIME * max(stops) for a, b in (starts, stops))

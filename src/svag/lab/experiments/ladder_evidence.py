@@ -12,13 +12,26 @@ from svag.lab.experiments.base import SGD, ArmName, own_metric, svag_arm
 from svag.lab.experiments.evidence import Limit, LimitEstimate, fitted_limit
 from svag.lab.experiments.ladder import LadderPanel, rung
 from svag.lab.experiments.runs import PanelRuns
-from svag.prices.basis import THEOREMS
-from svag.prices.critical_batch import CriticalBatch, predict_critical_batch
-from svag.prices.price import Estimate, Price
+from svag.noise.reading import Reading
+from svag.prices.averages import Averages
+from svag.prices.basis import THEOREMS, Signal, signal_series
+from svag.prices.estimate import Estimate
+from svag.prices.linear import LinearRule
+from svag.prices.price_list import PriceList, price_list
+from svag.prices.reasons import Code
+from svag.prices.windows import parts_of_runs
 from svag.stats.means import Contrast, contrast
 from svag.stats.ratios import Interval, quotient
 from svag.stats.samples import json_fields
-from svag.theory.bounds import Form, large_run_refutes, large_run_threshold, sde_threshold
+from svag.theory.bounds import (
+    Form,
+    adascale_gain,
+    critical_batch_size,
+    large_run_refutes,
+    large_run_threshold,
+    sde_threshold,
+)
+from svag.theory.distortion import distortion
 from svag.verdicts.scaling import ScalingVerdict
 
 _NORMAL = 1.959964  # two-sided 95% quantile
@@ -77,14 +90,13 @@ def final_errors(panel: LadderPanel, runs: PanelRuns, arm: ArmName, size: int) -
 
 
 def rung_of(
-    panel: LadderPanel, runs: PanelRuns, size: int, errors: Mapping[int, float], found: Sequence[CriticalBatch]
+    panel: LadderPanel, runs: PanelRuns, size: int, errors: Mapping[int, float], found: Sequence[LinearRule]
 ) -> Rung:
     """One batch size of a panel, from the final test error by seed and from what was measured at any batch size."""
     values = np.array([error for error in errors.values() if math.isfinite(error)])
     low, high = contrast([values], [1.0]).interval() if values.size > 1 else (-math.inf, math.inf)
     reading = next((one for one in found if one.batch_size == size), None)
-    unknown = (math.nan, math.nan, math.nan)
-    rho = unknown if reading is None else _ratio(reading)
+    rho = Estimate(math.nan, math.nan, math.nan) if reading is None else reading.noise_to_signal
     limit = _sde_limit(panel, runs, size, errors)
     return Rung(
         batch_size=size,
@@ -95,9 +107,9 @@ def rung_of(
         error=float(values.mean()) if values.size else math.nan,
         error_low=low,
         error_high=high,
-        signal_to_noise=_inverse(rho[0]),
-        signal_to_noise_low=_inverse(rho[2]),
-        signal_to_noise_high=_inverse(rho[1]),
+        signal_to_noise=_inverse(rho.value),
+        signal_to_noise_low=_inverse(rho.high),
+        signal_to_noise_high=_inverse(rho.low),
         balance=None if reading is None else reading.balance,
         sde=None if limit is None else limit.limit,
         sde_gap=None if limit is None else _above(limit.minus_arm(1)),
@@ -125,10 +137,6 @@ def signal_slope(rungs: Sequence[Rung]) -> Estimate | None:
     excess = float((weights * residuals**2).sum()) / max(len(known) - 2, 1)
     reach = _NORMAL * math.sqrt(max(excess, 1.0) / power)
     return Estimate(slope, slope - reach, slope + reach)
-
-
-def _ratio(one: CriticalBatch) -> tuple[float, float, float]:
-    return one.noise_to_signal, one.noise_to_signal_low, one.noise_to_signal_high
 
 
 def _inverse(ratio: float) -> float:
@@ -160,10 +168,11 @@ class RungPrediction:
     """What one rung, taken as the baseline, predicts.
 
     Attributes:
-        critical: from the readings of all its seeds.
+        found: the price list from the readings of all its seeds.
         by_seed: from those of each seed.
-        prices: D at every larger rung.
-        usable: whether it predicts: `critical.resolved`, or `critical.window_only`, as its rungs are compared over the
+        sizes: the larger rungs.
+        rise: N/G (with momentum N/X or N/X̂) in the last part of the run over that in the first; None when unknown.
+        usable: whether it predicts: `linear.resolved`, or `linear.window_only`, as its rungs are compared over the
             same window of the same seeds; and N/G is at least `PREDICTS_FROM`.
         status: why not, or what to think of the prediction.
         over_observed: B* over the batch size at which test error was seen to fail, which no theorem connects; None when
@@ -172,9 +181,10 @@ class RungPrediction:
         over_observed_high: upper limit, `math.inf` where unbounded.
     """
 
-    critical: CriticalBatch
-    by_seed: tuple[tuple[int, CriticalBatch], ...]
-    prices: tuple[Price, ...]
+    found: PriceList
+    by_seed: tuple[tuple[int, PriceList], ...]
+    sizes: tuple[int, ...]
+    rise: float | None
     usable: bool
     status: str
     over_observed: float | None
@@ -182,57 +192,188 @@ class RungPrediction:
     over_observed_high: float | None
 
     @property
+    def linear(self) -> LinearRule:
+        """What the readings say of the linear (square-root) rule, which the rungs of a ladder follow."""
+        return self.found.linear
+
+    @property
     def batch_size(self) -> int:
         """B of the baseline."""
-        return self.critical.batch_size
+        return self.found.batch_size
+
+    def by_form(self, form: Form) -> Estimate:
+        """B* by one form of the bound: `linear.limit` is the sharp one; the paper prints and plots two others."""
+        return limit_by_form(self.linear, form)
 
     @property
     def theorem(self) -> bool:
         """Whether a theorem carries the prediction; otherwise it is an estimate."""
-        return self.critical.basis in THEOREMS and not self.critical.window_only
+        return self.linear.basis in THEOREMS and not self.linear.window_only
 
     def curve(self, last: float, points: int = 40) -> tuple[tuple[float, Estimate], ...]:
         """D between the baseline and a larger batch size, equally spaced on a logarithmic scale."""
         sizes = np.geomspace(self.batch_size, last, points).tolist()
-        return tuple((size, self.critical.distortion(max(size, self.batch_size))) for size in sizes)
+        return tuple((size, self.linear.distortion(max(size, self.batch_size))) for size in sizes)
 
     def to_dict(self) -> dict[str, object]:
         """Return a row for a JSON document: the prediction, its interval and what to think of it."""
-        found = self.critical
+        rule = self.linear
         return json_fields(
             {
-                "batch_size": found.batch_size,
-                "sharp": found.critical_batch,
-                "low": found.low,
-                "high": found.high,
-                "printed": found.printed,
-                "printed_low": found.printed_low,
-                "printed_high": found.printed_high,
-                "plotted": found.plotted,
-                "plotted_low": found.plotted_low,
-                "plotted_high": found.plotted_high,
-                "noise_to_signal": found.noise_to_signal,
-                "noise_to_signal_low": found.noise_to_signal_low,
-                "noise_to_signal_high": found.noise_to_signal_high,
-                "b_simple": found.b_simple,
-                "basis": found.basis,
-                "balance": found.balance,
-                "second_moment_ratio": found.second_moment_ratio,
-                "readings": found.readings,
-                "distortion": [price.to_dict() for price in self.prices],
-                "ok": found.ok,
-                "window_only": found.window_only,
+                "batch_size": rule.batch_size,
+                "sharp": rule.limit.value,
+                "low": rule.limit.low,
+                "high": rule.limit.high,
+                **_triple("printed", self.by_form("printed")),
+                **_triple("plotted", self.by_form("plotted")),
+                **_triple("noise_to_signal", rule.noise_to_signal),
+                "b_simple": self.found.noise_scale.value,
+                "basis": rule.basis,
+                "balance": rule.balance,
+                "second_moment_ratio": rule.second_moment_ratio,
+                "readings": self.found.readings,
+                "distortion": _rows(rule, self.sizes),
+                "ok": rule.proved,
+                "window_only": rule.window_only,
                 "usable": self.usable,
                 "status": self.status,
                 "over_observed": self.over_observed,
                 "over_observed_low": self.over_observed_low,
                 "over_observed_high": self.over_observed_high,
-                "by_seed": [{"seed": seed, **one.to_dict()} for seed, one in self.by_seed],
+                "by_seed": [{"seed": seed, **_seed_row(one)} for seed, one in self.by_seed],
             }
         )
 
 
-Pooled = tuple[CriticalBatch, tuple[tuple[int, CriticalBatch], ...]]
+def limit_by_form(rule: LinearRule, form: Form) -> Estimate:
+    """B* of a linear rule by one form of the bound."""
+    return rule.noise_to_signal.mapped(
+        lambda ratio: critical_batch_size(rule.batch_size, ratio, rule.c2, form, rule.lr_wd)
+    )
+
+
+def _rows(rule: LinearRule, sizes: Sequence[int]) -> list[dict[str, object]]:
+    """D of the linear rule at larger batch sizes."""
+    rows = []
+    for size in sizes:
+        found = rule.at(size)
+        assert found.distortion is not None
+        rows.append(
+            json_fields(
+                {
+                    "batch_size": size,
+                    "kappa": size / rule.batch_size,
+                    "settings": found.settings,
+                    "distortion": found.distortion.value,
+                    "low": found.distortion.low,
+                    "high": found.distortion.high,
+                    "refuted": found.ruled_out,
+                    "time": None,
+                }
+            )
+        )
+    return rows
+
+
+def _triple(name: str, found: Estimate) -> dict[str, object]:
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def _seed_row(found: PriceList) -> dict[str, object]:
+    """What one seed says of the linear rule, flat; the keys of these rows are those of version 0.1.0."""
+    rule, setting = found.linear, found.setting
+    parts = {reason.code: reason.values.get("ratio") for reason in found.reasons}
+    ratios = [parts[code] for code in (Code.PARTS_FAR, Code.PARTS_NEAR) if code in parts]
+    sizes = [price.batch_size for price in found.prices()]
+    row: dict[str, object] = {
+        "critical_batch": rule.limit.value,
+        "low": rule.limit.low,
+        "high": rule.limit.high,
+        "ok": rule.proved,
+        "resolved": rule.resolved,
+        "window_only": rule.window_only,
+        "basis": rule.basis,
+        "rule": rule.rule,
+        "status": str(rule.reasons[0]),
+        "kappa": rule.limit.value / rule.batch_size,
+        **_triple("noise_to_signal", rule.noise_to_signal),
+        "signal": rule.signal,
+        "b_simple": found.noise_scale.value,
+        "gain_limit": adascale_gain(found.noise_to_signal.value),
+        **_triple("printed", limit_by_form(rule, "printed")),
+        **_triple("plotted", limit_by_form(rule, "plotted")),
+        "form": "sharp",
+        "batch_size": rule.batch_size,
+        "c2": rule.c2,
+        "confidence": found.confidence,
+        "readings": found.readings,
+        "sde_refuted": rule.sde_ruled_out,
+        "balance": rule.balance,
+        "pull_share": rule.pull_share,
+        "excess": rule.excess,
+        "approximate": bool(ratios) or Code.PARTS_UNCHECKED in parts,
+        "parts_ratio": ratios[0] if ratios else None,
+        "lr_wd": rule.lr_wd,
+        "second_moment_ratio": rule.second_moment_ratio,
+        "eps": setting.eps,
+        "lr": setting.lr,
+        "weight_decay": setting.weight_decay,
+        "optimizer": setting.optimizer,
+        "population": setting.population,
+    }
+    bound = None if rule.measured is None else _bound(rule, rule.measured, sizes)
+    return {
+        **json_fields(row),
+        "notes": [str(one) for one in (*rule.reasons[1:], *(one for one in found.reasons if one not in rule.reasons))],
+        "window": list(found.window),
+        "betas": None if setting.betas is None else list(setting.betas),
+        "history": [
+            {
+                "start": phase.start,
+                "stop": phase.end,
+                "noise_to_signal": phase.noise_to_signal.to_dict(),
+                "critical_batch": phase.noise_to_signal.mapped(
+                    lambda ratio: critical_batch_size(rule.batch_size, ratio, rule.c2)
+                ).to_dict(),
+            }
+            for phase in found.history.phases
+        ],
+        "prices": _rows(rule, sizes),
+        "price_bound": bound,
+    }
+
+
+def _bound(rule: LinearRule, measured: Estimate, sizes: Sequence[int]) -> list[dict[str, object]]:
+    """With momentum, while X is not resolved: the rows at the upper limits of D that X allows."""
+    rows = _rows(rule, sizes)
+    for row, size in zip(rows, sizes, strict=True):
+        least, most = (distortion(ratio, size / rule.batch_size, rule.lr_wd) for ratio in (measured.high, measured.low))
+        row |= json_fields({"distortion": most, "low": least, "high": most})
+    return rows
+
+
+# A run is cut into this many parts, or into fewer so that each gets this many readings.
+_PARTS = 5
+_READINGS_A_PART = 40
+
+
+def _rise(readings: Sequence[Reading], signal: Signal) -> float | None:
+    """N over its signal in the last part of the run over that in the first, of those parts that have one."""
+    count = min(_PARTS, len(readings) // _READINGS_A_PART)
+    ratios = []
+    for part in parts_of_runs(readings, count) if count > 1 else []:
+        try:
+            found = Averages.over(part)
+        except ValueError:  # a setting changed within this part
+            continue
+        series = signal_series(found, signal) if found.readings else None
+        interval = None if series is None else found.ratio(series, 0.95)
+        if interval is not None and interval.kind != "empty":
+            ratios.append(interval.value)
+    return ratios[-1] / ratios[0] if len(ratios) > 1 and ratios[0] > 0 else None
+
+
+Pooled = tuple[PriceList, tuple[tuple[int, PriceList], ...], float | None]
 
 
 def pooled(
@@ -253,43 +394,47 @@ def pooled(
         if not readings:
             continue
         try:
-            together = predict_critical_batch([one for seed in readings.values() for one in seed], c2, window=window)
-            own = tuple((seed, predict_critical_batch(mine, c2, window=window)) for seed, mine in readings.items())
-            found.append((together, own))
+            every = [one for seed in readings.values() for one in seed]
+            together = price_list(every, c2, window=window)
+            own = tuple((seed, price_list(mine, c2, window=window)) for seed, mine in readings.items())
+            found.append((together, own, _rise(every, together.linear.signal)))
         except ValueError as error:
             problem = f"at B={size}, {error}."
     return found, problem
 
 
 def prediction_of(
-    one: CriticalBatch,
-    by_seed: tuple[tuple[int, CriticalBatch], ...],
+    found: PriceList,
+    by_seed: tuple[tuple[int, PriceList], ...],
+    rise: float | None,
     sizes: Sequence[int],
     scaling: ScalingVerdict | None,
 ) -> RungPrediction:
     """What a rung predicts for the larger ones, with the failure of test error beside it."""
-    enough = one.noise_to_signal >= PREDICTS_FROM
-    ratio = f"N/{one.signal} = {one.noise_to_signal:.3g} is below {PREDICTS_FROM:g}"
+    one = found.linear
+    enough = one.noise_to_signal.value >= PREDICTS_FROM
+    ratio = f"N/{one.signal} = {one.noise_to_signal.value:.3g} is below {PREDICTS_FROM:g}"
     over = _over_observed(one, scaling)
     return RungPrediction(
-        critical=one,
+        found=found,
         by_seed=by_seed,
-        prices=one.prices([size for size in sizes if size > one.batch_size]),
+        sizes=tuple(size for size in sizes if size > one.batch_size),
+        rise=rise,
         usable=(one.resolved or one.window_only) and enough,
-        status=one.status if enough else f"{ratio}: B* would be little more than C²B, whatever was measured.",
+        status=str(one.reasons[0]) if enough else f"{ratio}: B* would be little more than C²B, whatever was measured.",
         over_observed=None if over is None else over.value,
         over_observed_low=None if over is None else over.low,
         over_observed_high=None if over is None else over.high,
     )
 
 
-def _over_observed(one: CriticalBatch, scaling: ScalingVerdict | None) -> Interval | None:
+def _over_observed(one: LinearRule, scaling: ScalingVerdict | None) -> Interval | None:
     """B* over where test error failed; None when the ladder gives no such failure, or only a bound on it."""
-    if scaling is None or scaling.observed is None or scaling.answer != "fails" or math.isinf(one.critical_batch):
+    if scaling is None or scaling.observed is None or scaling.answer != "fails" or math.isinf(one.limit.value):
         return None
     # the interval is a test inverted, and may leave out the estimate
     low, high = min(scaling.low, scaling.observed), max(scaling.high, scaling.observed)
-    return quotient(Interval(one.critical_batch, one.low, one.high), Interval(scaling.observed, low, high))
+    return quotient(Interval(**vars(one.limit)), Interval(scaling.observed, low, high))
 
 
 @dataclass(frozen=True)
@@ -312,18 +457,14 @@ class PredictionRange:
 
 def ranges(predictions: Sequence[RungPrediction]) -> tuple[PredictionRange, ...]:
     """The range of the usable predictions in every form of the bound; none without a usable one."""
-    usable = [one.critical for one in predictions if one.usable]
+    usable = [one for one in predictions if one.usable]
     found = []
     for form in get_args(Form):
-        values = [(_by_form(one, form), one.batch_size) for one in usable]
+        values = [(one.by_form(form).value, one.batch_size) for one in usable]
         if values:
             (smallest, low_from), (largest, high_from) = min(values), max(values)
             found.append(PredictionRange(form, smallest, low_from, largest, high_from))
     return tuple(found)
-
-
-def _by_form(one: CriticalBatch, form: Form) -> float:
-    return {"sharp": one.critical_batch, "printed": one.printed, "plotted": one.plotted}[form]
 
 
 @dataclass(frozen=True)
@@ -347,12 +488,12 @@ class Certificate:
     threshold: float
 
 
-def certificates(found: Sequence[CriticalBatch], batch_sizes: Sequence[int]) -> tuple[Certificate, ...]:
+def certificates(found: Sequence[LinearRule], batch_sizes: Sequence[int]) -> tuple[Certificate, ...]:
     """All that fired: baselines against larger rungs, large runs on their own, SGD against its SDE.
 
-    Only predictions that are `ok` count, and only when the whole interval is on the other side of the threshold.
+    Only rules that are `proved` count, and only when the whole interval is on the other side of the threshold.
     """
-    sure = [one for one in found if one.ok]
+    sure = [one for one in found if one.proved]
     return (
         *(one for run in sure for one in _baseline(run, batch_sizes)),
         *(one for run in sure for one in _large_run(run, batch_sizes)),
@@ -360,23 +501,23 @@ def certificates(found: Sequence[CriticalBatch], batch_sizes: Sequence[int]) -> 
     )
 
 
-def _baseline(run: CriticalBatch, batch_sizes: Sequence[int]) -> Iterator[Certificate]:
+def _baseline(run: LinearRule, batch_sizes: Sequence[int]) -> Iterator[Certificate]:
     for size in batch_sizes:
-        if size > run.batch_size and run.refutes(size):
-            yield Certificate("baseline", size, run.batch_size, run.high, size)
+        if size > run.batch_size and run.ruled_out(size):
+            yield Certificate("baseline", size, run.batch_size, run.limit.high, size)
 
 
-def _large_run(run: CriticalBatch, batch_sizes: Sequence[int]) -> Iterator[Certificate]:
+def _large_run(run: LinearRule, batch_sizes: Sequence[int]) -> Iterator[Certificate]:
     for size in batch_sizes:
         kappa = run.batch_size / size
-        if kappa > 1 and large_run_refutes(run.noise_to_signal_high, kappa, run.c2):
+        if kappa > 1 and large_run_refutes(run.noise_to_signal.high, kappa, run.c2):
             threshold = large_run_threshold(kappa, run.c2)
-            yield Certificate("large_run", run.batch_size, size, run.noise_to_signal_high, threshold)
+            yield Certificate("large_run", run.batch_size, size, run.noise_to_signal.high, threshold)
 
 
-def _sde(run: CriticalBatch) -> Iterator[Certificate]:
-    if run.sde_refuted:
-        yield Certificate("sde", run.batch_size, None, run.noise_to_signal_high, sde_threshold(run.c2))
+def _sde(run: LinearRule) -> Iterator[Certificate]:
+    if run.sde_ruled_out:
+        yield Certificate("sde", run.batch_size, None, run.noise_to_signal.high, sde_threshold(run.c2))
 
 
 def ruled_out(fired: Sequence[Certificate]) -> dict[int, str]:

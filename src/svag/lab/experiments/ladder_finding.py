@@ -28,7 +28,7 @@ from svag.lab.experiments.ladder_evidence import (
 from svag.lab.experiments.runs import CurveRow, MissingRun, PanelRuns, RunRow, gather
 from svag.lab.experiments.wording import Answer
 from svag.lab.records.record import RunRecord
-from svag.prices.price import Estimate
+from svag.prices.estimate import Estimate
 from svag.stats.samples import json_fields
 from svag.theory.optimizers import Rule
 from svag.verdicts.scaling import ScalingVerdict, scaling_verdict
@@ -175,10 +175,10 @@ def _panel(experiment: Ladder, panel: LadderPanel, runs: PanelRuns) -> LadderPan
     # what larger batches cost is said of the same part of training in which it is then measured
     windows = {} if window is None else {size: steps_at(runs, size, window) for size in errors}
     measured, unread = pooled(runs, sizes, experiment.c2, windows)
-    predictions = tuple(prediction_of(one, by_seed, sizes, scaling) for one, by_seed in measured)
-    critical = [one.critical for one in predictions]
+    predictions = tuple(prediction_of(*one, sizes, scaling) for one in measured)
+    rules = [one.linear for one in predictions]
     drift = drift_of(runs, predictions, window, experiment.c2)
-    rungs = tuple(rung_of(panel, runs, size, errors.get(size, {}), critical) for size in sizes)
+    rungs = tuple(rung_of(panel, runs, size, errors.get(size, {}), rules) for size in sizes)
     return LadderPanelFinding(
         name=panel.name,
         rungs=rungs,
@@ -190,7 +190,7 @@ def _panel(experiment: Ladder, panel: LadderPanel, runs: PanelRuns) -> LadderPan
         scaling=scaling,
         ranges=ranges(predictions),
         slope=signal_slope(rungs),
-        certificates=certificates(critical, sizes),
+        certificates=certificates(rules, sizes),
         c2=experiment.c2,
         runs=runs.rows(),
         curves=runs.curves(),
@@ -225,22 +225,22 @@ def _next(
     first = predictions[0]
     smallest = f"at the smallest, B={first.batch_size}"
     if not any(one.usable for one in predictions):
-        if first.critical.noise_to_signal < PREDICTS_FROM:
+        if first.linear.noise_to_signal.value < PREDICTS_FROM:
             return f"start the ladder lower: no baseline predicts; {smallest}, {first.status}"
         return f"no baseline predicts; {smallest}: {first.status}"
     if drift is None:
         return "take at least 12 readings at two or more batch sizes, in the same part of training."
-    adaptive = first.critical.basis == "second_moment"
+    adaptive = first.linear.basis == "second_moment"
     if not (first.theorem or adaptive):
-        return f"{smallest}, no theorem applies: {first.critical.status}"
+        return f"{smallest}, no theorem applies: {first.linear.reasons[0]}"
     if math.isinf(drift.crossings[0].observed.value):
-        size, claim = f"{first.critical.critical_batch:,.0f}", "are estimated to" if adaptive else "must"
+        size, claim = f"{first.linear.limit.value:,.0f}", "are estimated to" if adaptive else "must"
         return f"add batch sizes up to {size}, where the statistics {claim} have drifted apart."
     if drift.crossings[0].strict.value < _HELD * first.batch_size:
-        ratio = f"N/{first.critical.signal} is {_INVARIANT_FROM:g}"
+        ratio = f"N/{first.linear.signal} is {_INVARIANT_FROM:g}"
         return (
             f"nothing is missing. Starting at a smaller batch, where {ratio} (it is "
-            f"{first.critical.noise_to_signal:.2g} at {first.batch_size}), would also show batches between which "
+            f"{first.linear.noise_to_signal.value:.2g} at {first.batch_size}), would also show batches between which "
             "training hardly changes."
         )
     return "nothing more to run: the drift is located to within the spacing of the ladder."

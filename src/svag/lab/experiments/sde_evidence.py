@@ -20,7 +20,7 @@ from svag.lab.records.record import RunRecord
 from svag.noise.reading import Reading
 from svag.prices.averages import Averages
 from svag.prices.basis import BALANCED
-from svag.prices.critical_batch import predict_critical_batch
+from svag.prices.price_list import price_list
 from svag.prices.windows import choose_window
 from svag.stats.curves import compare_curves, gap_band
 from svag.stats.means import Contrast, contrast, welch
@@ -227,7 +227,7 @@ class OwnNoise:
     """What SGD's own readings say about its SDE, without a run of the SDE (thm:eq_sde_sgd).
 
     Attributes:
-        noise_to_signal: N/G of SGD, as in `svag.predict_critical_batch`.
+        noise_to_signal: N/G of SGD, as in `svag.price_list(…).linear`.
         low: lower end of its 95% interval.
         high: upper end.
         c2: C².
@@ -245,7 +245,7 @@ class OwnNoise:
         return json_fields(asdict(self))
 
     def rows(self, optimizer: str = _SGD) -> Iterator[tuple[str, str]]:
-        """That the SDE is refuted, or nothing: an N/G above the threshold does not confirm it."""
+        """That the SDE is ruled out, or nothing: an N/G above the threshold does not confirm it."""
         if self.sde_refuted:
             limits = f"[{wording.plain(self.low)}, {wording.plain(self.high)}]"
             below = f"it is below {wording.plain(sde_threshold(self.c2))} (C² = {wording.plain(self.c2)})"
@@ -256,11 +256,11 @@ class OwnNoise:
 def own_noise(sgd: Sequence[Reading]) -> OwnNoise | None:
     """N/G of SGD over the default window of all seeds; None without readings, or when they cannot be averaged."""
     try:
-        found = predict_critical_batch(sgd)
+        found = price_list(sgd).linear
     except ValueError:  # no readings, or of several settings
         return None
-    limits = (found.noise_to_signal, found.noise_to_signal_low, found.noise_to_signal_high)
-    return OwnNoise(*limits, found.c2, found.sde_refuted)
+    ratio = found.noise_to_signal
+    return OwnNoise(ratio.value, ratio.low, ratio.high, found.c2, found.sde_ruled_out)
 
 
 @dataclass(frozen=True)

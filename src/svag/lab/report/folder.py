@@ -47,10 +47,10 @@ def answers(records: Sequence[RunRecord], found: BaselinePredictions) -> tuple[A
         spark_of = f"{wording.UNITS[metric]} of {_name(run)}"
     predicted = _by_name(records, found)
     for name, prediction in list(predicted.items())[:_MOST]:
-        one = prediction.critical
-        limits = wording.batch_interval(one.low, one.high)
-        doubt = "" if one.ok else f" ({'an estimate' if one.resolved else 'not resolved'}: {one.status})"
-        numbers.append((name, f"B* = {wording.batch(one.critical_batch)} {limits}{doubt}"))
+        one = prediction.found.linear
+        limits = wording.batch_interval(one.limit.low, one.limit.high)
+        doubt = "" if one.proved else f" ({'an estimate' if one.resolved else 'not resolved'}: {one.reasons[0]})"
+        numbers.append((name, f"B* = {wording.batch(one.limit.value)} {limits}{doubt}"))
     if len(predicted) > _MOST:
         numbers.append(
             ("more predictions", f"{len(predicted) - _MOST} more settings have readings: svag predict RUN_DIR")

@@ -199,7 +199,7 @@ class Follower:
                 continue
             scalars = scalars_of(row)
             if row.get("kind") == "evaluation":
-                from svag.prices.critical_batch import logged_numbers  # and scipy, which the flags do not need
+                from svag.prices.scalars import logged_numbers  # and scipy, which the flags do not need
 
                 scalars |= {f"svag/{name}": value for name, value in logged_numbers(self._readings).items()}
             if scalars and row["step"] > self._sink.last_step:

@@ -21,6 +21,7 @@ from svag.noise.frozen import MOST_BATCHES, PartsComparison, compare_parts, meas
 from svag.noise.parameters import batch_norms, square_norm
 from svag.noise.reading import Reading
 from svag.noise.throughput import measure_throughput
+from svag.prices.estimate import Estimate
 
 
 class Diverged(Exception):  # noqa: N818
@@ -126,7 +127,7 @@ _DOUBLINGS = 6
 
 def throughput_of(
     spec: RunSpec, *, device: str = "auto", data_dir: str | Path | None = None, threads: int = 1
-) -> dict[int, float]:
+) -> dict[int, Estimate]:
     """Examples per second of a training step of a spec, at its batch size B and at 2B … 64B, as far as the data goes.
 
     Arguments as in `svag.lab.run`. The step is a plain one: data augmentation and probes are not counted.

@@ -21,7 +21,7 @@ from svag.lab.records.record import RunRecord, holds_run, load_headers, load_rec
 from svag.lab.specs.fields import SpecError, cut
 from svag.lab.specs.optimizers import SgdOptimizer
 from svag.lab.specs.spec import RunSpec
-from svag.prices.price import Estimate
+from svag.prices.estimate import Estimate
 
 
 @dataclass(frozen=True)
@@ -331,7 +331,7 @@ def ladder_of(setting: Setting, found: LadderPanelFinding) -> AtlasLadder:
 def _distortion_at(baseline: RungPrediction | None, batch_size: float | None) -> float | None:
     if baseline is None or batch_size is None or batch_size < baseline.batch_size:
         return None
-    return baseline.critical.distortion(batch_size).value
+    return baseline.linear.distortion(batch_size).value
 
 
 def _pairs(setting: Setting, found: LadderPanelFinding, drift: Drift) -> Iterator[AtlasPair]:
@@ -341,22 +341,21 @@ def _pairs(setting: Setting, found: LadderPanelFinding, drift: Drift) -> Iterato
         small, large = by_size[pair.baseline], by_size[pair.batch_size]
         yield AtlasPair(
             setting=setting,
-            predicted=small.critical.distortion(pair.batch_size),
+            predicted=small.linear.distortion(pair.batch_size),
             drift=pair,
             compared=drift.compared,
-            signal=small.critical.signal,
-            noise_to_signal=small.critical.noise_to_signal,
+            signal=small.linear.signal,
+            noise_to_signal=small.linear.noise_to_signal.value,
             predicts=small.usable,
             theorem=covered(pair, found.predictions),
-            balances=(small.critical.balance, large.critical.balance),
+            balances=(small.linear.balance, large.linear.balance),
             examples=prices.get((pair.baseline, pair.batch_size)),
         )
 
 
 def _baseline(setting: Setting, one: RungPrediction, crossing: Crossing, pairs: Sequence[AtlasPair]) -> AtlasBaseline:
-    found = one.critical
+    found = one.linear
     misses = [abs(math.log(pair.over_predicted)) for pair in pairs if pair.drift.baseline == one.batch_size]
-    ratios = [part.noise_to_signal.value for part in found.history]
     return AtlasBaseline(
         setting=setting,
         batch_size=one.batch_size,
@@ -364,11 +363,11 @@ def _baseline(setting: Setting, one: RungPrediction, crossing: Crossing, pairs: 
         theorem=one.theorem,
         window_only=found.window_only,
         signal=found.signal,
-        noise_to_signal=found.noise_to_signal,
-        predicted=Estimate(found.critical_batch, found.low, found.high),
-        b_simple=found.b_simple,
+        noise_to_signal=found.noise_to_signal.value,
+        predicted=found.limit,
+        b_simple=one.found.noise_scale.value,
         crossing=crossing,
-        scale_drift=_known(ratios[-1] / ratios[0]) if len(ratios) > 1 and ratios[0] > 0 else None,
+        scale_drift=None if one.rise is None else _known(one.rise),
         balance=found.balance,
         pull_share=found.pull_share,
         miss=math.fsum(misses) / len(misses),

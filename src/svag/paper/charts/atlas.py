@@ -9,7 +9,7 @@ import altair as alt
 from svag.lab.report import look
 from svag.lab.report.content import Row
 from svag.paper.atlas.atlas import AtlasBaseline, AtlasLadder, AtlasPair
-from svag.prices.price import Estimate
+from svag.prices.estimate import Estimate
 
 TOP = 40.0
 """Where the vertical axis ends at the latest; points beyond it, of runs that do not train, lie on the edge."""

@@ -134,12 +134,13 @@ def _drift_judged(panel: "LadderPanelFinding") -> Judgement:
         return Judgement(panel.name, claim, "no baseline predicts", "cannot tell")
     one, crossing = panel.checked[0]
     seen, ratio, last = crossing.observed, crossing.over_predicted, panel.rungs[-1].batch_size
-    predicted = wording.batch(one.critical.critical_batch)
-    said = f"B* = {predicted} {wording.batch_interval(one.critical.low, one.critical.high)} from {one.batch_size}; "
+    predicted = wording.batch(one.linear.limit.value)
+    limits = wording.batch_interval(one.linear.limit.low, one.linear.limit.high)
+    said = f"B* = {predicted} {limits} from {one.batch_size}; "
     verdict: PaperVerdict = "cannot tell"
     if math.isinf(seen.value):
         said += f"not seen up to {last:,}"
-        verdict = "differs" if last > one.critical.high else "cannot tell"
+        verdict = "differs" if last > one.linear.limit.high else "cannot tell"
     else:
         said += f"seen at {wording.batch(seen.value)} {wording.batch_interval(seen.low, seen.high)}"
         if ratio.low > 1:

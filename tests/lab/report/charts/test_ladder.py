@@ -93,8 +93,11 @@ def test_the_ratio_is_g_over_n_with_its_interval(finding_of: Find) -> None:
 def test_lines_of_slope_1_end_at_the_threshold_where_the_paper_plots_its_predictions(finding_of: Find) -> None:
     panel = ladder(finding_of, "ladder")
     found = ladder_error.ratio_table(panel)
-    usable = [one.critical for one in panel.predictions if one.usable]
-    assert [line.crossing for line in found.lines] == [usable[0].plotted, usable[-1].plotted]
+    usable = [one for one in panel.predictions if one.usable]
+    assert [line.crossing for line in found.lines] == [
+        usable[0].by_form("plotted").value,
+        usable[-1].by_form("plotted").value,
+    ]
     for line in found.lines:
         assert line.crossing / line.baseline == pytest.approx(panel.c2 / line.signal_to_noise)
     (rows,) = [one["rows"] for one in of_kind(ladder_error.ratio_chart(found), "line") if "low" not in one["rows"][0]]
@@ -129,7 +132,7 @@ def test_drift_is_drawn_as_predicted_lines_and_measured_points(finding_of: Find)
     assert [(row.series, row.factor) for row in measured] == [(f"from {p.baseline}", p.spread.value) for p in pairs]
     curve = [row for row in found.rows if row.kind == ladder_prices.PREDICTED and row.series == "from 16"]
     assert [curve[0].factor, curve[-1].batch_size] == pytest.approx([1.0, 1024.0])
-    assert curve[-1].factor == pytest.approx(panel.predictions[0].critical.distortion(1024).value)
+    assert curve[-1].factor == pytest.approx(panel.predictions[0].linear.distortion(1024).value)
     drawn = ladder_prices.drift_chart(found)
     assert {"area", "line", "rule", "point"} <= set(marks(drawn))
     assert [{"factor": 2.0, "said": "C² = 2"}] in [layer["rows"] for layer in of_kind(drawn, "rule")]
@@ -143,7 +146,7 @@ def test_predictions_stand_beside_what_was_measured_and_an_unbounded_one_has_an_
     panel = ladder(finding_of, "ladder")
     found = ladder_prices.prediction_table(panel)
     predicted = [row for row in found.rows if row.kind == ladder_prices.PREDICTED_SIZE]
-    assert [row.batch_size for row in predicted] == [one.critical.critical_batch for one in panel.predictions]
+    assert [row.batch_size for row in predicted] == [one.linear.limit.value for one in panel.predictions]
     assert [row.baseline for row in predicted if not row.predicts] == [512, 1024]
     assert panel.drift is not None
     crossed = {one.baseline: one.observed.value for one in panel.drift.crossings if math.isfinite(one.observed.value)}
@@ -157,7 +160,8 @@ def test_predictions_stand_beside_what_was_measured_and_an_unbounded_one_has_an_
     assert "at 0.77 of the predicted batch size" in ladder_prices.prediction_sentence(alike)
     assert "Pale and in parentheses: not a prediction; where N/G is below 1" in ladder_prices.prediction_sentence(found)
     first = panel.predictions[0]
-    wild = replace(first, critical=replace(first.critical, critical_batch=math.inf, high=math.inf))
+    limit = replace(first.linear.limit, value=math.inf, high=math.inf)
+    wild = replace(first, found=replace(first.found, linear=replace(first.linear, limit=limit)))
     open_ended = ladder_prices.prediction_table(replace(panel, predictions=(wild,)))
     assert (open_ended.rows[0].batch_size, open_ended.rows[0].high) == (None, None)
     rows = of_kind(ladder_prices.prediction_chart(open_ended), "tick")[0]["rows"]
@@ -223,5 +227,8 @@ def test_of_adam_the_second_moment_stands_beside_the_spread_as_rings(finding_of:
 def test_the_paper_s_lines_of_linear_scaling_are_not_drawn_for_the_square_root_rule(finding_of: Find) -> None:
     panel = ladder(finding_of, "ladder")
     assert ladder_error.ratio_table(panel).lines
-    adam = [replace(one, critical=replace(one.critical, rule="square_root")) for one in panel.predictions]
+    adam = [
+        replace(one, found=replace(one.found, linear=replace(one.linear, rule="square_root")))
+        for one in panel.predictions
+    ]
     assert not ladder_error.ratio_table(replace(panel, predictions=tuple(adam))).lines

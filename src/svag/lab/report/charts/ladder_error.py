@@ -10,7 +10,7 @@ from svag.lab.experiments.ladder_answer import error_headline
 from svag.lab.experiments.ladder_finding import LadderPanelFinding
 from svag.lab.experiments.wording import batch, count, criterion, is_share, judged_by, percent, unbounded
 from svag.lab.report import look
-from svag.prices.price import Estimate
+from svag.prices.estimate import Estimate
 
 ERROR_FAILS, PREDICTED = "95% interval", "predictions of B*, smallest to largest"
 
@@ -322,9 +322,9 @@ def ratio_table(panel: LadderPanelFinding) -> RatioTable:
             continue
         rows.append(RatioRow(rung.batch_size, ratio, low if low > 0 else None, high if math.isfinite(high) else None))
     found = [
-        SlopeLine(one.batch_size, 1 / one.critical.noise_to_signal, one.critical.plotted)
+        SlopeLine(one.batch_size, 1 / one.linear.noise_to_signal.value, one.by_form("plotted").value)
         for one in panel.predictions
-        if one.usable and math.isfinite(one.critical.plotted) and one.critical.rule != "square_root"
+        if one.usable and math.isfinite(one.by_form("plotted").value) and one.linear.rule != "square_root"
     ]
     c2 = None if panel.adaptive else panel.c2
     return RatioTable(rows, left_out, c2, [*found[:1], *found[1:][-1:]], panel.slope)

@@ -15,7 +15,6 @@ from svag.lab.experiments.ladder_finding import LadderPanelFinding
 from svag.lab.experiments.wording import batch_interval, percent
 from svag.lab.report import look
 from svag.lab.report.charts.ladder_error import Region, batch_axis, draw, error_region, key
-from svag.prices.price import Estimate
 
 PREDICTED, MEASURED, SECOND_MOMENT = "predicted", "measured", "κV′/V over κN′/N"
 
@@ -190,8 +189,8 @@ def prediction_table(panel: LadderPanelFinding) -> PredictionTable:
     crossings = {} if panel.drift is None else {one.baseline: one for one in panel.drift.crossings}
     rows = []
     for one in panel.predictions:
-        found, crossing = one.critical, crossings.get(one.batch_size)
-        ends = {PREDICTED_SIZE: Estimate(found.critical_batch, found.low, found.high)}
+        found, crossing = one.linear, crossings.get(one.batch_size)
+        ends = {PREDICTED_SIZE: found.limit}
         if crossing is not None and math.isfinite(crossing.observed.low):
             ends[MEASURED_SIZE] = crossing.observed
         rows += [
@@ -202,7 +201,7 @@ def prediction_table(panel: LadderPanelFinding) -> PredictionTable:
                 low=end.low,
                 high=_known(end.high),
                 over_predicted=None if crossing is None else _known(crossing.over_predicted.value),
-                noise_to_signal=_known(found.noise_to_signal),
+                noise_to_signal=_known(found.noise_to_signal.value),
                 predicts=one.usable,
                 status=ESTIMATE if panel.adaptive and one.usable else one.status,
             )

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from tests.prices.streams import Stream, make
 
-from svag import Reading, predict_critical_batch
+from svag import Reading, price_list
 from svag.arrays import FloatArray
+from svag.prices.reasons import Code
 from svag.theory import critical_batch_size
 from svag.theory.estimators import u_statistic
 
@@ -30,11 +31,11 @@ def test_known_answers_median_and_coverage(stream: Stream) -> None:
     """
     truth = critical_batch_size(stream.batch_size, stream.ratio)
     rng = np.random.default_rng(11)
-    found = [predict_critical_batch(stream.readings(rng)) for _ in range(TRIALS)]
-    assert np.median([f.critical_batch for f in found]) == pytest.approx(truth, rel=0.05)
-    coverage = np.mean([f.low <= truth <= f.high for f in found])
+    found = [price_list(stream.readings(rng)) for _ in range(TRIALS)]
+    assert np.median([f.critical_batch.value for f in found]) == pytest.approx(truth, rel=0.05)
+    coverage = np.mean([f.critical_batch.low <= truth <= f.critical_batch.high for f in found])
     assert 0.90 <= coverage <= 0.99
-    assert min(min(f.low, f.critical_batch, f.high, f.b_simple) for f in found) > 0
+    assert min(min(f.critical_batch.low, f.critical_batch.value, f.noise_scale.value) for f in found) > 0
 
 
 @pytest.mark.parametrize("stream", STREAMS[3:])
@@ -79,13 +80,13 @@ def test_successive_steps_are_found_out() -> None:
     A quadratic is not scale invariant and has no weight decay: the theorem that applies is the one about the pull.
     """
     proper, successive = quadratic()
-    right = predict_critical_batch(proper)
-    assert right.ok, right
-    assert right.basis == "pull"
-    assert right.balance == pytest.approx(1.0, abs=0.03)
-    assert right.noise_to_signal_low < (2 - 0.5) / 0.5 < right.noise_to_signal_high
-    wrong = predict_critical_batch(successive)
-    assert not wrong.ok
-    assert "significantly negative" in wrong.status
-    assert wrong.critical_batch == math.inf
-    assert wrong.low >= 0
+    right = price_list(proper)
+    assert right.linear.proved, right.details()
+    assert right.linear.basis == "pull"
+    assert right.linear.balance == pytest.approx(1.0, abs=0.03)
+    assert right.noise_to_signal.low < (2 - 0.5) / 0.5 < right.noise_to_signal.high
+    wrong = price_list(successive)
+    assert not wrong.resolved
+    assert wrong.reasons[0].code == Code.NEGATIVE_SIGNAL
+    assert wrong.critical_batch.value == math.inf
+    assert wrong.critical_batch.low >= 0

@@ -1,0 +1,49 @@
+"""The headline numbers of a price list for a logger, cheap enough to be asked for while a run goes on."""
+
+import math
+from collections.abc import Iterable
+
+from svag.noise.reading import Reading
+from svag.prices.averages import Averages
+from svag.prices.basis import doubts, limits_of, one_sided, plain_ratio, resolved
+from svag.prices.windows import choose_window
+from svag.theory.bounds import b_simple, critical_batch_size
+from svag.theory.gain import gain
+
+_FACTORS = (2, 4)
+
+
+def logged_numbers(readings: Iterable[Reading]) -> dict[str, float]:
+    """The headline numbers of `svag.price_list` over all `readings`, for a logger; from N/G, without the history.
+
+    What is not resolved is left out: never NaN, never infinite. While G alone is not resolved, the lower limit of N/G
+    stays.
+
+    >>> readings = [
+    ...     Reading(g, n, param_sq=1.0, batch_size=128, n=4) for g, n in [(0.9, 9.0), (1.1, 11.0), (1.0, 10.0)] * 100
+    ... ]
+    >>> {name: round(value, 2) for name, value in logged_numbers(readings).items()}
+    {'noise_to_signal': 10.0, 'noise_to_signal_low': 10.0, 'critical_batch': 1536.0, 'b_simple': 1280.0, \
+'distortion_2x': 1.09, 'gain_2x': 1.83, 'distortion_4x': 1.27, 'gain_4x': 3.14}
+    >>> logged_numbers(readings[:3])
+    {}
+    """
+    given = list(readings)
+    if not given:
+        return {}
+    found = Averages.over(choose_window(given, (0.0, 1.0)).readings)
+    interval = plain_ratio(found, 0.95)
+    ratio, low, _ = limits_of(interval)
+    if not resolved(interval) or any(doubts(found, interval, low, math.inf)):
+        return {"noise_to_signal_low": low} if one_sided(found, interval) and 0 < low < math.inf else {}
+    batch, population = found.setting.batch_size, found.setting.population
+    numbers = {
+        "noise_to_signal": ratio,
+        "noise_to_signal_low": low,
+        "critical_batch": critical_batch_size(batch, ratio),
+        "b_simple": b_simple(batch, ratio, population),
+    }
+    for factor in _FACTORS:
+        if population is None or factor * batch <= population:
+            numbers |= {f"distortion_{factor}x": factor / gain(ratio, factor), f"gain_{factor}x": gain(ratio, factor)}
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}

@@ -1,0 +1,46 @@
+"""How many steps a measurement still needs, and the numbers for a logger."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.prices.streams import make, settled
+
+from svag import price_list
+from svag.prices.progress import FEWEST, progress, steps_needed
+from svag.prices.scalars import logged_numbers
+from svag.theory import critical_batch_size
+from svag.theory.gain import gain
+
+
+def test_steps_needed_are_those_of_the_reasons() -> None:
+    assert steps_needed([]) == FEWEST
+    assert steps_needed([], every=10) == 10 * FEWEST
+    few = settled(30)
+    needed = int(price_list(few, window=(0.0, 1.0)).reasons[0].values["needed"] or 0)
+    assert steps_needed(few) == needed - 30
+    assert steps_needed(settled()) == 0
+    drowned = [make(float(g), 10.0) for g in 1.0 + 20 * np.random.default_rng(2).standard_normal(400)]
+    assert steps_needed(drowned) == price_list(drowned, window=(0.0, 1.0)).reasons[0].values["more"]
+
+
+def test_progress_tells_where_it_is() -> None:
+    assert "0 readings in 5 steps" in progress([], 5, 1, 64)
+    assert f"About {steps_needed(settled(30), 10)} more steps" in progress(settled(30), 300, 10, 64)
+    assert "price_list()" in progress(settled(), 400, 1, 64)
+    far = [replace(r, parts_ratio=4.0) for r in settled()]
+    assert "more steps" not in progress(far, 400, 1, 64), "more steps would not help"
+
+
+def test_the_scalars_are_those_of_the_price_list_over_everything() -> None:
+    found, logged = price_list(settled(), window=(0.0, 1.0)), logged_numbers(settled())
+    ratio = found.noise_to_signal
+    assert logged["noise_to_signal"] == ratio.value
+    assert logged["noise_to_signal_low"] == ratio.low
+    assert logged["critical_batch"] == found.critical_batch.value == critical_batch_size(64, ratio.value)
+    assert logged["b_simple"] == pytest.approx(found.noise_scale.value, rel=1e-12)
+    for factor in (2, 4):
+        assert logged[f"gain_{factor}x"] == gain(ratio.value, factor)
+        assert logged[f"distortion_{factor}x"] == pytest.approx(factor / gain(ratio.value, factor), rel=1e-12)
+    with_momentum = logged_numbers(settled(momentum=0.9, velocity_sq=1.0))
+    assert with_momentum["gain_2x"] == pytest.approx(logged["gain_2x"]), "of the plain N/G"
