@@ -40,7 +40,7 @@ _RULES: dict[type[Optimizer], Rule] = {
 
 
 @dataclass(frozen=True)
-class Progress:
+class GainProgress:
     """How far a run by the gain rule has come, as one value: an interrupt finds the old one or the new one.
 
     Attributes:
@@ -57,9 +57,9 @@ class Progress:
     kappas: float = 0.0
     gain: float | None = None
 
-    def after(self, gain: float, time: float, kappa: float) -> "Progress":
+    def after(self, gain: float, time: float, kappa: float) -> "GainProgress":
         """Where a step of this gain leads."""
-        return Progress(time, self.time, self.steps + 1, self.kappas + kappa, gain)
+        return GainProgress(time, self.time, self.steps + 1, self.kappas + kappa, gain)
 
 
 class _Measured:
@@ -267,8 +267,8 @@ class GainRule:
             source.close()
             raise ValueError("another gain rule steps this optimizer already: use that one, or close() it first")
         self._rule, self._source, self._end = rule, source, end
-        self._progress = Progress()
-        self._coming: Progress | None = None
+        self._progress = GainProgress()
+        self._coming: GainProgress | None = None
         self._saved: list[tuple[dict[str, Any], str, Any]] = []
         self._handles = [
             self._optimizer.register_step_pre_hook(self._before_step),
@@ -336,7 +336,7 @@ class GainRule:
         """Continue where `state_dict` was called."""
         self._restore()
         refuse_strange_state(state, self.state_dict())
-        progress = Progress(**{name: state[name] for name in asdict(self._progress)})
+        progress = GainProgress(**{name: state[name] for name in asdict(self._progress)})
         if self._end is not None and domain.non_negative("time", progress.time) > self._end:
             raise ValueError(
                 f"the state is at baseline step {progress.time:g}, beyond base_steps={self._end}: give the number of "
