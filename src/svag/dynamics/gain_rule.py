@@ -175,7 +175,8 @@ class GainRule:
 
     The settings are multiplied right before the optimizer's step and restored right after it, by hooks of the
     optimizer. So `optimizer.step()`, `scaler.step(optimizer)` and the wrapped steps of Accelerate and Lightning all
-    take the step of the rule, while schedulers, loggers and checkpoints see the baseline's settings:
+    take the step of the rule, while schedulers, loggers, readings of the probe and checkpoints see the baseline's
+    settings (only a step pre-hook that is registered after the rule sees the multiplied ones):
 
         for batch in batches:
             optimizer.zero_grad()
@@ -275,6 +276,9 @@ class GainRule:
             self._optimizer.register_step_post_hook(self._after_step),
             self._optimizer.register_state_dict_pre_hook(lambda _: self._restore()),
         ]
+        # first of them, as state_dict hooks can ask to be: hooks of loggers then see the user's settings
+        hooks: Any = self._optimizer._optimizer_step_post_hooks  # an OrderedDict
+        hooks.move_to_end(self._handles[1].id, last=False)
         _RULED[self._optimizer] = True
 
     @property
