@@ -571,11 +571,15 @@ def test_what_is_refused() -> None:
     with GainRule(probe, 4) as rule:
         with pytest.raises(ValueError, match="another gain rule"):
             GainRule.planned(sgd, GainPlan(4, 16, ((0, 2.0),)))
+        with pytest.raises(ValueError, match="another gain rule"):
+            GainRule(probe, 8)
+        assert probe.measure_short  # for the rule that there is
         with pytest.raises(ValueError, match="every"):
             rule.passed(0)
     with pytest.raises(RuntimeError, match="this rule is closed"):
         rule.step()
     rule.close()
+    assert not probe.measure_short
     GainRule(probe, 4).close()
 
 

@@ -264,9 +264,6 @@ class GainRule:
 
     def _attach(self, optimizer: Optimizer, rule: Rule, source: "_Measured | _Planned", end: int | None) -> None:
         self._stepper, self._optimizer = optimizer, unwrapped(optimizer)
-        if self._optimizer in _RULED:
-            source.close()
-            raise ValueError("another gain rule steps this optimizer already: use that one, or close() it first")
         self._rule, self._source, self._end = rule, source, end
         self._progress = GainProgress()
         self._coming: GainProgress | None = None
@@ -450,7 +447,9 @@ def _checked_end(base_steps: int | None) -> int | None:
 
 
 def _rule_of(optimizer: Optimizer) -> Rule:
-    """By which rule an optimizer scales, or refuse one that may do anything in its step."""
+    """By which rule an optimizer scales, or refuse one that may do anything in its step or has a gain rule already."""
+    if optimizer in _RULED:
+        raise ValueError("another gain rule steps this optimizer already: use that one, or close() it first")
     kind = type(optimizer)
     if kind in _RULES:
         return _RULES[kind]
