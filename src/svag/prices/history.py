@@ -114,19 +114,12 @@ class Phase:
     def ratio_used(self, kappa: float) -> float:
         """ρ for the gain at κ times the batch: the estimate where resolved, otherwise the limit with the smaller gain.
 
-        The gain grows with ρ for κ > 1 and falls for κ < 1, so the limit is the lower or the upper one.
+        The gain grows with ρ for κ > 1 and falls for κ < 1, so the limit is the lower or the upper one. A lower limit
+        beyond the sensitivity comes from an estimate of G that happens to be negative, and is not relied on.
         """
         if self.resolved(kappa):
             return self.noise_to_signal.value
-        return self.lower if kappa >= 1 else self.upper
-
-    def gain(self, kappa: float) -> float:
-        """Gain at κ times the batch."""
-        return gain_of(self.ratio_used(kappa), kappa)
-
-    def price(self, kappa: float) -> float:
-        """D at κ times the batch: κ over the gain."""
-        return kappa / self.gain(kappa)
+        return min(self.lower, self.sensitivity) if kappa >= 1 else self.upper
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields as JSON values; infinity is null."""
@@ -184,6 +177,24 @@ class History(Printed):
         """How many readings the phases hold."""
         return sum(phase.readings for phase in self.phases)
 
+    def ratios_used(self, kappa: float) -> list[float]:
+        """ρ of every phase for the gain at κ times the batch.
+
+        A phase that is not resolved, between two that are, uses no larger ρ than the larger of theirs: one reading of
+        a negative G in ten phases is no news about the run, and a gain that jumps up for a tenth of it can ruin it.
+        """
+        used = [phase.ratio_used(kappa) for phase in self.phases]
+        known = [index for index, phase in enumerate(self.phases) if phase.resolved(kappa)]
+        for index in range(len(used)):
+            before, after = ([one for one in known if one < index], [one for one in known if one > index])
+            if kappa > 1 and index not in known and before and after:
+                used[index] = min(used[index], max(used[before[-1]], used[after[0]]))
+        return used
+
+    def gains(self, kappa: float) -> list[float]:
+        """Gain of every phase at κ times the batch."""
+        return [gain_of(ratio, kappa) for ratio in self.ratios_used(kappa)]
+
     def plan(self, batch_size: int) -> GainPlan:
         """Return the plan of a run at another batch size.
 
@@ -191,8 +202,7 @@ class History(Printed):
         """
         kappa = self._kappa(batch_size)
         pairs: list[tuple[float, float]] = []
-        for phase in self.phases:
-            gain = phase.gain(kappa)
+        for phase, gain in zip(self.phases, self.gains(kappa), strict=True):
             if not pairs or gain != pairs[-1][1]:
                 pairs.append((float(phase.start) if pairs else 0.0, gain))
         return GainPlan(self.batch_size, batch_size, tuple(pairs), self.base_steps, self.rule, self.decoupled)
@@ -209,7 +219,7 @@ class History(Printed):
     def log_error(self, batch_size: int) -> float:
         """Standard error of the logarithm of `examples`, from the sampling error of N/G alone."""
         kappa = self._kappa(batch_size)
-        costs = [share * phase.price(kappa) for share, phase in zip(self._shares(), self.phases, strict=True)]
+        costs = [share * kappa / gain for share, gain in zip(self._shares(), self.gains(kappa), strict=True)]
         errors = [cost * phase.log_error(kappa) for cost, phase in zip(costs, self.phases, strict=True)]
         return math.hypot(*errors) / math.fsum(costs)
 
@@ -220,7 +230,8 @@ class History(Printed):
         batch size also `ratio_used`, `resolved`, `gain` and `price`.
         """
         rows = []
-        for phase in self.phases:
+        kappa = 1.0 if batch_size is None else self._kappa(batch_size)
+        for phase, used in zip(self.phases, self.ratios_used(kappa), strict=True):
             ratio = phase.noise_to_signal
             row: dict[str, float | bool | None] = {
                 "start": phase.start,
@@ -232,12 +243,12 @@ class History(Printed):
                 "lower": phase.lower,
             }
             if batch_size is not None:
-                kappa = self._kappa(batch_size)
+                gain = gain_of(used, kappa)
                 row |= {
-                    "ratio_used": phase.ratio_used(kappa),
+                    "ratio_used": used,
                     "resolved": phase.resolved(kappa),
-                    "gain": phase.gain(kappa),
-                    "price": phase.price(kappa),
+                    "gain": gain,
+                    "price": kappa / gain,
                 }
             rows.append(row)
         return rows
@@ -253,9 +264,13 @@ class History(Printed):
         length = "" if self.base_steps is None else f" along {self.base_steps} steps"
         runs = "" if self.runs == 1 else f" of {self.runs} runs"
         rows = [["from step", "readings", "N/G", *(f"examples at {size}" for size in sizes)]]
-        for phase in self.phases:
-            kappas = [size / self.batch_size for size in sizes]
-            prices = [f"{'' if phase.resolved(k) else '≤ '}{phase.price(k):.2f}×" for k in kappas]
+        kappas = [size / self.batch_size for size in sizes]
+        gains = [self.gains(kappa) for kappa in kappas]
+        for number, phase in enumerate(self.phases):
+            prices = [
+                f"{'' if phase.resolved(kappa) else '≤ '}{kappa / gain[number]:.2f}×"
+                for kappa, gain in zip(kappas, gains, strict=True)
+            ]
             rows.append([str(phase.start), str(phase.readings), str(phase.noise_to_signal), *prices])
         rows.append(["all", str(self.readings), "", *(f"{self.examples(size):.2f}×" for size in sizes)])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
