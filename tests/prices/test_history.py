@@ -251,3 +251,22 @@ def test_no_batch_is_larger_than_the_population() -> None:
     with pytest.raises(ValueError, match="population"):
         found.plan(1024)
     assert "1024" not in str(run_history(along(range(100), population=400)))
+
+
+def test_an_unresolved_phase_between_two_resolved_ones_does_not_jump() -> None:
+    """Ten phases at ρ = 8, one of them with a G that scatters around 0: it must not plan with its own huge limit."""
+    generator = np.random.default_rng(5)
+    steps = range(1000)
+    signal = [float(generator.normal(0.0, 3.0)) - 0.2 if 400 <= step < 500 else 1.0 for step in steps]
+    readings = [Reading(g, 8.0, 1.0, 16, 4, step=step) for step, g in zip(steps, signal, strict=True)]
+    found = run_history(readings)
+    index = next(number for number, phase in enumerate(found.phases) if phase.start == 400)
+    phase = found.phases[index]
+    assert not phase.resolved(32)
+    assert phase.gain(32) > 1.5 * 32 * 9 / 40, "its own limit would raise the gain"
+    gains = found.gains(32)
+    assert gains[index] <= gains[index - 1] == pytest.approx(32 * 9 / 40)
+    assert found.plan(512).gain_at(450) == gains[index]
+    # at the end of a run nothing is known of what follows, and the phase's own limit counts
+    last = run_history(readings[:500])
+    assert last.gains(32)[-1] == last.phases[-1].gain(32)

@@ -114,12 +114,19 @@ class Phase:
     def ratio_used(self, kappa: float) -> float:
         """ρ for the gain at κ times the batch: the estimate where resolved, otherwise the limit with the smaller gain.
 
-        The gain grows with ρ for κ > 1 and falls for κ < 1, so the limit is the lower or the upper one. A lower limit
-        beyond the sensitivity comes from an estimate of G that happens to be negative, and is not relied on.
+        The gain grows with ρ for κ > 1 and falls for κ < 1, so the limit is the lower or the upper one.
         """
         if self.resolved(kappa):
             return self.noise_to_signal.value
-        return min(self.lower, self.sensitivity) if kappa >= 1 else self.upper
+        return self.lower if kappa >= 1 else self.upper
+
+    def gain(self, kappa: float) -> float:
+        """Gain at κ times the batch, from the readings of this phase alone."""
+        return gain_of(self.ratio_used(kappa), kappa)
+
+    def price(self, kappa: float) -> float:
+        """D at κ times the batch: κ over the gain."""
+        return kappa / self.gain(kappa)
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields as JSON values; infinity is null."""
