@@ -252,7 +252,7 @@ ROWS = (
         small=(
             PanelRow("PreResNet-8 BN", SHORT | BATCH),
             PanelRow("PreResNet-8 2× BN", SHORT | network("preresnet8", "batch", 1), ells=TWO),
-            PanelRow("PreResNet-8 GN", SHORT | GROUP, ells=TWO),
+            PanelRow("PreResNet-8 GN", SHORT | GROUP, ells=ELLS),
         ),
         note=_note(_RESIDUAL + " (2×: full width)", _BUDGET),
     ),
@@ -268,6 +268,7 @@ ROWS = (
             PanelRow(
                 "perceptron without norm",
                 SHORT | network("mlp", "none") | {"lr": 0.2, "weight_decay": 5e-4, "budget": 1000},
+                ells=ELLS,
             ),
             PanelRow("VGG-11 BN", SHORT | _VGG_BN),
             PanelRow("VGG-11 GN", SHORT | _VGG_GN | {"lr": 0.02, "budget": 1000}, ells=TWO),
