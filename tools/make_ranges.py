@@ -8,6 +8,7 @@ comes from the readings of the baselines in results/atlas.
 
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,6 +21,7 @@ PAIRS = ROOT / "results" / "one_gain_pairs.json"
 TABLE = ROOT / "src" / "svag" / "prices" / "ranges.json"
 
 
+@cache
 def baseline(ladder: str) -> History:
     """The whole baseline of a ladder, the runs of its smallest batch, as one phase."""
     records = [record for record in load_records(ROOT / "results" / "atlas" / ladder) if record.readings]
@@ -37,12 +39,10 @@ def table() -> str:
     """The text of the table."""
     saved: dict[str, Any] = json.loads(PAIRS.read_text())
     ladders: dict[str, list[float | None]] = {}
-    for pair in saved["pairs"]:
-        ladders.setdefault(pair["ladder"], []).append(pair["ratio"])
-    histories = {ladder: baseline(ladder) for ladder in ladders}
     errors = []
     for pair in saved["pairs"]:
-        found = histories[pair["ladder"]]
+        ladders.setdefault(pair["ladder"], []).append(pair["ratio"])
+        found = baseline(pair["ladder"])
         errors.append(found.log_error(pair["kappa"] * found.batch_size))
     lines = ",\n".join(f"    {json.dumps(name)}: {json.dumps(ratios)}" for name, ratios in ladders.items())
     log_error = round(median(errors), 3)

@@ -3,9 +3,9 @@ r"""The range of a price: how far measured prices were from predicted ones on co
 A ladder is one network and data set trained at several batch sizes. Its pairs (baseline, larger batch) each give a
 ratio, examples needed over price. Pairs of one ladder are alike, so a new run is compared with ladders and not with
 pairs: of L ladders, a pair of one with n pairs has weight 1/((L + 1)n), and the weight that is left, 1/(L + 1), belongs
-to the new run and may lie beyond either end. With probability p at least, the ratio of a pair of a new ladder is then at
-most the smallest ratio up to which the weights add up to p. A pair that never reached the baseline's loss counts as an
-infinite ratio. The range is the same for every price.
+to the new run and may lie beyond either end. With probability p at least, the ratio of a pair of a new ladder is then
+at most the smallest ratio up to which the weights add up to p. A pair that never reached the baseline's loss counts as
+an infinite ratio. The range is the same for every price.
 
 `ranges.json` holds the ratios; `tools/make_ranges.py` writes it from the records in `results/`.
 
