@@ -251,8 +251,9 @@ ROW = "batch_size distortion high kappa low refuted settings time"
 SEED = (
     "approximate b_simple balance basis batch_size betas c2 confidence critical_batch eps excess form gain_limit high "
     "history kappa low lr lr_wd noise_to_signal noise_to_signal_high noise_to_signal_low notes ok optimizer "
-    "parts_ratio plotted plotted_high plotted_low population price_bound prices printed printed_high printed_low pull_share "
-    "readings resolved rule sde_refuted second_moment_ratio seed signal status weight_decay window window_only"
+    "parts_ratio plotted plotted_high plotted_low population price_bound prices printed printed_high printed_low "
+    "pull_share readings resolved rule sde_refuted second_moment_ratio seed signal status weight_decay window "
+    "window_only"
 )
 
 
