@@ -22,20 +22,20 @@ install: $(VENV)/dev-installed  ## make .venv with the tested versions of everyt
 # the versions of an earlier one, torch among them.
 $(VENV)/base-installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) -e .
+	$(PIP) -e '.[lab]'
 	touch $@
 
 $(VENV)/dev-installed: $(VENV)/base-installed
-	$(PIP) -e '.[dev,docs,ray]'
+	$(PIP) -e '.[lab,dev,docs,ray]'
 	touch $@
 
 $(VENV)/integrations-installed: $(VENV)/dev-installed
-	$(PIP) -e '.[lightning,huggingface,tensorboard,wandb,mlflow,notebook]'
+	$(PIP) -e '.[lab,lightning,huggingface,tensorboard,wandb,mlflow,notebook]'
 	touch $@
 
 # BackPACK asks for torchvision, which nothing here needs: it is installed without its dependencies.
 $(VENV)/bench-installed: $(VENV)/dev-installed
-	$(PIP) -e '.[bench]'
+	$(PIP) -e '.[lab,bench]'
 	$(PIP) --no-deps backpack-for-pytorch
 	touch $@
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 import svag
+import svag.lab
 from probe import OTHERS, show
 from svag.lab.training.run import keep_freed_memory
 

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 import svag
+import svag.lab
 from probe import conv_net, peak_memory, seconds
 from svag.lab.data.load import load_text
 from svag.noise.batches import split

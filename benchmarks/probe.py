@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 import svag
+import svag.lab
 from svag.lab.training.run import keep_freed_memory
 from svag.noise.batches import split
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import svag
+import svag.lab
 from svag.lab.data.load import load_data
 
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 3000

@@ -5,16 +5,19 @@ import html
 import pytest
 
 import svag
+import svag.lab
+import svag.theory
 from svag.printed import Printed
 
-RESULTS = [
-    name
-    for name in svag.__all__
-    if isinstance(made := getattr(svag, name), type)
+RESULTS = {
+    name: made
+    for package in (svag, svag.lab, svag.theory)
+    for name in package.__all__
+    if isinstance(made := getattr(package, name), type)
     and not issubclass(made, Exception)
     and (made.__str__ is not object.__str__ or made.__module__.startswith("svag.theory"))
     and name != "RunSpec"  # prints its fields; `to_yaml` is its readable form
-]
+}
 
 
 def test_the_public_results_are_found() -> None:
@@ -23,7 +26,7 @@ def test_the_public_results_are_found() -> None:
 
 @pytest.mark.parametrize("name", RESULTS)
 def test_a_public_result_shows_itself_in_a_notebook(name: str) -> None:
-    assert issubclass(getattr(svag, name), Printed)
+    assert issubclass(RESULTS[name], Printed)
 
 
 def test_what_is_shown_is_what_is_printed_and_stays_text() -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 from svag.lab.experiments import wording
 from svag.lab.experiments.ladder_answer import size_said
 from svag.lab.report.save import save
-from svag.lab.report.sections import atlas_figures
 from svag.paper.atlas import answer as atlas_answer
 from svag.paper.atlas.atlas import Atlas, AtlasBaseline, AtlasLadder, AtlasPair, find_atlas
+from svag.paper.charts.sections import atlas_figures
 from svag.theory.bounds import critical_batch_size
 from svag.theory.equilibrium import estimated_momentum_signal
 
@@ -149,22 +149,6 @@ def indicators(atlas: Atlas) -> Iterator[str]:
         yield _row(one.name, f"{one.correlation:+.2f}", one.baselines)
 
 
-def raised(atlas: Atlas) -> Iterator[str]:
-    """The arm at lr·√(κD) beside the square-root rule."""
-    rows = [(ladder.setting.ladder, one) for ladder in atlas.ladders for one in ladder.raised]
-    if not rows:
-        yield "No ladder has this arm yet."
-        return
-    yield from _head(
-        "ladder", "batch", "√D", "final, raised", "by the rule", "gained", "examples, raised", "by the rule"
-    )
-    for name, one in rows:
-        finals = (f"{value:.3f}" if math.isfinite(value) else "diverged" for value in (one.final, one.final_by_rule))
-        used = (atlas_answer.factors(price) for price in (one.examples, one.examples_by_rule))
-        gained = f"{one.gained.value:+.3f} [{one.gained.low:+.3f}, {one.gained.high:+.3f}]"
-        yield _row(name, one.batch_size, f"{math.sqrt(one.distortion):.3g}", *finals, gained, *used)
-
-
 def left_out(atlas: Atlas) -> Iterator[str]:
     """Members that could not be used as a whole."""
     yield from [f"- {one}" for one in atlas.left_out] or ["Every member was used as a whole."]
@@ -172,7 +156,7 @@ def left_out(atlas: Atlas) -> Iterator[str]:
 
 TABLES: dict[str, Callable[[Atlas], Iterator[str]]] = {
     one.__name__: one
-    for one in (criteria, kinds, sizes, worst, baselines, momentum, settings, examples, indicators, raised, left_out)
+    for one in (criteria, kinds, sizes, worst, baselines, momentum, settings, examples, indicators, left_out)
 }
 
 

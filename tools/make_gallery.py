@@ -20,7 +20,7 @@ from svag.lab.experiments.wording import Judgement, count, overall
 from svag.lab.records.record import RunHeader, RunRecord, load_headers
 from svag.lab.report.content import Figure
 from svag.lab.report.save import save
-from svag.lab.report.sections import gallery_figures, side_by_side, tail_figure, theory_figures
+from svag.paper.charts.sections import gallery_figures, side_by_side, tail_figure, theory_figures
 from svag.paper.figures import LABELS, THEORY, UNVERIFIED, figure, folder_name, judged, kept_records
 from svag.paper.illustrations.heavy_tails import TailFinding, TraceRow
 

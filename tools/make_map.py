@@ -21,7 +21,12 @@ LABEL = re.compile(
     r"(?<![\w:])((?:ours|thm|lem|cor|eq|fig|sec|subsec|def|app|appsec):(?:lem:)?[A-Za-z0-9_]+(?:-[a-z]+)*)"
 )
 VERIFIED = "paper/test_labels.py"
-ABOUT_LABELS = ("docs/", "cli/", "test_architecture.py")  # tests that name labels and are not about what they say
+ABOUT_LABELS = (
+    "docs/",
+    "lab/cli/",
+    "paper/cli/",
+    "test_architecture.py",
+)  # tests that name labels and are not about what they say
 
 HEAD = """## From label to code
 
@@ -29,7 +34,17 @@ Each label of the paper that the software names: what it says, where to look (in
 the command that shows it, followed by the label. `tools/make_map.py` writes this section from the sources.
 """
 LOOKED_AT = 2  # files shown for a label, those nearest to the mathematics
-NEAREST = ("theory/", "dynamics/", "noise/", "exact/", "findings/verify/", "experiments/figures/", "lab/", "findings/")
+NEAREST = (
+    "theory/",
+    "dynamics/",
+    "noise/",
+    "paper/exact/",
+    "paper/verify/",
+    "paper/figures/",
+    "lab/",
+    "prices/",
+    "paper/",
+)
 
 # label: what it says, and the test to look at (under tests/; None: the one that names the label or imports its code)
 GROUPS: dict[str, dict[str, tuple[str, str | None]]] = {
@@ -37,11 +52,11 @@ GROUPS: dict[str, dict[str, tuple[str, str | None]]] = {
         "sec:svag": ("the algorithm: two weights, mean kept, covariance times l", "theory/test_weights.py"),
         "eq:sgd_iter": ("one step of SGD", None),
         "eq:svag_iter": ("one step of SVAG", "dynamics/test_svag_moments.py"),
-        "eq:motivating_sde": ("the Itô SDE of SGD", "exact/test_affine.py"),
+        "eq:motivating_sde": ("the Itô SDE of SGD", "paper/exact/test_affine.py"),
         "eq:noisy_gd": (THEORY["eq:noisy_gd"], "dynamics/test_noisy_gd.py"),
         "eq:em": ("Euler–Maruyama of the SDE", "dynamics/test_noisy_gd.py"),
         "eq:noise_decomposition": ("discretisation plus non-Gaussian noise", None),
-        "def:weak_approx": ("weak error: the largest over all steps", "exact/test_weak_order.py"),
+        "def:weak_approx": ("weak error: the largest over all steps", "paper/exact/test_weak_order.py"),
         "def:test_func": ("test functions of polynomial growth", None),
         "subsec:svagsde": ("SVAG approximates the SDE", None),
         "subsec:app_sde_schemes": ("schemes that solve SDEs", None),
@@ -60,7 +75,7 @@ GROUPS: dict[str, dict[str, tuple[str, str | None]]] = {
     },
     "Linear scaling": {
         "def:lsr": ("the linear scaling rule", "theory/test_optimizers.py"),
-        "def:glsr": ("the rule continued to fractions of a batch: the coupled ladder", "lab/test_run.py"),
+        "def:glsr": ("the rule continued to fractions of a batch: the coupled ladder", "lab/training/test_run.py"),
         "def:lsi": ("(C, κ)-linear-scaling invariance", "theory/test_bounds.py"),
         "thm:lsr_condition": (THEORY["thm:lsr_condition"], "theory/test_bounds.py"),
         "thm:lsr_kappa_bound": (THEORY["thm:lsr_kappa_bound"], "theory/test_bounds.py"),
@@ -77,7 +92,7 @@ GROUPS: dict[str, dict[str, tuple[str, str | None]]] = {
         ),
     },
     "Equilibrium of scale-invariant losses": {
-        "sec:failure_mode_1": ("scale-invariant losses with weight decay", "lab/models/test_build.py"),
+        "sec:failure_mode_1": ("scale-invariant losses with weight decay", "lab/networks/test_build.py"),
         "subsec:provable_sde_failure": ("where the SDE fails provably", None),
         "appsec:omit_proofs_lsr": ("the proofs", None),
         "appsec:sc": ("properties of scale-invariant functions", None),
@@ -97,7 +112,7 @@ GROUPS: dict[str, dict[str, tuple[str, str | None]]] = {
         "eq:RGN_sde": ("balance for the SDE", "theory/test_equilibrium.py"),
         "eq:app_RGN_2nd_sde": ("balance for the second-order SDE", "theory/test_equilibrium.py"),
         "eq:app_ito_lemma": ("the weight norm of the second-order SDE in time", "theory/test_equilibrium.py"),
-        "eq:app_2nd_sde_wd": ("the second-order SDE", "exact/test_affine.py"),
+        "eq:app_2nd_sde_wd": ("the second-order SDE", "paper/exact/test_affine.py"),
         "eq:2nd-sgd-sde-wd": ("the same, written out", None),
         "thm:2nd_order_sde": (THEORY["thm:2nd_order_sde"], VERIFIED),
         "lem:sc": (THEORY["lem:sc"], "noise/test_invariance.py"),
@@ -105,13 +120,13 @@ GROUPS: dict[str, dict[str, tuple[str, str | None]]] = {
         "lem:2nd_sde_hessian": (THEORY["lem:2nd_sde_hessian"], "noise/test_invariance.py"),
     },
     "Noise that is not Gaussian": {
-        "sec:counterexample": (THEORY["sec:counterexample"], "exact/test_poisson.py"),
+        "sec:counterexample": (THEORY["sec:counterexample"], "paper/exact/test_poisson.py"),
         "def:poisson_process": ("Poisson processes", None),
         "def:levy_process": ("Lévy processes", None),
         "sec:levy_sde_prelim": ("stochastic processes", None),
-        "eq:divisible_noise": ("infinitely divisible noise", "exact/test_affine.py"),
+        "eq:divisible_noise": ("infinitely divisible noise", "paper/exact/test_affine.py"),
         "subsec:app_levy_sde": (THEORY["subsec:app_levy_sde"], VERIFIED),
-        "eq:levy_sde": ("that Lévy SDE", "exact/test_affine.py"),
+        "eq:levy_sde": ("that Lévy SDE", "paper/exact/test_affine.py"),
         "eq:levy_sde_sgd": ("SGD with parts of its noise", None),
         "fig:diagram": ("which process tends to which SDE", VERIFIED),
         "sec:heavy_tailed": ("is the noise heavy-tailed?", None),
@@ -172,7 +187,7 @@ def naming(folder: Path) -> dict[str, list[str]]:
 
 def code_of(files: list[str]) -> list[str]:
     """The files to show: those that do something, not those that gather others or print them."""
-    doing = [name for name in files if not name.endswith("__init__.py") and not name.startswith("cli/")]
+    doing = [name for name in files if not name.endswith("__init__.py") and "cli" not in name.split("/")]
     return sorted(doing or files, key=_distance)[:LOOKED_AT]
 
 
@@ -202,7 +217,7 @@ def command_of(label: str, code: list[str]) -> str:
     """What to type before the label; nothing for a definition that only has code."""
     if label in LABELS:
         return "svag verify"
-    if label.startswith(("fig:", "sec:app_hea")) and any(name.startswith("experiments/figures") for name in code):
+    if label.startswith(("fig:", "sec:app_hea")) and any(name.startswith("paper/figures") for name in code):
         return "svag reproduce"
     return ""
 

@@ -1,19 +1,22 @@
-"""Writes the public names into docs/reference.md while the site is built, so that `svag.__all__` is the only list."""
+"""Writes the public names into docs/reference.md while the site is built, so that `__all__` is the only list."""
 
-import svag
+from importlib import import_module
 
 MARKER = "<!-- public names -->"
-# Folder of the name's module: title of its section, in the order of the page.
+# Package, and folder of the name's module in it: title of its section, in the order of the page.
 TITLES = {
-    "theory": "Formulas",
     "noise": "Measuring",
-    "findings": "Findings",
+    "prices": "Prices",
     "dynamics": "Stepping",
-    "records": "Readings, specs and records",
-    "lab": "One run",
-    "experiments": "Experiments",
-    "execution": "Where runs run",
-    "report": "The page",
+    "verdicts": "Verdicts from bare numbers",
+    "theory": "Formulas",
+    "lab.specs": "The laboratory: specs",
+    "lab.networks": "The laboratory: networks",
+    "lab.training": "The laboratory: one run",
+    "lab.experiments": "The laboratory: experiments",
+    "lab.execution": "The laboratory: where runs run",
+    "lab.records": "The laboratory: records",
+    "lab.report": "The laboratory: the page",
 }
 
 
@@ -24,10 +27,12 @@ def on_page_markdown(markdown: str, **_: object) -> str:
 
 def directives() -> str:
     """All public names, in sections by the folder that defines them."""
-    folders = {name: getattr(svag, name).__module__.split(".")[1] for name in svag.__all__}
-    assert set(folders.values()) <= set(TITLES), "a folder with public names needs a title"
+    sections: dict[str, list[str]] = {folder: [] for folder in TITLES}
+    for package in ("svag", "svag.theory", "svag.lab"):
+        for name in import_module(package).__all__:
+            parts = getattr(import_module(package), name).__module__.split(".")
+            sections[".".join(parts[1:3] if parts[1] == "lab" else parts[1:2])].append(f"::: {package}.{name}")
     lines = []
     for folder, title in TITLES.items():
-        names = [name for name in svag.__all__ if folders[name] == folder]
-        lines += [f"## {title}\n", *(f"::: svag.{name}" for name in names), ""] if names else []
+        lines += [f"## {title}\n", *sections[folder], ""] if sections[folder] else []
     return "\n".join(lines)

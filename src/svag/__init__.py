@@ -9,6 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the same names for those who read types; a test compares the two
+    from svag import lab as lab
+    from svag import theory as theory
+    from svag.dynamics.gain_rule import GainRule as GainRule
     from svag.dynamics.noisy_gd import NoisyGD as NoisyGD
     from svag.dynamics.sampler import BatchSampler as BatchSampler
     from svag.dynamics.sampler import independent_pairs as independent_pairs
@@ -37,6 +40,7 @@ if TYPE_CHECKING:  # the same names for those who read types; a test compares th
 __version__ = "0.1.0"  # the only place that says it; the metadata of the package is built from here
 
 _NAMES = {
+    "svag.dynamics.gain_rule": "GainRule",
     "svag.dynamics.noisy_gd": "NoisyGD",
     "svag.dynamics.sampler": "BatchSampler independent_pairs",
     "svag.dynamics.svag": "SVAG",
@@ -58,10 +62,14 @@ _NAMES = {
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
+_PARTS = ("lab", "theory")  # `import svag` is enough to write svag.theory.gain
+
 __all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> object:
+    if name in _PARTS:
+        return import_module(f"svag.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'svag' has no attribute {name!r}")
     value = getattr(import_module(_HOME[name]), name)

@@ -20,6 +20,7 @@ from tests.lab.training.small import small
 from torch import Tensor, nn
 
 import svag
+import svag.lab
 
 SOURCE = Path(svag.__file__).parent
 

@@ -39,7 +39,7 @@ def related(label: str, code: list[str], test: str) -> bool:
     if label == "def:glsr":
         return "glsr" in (TESTS / test).read_text(encoding="utf-8")  # the kind of process, by its name in a spec
     if test == tool.VERIFIED:
-        return label in LABELS or any(name.startswith("findings/verify/") for name in code)
+        return label in LABELS or any(name.startswith("paper/verify/") for name in code)
     beside = {str(Path(name).parent) for name in code}
     return label in tool.labels_in(TESTS / test) or test in tool.importing(code) or str(Path(test).parent) in beside
 
@@ -58,13 +58,13 @@ def test_a_row_says_what_is_so(row: list[str]) -> None:
 
 
 def test_a_test_that_has_nothing_to_do_with_a_label_is_seen() -> None:
-    assert not related("thm:test", ["theory/tail_index.py"], "cli/test_data.py")
+    assert not related("thm:test", ["theory/tail_index.py"], "lab/cli/test_data.py")
     assert not related("def:lsr", ["theory/optimizers.py"], tool.VERIFIED)
 
 
 def test_labels_become_commands() -> None:
     assert tool.command_of("lem:D", ["theory/weights.py"]) == "svag verify"
-    assert tool.command_of("fig:svag_accs", ["experiments/figures/compare.py"]) == "svag reproduce"
+    assert tool.command_of("fig:svag_accs", ["paper/figures/compare.py"]) == "svag reproduce"
     assert tool.command_of("fig:svag_accs", ["lab/models/networks.py"]) == ""
     assert tool.command_of("def:lsr", ["experiments/ladder.py"]) == ""
 

@@ -48,7 +48,7 @@ def test_what_a_page_mentions_exists(page: Path) -> None:
 
 
 def test_what_is_not_there_is_seen() -> None:
-    assert missing_files("`theory/kappa.py`, `theory/bounds.py`, `findings/test_arms.py`") == ["theory/kappa.py"]
+    assert missing_files("`theory/kappa.py`, `theory/bounds.py`, `verdicts/test_arms.py`") == ["theory/kappa.py"]
     found, lost = "svag.integrations.lightning.NoiseCallback", "svag.integrations.lightning.Noise"
     assert missing_names(f"svag.integrations.lightning, {found}, {lost}") == [lost]
     text = "svag.stats.ratio.ratio_interval, `stats.ratios.ratio_interval`, `stats.drift.trend_test`, svag.SVAG.step"

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 import svag
+import svag.lab
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TWO_RANKS = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 # how it is started, in how many steps where it takes them, and what it must say
 RUNS: dict[str, tuple[list[str], list[str], list[str]]] = {
     "price_list.py": ([], ["250"], ["batch size  learning rate", "× the examples", "fastest"]),
+    "gain_rule.py": ([], ["300"], ["batch 16: training loss", "1.00×", "batch 256: training loss"]),
     "plain_loop.py": ([], ["250"], ["batch size  learning rate", "The linear rule from batch size 32"]),
     "accumulation.py": ([], ["250"], ["batch size  learning rate", "× the examples"]),
     "data_parallel.py": (TWO_RANKS, ["250"], ["batch size  learning rate", "× the examples"]),
@@ -40,7 +42,7 @@ def test_example(name: str) -> None:
 def test_the_ladder_of_adamw_shows_predicted_and_observed_distortion_on_every_pair(tmp_path: Path) -> None:
     """Cut short: a smaller network on 600 steps, three batch sizes, one seed."""
     short = {"model.depth": 1, "model.width": 16, "data.context": 64, "lr": 0.003, "budget": 600, "evaluate.every": 1.0}
-    base = svag.RunSpec.load(EXAMPLES / "transformer_adamw.yaml", short)
+    base = svag.lab.RunSpec.load(EXAMPLES / "transformer_adamw.yaml", short)
     here = svag.lab.Execution(workers=1, device="cpu", progress=False)
     (panel,) = svag.lab.ladder(base, [8, 16, 32], seeds=1, out=tmp_path, execution=here).panels
     assert panel.metric == "test_bits_per_character"

@@ -43,7 +43,14 @@ __all__ = sorted(_HOME)
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'svag.lab' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
+    try:
+        value = getattr(import_module(_HOME[name]), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("svag"):
+            raise
+        raise ModuleNotFoundError(
+            f'svag.lab.{name} needs {error.name}, which is not installed: pip install "svag[lab]"', name=error.name
+        ) from error
     globals()[name] = value
     return value
 

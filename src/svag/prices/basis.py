@@ -24,7 +24,7 @@ from svag.stats.ratios import RatioInterval, pair_moments
 from svag.stats.series import BlockPlan
 from svag.theory.adaptive import distortion_with_eps
 from svag.theory.distortion import distortion
-from svag.theory.equilibrium import effective_lr, steps_to_equilibrium
+from svag.theory.equilibrium import E_FOLDS, effective_lr, steps_to_equilibrium
 from svag.theory.optimizers import Rule, optimizer_kind
 
 Basis = Literal["weight_norm", "pull", "gradient", "momentum", "second_moment"]
@@ -34,7 +34,6 @@ THEOREMS = frozenset(("weight_norm", "pull"))
 # Growth over decay of the weights within this of 1 counts as balanced, and a smaller pull of the loss as none:
 # B* then moves by no more than about as much.
 BALANCED = MATERIAL
-_E_FOLDS = 3.0
 # Fewer blocks than this say little about their own spread (Student's t with 4 degrees of freedom is 2.8).
 _MIN_BLOCKS = 5
 # Parts whose N/G differs from that of whole batches by more than this factor say nothing useful about them.
@@ -195,7 +194,7 @@ def _equilibrium_reasons(found: Averages, steps: int | None) -> Iterator[Reason]
         else:
             tested = found.param_dot_grad is not None
             yield Reason(Code.NOT_BALANCED, {"balance": balance, "invariance_tested": tested, **waited})
-    elif balance is None or passed is None or passed < _E_FOLDS:
+    elif balance is None or passed is None or passed < E_FOLDS:
         for name, series in (("R", found.param_sq), ("N", found.noise)):
             change = drift(series)
             if abs(change) > BALANCED:

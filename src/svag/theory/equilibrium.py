@@ -138,6 +138,10 @@ def second_order_sde_param_sq_rate(
     return second_order_sde_balance(param_sq, grad_sq, sde_noise_trace, lr=lr, weight_decay=weight_decay).residual
 
 
+E_FOLDS = 3.0
+"""Relaxation times 1/(4ηλ) that the weights need to settle, at the least; five are better."""
+
+
 def steps_to_equilibrium(lr: float, weight_decay: float, e_folds: float = 1.0) -> float:
     """Steps of SGD in which the distance to equilibrium falls by `e_folds` factors of e: 1/(4ηλ) each; allow 3 to 5.
 

@@ -12,6 +12,7 @@ from tests.lab.experiments.on_disk import at, readings_at, write_run
 from typer.testing import CliRunner
 
 import svag
+import svag.lab
 from svag.lab.training.measuring import throughput_of
 from svag.noise.reading import append_readings
 from svag.paper.cli.app import app

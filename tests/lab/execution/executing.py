@@ -1,6 +1,7 @@
 """A program that carries out a plan: what a command of the command line does, in a process that can be stopped."""
 
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from svag.lab.specs.spec import RunSpec
 
 
 def main() -> int:
+    # whoever started the tests may ignore Ctrl-C, as a shell does for its background jobs, and that is inherited
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     order = json.load(sys.stdin)
     plan = plan_runs(map(RunSpec.from_dict, order["specs"]), Path(order["out"]))
     try:

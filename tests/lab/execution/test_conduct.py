@@ -9,6 +9,7 @@ from tests.lab.training.small import small
 from typer.testing import CliRunner
 
 import svag
+import svag.lab
 from svag.lab.execution import timing
 from svag.lab.execution.conduct import _started_early, conduct, preview
 from svag.lab.execution.dispatch import PlanFailed
@@ -18,8 +19,8 @@ from svag.lab.execution.worker import look_ahead_for
 from svag.lab.experiments import load_experiment
 from svag.lab.experiments.ngd import Ngd
 from svag.lab.records.files import make_folder
+from svag.lab.records.identity import NUMERICS_VERSION
 from svag.lab.specs.fields import SpecError
-from svag.lab.specs.identity import NUMERICS_VERSION
 from svag.lab.training.folder import run_header, write_header
 from svag.paper.cli.app import app
 
@@ -60,7 +61,7 @@ def base(npz: Path, tmp_path: Path) -> Path:
 
 
 def question(base: Path) -> Ngd:
-    return Ngd.of(svag.RunSpec.load(base), 2, margin=0.01, metric="test_loss", name="mine", title="my question")
+    return Ngd.of(svag.lab.RunSpec.load(base), 2, margin=0.01, metric="test_loss", name="mine", title="my question")
 
 
 @pytest.mark.usefixtures("nobody")
@@ -144,7 +145,7 @@ def test_python_asks_what_the_command_line_asks(base: Path, tmp_path: Path) -> N
         assert finding.to_dict()["kind"] == kind
         assert finding.missing  # nobody has computed anything
     svag.lab.ngd(mapping, out=tmp_path / "mapping", execution=quiet)
-    svag.lab.ngd(svag.RunSpec.from_dict(mapping), seeds=[0, 1, 2], out=tmp_path / "spec", execution=quiet)
+    svag.lab.ngd(svag.lab.RunSpec.from_dict(mapping), seeds=[0, 1, 2], out=tmp_path / "spec", execution=quiet)
     assert load_experiment(tmp_path / "mapping") == load_experiment(tmp_path / "spec")
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from svag.lab.specs.identity import identity
+from svag.lab.records.identity import identity
 from svag.lab.specs.spec import RunSpec
 from svag.noise.reading import Reading, row_of
 

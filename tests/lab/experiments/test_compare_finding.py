@@ -8,6 +8,7 @@ import pytest
 from tests.lab.experiments.on_disk import BASE, at, given, readings_at, write_run
 
 import svag
+import svag.lab
 from svag.lab.experiments import experiment_from
 from svag.lab.experiments.compare import Compare, ComparePanel, SdePlan, plan_within
 from svag.lab.experiments.compare_finding import CompareFinding, ComparePanelFinding

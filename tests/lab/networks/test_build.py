@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import svag
+import svag.lab
 from svag.lab.networks.build import build_model, lay_out, memory_layout
 from svag.lab.networks.norms import NORMS, ScaleFreeGroupNorm
 from svag.lab.networks.own import Flags

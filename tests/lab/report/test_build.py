@@ -12,12 +12,13 @@ from tests.lab.report.folders import BASE, CASES, compare_folder, write_run
 from svag.lab.experiments import FAMILIES, experiment_of_runs
 from svag.lab.experiments.base import EXPERIMENT, save_experiment
 from svag.lab.experiments.baseline import predict_from_runs
+from svag.lab.records.identity import NUMERICS_VERSION
 from svag.lab.records.record import RUNS, load_records
 from svag.lab.report.build import build_report, provenance
 from svag.lab.report.save import save
-from svag.lab.report.sections import FIGURES, WORDS, gallery_figures, side_by_side
+from svag.lab.report.sections import FIGURES, WORDS
 from svag.lab.specs.fields import SpecError
-from svag.lab.specs.identity import NUMERICS_VERSION
+from svag.paper.charts.sections import gallery_figures, side_by_side
 
 RESULTS = Path(__file__).parents[3] / "results"
 
@@ -217,15 +218,6 @@ def test_a_page_is_called_by_its_question_and_a_figure_s_title_is_the_paper_s_cl
     claim = "The paper's claim: SGD is its SDE."
     assert report.notes == (claim, "Differs from the paper: one image for all of them.")
     assert report.warnings == ()
-
-
-def test_a_figure_is_held_against_the_paper() -> None:
-    """The committed panels at B = 8 and 256: SGD is its SDE in the first, and ends below it in the second."""
-    report = build_report(Path(__file__).parents[3] / "results" / "svag_accs-small")
-    assert report.notes[0].endswith("where linear scaling is ruled out. These runs agree with it.")
-    paper = report.finding["paper"]
-    assert (paper["verdict"], [claim["verdict"] for claim in paper["claims"]]) == ("agrees", ["agrees", "agrees"])
-    assert paper["claims"][1]["found"].startswith("SGD − SDE −11.47 points [−17.14, −5.80]")
 
 
 def test_alike_runs_stand_together_with_their_accuracy_before_names_and_states(report_of: Build) -> None:

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import yaml
 from tests.lab.specs.specs import BASE
 
+from svag.lab.records.identity import identity
 from svag.lab.specs.fields import SpecError
-from svag.lab.specs.identity import identity
 from svag.lab.specs.spec import FIELDS, RunSpec
 
 Hostile: TypeAlias = str | dict[Any, Any]

@@ -10,8 +10,8 @@ import yaml
 from tests.lab.specs.fuzz import LONGEST, answers_within, bomb, deep, hostile_specs, nested_bomb, recursive, refusal
 from tests.lab.specs.specs import BASE, base
 
+from svag.lab.records.identity import identity
 from svag.lab.specs.fields import SpecError, shown
-from svag.lab.specs.identity import identity
 from svag.lab.specs.spec import RunSpec
 
 VALID = yaml.safe_dump(BASE, sort_keys=False)

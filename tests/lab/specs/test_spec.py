@@ -290,3 +290,15 @@ def test_random_specs_are_refused_in_one_sentence_or_valid(fields: Any) -> None:
 @given(any_spec())
 def test_many_random_specs_are_refused_in_one_sentence_or_valid(fields: Any) -> None:
     check(fields)
+
+
+def test_the_optimizer_itself_is_stored_under_its_old_name() -> None:
+    spec = base({"process": {"kind": "optimizer"}})
+    assert spec == base({"process": {"kind": "sgd"}})
+    assert spec.to_dict()["process"] == {"kind": "sgd"}
+
+
+def test_a_spec_error_is_a_value_error_that_pydantic_has_not_wrapped() -> None:
+    with pytest.raises(ValueError, match=r"^process\.ell: ") as refused:
+        base({"process": {"kind": "svag", "ell": 0}})
+    assert isinstance(refused.value, SpecError)

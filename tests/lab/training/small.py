@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import svag
+import svag.lab
 from svag.lab.data.load import load_data
 from svag.lab.specs.spec import RunSpec
 from svag.lab.training import loop

@@ -13,6 +13,7 @@ import torch
 from tests.lab.training.small import same_bits, small
 
 import svag
+import svag.lab
 from svag.lab.records.files import DiskError, FolderInUse, RunLock
 from svag.lab.training import loop, state
 from svag.lab.training.folder import RunFolder

@@ -1,5 +1,6 @@
 """Bit for bit, in every layout: what is interrupted ends as if it had not been, and trivial processes are SGD."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from tests.lab.training.small import fresh, go, interrupted, same_bits, small, weights
 
 from svag.dynamics.noisy_gd import NoisyGD
+from svag.lab.records.record import read_record
 from svag.lab.training import streams
 from svag.lab.training.steppers import stepper_for
 from svag.lab.training.streams import BatchStream, stream
@@ -139,3 +141,21 @@ def test_large_batches_are_not_drawn_ahead(npz: Path, monkeypatch: pytest.Monkey
         stream_of.draw()
         draws.append(len(stream_of._drawn))
     assert draws == [3, 1, 0, 0]
+
+
+def test_a_run_that_version_0_1_0_has_begun_goes_on(tmp_path: Path) -> None:
+    """Its checkpoint lies beside this file: momentum buffer, random state and probe of step 12 of 20.
+
+    The first steps were taken on another machine, so the last digits may differ from those of a run in one go.
+    """
+    shutil.copytree(Path(__file__).parent / "begun_by_0_1_0", tmp_path / "run")
+    before = read_record(tmp_path / "run")
+    assert (before.state, len(before.readings)) == ("interrupted", 12)
+    assert before.spec is not None
+    record = go(before.spec, tmp_path / "run")
+    assert (record.state, record.step, len(record.readings)) == ("finished", 20, 20)
+    assert record.readings[:12] == before.readings[:12]
+    straight = go(before.spec, tmp_path / "straight")
+    assert record.final["train_loss"] == pytest.approx(straight.final["train_loss"], rel=1e-3)
+    for one, other in zip(record.readings, straight.readings, strict=True):
+        assert one.noise_trace == pytest.approx(other.noise_trace, rel=1e-3)

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from svag.dynamics.noisy_gd import NoisyGD
 from svag.dynamics.svag import SVAG
 from svag.lab.execution import worker
+from svag.lab.specs.fields import SpecError
 from svag.lab.training.run import run
 from svag.lab.training.streams import BatchStream, stream
 from svag.lab.training.training import pick_device
@@ -189,11 +190,18 @@ def test_streams_do_not_move_each_other() -> None:
     )
 
 
-@pytest.mark.parametrize("spec", [None, {}, "spec.yaml"])
+@pytest.mark.parametrize("spec", [None, {}, "no_such_file.yaml"])
 def test_what_is_no_spec_is_refused(spec: Any, tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"^spec must be a svag.lab.RunSpec, got \w+: RunSpec.load\(path\) reads one$"):
+    with pytest.raises(SpecError):
         run(spec, tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_takes_a_spec_its_fields_or_its_file(npz: Path, tmp_path: Path) -> None:
+    spec = small(npz)
+    (tmp_path / "spec.yaml").write_text(spec.to_yaml())
+    records = [run(one, tmp_path / "run", progress=False) for one in (spec, spec.to_dict(), tmp_path / "spec.yaml")]
+    assert [record.spec for record in records] == [spec] * 3
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library gives memory back in its own way")

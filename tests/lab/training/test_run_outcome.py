@@ -12,6 +12,7 @@ import torch
 from tests.lab.training.small import EXAMPLES, go, same_bits, small, write_npz
 
 import svag
+import svag.lab
 from svag.lab.records.record import RunFailed
 from svag.lab.specs.fields import SpecError
 from svag.lab.training import loop

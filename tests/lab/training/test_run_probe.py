@@ -8,6 +8,7 @@ import torch
 from tests.lab.training.small import EXAMPLES, final, fresh, go, small
 
 import svag
+import svag.lab
 from svag.lab.training.streams import BatchStream
 
 

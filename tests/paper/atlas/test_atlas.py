@@ -1,17 +1,13 @@
 """Many ladders side by side: exact numbers from records with known answers, and ladders that are wrong."""
 
 import json
-import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.lab.experiments.on_disk import TEXT, at, given, readings_at, write_run
+from tests.lab.experiments.on_disk import at, given, readings_at, write_run
 
 from svag.lab.experiments.base import save_experiment
-from svag.lab.experiments.ladder import Ladder, LadderPanel, rung
-from svag.lab.specs.fields import SpecError
-from svag.lab.specs.spec import RunSpec
+from svag.lab.experiments.ladder import Ladder, LadderPanel
 from svag.paper.atlas.answer import (
     agreement,
     answers,
@@ -23,7 +19,6 @@ from svag.paper.atlas.answer import (
     worst,
 )
 from svag.paper.atlas.atlas import Atlas, AtlasPair, find_atlas, is_atlas
-from svag.paper.atlas.raised import raised
 from svag.theory.distortion import distortion
 
 SIZES = (16, 32, 64, 256)
@@ -169,48 +164,3 @@ def test_rank_correlations_are_those_of_the_ranks(tmp_path: Path) -> None:
     assert found["balance of the weights"].baselines == 9
     assert found["balance of the weights"].correlation < 1
     assert "pull of the loss" not in found, "⟨x, ∇L⟩ was not recorded"
-
-
-def test_the_raised_arm_is_found_by_its_specs(tmp_path: Path) -> None:
-    panel = LadderPanel(name="text", base=TEXT, batch_sizes=(16, 32, 64))
-    save_experiment(Ladder(title="t", seeds=(0, 1), panels=(panel,)), tmp_path / "text")
-
-    def train(folder: Path, spec: RunSpec, pace: float, final: float) -> None:
-        readings = [
-            replace(one, optimizer="AdamW", momentum=None, second_moment=one.grad_sq + one.noise_trace)
-            for one in readings_at(spec, 1.0, 20 * 16 / spec.batch_size, count=192)
-        ]
-        losses = {step: 1 + pace * 100 / (step * spec.batch_size) for step in range(5, spec.steps(), 5)}
-        write_run(folder, spec, final, readings=readings, losses=losses)
-
-    for seed in (0, 1):
-        for size in (16, 32, 64):
-            train(tmp_path / "text" / "runs", rung(TEXT, size).edited({"seed": seed}), 1 + size / 64, 2.0 + size / 100)
-        other = raised(rung(TEXT, 64), 1.44).edited({"seed": seed})
-        train(tmp_path / "elsewhere", other, 1.5, 2.5)
-        stranger = TEXT.edited({"seed": seed, "lr": 0.004, "budget": 2000})  # another budget: no rung
-        train(tmp_path / "elsewhere", stranger, 1.0, 2.0)
-    (ladder,) = find_atlas(tmp_path).ladders
-    (arm,) = ladder.raised
-    assert (arm.baseline, arm.batch_size, arm.seeds, arm.diverged) == (16, 64, 2, 0)
-    assert arm.distortion == pytest.approx(1.44)
-    assert (arm.final, arm.final_by_rule, arm.gained.value) == pytest.approx((2.5, 2.64, 0.14))
-    # 1 + pace·100/examples falls to a level after examples in proportion to the pace
-    assert given(arm.examples).reached[0] == pytest.approx(1.5 / 1.25, rel=0.05)
-    assert given(arm.examples_by_rule).reached[0] == pytest.approx(2.0 / 1.25, rel=0.05)
-    (answer,) = [one for one in answers(find_atlas(tmp_path)) if one.panel == "Raised rate"]
-    assert "below that of the square-root rule at 1 of 1 batch sizes" in answer.headline
-    assert "rate × 1.2: final 2.5 instead of 2.64" in answer.numbers[0][1]
-
-
-def test_raising_is_refused_where_there_is_no_second_moment() -> None:
-    with pytest.raises(SpecError, match=r"optimizer.kind: must be one that scales by the square-root rule, got sgd"):
-        raised(at(64), 1.5)
-
-
-def test_raising_leaves_a_coupled_decay_alone() -> None:
-    adam = TEXT.edited({"optimizer": {"kind": "adam", "betas": [0.98, 0.99]}})
-    assert raised(adam, 4.0).weight_decay == adam.weight_decay
-    assert raised(TEXT, 4.0).weight_decay == TEXT.weight_decay / 2
-    assert raised(adam, 4.0).lr == 2 * adam.lr
-    assert math.isclose(raised(TEXT, 4.0).to_dict()["optimizer"]["eps"], 2e-8)

@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 from tests.paper.atlas.test_atlas import write_ladder
 
-from svag.lab.report.build import build_report, write_report
 from svag.lab.report.render import render_terminal
 from svag.paper.atlas.atlas import find_atlas
 from svag.paper.charts import atlas
+from svag.paper.report import build_report, write_report
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from svag.lab.report.sections import theory_figures
+from svag.paper.charts.sections import theory_figures
 
 
 @pytest.mark.parametrize("label", ["thm:sde_svag", "sec:counterexample", "fig:app_exotic_lr"])

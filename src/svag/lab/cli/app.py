@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-import svag
+from svag import __version__
 from svag.lab.cli.experiments import compare, demo, ladder, ngd
 from svag.lab.cli.flags import ExperimentCommand
 from svag.lab.cli.listing import data
@@ -59,7 +59,7 @@ def one_line_a_paragraph(text: str) -> str:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"svag {svag.__version__}")
+        typer.echo(f"svag {__version__}")
         raise typer.Exit
 
 

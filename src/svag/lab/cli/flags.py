@@ -20,10 +20,10 @@ from typer.core import TyperCommand, TyperOption
 from svag.lab.cli.errors import aloud, reported
 from svag.lab.execution.execution import Device, Execution, Executor
 from svag.lab.experiments.base import Metric
+from svag.lab.records.identity import module_file
 from svag.lab.report.tracking import Tracker
 from svag.lab.specs.documents import parse_value
 from svag.lab.specs.fields import SpecError, near, shown
-from svag.lab.specs.identity import module_file
 from svag.lab.specs.spec import FIELDS, RunSpec
 from svag.theory.optimizers import MomentumLimit, Rule
 

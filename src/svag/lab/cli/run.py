@@ -36,8 +36,8 @@ def run(
     """
     from svag.lab.cli.errors import echo, processes
     from svag.lab.experiments.baseline import shortfall
+    from svag.lab.records.identity import identity
     from svag.lab.records.record import read_record
-    from svag.lab.specs.identity import identity
     from svag.lab.specs.spec import RunSpec
 
     with processes(device) as ranks:

@@ -18,9 +18,9 @@ from svag.lab.execution.pool import Announcing, Looked, Pool, WorkerGroup
 from svag.lab.experiments.base import Experiment, save_experiment
 from svag.lab.experiments.compare import Compare, plan_within
 from svag.lab.experiments.runs import one_version
+from svag.lab.records.identity import NUMERICS_VERSION
 from svag.lab.records.record import REMEDY, RUNS, RunRecord, load_records
 from svag.lab.specs.fields import visible
-from svag.lab.specs.identity import NUMERICS_VERSION
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from svag.lab.records.files import in_use, make_folder
+from svag.lab.records.identity import identity
 from svag.lab.records.record import (
     COMPRESSED_METRICS,
     METRICS,
@@ -23,7 +24,6 @@ from svag.lab.records.record import (
     read_record,
 )
 from svag.lab.specs.fields import SpecError
-from svag.lab.specs.identity import identity
 from svag.lab.specs.parts import FULL_PASS, ModelSpec, SvagSpec, substeps
 from svag.lab.specs.spec import RunSpec, examples_per_step
 from svag.lab.specs.text import TransformerSpec

@@ -1,8 +1,7 @@
 """`ladder`, `compare` and `ngd` of `svag.lab`: a question about one SGD run, from its base spec to its answer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from svag.lab.execution.conduct import conduct, plan_from_pilot
 from svag.lab.execution.execution import HERE, Execution
@@ -13,9 +12,7 @@ from svag.lab.experiments.ladder import C2, Ladder
 from svag.lab.experiments.ladder_finding import LadderFinding
 from svag.lab.experiments.ngd import Ngd
 from svag.lab.experiments.ngd_finding import NgdFinding
-from svag.lab.specs.spec import RunSpec
-
-Base = RunSpec | Mapping[str, Any] | str | Path
+from svag.lab.specs.spec import Base, RunSpec
 
 
 def ladder(
@@ -194,9 +191,5 @@ def ngd(
 
 def _origin(base: Base) -> tuple[RunSpec, str, Path | None]:
     """The spec, what its panel is called, and the file that it comes from."""
-    match base:
-        case str() | Path():
-            return RunSpec.load(base), Path(base).stem, Path(base)
-        case RunSpec():
-            return base, "base", None
-    return RunSpec.from_dict(dict(base)), "base", None
+    file = Path(base) if isinstance(base, str | Path) else None
+    return RunSpec.of(base), "base" if file is None else file.stem, file

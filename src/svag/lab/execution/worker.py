@@ -26,9 +26,9 @@ import torch
 from svag.lab.data.formats import DataError
 from svag.lab.execution.execution import GRACE, Execution
 from svag.lab.records.files import DiskError, FolderInUse
+from svag.lab.records.identity import identity
 from svag.lab.records.record import CHECKPOINT, RunFailed
 from svag.lab.specs.fields import SpecError
-from svag.lab.specs.identity import identity
 from svag.lab.specs.spec import RunSpec
 from svag.lab.training.run import keep_freed_memory, run
 from svag.lab.training.state import CheckpointError, load_checkpoint

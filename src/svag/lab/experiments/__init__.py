@@ -44,6 +44,8 @@ def load_experiment(folder: Path) -> Experiment | None:
         return experiment_from(parse_json(read_file(path)))
     except OSError as error:
         raise SpecError(str(path), f"cannot be read: {error.strerror}") from None
+    except SpecError:
+        raise
     except ValueError as error:
         raise SpecError(str(path), f"cannot be read: {cut(str(error))}") from None
 

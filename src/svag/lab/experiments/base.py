@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
 
 from svag.lab.records.files import make_folder, replace_file
 from svag.lab.records.record import RunRecord
-from svag.lab.specs.fields import Seed, SpecError, spec_error
+from svag.lab.specs.fields import RefusesInOneSentence, Seed, SpecError, refusal_inside, spec_error
 from svag.lab.specs.optimizers import TITLES
 from svag.lab.specs.parts import EvaluateSpec, InRunProbe, NoProbe, Process, SgdSpec, SvagSpec
 from svag.lab.specs.spec import RunSpec
@@ -110,7 +110,7 @@ def setting(spec: RunSpec) -> RunSpec:
     return matched(spec).model_copy(update={"seed": 0})
 
 
-class _Frozen(BaseModel):
+class _Frozen(RefusesInOneSentence):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -186,6 +186,8 @@ class Experiment(_Frozen, ABC):
         try:
             return handler(value)
         except ValidationError as error:
+            if (refusal := refusal_inside(error)) is not None:
+                raise refusal from None
             found = spec_error(error, {})
             path = f"{cls.model_fields['kind'].default}.{found.path}".removesuffix(".")
             raise SpecError(path, found.reason) from None

@@ -21,12 +21,10 @@ from svag.noise.reading import Reading, load_readings
 from svag.prices import wording
 from svag.prices.price import Throughput
 from svag.prices.price_list import PriceList, price_list
-from svag.theory.equilibrium import effective_lr, steps_to_equilibrium
+from svag.theory.equilibrium import E_FOLDS, effective_lr, steps_to_equilibrium
 
 # So many runs are named in the text; JSON names them all.
 _NAMED = 3
-# Relaxation times 1/(4ηλ) that the weights need to settle, at the least.
-_E_FOLDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -142,6 +140,8 @@ def predict_from_runs(
     groups.sort(key=lambda group: (group[0].readings[0].batch_size, str(group[0].path)))
     try:
         predictions = tuple(_predict(group, c2, confidence, window, throughput) for group in groups)
+    except SpecError:
+        raise
     except ValueError as error:
         raise SpecError("", str(error)) from None
     return BaselinePredictions(predictions, tuple(skipped))
@@ -176,6 +176,8 @@ def predict_from_files(
             )
             for size in sorted(sizes)
         )
+    except SpecError:
+        raise
     except UnicodeDecodeError:
         raise SpecError(str(path), "is not a text file: give a JSONL file of svag.append_readings") from None
     except ValueError as error:
@@ -239,7 +241,7 @@ def shortfall(specs: Iterable[RunSpec]) -> str:
     """
     times = [found for spec in specs if (found := _settling(spec)) is not None]
     steps, relaxation = min(times, key=lambda found: found[0] / found[1], default=(0, 0.0))
-    if steps >= _E_FOLDS * relaxation:
+    if steps >= E_FOLDS * relaxation:
         return ""
     return (
         f"{steps:,} steps at the first learning rate are too few for equilibrium, which takes 3 to 5 "

@@ -13,9 +13,9 @@ from functools import cached_property
 from pathlib import Path
 
 from svag.lab.experiments.base import ArmName, Experiment, Metric, Slot, matched
+from svag.lab.records.identity import identity
 from svag.lab.records.record import RunRecord
 from svag.lab.specs.fields import SpecError
-from svag.lab.specs.identity import identity
 from svag.lab.specs.spec import RunSpec
 from svag.noise.reading import Reading
 from svag.stats.samples import json_fields
@@ -172,7 +172,7 @@ class PanelRuns:
 def _named(reading: Reading, run: str) -> Reading:
     """The reading with the name of its run; not checked a second time, which would take longer than reading it did."""
     other = copy(reading)
-    object.__setattr__(other, "run", run)
+    vars(other)["run"] = run  # of a copy that nobody else has seen
     return other
 
 

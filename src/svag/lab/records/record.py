@@ -20,8 +20,8 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from svag.lab.records.files import digest, in_use, parse_json, parse_lines, read_file
+from svag.lab.records.identity import NUMERICS_VERSION
 from svag.lab.specs.fields import SpecError, cut, shown
-from svag.lab.specs.identity import NUMERICS_VERSION
 from svag.lab.specs.spec import RunSpec
 from svag.noise.reading import KIND, Reading, reading_of
 from svag.printed import Printed

@@ -68,6 +68,8 @@ def parse_value(text: str) -> Any:
         return yaml.load(text, Loader=_Loader)  # derived from SafeLoader
     except yaml.YAMLError as error:
         raise SpecError("", f"not YAML: {cut(str(error), 3 * LONGEST)}") from None
+    except SpecError:
+        raise
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         # a date that does not exist, `!!int ''`, brackets without end: PyYAML has no words for them
         raise SpecError("", f"not YAML: {type(error).__name__} {cut(str(error))}") from None

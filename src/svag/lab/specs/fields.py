@@ -3,18 +3,16 @@
 import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Self, get_args
 from unicodedata import category
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PlainValidator, ValidationError
 
 
-class SpecError(Exception):
+class SpecError(ValueError):
     """A spec that makes no sense. The message begins with the path of the field.
-
-    Not a ValueError, because pydantic would wrap one into a report of several lines.
 
     >>> raise SpecError("process.ell", "must be at least 1, got 0")
     Traceback (most recent call last):
@@ -26,6 +24,37 @@ class SpecError(Exception):
         super().__init__(f"{path}: {reason}" if path else reason)
         self.path = path
         self.reason = reason
+
+
+def refusal_inside(error: ValidationError) -> SpecError | None:
+    """The SpecError that a validator raised; pydantic wraps every ValueError into a report of several lines."""
+    raised = (one.get("ctx", {}).get("error") for one in error.errors())
+    return next((one for one in raised if isinstance(one, SpecError)), None)
+
+
+class RefusesInOneSentence(BaseModel):
+    """A model that refuses by the SpecError of its validators: here alone pydantic's wrapping is undone."""
+
+    def __init__(self, **fields: Any) -> None:
+        with _unwrapped():
+            super().__init__(**fields)
+
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        """Make one from plain values."""
+        with _unwrapped():
+            return super().model_validate(obj, **options)
+
+
+@contextmanager
+def _unwrapped() -> Iterator[None]:
+    try:
+        yield
+    except ValidationError as error:
+        refusal = refusal_inside(error)
+        if refusal is None:
+            raise
+        raise refusal from None
 
 
 # Sub-specs that are not chosen by their `kind`: what the chosen one is called, and the field that chooses it.
@@ -46,6 +75,8 @@ def spec_error(
     `fields` holds the names that exist, by the path of what holds them, to guess what an unknown one was meant to be;
     `kinds` those among which a part of the spec chooses.
     """
+    if (refusal := refusal_inside(error)) is not None:
+        return refusal
     # a default that depends on a field which is wrong is no problem of its own
     found = [one for one in error.errors() if one["type"] != "default_factory_not_called"]
     # a misspelt name leaves the right one missing: the guess is the better sentence

@@ -1,6 +1,7 @@
 """The parts of a spec: images, network and process, and when a run measures and is evaluated."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
@@ -377,6 +378,11 @@ class EvaluateSpec(BaseModel):
     def interval(self, steps: int) -> int:
         """Effective steps between two evaluations."""
         return max(1, step_of(self.every, steps))
+
+
+def named_process(value: Any) -> Any:
+    """Let `kind: optimizer` stand for the kind that is stored as `sgd`, whichever optimizer the spec has."""
+    return {**value, "kind": "sgd"} if isinstance(value, Mapping) and value.get("kind") == "optimizer" else value
 
 
 def named_probe(value: Any) -> Any:

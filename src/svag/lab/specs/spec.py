@@ -23,6 +23,7 @@ from svag.lab.specs.fields import (
     Factor,
     NonNegative,
     Positive,
+    RefusesInOneSentence,
     Seed,
     SpecError,
     cut,
@@ -50,6 +51,7 @@ from svag.lab.specs.parts import (
     SgdSpec,
     SvagSpec,
     named_probe,
+    named_process,
     substeps,
 )
 from svag.lab.specs.schedules import Constant, Schedule
@@ -199,7 +201,7 @@ def _budget_kind(value: object) -> str:
 Budget = Annotated[Annotated[Count, Tag("steps")] | Annotated[Epochs, Tag("epochs")], Discriminator(_budget_kind)]
 
 
-class RunSpec(BaseModel):
+class RunSpec(RefusesInOneSentence):
     """One run: data, network, process, hyperparameters, budget, probe. Frozen; nonsense is refused with a reason.
 
     >>> spec = RunSpec(data={"name": "fashion-small"}, model={"arch": "mlp", "norm": "layer"},
@@ -246,6 +248,11 @@ class RunSpec(BaseModel):
     seed: Seed = 0
     compile: bool = False
 
+    @field_validator("process", mode="before")
+    @classmethod
+    def _named_process(cls, value: Any) -> Any:
+        return named_process(value)
+
     @field_validator("probe", mode="before")
     @classmethod
     def _named_probe(cls, value: Any) -> Any:
@@ -273,6 +280,18 @@ class RunSpec(BaseModel):
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
         """Make a spec from plain values, as they come out of JSON or YAML."""
         return cls.model_validate(dict(fields))
+
+    @classmethod
+    def of(cls, base: "Base") -> Self:
+        """The spec that somebody gives: one, a mapping of its fields, or the path of a YAML file."""
+        match base:
+            case str() | Path():
+                return cls.load(base)
+            case cls():
+                return base
+            case Mapping():
+                return cls.from_dict(base)
+        raise SpecError("", f"a spec is a RunSpec, a mapping of fields or the path of a YAML file, got {shown(base)}")
 
     @classmethod
     def from_yaml(cls, text: str) -> Self:
@@ -345,6 +364,9 @@ def _renamed(edits: Mapping[str, Any]) -> dict[str, Any]:
         raise SpecError("momentum", _BOTH)
     return {"optimizer.momentum" if path == "momentum" else path: value for path, value in edits.items()}
 
+
+Base = RunSpec | Mapping[str, Any] | str | Path
+"""What stands for a spec wherever one is asked for."""
 
 FIELDS = {
     "": (*RunSpec.model_fields, "momentum"),  # the last is an old name

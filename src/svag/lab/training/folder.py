@@ -30,8 +30,8 @@ from svag.lab.records.files import (
     read_file,
     replace_file,
 )
+from svag.lab.records.identity import NUMERICS_VERSION
 from svag.lab.records.record import CHECKPOINT, LOSS, METRICS, OUTCOME, SPEC, TIMINGS, RunRecord, read_record
-from svag.lab.specs.identity import NUMERICS_VERSION
 from svag.lab.specs.spec import RunSpec, examples_per_step
 from svag.lab.training.state import (
     CheckpointError,

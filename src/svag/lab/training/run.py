@@ -12,10 +12,10 @@ import torch
 from torch.distributed import ProcessGroup
 
 from svag.lab.records.files import DiskError, RunLock, make_folder
+from svag.lab.records.identity import identity
 from svag.lab.records.record import REMEDY, RunFailed, RunRecord, holds_run, read_record
-from svag.lab.specs.identity import identity
 from svag.lab.specs.parts import FrozenProbe
-from svag.lab.specs.spec import RunSpec
+from svag.lab.specs.spec import Base, RunSpec
 from svag.lab.training.folder import NoFolder, RunFolder, restore, run_header
 from svag.lab.training.loop import Loop
 from svag.lab.training.measuring import Diverged, FrozenReadings
@@ -38,7 +38,7 @@ from svag.theory import domain
 
 
 def run(
-    spec: RunSpec,
+    spec: Base,
     out: str | Path,
     *,
     device: str = "auto",
@@ -70,7 +70,7 @@ def run(
     ('finished', 20)
 
     Args:
-        spec: what to run.
+        spec: what to run: a spec, a mapping of its fields, or the path of a YAML file.
         out: the run directory; made if it is not there.
         device: "auto", "cpu" or "cuda".
         data_dir: where the files of the data set are, or shall be; $SVAG_DATA or the user's cache when None.
@@ -82,8 +82,7 @@ def run(
             Only the first of them looks at `out`, shows progress, and writes.
         watching: who is told where the run is, instead of the bar or the lines.
     """
-    if not isinstance(spec, RunSpec):
-        raise TypeError(f"spec must be a svag.lab.RunSpec, got {type(spec).__name__}: RunSpec.load(path) reads one")
+    spec = RunSpec.of(spec)
     folder, place, ranks = Path(out), pick_device(device), Ranks.of(process_group)
     name = identity(spec)
     with ranks_answer():

@@ -58,7 +58,7 @@ def load_checkpoint(path: Path, identity: str, device: torch.device) -> dict[str
     if not isinstance(state, dict) or not all(isinstance(state.get(name), str) for name in ("identity", "device")):
         raise CheckpointError(f"{path} holds no state of a run: remove it to start the run anew")
     made_on = state["device"]
-    if state.get("format") is not FORMAT or state["identity"] != identity:
+    if state.get("format") != FORMAT or state["identity"] != identity:
         raise CheckpointError(f"{path} belongs to another run or version: remove it to start the run anew")
     if made_on != device.type:
         raise CheckpointError(

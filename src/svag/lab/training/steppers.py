@@ -269,6 +269,8 @@ class FullPassStepper:
             # the first step would ask too, but by then there is a folder with a failed run in it
             with undisturbed(training.model):
                 refuse_random(training.losses, self._chunks[0])
+        except SpecError:
+            raise
         except ValueError as error:
             raise SpecError("model.arch", f"{process.kind} cannot train this network: {error}") from error
 

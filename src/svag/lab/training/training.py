@@ -122,6 +122,8 @@ def prepare(spec: RunSpec, data: DataSet, ranks: Ranks = ALONE) -> Training:
     """Build the network of a spec, with its first weights from the spec's seed, and its optimizer."""
     try:
         model = _network(spec, data)
+    except SpecError:
+        raise
     except ValueError as error:
         raise SpecError("model.arch", " ".join(str(error).split())) from error
     layout = memory_layout(model, data.device)

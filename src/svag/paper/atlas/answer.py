@@ -10,7 +10,6 @@ from svag.lab.experiments.data_price import DataPrice
 from svag.lab.experiments.ladder_answer import size_said
 from svag.lab.experiments.wording import Answer, Numbers, Tone
 from svag.paper.atlas.atlas import Atlas, AtlasBaseline, AtlasLadder, AtlasPair
-from svag.paper.atlas.raised import RaisedRung
 from svag.stats.samples import json_fields, rank_correlation
 
 NEAR, FAR = 1.3, 2.0
@@ -231,11 +230,8 @@ def explained(pair: AtlasPair) -> str:
 
 
 def answers(atlas: Atlas) -> tuple[Answer, ...]:
-    """Agreement, crossings, worst cases, examples, test error, and the raised arm where there is one."""
-    found = [_spread_answer(atlas), _crossing_answer(atlas), _examples_answer(atlas), _error_answer(atlas)]
-    if any(ladder.raised for ladder in atlas.ladders):
-        found.append(_raised_answer(atlas))
-    return tuple(found)
+    """Agreement, crossings, worst cases, examples and test error."""
+    return _spread_answer(atlas), _crossing_answer(atlas), _examples_answer(atlas), _error_answer(atlas)
 
 
 def to_dict(atlas: Atlas) -> dict[str, object]:
@@ -355,25 +351,6 @@ def error_said(ladder: AtlasLadder) -> str:
         return known.get(ladder.error_said, f"{ladder.error_said}, up to {ladder.sizes[-1]}{reach}") + lost
     cost = "" if ladder.distortion_there is None else f", where D = {ladder.distortion_there:.2g}"
     return f"beyond its tolerance from {wording.batch(ladder.fails_at)} on{cost}{lost}"
-
-
-def _raised_answer(atlas: Atlas) -> Answer:
-    rows = [(ladder.setting.ladder, one) for ladder in atlas.ladders for one in ladder.raised]
-    better = sum(one.final < one.final_by_rule for _, one in rows)
-    numbers = tuple((f"{name} at {one.batch_size}", raised_said(one)) for name, one in rows)
-    headline = (
-        f"With the learning rate raised to lr·√(κD), the final test loss is below that of the square-root rule at "
-        f"{better} of {len(rows)} batch sizes."
-    )
-    return Answer("Raised rate", headline, "note", numbers, "", first=0, badge="tried, not recommended")
-
-
-def raised_said(one: RaisedRung) -> str:
-    """Final test loss and examples, raised and by the rule."""
-    lost = f", {one.diverged} of {one.seeds} diverged" if one.diverged else ""
-    final = f"final {one.final:.4g} instead of {one.final_by_rule:.4g}{lost}"
-    used = f"{factors(one.examples)} examples instead of {factors(one.examples_by_rule)}"
-    return f"rate × {math.sqrt(one.distortion):.3g}: {final}; {used}"
 
 
 def factors(price: DataPrice | None) -> str:

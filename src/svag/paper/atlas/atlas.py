@@ -13,15 +13,14 @@ from svag.lab.experiments import load_experiment
 from svag.lab.experiments.base import EXPERIMENT
 from svag.lab.experiments.data_price import DataPrice
 from svag.lab.experiments.drift import Crossing, Drift, PairDrift
-from svag.lab.experiments.ladder import Ladder, LadderPanel
+from svag.lab.experiments.ladder import Ladder
 from svag.lab.experiments.ladder_drift import covered
 from svag.lab.experiments.ladder_evidence import RungPrediction
 from svag.lab.experiments.ladder_finding import LadderPanelFinding, find_ladder
-from svag.lab.records.record import RunRecord, holds_run, load_records
+from svag.lab.records.record import RunRecord, holds_run, load_headers, load_records
 from svag.lab.specs.fields import SpecError, cut
 from svag.lab.specs.optimizers import SgdOptimizer
 from svag.lab.specs.spec import RunSpec
-from svag.paper.atlas.raised import RaisedRung, raised_arm
 from svag.prices.estimate import Estimate
 
 
@@ -212,7 +211,6 @@ class AtlasLadder:
         error_said: what the rule says of the test error: "fails", "never fails" and the like; "" when unknown.
         diverged: batch sizes at which a seed diverged.
         sizes: the rungs.
-        raised: the arm at lr·√(κD), if there is one.
     """
 
     setting: Setting
@@ -223,7 +221,6 @@ class AtlasLadder:
     error_said: str
     diverged: tuple[int, ...]
     sizes: tuple[int, ...]
-    raised: tuple[RaisedRung, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -273,9 +270,9 @@ def _experiment(folder: Path) -> object:
 
 def find_atlas(folder: Path) -> Atlas:
     """Read every ladder of a folder; what cannot be read is named, and the others are used."""
-    ladders: list[tuple[Ladder, list[RunRecord], LadderPanel, AtlasLadder]] = []
+    ladders: list[AtlasLadder] = []
+    every: list[RunRecord] = []
     left_out: list[str] = []
-    others: list[RunRecord] = []
     for child in sorted(path for path in folder.iterdir() if path.is_dir()):
         experiment = _experiment(child)
         if isinstance(experiment, Ladder):
@@ -289,23 +286,15 @@ def find_atlas(folder: Path) -> Atlas:
                 name = child.name if len(panels) == 1 else f"{child.name}: {panel.name}"
                 left_out += [f"{name}: {problem}" for problem in _problems(found)]
                 if found.drift is not None:
-                    ladders.append((experiment, records, panel, ladder_of(setting_of(name, panel.base), found)))
+                    ladders.append(ladder_of(setting_of(name, panel.base), found))
+                    every += records
         elif isinstance(experiment, SpecError):
             left_out.append(f"{child.name} cannot be used: {cut(str(experiment))}")
-        elif experiment is not None:
+        elif experiment is not None or load_headers(child):
             left_out.append(f"{child.name} is no ladder")
-        elif records := load_records(child):
-            others += records
         elif not any(child.iterdir()):
             left_out.append(f"{child.name} is empty")
-    complete = tuple(
-        AtlasLadder(**{**vars(one), "raised": raised_arm(panel, one.baselines[0].batch_size, records, others)})
-        if one.baselines
-        else one
-        for _, records, panel, one in ladders
-    )
-    every = (*(run for _, records, _, _ in ladders for run in records), *others)
-    return Atlas(folder.resolve().name, complete, tuple(left_out), every)
+    return Atlas(folder.resolve().name, tuple(ladders), tuple(left_out), tuple(every))
 
 
 def _problems(found: LadderPanelFinding) -> Iterator[str]:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import NormalDist
 
 import numpy as np
 
@@ -26,6 +27,10 @@ from svag.theory.equilibrium import (
 OWN, OTHER = "its own balance", "another process's balance"
 _LR, _WEIGHT_DECAY = 0.1, 0.2
 _SDE = EulerMaruyama(32)  # a bias of G/(32N), about 1%
+
+
+Z95 = NormalDist().inv_cdf(0.975)
+"""Half-width of a 95% interval in standard errors; there are hundreds of chains, so a normal one."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +54,12 @@ class BalanceRatio:
     @property
     def low(self) -> float:
         """Lower 95% limit of the ratio."""
-        return self.ratio - 1.96 * self.error
+        return self.ratio - Z95 * self.error
 
     @property
     def high(self) -> float:
         """Upper 95% limit of the ratio."""
-        return self.ratio + 1.96 * self.error
+        return self.ratio + Z95 * self.error
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from tests.lab.training.small import same_bits, small, weights, write_npz
 from torch import nn
 
 import svag
+import svag.lab
 from svag.lab.data.load import load_data
 from svag.lab.records.files import RunLock
 from svag.lab.records.record import read_record

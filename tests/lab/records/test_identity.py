@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from tests.lab.specs.specs import base
 
-from svag.lab.specs import identity as module
+from svag.lab.records import identity as module
+from svag.lab.records.identity import identity, own_source
 from svag.lab.specs.fields import SpecError
-from svag.lab.specs.identity import identity, own_source
 from svag.lab.specs.optimizers import SgdOptimizer
 from svag.lab.specs.parts import DataSpec
 from svag.lab.specs.spec import RunSpec
