@@ -298,3 +298,32 @@ def test_scalars_are_over_the_last_thousand_readings(monkeypatch: pytest.MonkeyP
     scalars = probe.scalars()
     assert scalars == logged_numbers(probe.readings[50:]) != logged_numbers(probe.readings)
     assert all(map(math.isfinite, scalars.values()))
+
+
+def test_the_price_list_of_a_probe_is_over_all_readings_of_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("svag.noise.pending.KEPT", 100)
+    model = net()
+    probe = NoiseProbe(model, sgd(model), batch_size=16, save_to=tmp_path / "readings.jsonl", run="this one")
+    append_readings(tmp_path / "readings.jsonl", noisy(5, run="another"))
+    train(probe, model, sgd(model), batches(250, 16))
+    assert len(probe.readings) == 100
+    everything = [one for one in load_readings(tmp_path / "readings.jsonl") if one.run == "this one"]
+    assert len(everything) == 250
+    assert probe.price_list().to_dict() == price_list(everything).to_dict()
+    assert (
+        probe.price_list(c2=3.0, window=(0.5, 1.0)).to_dict() == price_list(everything, 3.0, 0.95, (0.5, 1.0)).to_dict()
+    )
+    assert "250 readings in 250 steps" in str(probe)
+
+
+def test_a_probe_says_where_it_is() -> None:
+    model = net()
+    probe = NoiseProbe(model, sgd(model), batch_size=16, every=2)
+    assert str(probe).split("\n") == [
+        "NoiseProbe at batch size 16: 0 readings in 0 steps.",
+        "About 400 more steps are needed for a price list.",
+    ]
+    train(probe, model, sgd(model), batches(250, 16))
+    assert "125 readings in 250 steps" in str(probe)

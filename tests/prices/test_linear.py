@@ -13,8 +13,8 @@ from svag.prices.reasons import Code
 from svag.theory import critical_batch_size, distortion, max_kappa
 
 
-def linear(readings: list[Reading], **options: float) -> LinearRule:
-    return price_list(readings, **options).linear
+def linear(readings: list[Reading], c2: float = 2.0, confidence: float = 0.95) -> LinearRule:
+    return price_list(readings, c2, confidence).linear
 
 
 def codes(rule: LinearRule) -> list[Code]:

@@ -138,7 +138,13 @@ def test_rows_that_cannot_be_used_are_left_out() -> None:
 
 def test_throughput_gives_the_time_with_its_spread() -> None:
     found = price_list(exact())
-    speeds = {32: 1000.0, 64: Estimate(1900.0, 1800.0, 2000.0), 128: 3000.0, 256: 3100.0, 16: 900.0}
+    speeds: dict[int, float | Estimate] = {
+        32: 1000.0,
+        64: Estimate(1900.0, 1800.0, 2000.0),
+        128: 3000.0,
+        256: 3100.0,
+        16: 900.0,
+    }
     prices = {price.batch_size: price for price in found.prices(throughput=speeds)}
     assert list(prices) == [16, 64, 128, 256]
     for size, price in prices.items():
@@ -263,8 +269,8 @@ def test_a_changing_rate_weighs_with_its_square() -> None:
         noise, grad_sq = 10 * (1 + 0.1 * rng.standard_normal()), 8 ** (-k / 600) * (1 + 0.1 * rng.standard_normal())
         readings.append(make(float(grad_sq), float(noise), step=k, lr=lr, weight_decay=1e-3, optimizer="SGD"))
     found = price_list(readings, window=(0, 1))
-    lr, grad, trace = (np.array([getattr(r, name) for r in readings]) for name in ("lr", "grad_sq", "noise_trace"))
-    assert found.noise_to_signal.value == pytest.approx((lr**2 * trace).sum() / (lr**2 * grad).sum(), rel=1e-12)
+    rates, grad, trace = (np.array([getattr(r, name) for r in readings]) for name in ("lr", "grad_sq", "noise_trace"))
+    assert found.noise_to_signal.value == pytest.approx((rates**2 * trace).sum() / (rates**2 * grad).sum(), rel=1e-12)
     assert trace.mean() / grad.mean() > 1.2 * found.noise_to_signal.value
     gains = [gain for _, gain in found.prices([256])[0].plan.phases]
     assert gains[-1] > gains[0], "N/G rises, and the plan with it"

@@ -9,9 +9,9 @@ from tests.prices.streams import make, settled
 
 from svag import Estimate, Reading, price_list
 from svag.prices import wording
-from svag.prices.reasons import Code, Reason
+from svag.prices.reasons import Code, Reason, Value
 
-VALUES = {
+VALUES: dict[Code, dict[str, Value]] = {
     Code.PARTS_FAR: {"ratio": 4.0},
     Code.TOO_FEW_FROZEN: {"readings": 1, "needed": 100},
     Code.TOO_FEW_READINGS: {"readings": 30, "blocks": 2, "needed": 240},
@@ -74,8 +74,7 @@ def test_the_sentences_are_those_of_the_codes() -> None:
 
 def unlucky(**changes: object) -> list[Reading]:
     """Readings about which as much as possible is to be said."""
-    rng_free = [replace(r, step=(r.step or 0), param_sq=100.0, approximate=True) for r in settled(**changes)]
-    return [replace(r, lr=None if "lr" in changes else r.lr) for r in rng_free]
+    return [replace(r, param_sq=100.0, approximate=True) for r in settled(**changes)]
 
 
 LISTS = {

@@ -240,3 +240,31 @@ def test_a_quotient_keeps_the_asymmetry_of_its_parts() -> None:
     assert math.isinf(open_end.high)
     with pytest.raises(ValueError, match="0 ≤ low ≤ value"):
         Interval(1.0, 2.0, 1.0)
+
+
+PREDICTION = (
+    "b_simple balance basis batch_size by_seed distortion high low noise_to_signal noise_to_signal_high "
+    "noise_to_signal_low ok over_observed over_observed_high over_observed_low plotted plotted_high plotted_low "
+    "printed printed_high printed_low readings second_moment_ratio sharp status usable window_only"
+)
+ROW = "batch_size distortion high kappa low refuted settings time"
+SEED = (
+    "approximate b_simple balance basis batch_size betas c2 confidence critical_batch eps excess form gain_limit high "
+    "history kappa low lr lr_wd noise_to_signal noise_to_signal_high noise_to_signal_low notes ok optimizer "
+    "parts_ratio plotted plotted_high plotted_low population price_bound prices printed printed_high printed_low "
+    "pull_share readings resolved rule sde_refuted second_moment_ratio seed signal status weight_decay window "
+    "window_only"
+)
+
+
+def test_the_keys_of_a_prediction_in_json_are_those_of_version_0_1_0(tmp_path: Path) -> None:
+    fill(tmp_path)
+    found: dict[str, Any] = asked().find(load_records(tmp_path)).to_dict()
+    first = found["predictions"][0]
+    assert set(first) == set(PREDICTION.split())
+    assert set(first["distortion"][0]) == set(ROW.split())
+    seed = first["by_seed"][0]
+    assert set(seed) == set(SEED.split())
+    assert set(seed["history"][0]) == {"critical_batch", "noise_to_signal", "start", "stop"}
+    assert [set(row) for row in seed["prices"][:1]] == [set(ROW.split())]
+    json.dumps(found, allow_nan=False)

@@ -37,7 +37,7 @@ THEORY = {
     "sec:counterexample": "Poisson gradients: linear scaling holds, the SDE does not",
     "subsec:app_levy_sde": "the ladder tends to a Lévy SDE",
     "thm:eq_sde_sgd": "where SGD and SDE cannot be C-close",
-    "thm:lsr_condition": "N/G of the large run refutes linear scaling, without a baseline",
+    "thm:lsr_condition": "N/G of the large run rules out linear scaling, without a baseline",
     "thm:lsr_kappa_bound": "N/G of the baseline bounds κ",
     "thm:app_1st_2nd_sde": "where the two SDEs cannot be C-close",
     "thm:2nd_order_sde": "the second-order SDE has weak order 2 in η",

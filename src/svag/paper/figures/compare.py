@@ -197,7 +197,7 @@ FEW: Edits = {"data.subset": 2000, "batch_size": 128, "lr": 0.8, "budget": 250}
 ROWS = (
     CompareRow(
         "fig:svag_accs",
-        "SVAG converges to SGD at a small batch, and away from it where linear scaling is refuted",
+        "SVAG converges to SGD at a small batch, and away from it where linear scaling is ruled out",
         paper=(
             PanelRow("PreResNet-32 BN, B = 64", LONG | at(CIFAR, 64)),
             PanelRow("PreResNet-32 BN, B = 1024", LONG | at(CIFAR, 1024), shows="apart"),

@@ -147,11 +147,11 @@ def _lsr_condition(ladder: ScaledRuns) -> Iterator[Check]:
     claim, control = claims("thm:lsr_condition")
     fired = _fired(ladder)
     yield claim.at_least(
-        "N/G of the large run refutes: smallest C² to the baseline", min(map(ladder.lsi_c2, fired)), C2
+        "N/G of the large run rules it out: smallest C² to the baseline", min(map(ladder.lsi_c2, fired)), C2
     )
     close = [kappa for kappa in KAPPAS if ladder.lsi_c2(kappa) <= C2]
     yield control.at_least("runs that are linear scalings of the baseline, of 8", len(close), 1)
-    yield control.at_most("of which the certificate refutes", len(set(close) & set(fired)), 0)
+    yield control.at_most("that the certificate rules out", len(set(close) & set(fired)), 0)
 
 
 def _lsr_kappa_bound(ladder: ScaledRuns) -> Iterator[Check]:
@@ -167,7 +167,7 @@ def _lsr_kappa_bound(ladder: ScaledRuns) -> Iterator[Check]:
     )
     yield control.at_least("the printed κ is looser than the sharp one, by", printed / sharp, 1.5)
     only_sharp = [kappa for kappa in beyond if kappa <= printed]
-    yield control.at_least("runs that fail and only the sharp κ refutes, of 8", len(only_sharp), 1)
+    yield control.at_least("runs that fail and only the sharp κ rules out, of 8", len(only_sharp), 1)
 
 
 def _over_distortion(ladder: ScaledRuns) -> Iterator[float]:
