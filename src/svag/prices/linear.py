@@ -20,7 +20,7 @@ from svag.prices.basis import (
 )
 from svag.prices.estimate import Estimate
 from svag.prices.reasons import Code, Reason
-from svag.prices.setting import Setting
+from svag.prices.setting import RunSetting
 from svag.printed import Printed
 from svag.theory import domain
 from svag.theory.bounds import critical_batch_size, sgd_refutes_sde
@@ -101,7 +101,7 @@ class LinearRule(Printed):
         second_moment_ratio: V over G + N of Adam and its kin, 1 where v has settled; None when V is unknown.
     """
 
-    setting: Setting
+    setting: RunSetting
     limit: Estimate
     basis: Basis
     rule: Rule | None
@@ -138,7 +138,7 @@ class LinearRule(Printed):
         if against_sde:
             reasons.append(Reason(Code.SDE_RULED_OUT, {"signal": ground.signal, "high": ratio.high, "c2": c2}))
         return cls(
-            setting=Setting.of(found),
+            setting=RunSetting.of(found),
             limit=limit,
             basis=ground.basis,
             rule=ground.rule,

@@ -25,7 +25,7 @@ from svag.prices.linear import LinearRule
 from svag.prices.price import Price, Throughput, checked_throughput, relative_time
 from svag.prices.ranges import price_range
 from svag.prices.reasons import Code, Reason
-from svag.prices.setting import Setting
+from svag.prices.setting import RunSetting
 from svag.prices.windows import Window, choose_window, steps_into_phase
 from svag.printed import Printed
 from svag.stats.samples import probability
@@ -84,7 +84,7 @@ class PriceList(Printed):
         window: their first effective step, and the last plus 1.
     """
 
-    setting: Setting
+    setting: RunSetting
     noise_to_signal: Estimate
     noise_scale: Estimate
     critical_batch: Estimate
@@ -249,7 +249,7 @@ def _price_list(given: list[Reading], c2: float, confidence: float, window: Wind
     chosen = choose_window(given, window)
     found = Averages.over(chosen.readings)
     ground = find_ground(found, steps_into_phase(given, chosen.readings[0]), confidence)
-    setting, plain = Setting.of(found), plain_ratio(found, confidence)
+    setting, plain = RunSetting.of(found), plain_ratio(found, confidence)
     ratio = Estimate(*limits_of(plain))
     critical = ratio.mapped(lambda rho: critical_batch_size(setting.batch_size, rho, c2))
     along = run_history(given, confidence=confidence)

@@ -21,13 +21,13 @@ _CHECKED = {
 
 
 @dataclass(frozen=True)
-class Setting:
+class RunSetting:
     """Batch size, optimizer and its settings, as far as they are one number each.
 
-    >>> setting = Setting(32, optimizer="SGD", lr=0.1)
+    >>> setting = RunSetting(32, optimizer="SGD", lr=0.1)
     >>> setting.rate_at(2.7), setting.rate_at(2.7, first=1.9)
     ('0.27', '0.27 (0.19 at first)')
-    >>> Setting(32, optimizer="AdamW").rate_at(4.0, first=2.25)
+    >>> RunSetting(32, optimizer="AdamW").rate_at(4.0, first=2.25)
     '× 2 (× 1.5 at first)'
 
     Attributes:
@@ -51,7 +51,7 @@ class Setting:
     population: int | None = None
 
     @classmethod
-    def of(cls, found: Averages) -> "Setting":
+    def of(cls, found: Averages) -> "RunSetting":
         """Return what the averaged readings have in common."""
         one = found.setting
         return cls(
