@@ -62,7 +62,9 @@ def test_the_front_pages_quote_the_tables() -> None:
 
 
 def test_the_members_are_complete_and_small() -> None:
-    assert not [one for one in atlas().left_out if "no baseline predicts" not in one]
+    # the runs of an arm that is no longer asked for stay readable
+    others = ("transformer_adamw_raised is no ladder",)
+    assert not [one for one in atlas().left_out if "no baseline predicts" not in one and one not in others]
     assert not [record.problem for record in atlas().records if not record.ended]
     folder = ROOT / "results" / "atlas"
     for member in sorted(path for path in folder.iterdir() if (path / "experiment.json").exists()):

@@ -81,7 +81,7 @@ def reproduce(
 def find_results(start: Path) -> Path | None:
     """The folder `results` of the checkout that `start` is in, as a path from there; None outside of one."""
     for above in (start, *start.parents):
-        if (above / "results").is_dir() and (above / "src" / "svag" / "cli").is_dir():
+        if (above / "results").is_dir() and (above / "src" / "svag" / "cli.py").is_file():
             return Path(os.path.relpath(above / "results", start))
     return None
 
