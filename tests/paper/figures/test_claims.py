@@ -15,7 +15,7 @@ from svag.lab.experiments.ngd_finding import CurvesApart, NgdFinding, arm_gap
 from svag.lab.experiments.wording import Judgement, PaperVerdict, overall
 from svag.lab.records.record import load_records
 from svag.paper.figures import figure, judged
-from svag.prices.price import Estimate
+from svag.prices.estimate import Estimate
 from svag.verdicts.scaling import ScalingAnswer
 from svag.verdicts.sde import sde_verdict
 
