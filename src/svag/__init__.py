@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # the same names for those who read types; a test compares the two
     from svag import lab as lab
     from svag import theory as theory
+    from svag.dynamics.gain_rule import GainRule as GainRule
     from svag.dynamics.noisy_gd import NoisyGD as NoisyGD
     from svag.dynamics.sampler import BatchSampler as BatchSampler
     from svag.dynamics.sampler import independent_pairs as independent_pairs
@@ -37,6 +38,7 @@ if TYPE_CHECKING:  # the same names for those who read types; a test compares th
 __version__ = "0.1.0"  # the only place that says it; the metadata of the package is built from here
 
 _NAMES = {
+    "svag.dynamics.gain_rule": "GainRule",
     "svag.dynamics.noisy_gd": "NoisyGD",
     "svag.dynamics.sampler": "BatchSampler independent_pairs",
     "svag.dynamics.svag": "SVAG",

@@ -14,6 +14,7 @@ TWO_RANKS = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 
 # how it is started, in how many steps where it takes them, and what it must say
 RUNS: dict[str, tuple[list[str], list[str], list[str]]] = {
     "price_list.py": ([], ["250"], ["B* ", "N/G = ", " readings", "fastest"]),
+    "gain_rule.py": ([], ["300"], ["batch 16: training loss", "1.00×", "batch 256: training loss"]),
     "plain_loop.py": ([], ["250"], ["B* ", "N/G = ", "125 readings"]),
     "accumulation.py": ([], ["250"], ["B* ", "N/G = ", "125 readings"]),
     "data_parallel.py": (TWO_RANKS, ["250"], ["B* ", "N/G = ", "125 readings"]),

@@ -196,7 +196,7 @@ class DataParallelParts:
     """Collects the sums of a step over the micro-batches of all ranks of a DistributedDataParallel model.
 
     Hooks on the leaves see what a backward pass on this rank is about to add to `.grad`, before the ranks are averaged.
-    No gradient is copied, closing a step costs one message of four numbers, and `remove` takes the hooks off. What
+    No gradient is copied, closing a step costs one message of five numbers, and `remove` takes the hooks off. What
     several passes add before the first `micro_batch()` of a step, or without any, is one part: then the ranks are the
     parts.
 
@@ -332,19 +332,21 @@ class DataParallelParts:
         # every loss was divided by the number of the rank's parts, or weighted, and .grad is the mean over the ranks
         times = parts if weights is None else 1 / ranks
         own = torch.stack(self._parts).sum() * times**2
-        message = torch.stack([own, *own.new_tensor([parts, *(weights or (0.0, 0.0))])])
+        square, param_sq, product = gradient_sums(self._parameters)
+        # all ranks hold the same averaged gradient, but G must not differ in its last bit where one of them adds up in
+        # another order, on another processor for example: a learning rate may depend on it
+        message = torch.stack([own, square.to(own), *own.new_tensor([parts, *(weights or (0.0, 0.0))])])
         with delivered():
             dist.all_reduce(message, group=group)
-        square, param_sq, product = gradient_sums(self._parameters)
-        sq_sum = square * ((message[1] if weights is None else 1) / scale) ** 2
+        sq_sum = message[1] / ranks * ((message[2] if weights is None else 1) / scale) ** 2
         return StepSums(
             product=product / scale,
             norms=torch.stack([param_sq, sq_sum, message[0]]).sqrt(),
-            parts=message[1],
+            parts=message[2],
             own_parts=parts,
             scaled=scale != 1.0,
             loss=loss,
-            weights=None if weights is None else message[2:],
+            weights=None if weights is None else message[3:],
             expected=parts * ranks,
         )
 

@@ -137,21 +137,16 @@ class StepReading:
         velocity = [] if self.velocity_sq is None else [self.velocity_sq.item()]
         return [*velocity, self.sums.product.item(), *(norm * norm for norm in self.sums.norms.tolist())]
 
+    def estimate(self) -> NoiseEstimate | None:
+        """G and N alone, at once: it waits for the device a single time. None where gradients are not finite."""
+        _, *squares = (norm * norm for norm in self.sums.norms.tolist())
+        return self._estimate(squares)[0] if all(map(math.isfinite, squares)) else None
+
     def reading(self, numbers: list[float]) -> Reading:
         """Make the reading, or refuse parts of different sizes on different ranks."""
         extra = 0 if self.velocity_sq is None else 1
-        velocity, (param_dot_grad, param_sq, sq_sum, *squares) = numbers[:extra], numbers[extra:]
-        sum_sq, sq_sum = sum(squares) * self.sums.times**2, sq_sum * self.sums.times**2
-        n, expected, weights_sq = round(float(self.sums.parts)), self.sums.expected, None
-        if self.sums.weights is not None:
-            added, weights_sq = self.sums.weights.tolist()
-            _refuse_weights(added)
-        elif expected not in (None, n):
-            raise ValueError(
-                f"the ranks had {n} parts in step {self.step}, but batch_size={self.batch_size} is {expected} parts of "
-                "the size that they have on this rank: give every rank its own share, cut into parts of one size"
-            )
-        estimate = self._estimate(sum_sq, sq_sum, n, weights_sq)
+        velocity, (param_dot_grad, param_sq, *squares) = numbers[:extra], numbers[extra:]
+        estimate, n, weights_sq = self._estimate(squares)
         return Reading(
             grad_sq=estimate.grad_sq,
             noise_trace=estimate.noise_trace,
@@ -169,11 +164,36 @@ class StepReading:
             weights_sq=weights_sq,
         )
 
-    def _estimate(self, sum_sq: float, sq_sum: float, n: int, weights_sq: float | None) -> NoiseEstimate:
+    def _estimate(self, squares: list[float]) -> tuple[NoiseEstimate, int, float | None]:
+        """G and N from |Σc_i|² and numbers that add up to Σ|c_i|², with the number of parts and Σw_i²."""
+        sq_sum, sum_sq = (square * self.sums.times**2 for square in (squares[0], sum(squares[1:])))
+        n, expected = round(float(self.sums.parts)), self.sums.expected
         size, population = self.batch_size, self.population
-        if weights_sq is not None:
-            return weighted_parts(sum_sq, sq_sum, weights_sq, batch_size=size, population=population)
-        return disjoint_parts(sum_sq, sq_sum, n, part_size=size / n, batch_size=size, population=population)
+        if self.sums.weights is not None:
+            added, weights_sq = self.sums.weights.tolist()
+            _refuse_weights(added)
+            found = weighted_parts(sum_sq, sq_sum, weights_sq, batch_size=size, population=population)
+            return found, n, weights_sq
+        if expected not in (None, n):
+            raise ValueError(
+                f"the ranks had {n} parts in step {self.step}, but batch_size={size} is {expected} parts of "
+                "the size that they have on this rank: give every rank its own share, cut into parts of one size"
+            )
+        found = disjoint_parts(sum_sq, sq_sum, n, part_size=size / n, batch_size=size, population=population)
+        return found, n, None
+
+
+@dataclass(frozen=True, eq=False)
+class ClosedStep:
+    """The step that a probe has closed last; every step is an object of its own.
+
+    Attributes:
+        batch_size: examples of the step; None where only the other ranks know, in a short batch.
+        reading: what was measured, not yet fetched; None in a step that was not measured.
+    """
+
+    batch_size: int | None
+    reading: StepReading | None = None
 
 
 class Readings(Sequence[Reading]):

@@ -26,7 +26,7 @@ from svag.noise.parameters import (
     refuse_stale_gradients,
     square_norm,
 )
-from svag.noise.pending import KEPT, PendingReadings, StepReading, StepSums
+from svag.noise.pending import KEPT, ClosedStep, PendingReadings, StepReading, StepSums
 from svag.noise.reading import Reading, reading_of, row_of
 from svag.noise.recorders import recording_of
 from svag.noise.undisturbed import buffers_kept_on_error
@@ -85,6 +85,10 @@ class NoiseProbe:
         process_group: the ranks that share each batch, such as `torch.distributed.group.WORLD`; all of them hold the
             same weights and call the same methods. They may have different numbers of parts, but all parts have one
             size. Closing a step averages `.grad` over the ranks, and so does `skip_step`.
+
+    Attributes:
+        optimizer: the one that was given, with its wrapper.
+        measure_short: measure short batches of one process too, for `last_step` alone; `svag.GainRule` asks for it.
     """
 
     def __init__(
@@ -101,12 +105,10 @@ class NoiseProbe:
         save_to: str | Path | None = None,
         process_group: ProcessGroup | None = None,
     ) -> None:
-        if domain.whole("batch_size", batch_size, at_least=0) < 2:
-            raise ValueError(f"batch_size must be at least 2 to be cut into parts, got {batch_size}")
-        if population is not None:
-            domain.population(population, batch_size)
+        batch_size = _checked_size(batch_size, population)
         refuse_flat_shards(model)
-        optimizer = unwrapped(optimizer)
+        self.optimizer, optimizer = optimizer, unwrapped(optimizer)
+        self.measure_short = False
         named = measured_parameters(model, parameters)
         self._parameters = list(named.values())
         refuse_sparse(model, self._parameters)
@@ -120,6 +122,7 @@ class NoiseProbe:
         self._begun: int | None = None
         self._told_of_short = False
         self._accumulated: int | None = None
+        self._last_step: ClosedStep | None = None
         self._check = check
         self._comparison: PartsComparison | None = None
         self._recording = recording_of(model, named, optimizer, process_group)
@@ -137,6 +140,42 @@ class NoiseProbe:
         Asking is cheap: it is a view that does not change afterwards, and equals a list.
         """
         return self._pending.collect()
+
+    @property
+    def batch_size(self) -> int:
+        """Examples of one optimizer step, over all micro-batches and ranks; set it between two steps.
+
+        The batches after that have the new size, and `parts` must divide it; readings carry the size of their own step.
+
+        >>> model = nn.Linear(1, 1)
+        >>> probe = NoiseProbe(model, torch.optim.SGD(model.parameters(), lr=0.5), batch_size=2)
+        >>> probe.batch_size = 4
+        >>> _ = probe.backward(lambda x: model(x).mean(), torch.ones(4, 1), parts=2)
+        >>> probe.readings[0].batch_size
+        4
+        """
+        return self._batch_size
+
+    @batch_size.setter
+    def batch_size(self, value: int) -> None:
+        if self._passed:
+            raise ValueError(
+                f"batch_size cannot change within a step, and {self._passed} micro-batches of one have passed: set it "
+                "after close_step() and before the next micro_batch()"
+            )
+        size = _checked_size(value, self._population)
+        if size != self._batch_size:
+            self._batch_size, self._cutting, self._accumulated = size, replace(self._cutting, batch_size=size), None
+
+    @property
+    def population(self) -> int | None:
+        """Size of the data set, where the examples of a batch are distinct."""
+        return self._population
+
+    @property
+    def last_step(self) -> ClosedStep | None:
+        """The step that was closed or skipped last, its reading still on the device; None before the first."""
+        return self._last_step
 
     @property
     def measuring(self) -> bool:
@@ -160,6 +199,7 @@ class NoiseProbe:
         found = self._comparison
         return {
             "closed": self._closed,
+            "batch_size": self._batch_size,
             "tried": self._tried,
             "told_of_short": self._told_of_short,
             "accumulated": self._accumulated,
@@ -171,11 +211,13 @@ class NoiseProbe:
         """Continue where `state_dict` was called; what `save_to` got after that is cut off."""
         self._refuse_closed()
         self._pending.load_state_dict(state)
+        self._forget()
+        self.batch_size = state["batch_size"]
         self._closed, self._tried = state["closed"], state["tried"]
         self._told_of_short, self._accumulated = state["told_of_short"], state["accumulated"]
         if state["comparison"] is not None:
             self._comparison, self._check = PartsComparison(*map(reading_of, state["comparison"])), None
-        self._forget()
+        self._last_step = None
         self._recorder.listen(self.measuring)
 
     @property
@@ -224,7 +266,8 @@ class NoiseProbe:
         they were if this was the first step; later they keep what the parts before the error did to them.
 
         A batch shorter than `batch_size`, as at the end of an epoch, is back-propagated without a reading, and the
-        first one with a warning. A probe that has not seen a whole batch yet refuses it.
+        first one with a warning. A probe that has not seen a whole batch yet refuses it. Where `svag.GainRule` takes
+        the steps of one process, a short batch of several pieces is measured for the rule alone.
 
         Args:
             loss_fn: takes a batch (here: a part of one), returns its mean loss.
@@ -238,6 +281,8 @@ class NoiseProbe:
         size, cutting, due = batch_size_of(batch), self._cutting, self.measuring
         short = self._tried and cutting.is_short(size)
         pieces, measured = cutting.pieces(batch, parts, measured=due, short=short), due and not short
+        # pieces of unequal sizes have weights, which on several ranks would depend on what the others have
+        aside = due and short and self.measure_short and cutting.ranks == 1 and len(pieces) > 1
         refuse_stale_gradients(self._model)
         self._forget()
         before = [(parameter, parameter.grad) for parameter in self._model.parameters()]
@@ -254,8 +299,9 @@ class NoiseProbe:
                     with self._unsynchronised(number < len(pieces)):
                         loss = mean_loss(loss_fn, piece) / (size / batch_size_of(piece))
                         (loss if scaler is None else scaler.scale(loss)).backward()
-                    if measured:
-                        self._recorder.micro_batch(1.0 if scaler is None else scaler.get_scale())
+                    if measured or aside:
+                        weight = batch_size_of(piece) / size if aside else None
+                        self._recorder.micro_batch(1.0 if scaler is None else scaler.get_scale(), weight)
                     losses.append(loss.detach())
                 loss = torch.stack(losses).sum()
                 if measured:
@@ -264,15 +310,18 @@ class NoiseProbe:
                         sums = replace(sums, expected=self._batch_size * len(pieces) // size)
                     self._keep(sums, step, approximate)
                     loss = loss if sums.loss is None else sums.loss
+                elif aside:
+                    self._advance(ClosedStep(size, self._reading(self._recorder.close(), step, approximate, size)))
                 else:
                     loss = self._recorder.skip(loss, size)
-                    self._advance()
+                    known = cutting.ranks == 1 or not short
+                    self._advance(ClosedStep((size if short else self._batch_size) if known else None))
         except BaseException:
             self._forget()
             for parameter, gradient in before:
                 parameter.grad = None if gradient is None else gradient.zero_()
             raise
-        if short and due and not self._told_of_short:
+        if short and due and not aside and not self._told_of_short:
             self._told_of_short = True
             cutting.warn_of_short(size)
         self._tried = True
@@ -307,7 +356,7 @@ class NoiseProbe:
         passed, self._passed, self._begun = self._passed, 0, None
         if not self.measuring:
             self._recorder.skip(torch.zeros(()), passed)
-            self._advance()
+            self._advance(ClosedStep(self._batch_size))
             return
         sums = self._recorder.close()
         if sums.weights is None:
@@ -325,6 +374,7 @@ class NoiseProbe:
         """Forget the micro-batches since the last closed step, which was short or is given up; it does not count."""
         passed, self._passed, self._begun = self._passed, 0, None
         self._recorder.skip(torch.zeros(()), passed)
+        self._last_step = ClosedStep(self._batch_size)
 
     def close(self) -> None:
         """Take the probe off the model; the readings stay, and no more are taken."""
@@ -342,26 +392,27 @@ class NoiseProbe:
         self.close()
 
     def _keep(self, sums: StepSums, step: int | None, approximate: bool) -> None:
-        buffers = velocities(self._optimizer, self._parameters)
-        self._pending.add(
-            [
-                StepReading(
-                    sums=sums,
-                    velocity_sq=self._recorder.whole(square_norm(buffers)) if buffers else None,
-                    step=self._closed if step is None else step,
-                    batch_size=self._batch_size,
-                    population=self._population,
-                    settings=state_for_later(self._optimizer, self._parameters, self._recorder.whole),
-                    approximate=approximate,
-                    parts_ratio=self._comparison.ratio if approximate and self._comparison is not None else None,
-                    run=self._run,
-                )
-            ]
-        )
-        self._advance()
+        reading = self._reading(sums, step, approximate, self._batch_size)
+        self._pending.add([reading])
+        self._advance(ClosedStep(self._batch_size, reading))
 
-    def _advance(self) -> None:
+    def _reading(self, sums: StepSums, step: int | None, approximate: bool, batch_size: int) -> StepReading:
+        buffers = velocities(self._optimizer, self._parameters)
+        return StepReading(
+            sums=sums,
+            velocity_sq=self._recorder.whole(square_norm(buffers)) if buffers else None,
+            step=self._closed if step is None else step,
+            batch_size=batch_size,
+            population=self._population,
+            settings=state_for_later(self._optimizer, self._parameters, self._recorder.whole),
+            approximate=approximate,
+            parts_ratio=self._comparison.ratio if approximate and self._comparison is not None else None,
+            run=self._run,
+        )
+
+    def _advance(self, step: ClosedStep) -> None:
         """One step is over."""
+        self._last_step = step
         self._closed += 1
         self._recorder.listen(self.measuring)
 
@@ -393,3 +444,12 @@ class NoiseProbe:
                 "probe.close_step() before optimizer.step(), or probe.skip_step() for a step without a reading"
             )
         self._begun = moved
+
+
+def _checked_size(batch_size: int, population: int | None) -> int:
+    """A batch size that can be measured, as an int."""
+    if domain.whole("batch_size", batch_size, at_least=0) < 2:
+        raise ValueError(f"batch_size must be at least 2 to be cut into parts, got {batch_size}")
+    if population is not None:
+        domain.population(population, batch_size)
+    return int(batch_size)

@@ -222,7 +222,7 @@ class SharedParts(MicroBatches):
     """Collects the sums of a step whose parts are spread over the ranks of a process group.
 
     Closing the step averages `.grad` over the ranks, in one message, and adds up Σ|g_i|² in double precision, in
-    another one of a single number. Ranks may have different numbers of parts; all parts must have the same size.
+    another one of two numbers. Ranks may have different numbers of parts; all parts must have the same size.
 
     Args:
         parameters: those that are measured, by name.
@@ -250,8 +250,10 @@ class SharedParts(MicroBatches):
             parts=mine.own_parts,
         )
         square, _, product = gradient_sums(self._parameters)
-        sum_sq = self._group.total(mine.norms[2:].square().sum() * mine.times**2)
-        sq_sum = square * (shared.parts / scale) ** 2
+        own = mine.norms[2:].square().sum() * mine.times**2
+        # |g|² of the same gradient on all ranks: averaged, so that it is the same to the last bit
+        sum_sq, ranks_sq = self._group.total(torch.stack([own, square.to(own)])).unbind()
+        sq_sum = ranks_sq / self._group.size * (shared.parts / scale) ** 2
         return StepSums(
             product=product / scale,
             norms=torch.stack([mine.norms[0], sq_sum.sqrt(), sum_sq.sqrt()]),

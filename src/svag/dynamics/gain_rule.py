@@ -1,0 +1,476 @@
+r"""Train at a larger batch and end where the small one ended: your own optimizer, at the settings of the gain rule.
+
+Where the gain of a step comes from is one question (`_Measured`, from the readings of a probe; `_Planned`, from a
+`svag.GainPlan`), what a step does with it another (`GainRule`).
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakKeyDictionary
+
+from torch import Tensor
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import SGD, Adam, AdamW, NAdam, Optimizer, RAdam, RMSprop
+
+from svag.dynamics.refined_step import refuse_strange_state
+from svag.dynamics.running_gain import RunningGain
+from svag.noise.optimizer import trained_parameters, unwrapped
+from svag.noise.probe import NoiseProbe
+from svag.prices.plan import GainPlan
+from svag.theory import domain
+from svag.theory.gain import Factors
+from svag.theory.optimizers import Rule
+
+if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
+
+    from svag.noise.pending import ClosedStep
+
+# Relative to a gain: a remainder this small before the end is rounding, and not worth a step.
+_ROUNDING = 1e-6
+# bitsandbytes need not be installed: whoever holds one of its optimizers has imported it.
+_EIGHT_BIT = {"AdamW", "AdamW8bit", "AdamW32bit", "PagedAdamW", "PagedAdamW8bit", "PagedAdamW32bit"}
+_RULES: dict[type[Optimizer], Rule] = {
+    SGD: "linear",
+    **dict.fromkeys((Adam, AdamW, NAdam, RAdam, RMSprop), "square_root"),
+}
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run by the gain rule has come, as one value: an interrupt finds the old one or the new one.
+
+    Attributes:
+        time: τ, baseline steps passed.
+        before: τ before the last step; equal to `time` when the last one was skipped.
+        steps: steps taken.
+        kappas: Σκ over them, the examples used in batches of the baseline.
+        gain: gain of the last step.
+    """
+
+    time: float = 0.0
+    before: float = 0.0
+    steps: int = 0
+    kappas: float = 0.0
+    gain: float | None = None
+
+    def after(self, gain: float, time: float, kappa: float) -> "Progress":
+        """Where a step of this gain leads."""
+        return Progress(time, self.time, self.steps + 1, self.kappas + kappa, gain)
+
+
+class _Measured:
+    """Gains from the readings of a probe, the present step's included: that one brakes at once."""
+
+    def __init__(self, probe: NoiseProbe, base_batch_size: int, base_steps: int | None) -> None:
+        base = domain.whole("base_batch_size", base_batch_size)
+        if probe.population is not None:
+            domain.population(probe.population, base)
+        self._probe, self._base_steps, self._running = probe, base_steps, RunningGain(base, probe.population)
+        self._taken: ClosedStep | None = probe.last_step
+        self._read: ClosedStep | None = None
+        self._held: float | None = None
+        probe.measure_short = True
+
+    @property
+    def moved_on(self) -> bool:
+        """Whether a step was closed after the last one taken: then a GradScaler has skipped it."""
+        return self._probe.last_step is not None and self._probe.last_step is not self._taken
+
+    def next_step(self, time: float) -> tuple[float, float, float]:
+        """Gain of the step at baseline time `time`, the time after it, and its κ."""
+        step = self._probe.last_step
+        if step is None or step is self._taken:
+            raise RuntimeError(
+                "the gain of this step is not known, because the probe has closed no step since the last one: call "
+                "probe.backward(), or probe.micro_batch() and probe.close_step(), before every optimizer step"
+            )
+        if step is not self._read and step.reading is not None:
+            found = step.reading.estimate()
+            # gradients that are not finite say nothing; a GradScaler skips such a step
+            if found is not None:
+                self._running.add(found, step.reading.batch_size)
+        self._read = step  # a step that is repeated after an error is not read twice
+        kappa = (step.batch_size or self._probe.batch_size) / self._running.base_batch_size
+        # ranks do not know how many examples the others have in a short batch, and must not disagree
+        held = self._held if step.batch_size is None else None
+        gain = self._running.gain(step.batch_size or self._probe.batch_size) if held is None else held
+        self._held = gain
+        if self._base_steps is not None and time + gain * (1 + _ROUNDING) >= self._base_steps:
+            return self._base_steps - time, float(self._base_steps), kappa
+        return gain, time + gain, kappa
+
+    def stepped(self) -> None:
+        """The step is over."""
+        self._taken = self._read
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"held": self._held, **self._running.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        refuse_strange_state(state, self.state_dict())
+        self._running.load_state_dict(state)
+        self._held, self._taken = state["held"], self._probe.last_step
+
+    def close(self) -> None:
+        self._probe.measure_short = False
+
+
+class _Planned:
+    """Gains from a plan."""
+
+    def __init__(self, optimizer: Optimizer, plan: GainPlan, base_steps: int | None) -> None:
+        self._optimizer, self._plan, self._base_steps = optimizer, plan, base_steps
+        self.moved_on = False  # whether a gradient came after the last step taken: a GradScaler may have skipped one
+        self._handle: RemovableHandle | None = None
+
+    def next_step(self, time: float) -> tuple[float, float, float]:
+        """Gain of the step at baseline time `time`, the time after it, and its κ."""
+        return *self._plan.next_step(time, self._base_steps), self._plan.kappa
+
+    def stepped(self) -> None:
+        """The step is over."""
+        self.moved_on = False
+        if self._handle is None:
+            # nobody tells of a step that a GradScaler did not take; one parameter tells of the gradient before it
+            used = next((p for p in trained_parameters(self._optimizer) if p.grad is not None), None)
+            self._handle = None if used is None else used.register_post_accumulate_grad_hook(self._notice)
+
+    def _notice(self, parameter: Tensor) -> None:
+        self.moved_on = True
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"plan": self._plan.to_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        refuse_strange_state(state, self.state_dict())
+        if GainPlan.from_dict(state["plan"]) != self._plan:
+            raise ValueError("the state was saved by a rule with another plan: give planned() the same one")
+        self.moved_on = False
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+
+class GainRule:
+    r"""Take the steps of a larger batch so that the run ends where the baseline, the run at a smaller one, ended.
+
+    Set optimizer and schedulers as for the baseline. One step at κ times its batch then counts as `gain` baseline
+    steps: it is taken at the baseline's settings multiplied by `svag.theory.gain.Factors`,
+
+    $$\eta\to\eta\cdot\text{gain}\;\text{(SGD)}, \qquad
+      \eta\to\eta\sqrt{\text{gain}},\;\text{eps}\to\text{eps}/\sqrt{\text{gain}},\;
+      \lambda\to\lambda\sqrt{\text{gain}}\;\text{(Adam and its kin; λ if it is decoupled)},
+      \qquad \tau\to\tau+\text{gain}$$
+
+    with gain = κ(1 + ρ)/(κ + ρ), where ρ = N/G at the baseline's batch size is measured as the run goes on
+    (`RunningGain`). Momentum and betas are kept. At κ = 1 it is the optimizer itself, bit for bit.
+
+    `GainRule.planned` takes the gains from a plan instead, without a probe.
+
+    The settings are multiplied right before the optimizer's step and restored right after it, by hooks of the
+    optimizer. So `optimizer.step()`, `scaler.step(optimizer)` and the wrapped steps of Accelerate and Lightning all
+    take the step of the rule, while schedulers, loggers and checkpoints see the baseline's settings:
+
+        for batch in batches:
+            optimizer.zero_grad()
+            probe.backward(loss_fn, batch)
+            optimizer.step()
+            for _ in range(rule.due):
+                scheduler.step()
+            if rule.done:
+                break
+
+    Time passes only if the optimizer has stepped: a GradScaler's overflow costs none. If a step is interrupted, the
+    settings are restored by `rule.step()` itself, and otherwise before the optimizer's next step or `state_dict()`.
+
+    A measured step waits for the device once, for a few numbers, which keeps the processor from running ahead of it.
+    Under DistributedDataParallel, `fully_shard` and `process_group` these are sums over all ranks, and the gain is the
+    same on all of them to the last bit. With the probe's `every` the averages are held between readings. The batch size
+    may change (`probe.batch_size`): κ is that of the step. A short batch at the end of an epoch is measured at its own
+    size, if it has several pieces (`parts`); otherwise the averages are held, and on several ranks the gain itself.
+
+    >>> import torch
+    >>> model = torch.nn.Linear(1, 1, bias=False)
+    >>> _ = torch.nn.init.ones_(model.weight)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    >>> probe = NoiseProbe(model, optimizer, batch_size=4)
+    >>> rule = GainRule(probe, base_batch_size=2, base_steps=100)
+    >>> _ = probe.backward(lambda x: model(x).mean(), torch.tensor([[1.0], [1.0], [3.0], [3.0]]), parts=2)
+    >>> optimizer.step()
+    >>> rule.gain, rule.time, rule.due  # G = 3 and N = 1 at batch size 4, so N/G = 2/3 at 2: (5/3)/(4/3)
+    (1.25, 1.25, 1)
+    >>> optimizer.param_groups[0]["lr"], round(1 - model.weight.item(), 6)  # lr · gain · 2
+    (0.5, 1.25)
+
+    Args:
+        probe: measures at the larger batch; its optimizer is stepped.
+        base_batch_size: batch size of the baseline.
+        base_steps: number of steps of the baseline, where time ends: the last gain is cut. None: there is no end.
+
+    Reference: Johnson et al. (2020, AdaScale) for SGD; the estimator, Adam and the plan are ours.
+    """
+
+    def __init__(self, probe: NoiseProbe, base_batch_size: int, base_steps: int | None = None) -> None:
+        if not isinstance(probe, NoiseProbe):
+            raise TypeError(
+                f"probe must be a svag.NoiseProbe, got {domain.shown(probe)}: GainRule.planned(optimizer, plan) needs "
+                "none"
+            )
+        end = _checked_end(base_steps)
+        rule = _rule_of(unwrapped(probe.optimizer))
+        self._attach(probe.optimizer, rule, _Measured(probe, base_batch_size, end), end)
+
+    @classmethod
+    def planned(cls, optimizer: Optimizer, plan: GainPlan, base_steps: int | None = None) -> "GainRule":
+        """Take the gains from a plan: `plan.steps(base_steps)` steps, with no probe.
+
+        >>> import torch
+        >>> x = torch.nn.Parameter(torch.zeros(1))
+        >>> optimizer = torch.optim.AdamW([x], lr=0.5)
+        >>> rule = GainRule.planned(optimizer, GainPlan(16, 64, ((0, 2.0), (3, 4.0)), 9, "square_root"))
+        >>> while not rule.done:
+        ...     x.grad = torch.ones(1)
+        ...     optimizer.step()
+        ...     print(rule.gain, rule.time, rule.due)
+        2.0 2.0 2
+        1.0 3.0 1
+        4.0 7.0 4
+        2.0 9.0 2
+
+        Args:
+            optimizer: set as for the baseline.
+            plan: of a price list (`price.plan`), or made by hand.
+            base_steps: number of steps of the baseline; by default that of the plan.
+        """
+        if not isinstance(plan, GainPlan):
+            raise TypeError(f"plan must be a svag.GainPlan, got {domain.shown(plan)}: take that of a price")
+        end, inner = _checked_end(plan.base_steps if base_steps is None else base_steps), unwrapped(optimizer)
+        rule = _rule_of(inner)
+        if rule != plan.rule:
+            raise ValueError(
+                f"the plan is for the {plan.rule.replace('_', '-')} rule, and {type(inner).__name__} scales by the "
+                f"{rule.replace('_', '-')} rule: plan from a baseline with the same optimizer"
+            )
+        made = cls.__new__(cls)
+        made._attach(optimizer, rule, _Planned(inner, plan, end), end)
+        return made
+
+    def _attach(self, optimizer: Optimizer, rule: Rule, source: "_Measured | _Planned", end: int | None) -> None:
+        self._stepper, self._optimizer = optimizer, unwrapped(optimizer)
+        if self._optimizer in _RULED:
+            source.close()
+            raise ValueError("another gain rule steps this optimizer already: use that one, or close() it first")
+        self._rule, self._source, self._end = rule, source, end
+        self._progress = Progress()
+        self._coming: Progress | None = None
+        self._saved: list[tuple[dict[str, Any], str, Any]] = []
+        self._handles = [
+            self._optimizer.register_step_pre_hook(self._before_step),
+            self._optimizer.register_step_post_hook(self._after_step),
+            self._optimizer.register_state_dict_pre_hook(lambda _: self._restore()),
+        ]
+        _RULED[self._optimizer] = True
+
+    @property
+    def time(self) -> float:
+        """τ, the baseline steps passed."""
+        return self._progress.time
+
+    @property
+    def due(self) -> int:
+        """Whole baseline steps that passed with the last step: call `scheduler.step()` that often.
+
+        0 before the first step and after one that was skipped.
+        """
+        return self.passed(1)
+
+    def passed(self, every: float) -> int:
+        """How many multiples of `every` baseline steps passed with the last step: for epochs, evaluation, checkpoints.
+
+        `every` may be a fraction: an epoch of the baseline has population/base_batch_size steps.
+        """
+        every = domain.positive("every", every)
+        if self._source.moved_on:
+            return 0
+        return math.floor(self._progress.time / every) - math.floor(self._progress.before / every)
+
+    @property
+    def done(self) -> bool:
+        """Whether the baseline has ended; never without `base_steps`."""
+        return self._end is not None and self._progress.time >= self._end
+
+    @property
+    def gain(self) -> float | None:
+        """Gain of the last step; None before the first."""
+        return self._progress.gain
+
+    @property
+    def price(self) -> float | None:
+        """Examples used so far over those of the baseline, κ·steps/time; None before the first step."""
+        return self._progress.kappas / self._progress.time if self._progress.time else None
+
+    def step(self, scaler: GradScaler | None = None) -> None:
+        """Short for `optimizer.step()`, or for `scaler.step(optimizer)`; `scaler.update()` remains to be called."""
+        self._refuse_closed()
+        self._progress = replace(self._progress, before=self._progress.time)
+        try:
+            if scaler is None:
+                self._stepper.step()
+            else:
+                scaler.step(self._optimizer)
+        finally:
+            self._restore()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the rule is, for a checkpoint between two steps: plain numbers. The probe has a state of its own."""
+        self._restore()
+        return {**asdict(self._progress), "source": self._source.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was called."""
+        self._restore()
+        refuse_strange_state(state, self.state_dict())
+        progress = Progress(**{name: state[name] for name in asdict(self._progress)})
+        if self._end is not None and domain.non_negative("time", progress.time) > self._end:
+            raise ValueError(
+                f"the state is at baseline step {progress.time:g}, beyond base_steps={self._end}: give the number of "
+                "steps that the run was started with"
+            )
+        self._source.load_state_dict(state["source"])
+        self._progress, self._coming = progress, None
+
+    def close(self) -> None:
+        """Take the rule off the optimizer, which steps by itself again."""
+        self._restore()
+        for handle in self._handles:
+            handle.remove()
+        if self._handles:
+            del _RULED[self._optimizer]
+            self._source.close()
+        self._handles = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _before_step(
+        self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        self._restore()  # where the step before was interrupted
+        self._coming = None
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if closure is None:
+            self._begin()
+            return None
+        # the gradient, and with it the gain, comes with the closure (Lightning steps this way)
+        after = self._then_begin(closure)
+        return ((args[0], after, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": after})
+
+    def _then_begin(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        def gradient_then_settings() -> Any:
+            loss = closure()
+            self._begin()
+            return loss
+
+        return gradient_then_settings
+
+    def _begin(self) -> None:
+        """Find the gain of this step and put its settings in place."""
+        self._restore()
+        if self.done:
+            raise RuntimeError(
+                f"the baseline ends at step {self._end}, and so does this run: leave the loop when rule.done, or close "
+                "the rule to train on without it"
+            )
+        gain, time, kappa = self._source.next_step(self._progress.time)
+        coming = self._progress.after(gain, time, kappa)
+        if gain != 1:
+            self._multiply(gain)
+        self._coming = coming
+
+    def _multiply(self, gain: float) -> None:
+        groups = self._optimizer.param_groups
+        factors = [Factors.at(gain, self._rule, _is_decoupled(self._optimizer, group)) for group in groups]
+        changed = [
+            (group, name, factor)
+            for group, of_group in zip(groups, factors, strict=True)
+            for name, factor in vars(of_group).items()
+            if factor != 1
+        ]
+        # written down before anything changes, so that an interrupt at any moment can be undone
+        self._saved = [(group, name, _copied(group[name])) for group, name, _ in changed]
+        for group, name, factor in changed:
+            if isinstance(group[name], Tensor):
+                group[name].mul_(factor)  # in place: a captured graph reads this very tensor
+            else:
+                group[name] *= factor
+
+    def _restore(self) -> None:
+        for group, name, value in self._saved:
+            if isinstance(value, Tensor):
+                group[name].copy_(value)
+            else:
+                group[name] = value
+        self._saved = []
+
+    def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._restore()
+        coming, self._coming = self._coming, None
+        # a fused optimizer skips a step by itself, and runs its hooks all the same
+        overflow = getattr(optimizer, "found_inf", None)
+        skipped = coming is None or (overflow is not None and bool(overflow))
+        self._progress = coming if coming and not skipped else replace(self._progress, before=self._progress.time)
+        self._source.stepped()
+
+    def _refuse_closed(self) -> None:
+        if not self._handles:
+            raise RuntimeError("this rule is closed: step the optimizer itself, or make a new rule")
+
+
+# The optimizers that have a rule: two would multiply the same settings twice.
+_RULED: "WeakKeyDictionary[Optimizer, bool]" = WeakKeyDictionary()
+
+
+def _checked_end(base_steps: int | None) -> int | None:
+    return None if base_steps is None else domain.whole("base_steps", base_steps)
+
+
+def _rule_of(optimizer: Optimizer) -> Rule:
+    """By which rule an optimizer scales, or refuse one that may do anything in its step."""
+    kind = type(optimizer)
+    if kind in _RULES:
+        return _RULES[kind]
+    if _is_eight_bit(kind):
+        return "square_root"
+    raise ValueError(
+        f"optimizer is {kind.__name__}, for which no gain rule is known: use torch.optim.SGD, Adam, AdamW, NAdam, "
+        "RAdam or RMSprop, or AdamW of bitsandbytes; or multiply the settings of your own by the gain of a plan "
+        "(svag.GainPlan.next_step)"
+    )
+
+
+def _is_eight_bit(kind: type[Optimizer]) -> bool:
+    return kind.__module__.partition(".")[0] == "bitsandbytes" and kind.__name__ in _EIGHT_BIT
+
+
+def _is_decoupled(optimizer: Optimizer, group: Mapping[str, Any]) -> bool:
+    """Whether the weight decay of a group is decoupled from its gradient."""
+    return (
+        isinstance(optimizer, AdamW)
+        or bool(group.get("decoupled_weight_decay", False))
+        or _is_eight_bit(type(optimizer))
+    )
+
+
+def _copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value
