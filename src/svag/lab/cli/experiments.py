@@ -137,7 +137,7 @@ def ladder(
     ] = None,
     seeds: Seeds = Ladder.default_seeds,
     out: Out = None,
-    rule: RuleFlag = None,
+    rule: RuleFlag = "gain",
     ell: Ell = None,
     split: Split = 1,
     limit: LimitFlag = None,
@@ -155,11 +155,12 @@ def ladder(
     *,
     setup: Setup,
 ) -> None:
-    """Is the price list right? Train at several batch sizes and compare predicted with measured drift.
+    """Is the price list right? Train at several batch sizes and compare what was predicted with what they needed.
 
-    The spec gives the settings at its own batch size. The others follow by the linear rule for SGD, and by the
-    square-root rule for Adam, AdamW and RMSprop. With --ell, SVAG runs at every batch size too
-    and shows the SDE limit.
+    The smallest batch size runs first, by the settings of the spec. Its readings set the learning rates and budgets of
+    the others (the gain rule). With --rule linear, or square_root for Adam, AdamW and RMSprop, settings scale with the
+    batch size instead and budgets stay, as in the paper; with --ell, SVAG then runs at every batch size too and shows
+    the SDE limit.
 
     Every field of the spec is also a flag: --lr 0.1 --model.norm group. If interrupted, run the same command again: it
     continues where it stopped.
@@ -224,11 +225,14 @@ def answer(
         learned: what to say after the answer, which is then short.
         judge: compares the finding with what is claimed of it elsewhere.
     """
-    from svag.lab.execution.conduct import conduct, preview
+    from svag.lab.execution.conduct import carry_out, known_plans, preview
     from svag.lab.execution.plan import plan_runs
 
     if setup.dry_run:
+        experiment = known_plans(experiment, out)
         announce(preview(experiment, out, setup.execution), setup)
+        if experiment.waits:
+            typer.echo("The larger batches are planned from these runs: their cost is known after them.", err=True)
         return
     code = [spec for spec in experiment.runs() if spec.model.is_callable]
     left = [run.spec for run in plan_runs(code, out) if run.record().to_do]
@@ -236,10 +240,16 @@ def answer(
     from svag.lab.report.tracking import following
 
     with following(out, setup.track):
-        done = conduct(experiment, out, setup.execution)
+        experiment, done = carry_out(experiment, out, setup.execution)
     if done.left:
         sentence = f"{done.left} of {len(done.plan)} runs belong to other shards; run without --shard for the answer"
-        typer.echo(json.dumps({"runs": len(done.plan), "left": done.left}) if setup.as_json else sentence)
+        if experiment.waits:
+            sentence = (
+                f"{done.left} of {len(done.plan)} runs at the smallest batch size belong to other shards; the larger "
+                "ones are planned from all of them, so run this command again when they are done"
+            )
+        counts = {"runs": len(done.plan), "left": done.left, **({"planned": False} if experiment.waits else {})}
+        typer.echo(json.dumps(counts) if setup.as_json else sentence)
     else:
         from svag.lab.cli.report import tell
         from svag.lab.report.build import no_claims, report_of, write_files
