@@ -272,8 +272,11 @@ def announce(announcement: "Announcement", setup: Setup) -> None:
 
 
 Question = Annotated[
-    Literal["scaling", "sde"],
-    typer.Option(help="scaling: what does a larger batch cost? sde: does the SDE describe my training?"),
+    Literal["scaling", "train", "sde"],
+    typer.Option(
+        help="scaling: what does a larger batch cost? train: train at batch 128 and end where batch 8 ended. sde: does "
+        "the SDE describe my training?"
+    ),
 ]
 
 
@@ -283,36 +286,44 @@ def demo(
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
-    """See it work on embedded data: about five minutes on two cores, ending with a page.
+    """See it work on embedded data: a few minutes on two cores, ending with a page.
 
     Trains a small batch and prices larger ones from it, then trains those too, to see whether the price was right. With
-    --question sde it compares SGD with its SDE at a batch that is too large for linear scaling.
+    --question train, batch 128 trains by the gain rule beside batch 8, measuring as it goes. With --question sde it
+    compares SGD with its SDE at a batch that is too large for linear scaling.
 
-    Example: svag demo --question sde
+    Example: svag demo --question train
     """
-    from svag.lab.experiments.demo import SCALING, SDE, learned
+    from svag.lab.experiments.demo import SCALING, SDE, TRAIN, learned
 
     setup = Setup(Execution(workers=workers), as_json=as_json)
     folder = out or Path(f"demo-{question}")
     with reported():
-        if question == "scaling":
-            _predict_first(folder, setup.execution)
-        answer(SCALING if question == "scaling" else SDE, folder, setup, learned)
+        if question == "sde":
+            answer(SDE, folder, setup, learned)
+            return
+        ladder = TRAIN if question == "train" else SCALING
+        _predict_first(ladder, folder, setup.execution)
+        answer(ladder, folder, setup, learned)
 
 
-def _predict_first(folder: Path, execution: Execution) -> None:
+def _predict_first(experiment: Ladder, folder: Path, execution: Execution) -> None:
     """Train the smallest batch size alone, and say what it predicts before anything else is known."""
     from svag.lab.execution.conduct import execute
     from svag.lab.execution.plan import plan_runs
     from svag.lab.experiments.baseline import predict_from_runs
     from svag.lab.experiments.demo import baseline_runs
+    from svag.lab.experiments.gain_plans import baseline_prices
     from svag.lab.records.files import make_folder
 
     make_folder(folder)  # a place that cannot be written is refused before a worker has started
-    plan = plan_runs(baseline_runs(), folder)
+    plan = plan_runs(baseline_runs(experiment), folder)
     size = plan[0].spec.batch_size
     typer.echo(
         f"1. The price: train at batch size {size} ({len(plan)} seeds) and measure the gradient noise.", err=True
     )
-    typer.echo(f"\n{predict_from_runs(execute(plan, execution))}\n", err=True)
-    typer.echo("2. The check: the same training at larger batches. Was the price right?", err=True)
+    records = execute(plan, execution)
+    typer.echo(f"\n{predict_from_runs(records)}\n", err=True)
+    for larger, price in baseline_prices(experiment, records).items():
+        typer.echo(f"Price of batch size {larger}: {price:.2f}× the examples of batch size {size}.", err=True)
+    typer.echo("\n2. The check: the same training at larger batches. Was the price right?", err=True)

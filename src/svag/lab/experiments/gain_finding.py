@@ -52,8 +52,8 @@ class GainRung:
             seed did, "open" otherwise.
         examples: factors in examples to the same training loss; None without results of both.
         drift: R, G and κN over the baseline's; None without readings of both.
-        least: what theorem (iii) says the drift is at least, at equilibrium and at the gain of the window; None where it
-            says nothing: it is about scale-invariant networks, weight decay, and SGD without momentum.
+        least: what theorem (iii) says the drift is at least, at equilibrium and at the gain of the window; None where
+            it says nothing: it is about scale-invariant networks, weight decay, and SGD without momentum.
     """
 
     batch_size: int

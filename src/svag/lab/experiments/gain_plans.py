@@ -22,6 +22,18 @@ def baseline_history(panel: LadderPanel, runs: PanelRuns) -> History | None:
     return run_history(readings, max(run.steps for run in runs.of(SGD, size).values()))
 
 
+def baseline_prices(ladder: Ladder, records: Sequence[RunRecord]) -> dict[int, float]:
+    """What the runs at the smallest batch size say that each larger one of the first panel will cost in examples.
+
+    Args:
+        ladder: by the gain rule.
+        records: of its smallest batch size, in any order.
+    """
+    found, _ = gather(ladder, records, "train_loss")
+    panel, history = ladder.panels[0], baseline_history(ladder.panels[0], found[0])
+    return {} if history is None else {size: history.examples(size) for size in panel.sizes[1:]}
+
+
 def plans_from(ladder: Ladder, records: Sequence[RunRecord]) -> tuple[LadderPanel, ...]:
     """The panels of a ladder with a plan for every rung, from the records of its smallest batch size.
 
