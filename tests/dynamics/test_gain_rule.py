@@ -98,6 +98,24 @@ def test_the_step_is_that_of_the_multiplied_settings_and_nobody_else_sees_them(k
     assert rule.time == 9.0
 
 
+def test_hooks_of_others_see_the_settings_of_the_user() -> None:
+    """A pre-hook after the rule's own is the exception: it sees what the step will use."""
+    x = nn.Parameter(torch.zeros(1))
+    optimizer, seen = SGD([x], lr=0.1), list[float]()
+
+    def log(one: Optimizer, *_: object) -> None:
+        seen.append(one.param_groups[0]["lr"])
+
+    optimizer.register_step_pre_hook(log)
+    optimizer.register_step_post_hook(log)
+    GainRule.planned(optimizer, plan_of(optimizer, ((0, 2.0),), None))
+    optimizer.register_step_post_hook(log)
+    optimizer.register_step_pre_hook(log)
+    x.grad = torch.ones(1)
+    optimizer.step()
+    assert seen == [0.1, 0.2, 0.1, 0.1]
+
+
 def test_a_rate_in_a_tensor_is_multiplied_and_restored_in_place() -> None:
     x = nn.Parameter(torch.zeros(2))
     rate = torch.tensor(0.3)
@@ -153,6 +171,19 @@ def test_a_checkpoint_continues_bit_for_bit(kind: str, source: str, saved: int) 
     assert weights(one[0]) == weights(other[0])
     assert one[3].state_dict() == other[3].state_dict()
     assert len({*gains, *rest}) > 2
+
+
+def test_going_back_within_a_run_wants_a_new_gradient() -> None:
+    model, optimizer, probe, rule, _ = made("sgd", "measured")
+    probe.backward(loss_of(model), data(16))
+    optimizer.step()
+    state = rule.state_dict()
+    optimizer.zero_grad()
+    probe.backward(loss_of(model), data(16, seed=2))
+    rule.load_state_dict(state)
+    with pytest.raises(RuntimeError, match="the probe has closed no step"):
+        optimizer.step()
+    assert rule.state_dict() == state
 
 
 def test_a_state_of_another_kind_or_plan_is_refused() -> None:
@@ -540,11 +571,15 @@ def test_what_is_refused() -> None:
     with GainRule(probe, 4) as rule:
         with pytest.raises(ValueError, match="another gain rule"):
             GainRule.planned(sgd, GainPlan(4, 16, ((0, 2.0),)))
+        with pytest.raises(ValueError, match="another gain rule"):
+            GainRule(probe, 8)
+        assert probe.measure_short  # for the rule that there is
         with pytest.raises(ValueError, match="every"):
             rule.passed(0)
     with pytest.raises(RuntimeError, match="this rule is closed"):
         rule.step()
     rule.close()
+    assert not probe.measure_short
     GainRule(probe, 4).close()
 
 

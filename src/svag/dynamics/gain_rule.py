@@ -40,7 +40,7 @@ _RULES: dict[type[Optimizer], Rule] = {
 
 
 @dataclass(frozen=True)
-class Progress:
+class GainProgress:
     """How far a run by the gain rule has come, as one value: an interrupt finds the old one or the new one.
 
     Attributes:
@@ -57,9 +57,9 @@ class Progress:
     kappas: float = 0.0
     gain: float | None = None
 
-    def after(self, gain: float, time: float, kappa: float) -> "Progress":
+    def after(self, gain: float, time: float, kappa: float) -> "GainProgress":
         """Where a step of this gain leads."""
-        return Progress(time, self.time, self.steps + 1, self.kappas + kappa, gain)
+        return GainProgress(time, self.time, self.steps + 1, self.kappas + kappa, gain)
 
 
 class _Measured:
@@ -175,7 +175,8 @@ class GainRule:
 
     The settings are multiplied right before the optimizer's step and restored right after it, by hooks of the
     optimizer. So `optimizer.step()`, `scaler.step(optimizer)` and the wrapped steps of Accelerate and Lightning all
-    take the step of the rule, while schedulers, loggers and checkpoints see the baseline's settings:
+    take the step of the rule, while schedulers, loggers, readings of the probe and checkpoints see the baseline's
+    settings (only a step pre-hook that is registered after the rule sees the multiplied ones):
 
         for batch in batches:
             optimizer.zero_grad()
@@ -263,18 +264,18 @@ class GainRule:
 
     def _attach(self, optimizer: Optimizer, rule: Rule, source: "_Measured | _Planned", end: int | None) -> None:
         self._stepper, self._optimizer = optimizer, unwrapped(optimizer)
-        if self._optimizer in _RULED:
-            source.close()
-            raise ValueError("another gain rule steps this optimizer already: use that one, or close() it first")
         self._rule, self._source, self._end = rule, source, end
-        self._progress = Progress()
-        self._coming: Progress | None = None
+        self._progress = GainProgress()
+        self._coming: GainProgress | None = None
         self._saved: list[tuple[dict[str, Any], str, Any]] = []
         self._handles = [
             self._optimizer.register_step_pre_hook(self._before_step),
             self._optimizer.register_step_post_hook(self._after_step),
             self._optimizer.register_state_dict_pre_hook(lambda _: self._restore()),
         ]
+        # first of them, as state_dict hooks can ask to be: hooks of loggers then see the user's settings
+        hooks: Any = self._optimizer._optimizer_step_post_hooks  # an OrderedDict
+        hooks.move_to_end(self._handles[1].id, last=False)
         _RULED[self._optimizer] = True
 
     @property
@@ -336,7 +337,7 @@ class GainRule:
         """Continue where `state_dict` was called."""
         self._restore()
         refuse_strange_state(state, self.state_dict())
-        progress = Progress(**{name: state[name] for name in asdict(self._progress)})
+        progress = GainProgress(**{name: state[name] for name in asdict(self._progress)})
         if self._end is not None and domain.non_negative("time", progress.time) > self._end:
             raise ValueError(
                 f"the state is at baseline step {progress.time:g}, beyond base_steps={self._end}: give the number of "
@@ -446,7 +447,9 @@ def _checked_end(base_steps: int | None) -> int | None:
 
 
 def _rule_of(optimizer: Optimizer) -> Rule:
-    """By which rule an optimizer scales, or refuse one that may do anything in its step."""
+    """By which rule an optimizer scales, or refuse one that may do anything in its step or has a gain rule already."""
+    if optimizer in _RULED:
+        raise ValueError("another gain rule steps this optimizer already: use that one, or close() it first")
     kind = type(optimizer)
     if kind in _RULES:
         return _RULES[kind]

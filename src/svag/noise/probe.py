@@ -212,7 +212,7 @@ class NoiseProbe:
         self._refuse_closed()
         self._pending.load_state_dict(state)
         self._forget()
-        self.batch_size = state["batch_size"]
+        self.batch_size = state.get("batch_size", self._batch_size)  # a checkpoint of version 0.1.0 has none
         self._closed, self._tried = state["closed"], state["tried"]
         self._told_of_short, self._accumulated = state["told_of_short"], state["accumulated"]
         if state["comparison"] is not None:
