@@ -21,7 +21,7 @@ NETWORK = "PreResNet-8 GN"
 TITLE = "Demo: a small network on 10,000 images of Fashion-MNIST"
 # Readings from the first step on: the gain of a larger batch is smallest there. Weight decay is large so that the
 # weights settle in this short training, and the price list can also say what the linear rule does.
-_BASE = FASHION.edited({"budget": {"epochs": 10}, "weight_decay": 4e-3, **at(FASHION, 8), **in_run(0.0, 1.0)})
+_BASE = FASHION.edited({"budget": {"epochs": 6}, "weight_decay": 6e-3, **at(FASHION, 8), **in_run(0.0, 1.0)})
 
 # At a batch of 8 N/G is about 6 on average: 32 costs little more data, 128 about twice as much.
 SCALING = Ladder(

@@ -55,5 +55,8 @@ def _planned(panel: LadderPanel, runs: PanelRuns) -> LadderPanel:
         if lost:
             raise SpecError("lr", f"training at batch size {size} diverged, and no gain can be planned: lower it")
         raise SpecError("probe", "is needed to plan the larger batches: leave it out, or use {kind: in_run}")
-    new = [(larger, history.plan(larger).phases) for larger in panel.unplanned]
+    try:
+        new = [(larger, history.plan(larger).phases) for larger in panel.unplanned]
+    except ValueError as error:  # an npz file that has fewer examples
+        raise SpecError("batch_sizes", str(error)) from None
     return panel.model_copy(update={"plans": tuple(sorted((*panel.plans, *new)))})

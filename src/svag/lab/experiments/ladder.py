@@ -171,11 +171,12 @@ class LadderPanel(Panel):
             if self.measured:
                 if not isinstance(base.probe, InRunProbe):
                     edits["probe"] = {"kind": "in_run", "parts": 4 if size % 4 == 0 else 2}
-            elif size in plans:
-                process["plan"] = plans[size]
             else:
-                continue
-            found.append((self.itself, base.edited({**edits, "process": process})))
+                # a rung that makes no sense is refused now, and not after the runs that would plan it
+                process["plan"] = plans.get(size, ((0.0, 1.0),))
+            spec = base.edited({**edits, "process": process})
+            if self.measured or size in plans:
+                found.append((self.itself, spec))
         return found
 
     def edited(self, edits: Mapping[str, Any]) -> Self:
