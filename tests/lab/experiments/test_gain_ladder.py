@@ -13,6 +13,7 @@ import svag.lab
 from svag.lab.execution import conduct as conducting
 from svag.lab.execution.conduct import carry_out, conduct, preview
 from svag.lab.execution.execution import Execution
+from svag.lab.execution.plan import own_runs, plan_runs
 from svag.lab.experiments import experiment_from, load_experiment
 from svag.lab.experiments.base import EXPERIMENT, SGD
 from svag.lab.experiments.demo import learned
@@ -139,7 +140,7 @@ def test_shards_plan_the_same_and_one_that_comes_early_says_so(
 ) -> None:
     ladder = ladder_of(npz)
     shards = [Execution(workers=1, device="cpu", progress=False, shard=(part, 2)) for part in (0, 1)]
-    own = [conducting.own_runs(conducting.plan_runs(ladder.runs(), tmp_path), one.shard) for one in shards]
+    own = [own_runs(plan_runs(ladder.runs(), tmp_path), one.shard) for one in shards]
     early, late = (shards if own[0] else shards[::-1]) if len(own[0]) < 2 else shards[::-1]
     first, conducted = carry_out(ladder, tmp_path, early)
     if len(own[shards.index(early)]) < 2:
@@ -169,7 +170,7 @@ def test_the_finding_compares_loss_price_and_drift(done: tuple[Ladder, LadderFin
         assert rung.loss.low < rung.loss.value < rung.loss.high
         assert rung.ended == _ended(rung.loss, [])
         assert rung.drift is None or rung.drift.baseline == 4
-        assert panel.rungs[SIZES.index(size)].lr == pytest.approx(0.1 * plan.kappa / plan.price())
+        assert panel.rungs[SIZES.index(size)].lr == pytest.approx(0.1 * plan.kappa / rung.paid)
     document = found.to_dict()
     assert document["gain"] == gain.to_dict()
     assert (panel.drift, panel.shortfalls, panel.certificates) == (None, (), ())
@@ -224,11 +225,12 @@ def test_measured_rungs_need_no_plan(npz: Path, tmp_path: Path) -> None:
 
 def test_a_finished_ladder_gives_a_page(done: tuple[Ladder, LadderFinding, Path], tmp_path: Path) -> None:
     written = svag.lab.write_report(done[2], tmp_path, formats=())
-    page = written.page.read_text()
-    assert "batch size 16" in page
+    assert {path.name for path in written.tables} >= {"panel1-gain.csv", "panel1-price.csv", "panel1-train-loss.csv"}
+    found = (tmp_path / "tables" / "panel1-gain.csv").read_text().splitlines()
+    assert len(found) == 1 + sum(row.batch_size > 4 for row in done[1].panels[0].gain.rows)  # type: ignore[union-attr]
 
 
-BATCH_NORM = {"model": {"arch": "preresnet8", "norm": "batch", "width": 0.25}}
+BATCH_NORM: dict[str, Any] = {"model": {"arch": "preresnet8", "norm": "batch", "width": 0.25}}
 
 
 @pytest.mark.parametrize(

@@ -22,13 +22,13 @@ from svag.lab.experiments.ladder_drift import Fractions, steps_of
 from svag.lab.experiments.runs import PanelRuns
 from svag.lab.records.record import LOSS, RunRecord
 from svag.lab.specs.optimizers import SgdOptimizer
-from svag.lab.specs.spec import plan_of
+from svag.lab.specs.spec import RunSpec, plan_of
 from svag.noise.reading import Reading
 from svag.prices.estimate import Estimate
 from svag.prices.history import History
 from svag.stats.means import welch
 from svag.stats.samples import json_fields
-from svag.theory.gain import least_spread
+from svag.theory.gain import Factors, least_spread
 
 # A larger batch counts as ending where the smallest ended up to this share above its training loss.
 CLOSE = 0.07
@@ -139,6 +139,19 @@ class GainFinding:
     rungs: tuple[GainRung, ...]
     history: History | None
     rows: tuple[GainRow, ...]
+
+    def rates(self, baseline: RunSpec) -> dict[int, float]:
+        """The learning rate of each rung that has a result, at its gain on average over the run.
+
+        Args:
+            baseline: the run at the smallest batch size.
+        """
+        rule = baseline.optimizer.rule
+        return {
+            rung.batch_size: baseline.lr * Factors.at(rung.kappa / rung.paid, rule, decoupled=False).lr
+            for rung in self.rungs
+            if math.isfinite(rung.paid)
+        }
 
     def to_dict(self) -> dict[str, object]:
         """Return the finding for a JSON document, without the rows."""

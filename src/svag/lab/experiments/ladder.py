@@ -119,18 +119,10 @@ class LadderPanel(Panel):
         return rung(self.base, self.sizes[0])
 
     def rate_at(self, batch_size: int) -> float:
-        """η at a rung; by the gain rule on average over the run, and NaN while it is not known."""
+        """η at a rung by the rule of the optimizer; NaN by the gain rule, where it changes along the run."""
         if not self.gained or batch_size == self.sizes[0]:
             return rung(self.base, batch_size).lr
-        planned = next((spec for _, spec in self.arms() if spec.batch_size == batch_size), None)
-        plan = None if planned is None else plan_of(planned)
-        if planned is None or plan is None:
-            return math.nan
-        try:
-            price = plan.price(planned.steps())
-        except SpecError:  # an npz file in epochs
-            return math.nan
-        return planned.lr * plan.factors_of(plan.kappa / price).lr
+        return math.nan
 
     def arms(self) -> list[tuple[ArmName, RunSpec]]:
         """SGD at every batch size, with SVAG beside it where it is asked for; rungs without their plan are left out."""

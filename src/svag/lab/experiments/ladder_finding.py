@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from svag.lab.experiments import gain_answer, ladder_answer
 from svag.lab.experiments.base import SGD, Metric, own_metric
@@ -187,6 +187,10 @@ def _panel(experiment: Ladder, panel: LadderPanel, runs: PanelRuns) -> LadderPan
     drift = None if panel.gained else drift_of(runs, predictions, window, experiment.c2)
     data = data_of(runs, sizes)
     rungs = tuple(rung_of(panel, runs, size, errors.get(size, {}), critical) for size in sizes)
+    gains = find_gains(panel, runs, data, window) if panel.gained else None
+    if gains is not None:
+        rates = gains.rates(panel.baseline)
+        rungs = tuple(replace(one, lr=rates.get(one.batch_size, one.lr)) for one in rungs)
     return LadderPanelFinding(
         name=panel.name,
         rungs=rungs,
@@ -208,7 +212,7 @@ def _panel(experiment: Ladder, panel: LadderPanel, runs: PanelRuns) -> LadderPan
         else _next(runs, predictions, drift, scaling, unscaled, unread),
         metric=own_metric([panel]),
         rule=panel.base.optimizer.rule,
-        gain=find_gains(panel, runs, data, window) if panel.gained else None,
+        gain=gains,
     )
 
 
