@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
-# the question of the demo: make demo QUESTION=sde
+# the question of the demo: make demo QUESTION=train, or sde
 QUESTION ?= scaling
 
 .PHONY: help demo install test test-integrations test-slow mutants format bench docs clean

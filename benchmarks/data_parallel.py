@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from svag.lab.data.load import load_data
-from svag.lab.specs.spec import RunSpec
+from svag.lab.specs.spec import RunSpec, examples_per_step
 from svag.lab.training.ranks import ALONE, Ranks, joined, launched
 from svag.lab.training.steppers import stepper_for
 from svag.lab.training.training import Training, prepare
@@ -52,7 +52,7 @@ def rate(training: Training, steps: int) -> float:
         stepper.step(number, measure=False).item()
     seconds = time.perf_counter() - start
     stepper.close()
-    return steps * stepper.examples / seconds
+    return steps * examples_per_step(training.spec, training.examples) / seconds
 
 
 def message(training: Training, ranks: Ranks) -> float:

@@ -20,10 +20,9 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from svag.lab.execution.plan import updates_per_step
 from svag.lab.networks.build import build_model
 from svag.lab.specs.parts import FACTS, FrozenProbe, ModelSpec
-from svag.lab.specs.spec import RunSpec, examples_per_step
+from svag.lab.specs.spec import RunSpec, examples_per_step, updates_per_step
 from svag.paper.figures import LABELS, figure
 
 TEST_EXAMPLES = {"cifar10": 10_000, "cifar100": 10_000, "svhn": 26_032}
@@ -117,7 +116,7 @@ def amounts(spec: RunSpec) -> Price:
     """What the plan alone says that one run costs: images and updates."""
     examples = spec.data.examples or FACTS[spec.data.name].examples
     steps = spec.steps(examples)
-    trained, updates = steps * examples_per_step(spec, examples), steps * updates_per_step(spec)
+    trained, updates = steps * examples_per_step(spec, examples), steps * updates_per_step(spec, examples)
     if isinstance(spec.probe, FrozenProbe):
         read = spec.probe.readings * spec.probe.batches
         trained, updates = trained + read * spec.batch_size, updates + read

@@ -17,7 +17,8 @@ invoke = CliRunner().invoke
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both questions at smoke size; the baseline follows the ladder by itself."""
+    """The questions at smoke size; the baseline follows the ladder by itself."""
+    monkeypatch.setattr(demo, "TRAIN", smoke(demo.TRAIN))
     monkeypatch.setattr(demo, "SCALING", smoke(demo.SCALING))
     monkeypatch.setattr(demo, "SDE", smoke(demo.SDE))
 
@@ -34,10 +35,26 @@ def test_scaling_predicts_before_it_checks_and_writes_the_page(tmp_path: Path) -
     assert (out / "report" / "index.html").is_file()
     asked = load_experiment(out)
     assert isinstance(asked, Ladder)
+    assert [size for size, _ in asked.panels[0].plans] == [16, 32]
     again = invoke(app, ["demo", "--out", str(out), "--workers", "1", "--json"])
     found = json.loads(again.stdout)
     assert (found["kind"], [rung["batch_size"] for rung in found["rungs"]]) == ("ladder", [8, 16, 32])
     assert Path(found["page"]) == out / "report" / "index.html"
+
+
+@pytest.mark.usefixtures("tiny")
+def test_train_announces_the_price_and_trains_by_the_measured_rule(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = invoke(app, ["demo", "--question", "train", "--out", str(out), "--workers", "1"])
+    assert done.exit_code == 0, done.output
+    announced, check, answer = (
+        done.output.index(one) for one in ("Price of batch size 32: ", "2. The check", "Page: ")
+    )
+    assert announced < check < done.output.index("Side by side") < answer
+    again = invoke(app, ["demo", "--question", "train", "--out", str(out), "--workers", "1", "--json"])
+    found = json.loads(again.stdout)["gain"]
+    assert (found["baseline"], found["measured"]) == (8, True)
+    assert all(1 <= rung["paid"] <= rung["kappa"] for rung in found["rungs"])
 
 
 @pytest.mark.usefixtures("tiny")

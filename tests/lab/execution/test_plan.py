@@ -47,7 +47,7 @@ def test_shards_cover_a_plan_exactly_once(identities: list[str], count: int) -> 
 def test_the_examples_of_a_step_are_those_of_its_stepper(tmp_path: Path, process: dict[str, Any]) -> None:
     spec = small(write_npz(tmp_path / "data.npz"), {"process": process})
     stepper = stepper_for(prepare(spec, load_inputs(spec.data, None, pick_device("cpu"))))
-    assert examples_per_step(spec, 64) == stepper.examples
+    assert examples_per_step(spec, 64) == stepper.seen(1)
     stepper.close()
 
 

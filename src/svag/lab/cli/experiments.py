@@ -137,7 +137,7 @@ def ladder(
     ] = None,
     seeds: Seeds = Ladder.default_seeds,
     out: Out = None,
-    rule: RuleFlag = None,
+    rule: RuleFlag = "gain",
     ell: Ell = None,
     split: Split = 1,
     limit: LimitFlag = None,
@@ -155,11 +155,12 @@ def ladder(
     *,
     setup: Setup,
 ) -> None:
-    """Is the price list right? Train at several batch sizes and compare predicted with measured drift.
+    """Is the price list right? Train at several batch sizes and compare what was predicted with what they needed.
 
-    The spec gives the settings at its own batch size. The others follow by the linear rule for SGD, and by the
-    square-root rule for Adam, AdamW and RMSprop. With --ell, SVAG runs at every batch size too
-    and shows the SDE limit.
+    The smallest batch size runs first, by the settings of the spec. Its readings set the learning rates and budgets of
+    the others (the gain rule). With --rule linear, or square_root for Adam, AdamW and RMSprop, settings scale with the
+    batch size instead and budgets stay, as in the paper; with --ell, SVAG then runs at every batch size too and shows
+    the SDE limit.
 
     Every field of the spec is also a flag: --lr 0.1 --model.norm group. If interrupted, run the same command again: it
     continues where it stopped.
@@ -224,11 +225,14 @@ def answer(
         learned: what to say after the answer, which is then short.
         judge: compares the finding with what is claimed of it elsewhere.
     """
-    from svag.lab.execution.conduct import conduct, preview
+    from svag.lab.execution.conduct import carry_out, known_plans, preview
     from svag.lab.execution.plan import plan_runs
 
     if setup.dry_run:
+        experiment = known_plans(experiment, out)
         announce(preview(experiment, out, setup.execution), setup)
+        if experiment.waits:
+            typer.echo("The larger batches are planned from these runs: their cost is known after them.", err=True)
         return
     code = [spec for spec in experiment.runs() if spec.model.is_callable]
     left = [run.spec for run in plan_runs(code, out) if run.record().to_do]
@@ -236,10 +240,16 @@ def answer(
     from svag.lab.report.tracking import following
 
     with following(out, setup.track):
-        done = conduct(experiment, out, setup.execution)
+        experiment, done = carry_out(experiment, out, setup.execution)
     if done.left:
         sentence = f"{done.left} of {len(done.plan)} runs belong to other shards; run without --shard for the answer"
-        typer.echo(json.dumps({"runs": len(done.plan), "left": done.left}) if setup.as_json else sentence)
+        if experiment.waits:
+            sentence = (
+                f"{done.left} of {len(done.plan)} runs at the smallest batch size belong to other shards; the larger "
+                "ones are planned from all of them, so run this command again when they are done"
+            )
+        counts = {"runs": len(done.plan), "left": done.left, **({"planned": False} if experiment.waits else {})}
+        typer.echo(json.dumps(counts) if setup.as_json else sentence)
     else:
         from svag.lab.cli.report import tell
         from svag.lab.report.build import no_claims, report_of, write_files
@@ -262,8 +272,11 @@ def announce(announcement: "Announcement", setup: Setup) -> None:
 
 
 Question = Annotated[
-    Literal["scaling", "sde"],
-    typer.Option(help="scaling: what does a larger batch cost? sde: does the SDE describe my training?"),
+    Literal["scaling", "train", "sde"],
+    typer.Option(
+        help="scaling: what does a larger batch cost? train: train at batch 128 and end where batch 8 ended. sde: does "
+        "the SDE describe my training?"
+    ),
 ]
 
 
@@ -273,36 +286,44 @@ def demo(
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
-    """See it work on embedded data: about five minutes on two cores, ending with a page.
+    """See it work on embedded data: a few minutes on two cores, ending with a page.
 
     Trains a small batch and prices larger ones from it, then trains those too, to see whether the price was right. With
-    --question sde it compares SGD with its SDE at a batch that is too large for linear scaling.
+    --question train, batch 128 trains by the gain rule beside batch 8, measuring as it goes. With --question sde it
+    compares SGD with its SDE at a batch that is too large for linear scaling.
 
-    Example: svag demo --question sde
+    Example: svag demo --question train
     """
-    from svag.lab.experiments.demo import SCALING, SDE, learned
+    from svag.lab.experiments.demo import SCALING, SDE, TRAIN, learned
 
     setup = Setup(Execution(workers=workers), as_json=as_json)
     folder = out or Path(f"demo-{question}")
     with reported():
-        if question == "scaling":
-            _predict_first(folder, setup.execution)
-        answer(SCALING if question == "scaling" else SDE, folder, setup, learned)
+        if question == "sde":
+            answer(SDE, folder, setup, learned)
+            return
+        ladder = TRAIN if question == "train" else SCALING
+        _predict_first(ladder, folder, setup.execution)
+        answer(ladder, folder, setup, learned)
 
 
-def _predict_first(folder: Path, execution: Execution) -> None:
+def _predict_first(experiment: Ladder, folder: Path, execution: Execution) -> None:
     """Train the smallest batch size alone, and say what it predicts before anything else is known."""
     from svag.lab.execution.conduct import execute
     from svag.lab.execution.plan import plan_runs
     from svag.lab.experiments.baseline import predict_from_runs
     from svag.lab.experiments.demo import baseline_runs
+    from svag.lab.experiments.gain_plans import baseline_prices
     from svag.lab.records.files import make_folder
 
     make_folder(folder)  # a place that cannot be written is refused before a worker has started
-    plan = plan_runs(baseline_runs(), folder)
+    plan = plan_runs(baseline_runs(experiment), folder)
     size = plan[0].spec.batch_size
     typer.echo(
         f"1. The price: train at batch size {size} ({len(plan)} seeds) and measure the gradient noise.", err=True
     )
-    typer.echo(f"\n{predict_from_runs(execute(plan, execution))}\n", err=True)
-    typer.echo("2. The check: the same training at larger batches. Was the price right?", err=True)
+    records = execute(plan, execution)
+    typer.echo(f"\n{predict_from_runs(records)}\n", err=True)
+    for larger, price in baseline_prices(experiment, records).items():
+        typer.echo(f"Price of batch size {larger}: {price:.2f}× the examples of batch size {size}.", err=True)
+    typer.echo("\n2. The check: the same training at larger batches. Was the price right?", err=True)

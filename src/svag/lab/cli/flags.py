@@ -20,12 +20,13 @@ from typer.core import TyperCommand, TyperOption
 from svag.lab.cli.errors import aloud, reported
 from svag.lab.execution.execution import Device, Execution, Executor
 from svag.lab.experiments.base import Metric
+from svag.lab.experiments.ladder import LadderRule
 from svag.lab.records.identity import module_file
 from svag.lab.report.tracking import Tracker
 from svag.lab.specs.documents import parse_value
 from svag.lab.specs.fields import SpecError, near, shown
 from svag.lab.specs.spec import FIELDS, RunSpec
-from svag.theory.optimizers import MomentumLimit, Rule
+from svag.theory.optimizers import MomentumLimit
 
 BaseFile = Annotated[Path, typer.Argument(metavar="BASE", help="YAML spec of your run.")]
 Out = Annotated[
@@ -41,10 +42,11 @@ Split = Annotated[
     int, typer.Option(min=1, metavar="N", help="SVAG draws batches of 1/N of the size, to save examples.")
 ]
 RuleFlag = Annotated[
-    Rule | None,
+    LadderRule,
     typer.Option(
         metavar="RULE",
-        help="Scaling rule: linear for SGD, square_root for Adam, AdamW and RMSprop (default: the optimizer's own).",
+        help="gain: end at the same training loss, at a price that the smallest batch predicts. linear (SGD) or "
+        "square_root (Adam, AdamW, RMSprop): the rules of the paper.",
     ),
 ]
 LimitFlag = Annotated[

@@ -8,19 +8,22 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from svag.lab.execution.dispatch import dispatching
 from svag.lab.execution.estimate import TimeEstimate, estimate_from, estimate_seconds, untimed
 from svag.lab.execution.execution import HERE, Execution
 from svag.lab.execution.plan import DataShape, PlannedRun, own_runs, plan_runs
 from svag.lab.execution.pool import Announcing, Looked, Pool, WorkerGroup
+from svag.lab.experiments import load_experiment
 from svag.lab.experiments.base import Experiment, save_experiment
 from svag.lab.experiments.compare import Compare, plan_within
 from svag.lab.experiments.runs import one_version
 from svag.lab.records.identity import NUMERICS_VERSION
 from svag.lab.records.record import REMEDY, RUNS, RunRecord, load_records
-from svag.lab.specs.fields import visible
+from svag.lab.specs.fields import SpecError, visible
+
+AnyExperiment = TypeVar("AnyExperiment", bound=Experiment)
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,40 @@ def conduct(experiment: Experiment, out: Path, execution: Execution = HERE) -> C
         if left:
             _on_ray(own_runs(plan, execution.shard), left, shapes, execution)
     return Conducted(plan, [run.record() for run in plan])
+
+
+def carry_out(experiment: AnyExperiment, out: Path, execution: Execution = HERE) -> tuple[AnyExperiment, Conducted]:
+    """Carry out an experiment of one or two stages, and return it as it was carried out, with its records.
+
+    A ladder by the gain rule has two: its smallest batch size, then the rungs that are planned from it. Where the first
+    one is not done, because other shards have some of its runs or because one failed, the ladder comes back as it was
+    given, with the records of the first stage.
+
+    Args:
+        experiment: what is asked.
+        out: its folder.
+        execution: how its runs are carried out.
+    """
+    experiment = known_plans(experiment, out)
+    if experiment.waits:
+        plan = _checked_plan(experiment, out, execution)
+        first = Conducted(plan, [run.record() for run in plan])
+        if _left(plan, execution):
+            first = conduct(experiment, out, execution)
+        if not all(record.ended for record in first.records):
+            return experiment, first
+        experiment = experiment.planned_from(first.records)
+    return experiment, conduct(experiment, out, execution)
+
+
+def known_plans(experiment: AnyExperiment, out: Path) -> AnyExperiment:
+    """The experiment with the plans that its folder has written down already."""
+    if not experiment.waits:
+        return experiment
+    try:
+        return experiment.with_plans_of(load_experiment(out))
+    except SpecError:  # what cannot be read is replaced, as with every other experiment
+        return experiment
 
 
 def _started_early(left: Sequence[PlannedRun], execution: Execution) -> int:

@@ -137,7 +137,7 @@ def estimate_from(
         size = shapes[run.identity].examples
         steps = run.spec.steps(size)
         missing = steps - records[run.identity].step
-        examples += missing * examples_per_step(run.spec, size)
+        examples += round(missing * examples_per_step(run.spec, size))
         whole = measured[run.identity] if run.identity in measured else known[_shape(run.spec)] * steps
         seconds.append(whole * missing / steps)
     workers, broken = execution.workers_on(execution.device), len(own) - done - len(left)

@@ -24,8 +24,8 @@ from svag.lab.records.record import (
     read_record,
 )
 from svag.lab.specs.fields import SpecError
-from svag.lab.specs.parts import FULL_PASS, ModelSpec, SvagSpec, substeps
-from svag.lab.specs.spec import RunSpec, examples_per_step
+from svag.lab.specs.parts import FULL_PASS, ModelSpec
+from svag.lab.specs.spec import RunSpec, examples_per_step, updates_per_step
 from svag.lab.specs.text import TransformerSpec
 
 
@@ -128,12 +128,6 @@ class DataShape:
     side: int
 
 
-def updates_per_step(spec: RunSpec) -> int:
-    """Gradients of a batch that one effective step computes; a pass over the data counts as one."""
-    pairs = isinstance(spec.process, SvagSpec) and not spec.process.is_sgd
-    return (2 if pairs else 1) * substeps(spec.process)
-
-
 def multiply_adds(model: ModelSpec | TransformerSpec, data: DataShape) -> float:
     """Multiply-adds of one example in the forward pass, roughly; a user's own network counts as a small one.
 
@@ -160,5 +154,5 @@ def cost(spec: RunSpec, data: DataShape) -> float:
     """
     per_step = examples_per_step(spec, data.examples)
     if not isinstance(spec.process, FULL_PASS):
-        per_step += OVERHEAD * updates_per_step(spec)
+        per_step += OVERHEAD * updates_per_step(spec, data.examples)
     return float(spec.steps(data.examples) * per_step * multiply_adds(spec.model, data))

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from svag.lab.execution.conduct import conduct, plan_from_pilot
+from svag.lab.execution.conduct import carry_out, conduct, plan_from_pilot
 from svag.lab.execution.execution import HERE, Execution
-from svag.lab.experiments.base import MARGIN, Metric, MomentumLimit, Rule
+from svag.lab.experiments.base import MARGIN, Metric, MomentumLimit
 from svag.lab.experiments.compare import ELLS, Compare
 from svag.lab.experiments.compare_finding import CompareFinding
-from svag.lab.experiments.ladder import C2, Ladder
+from svag.lab.experiments.ladder import C2, Ladder, LadderRule
 from svag.lab.experiments.ladder_finding import LadderFinding
 from svag.lab.experiments.ngd import Ngd
 from svag.lab.experiments.ngd_finding import NgdFinding
@@ -20,7 +20,7 @@ def ladder(
     batch_sizes: Sequence[int],
     *,
     seeds: int | Sequence[int] = Ladder.default_seeds,
-    rule: Rule | None = None,
+    rule: LadderRule | None = "gain",
     ells: Sequence[int] = (),
     split: int = 1,
     momentum_limit: MomentumLimit | None = None,
@@ -29,7 +29,10 @@ def ladder(
     out: str | Path = "ladder",
     execution: Execution = HERE,
 ) -> LadderFinding:
-    """Run at several batch sizes along the scaling rule: where does it fail, and what did each run predict?
+    """Run at several batch sizes by the gain rule, or along the scaling rule: what did a larger batch cost?
+
+    By the gain rule the smallest batch size runs first, all seeds, and its readings set the learning rates and budgets
+    of the others. What is planned is written down, so that the same call continues with the same plans.
 
     Runs that are in the folder already are not repeated, so that the same call continues after an interruption.
 
@@ -43,7 +46,7 @@ def ladder(
     ... '''
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     here = Execution(workers=1, device="cpu", progress=False)
-    ...     found = ladder(RunSpec.from_yaml(base), [20, 40], seeds=1, out=folder, execution=here)
+    ...     found = ladder(RunSpec.from_yaml(base), [20, 40], seeds=1, rule="linear", out=folder, execution=here)
     >>> [(rung.batch_size, rung.lr) for rung in found.panels[0].rungs]
     [(20, 0.1), (40, 0.2)]
 
@@ -52,7 +55,8 @@ def ladder(
             fields, or the path of a YAML file. Without a probe it gets one.
         batch_sizes: the batch sizes to run at.
         seeds: how many seeds of each (3 means 0, 1 and 2), or which.
-        rule: "linear" for SGD, "square_root" for Adam, AdamW and RMSprop; the optimizer's own when None.
+        rule: "gain", or the rule of the paper: "linear" for SGD, "square_root" for Adam, AdamW and RMSprop; None is
+            whichever of these two the optimizer has.
         ells: also run SVAG at these ell and every batch size: the SDE limit.
         split: into how many parts SVAG cuts the batch.
         momentum_limit: which limit SVAG follows when the base has momentum.
@@ -76,7 +80,8 @@ def ladder(
         name=name,
         title=Ladder.title_from(file),
     )
-    return experiment.find(conduct(experiment, Path(out), execution).records)
+    planned, done = carry_out(experiment, Path(out), execution)
+    return planned.find(done.records)
 
 
 def compare(

@@ -10,9 +10,9 @@ import torch
 
 from svag.lab.data.load import DataSet
 from svag.lab.execution.execution import Execution
-from svag.lab.execution.plan import DataShape, PlannedRun, updates_per_step
+from svag.lab.execution.plan import DataShape, PlannedRun
 from svag.lab.specs.parts import DataSpec, FrozenProbe
-from svag.lab.specs.spec import RunSpec, examples_per_step
+from svag.lab.specs.spec import RunSpec, examples_per_step, updates_per_step
 from svag.lab.specs.text import TextSpec
 from svag.lab.training.training import Training, check_inputs, load_inputs, prepare
 
@@ -87,7 +87,7 @@ def timed_seconds(
         return updates[network, tried] * max(1.0, size / LARGEST)
 
     def whole(spec: RunSpec, shape: DataShape) -> float:
-        steps, per_step = spec.steps(shape.examples), updates_per_step(spec)
+        steps, per_step = spec.steps(shape.examples), updates_per_step(spec, shape.examples)
         size = examples_per_step(spec, shape.examples) / per_step
         training = steps * per_step * one_update(spec, size)
         if isinstance(spec.probe, FrozenProbe):

@@ -230,6 +230,19 @@ class Experiment(_Frozen, ABC):
         """How the runs were chosen, where a plan chose them: what is announced before they begin."""
         return ""
 
+    @property
+    def waits(self) -> bool:
+        """Whether some of its runs are not known before others have ended."""
+        return False
+
+    def planned_from(self, records: Sequence[RunRecord]) -> Self:
+        """The same experiment with all its runs, once those that it knows have ended with these records."""
+        return self
+
+    def with_plans_of(self, before: "Experiment | None") -> Self:
+        """The same experiment with the plans that it was written down with before, where they still apply."""
+        return self
+
     @abstractmethod
     def find(self, records: Sequence[RunRecord]) -> "Finding[PanelFinding]":
         """Answer from whatever runs there are; those without a result are listed as missing.

@@ -1,38 +1,45 @@
-"""The two questions on the embedded data, small enough to be answered in a few minutes on two cores.
+"""The three questions on the embedded data, small enough to be answered in a few minutes on two cores.
 
 What was learned is said in words that need nothing else: a demo is often the first thing that people see.
 """
 
 import math
 from collections.abc import Iterator
+from itertools import groupby
 
-from svag.lab.experiments import wording
 from svag.lab.experiments.bases import FASHION, at, in_run
 from svag.lab.experiments.compare import Compare, ComparePanel
 from svag.lab.experiments.compare_finding import CompareFinding
+from svag.lab.experiments.gain_answer import ratio_said
+from svag.lab.experiments.gain_finding import GainFinding, GainRow
 from svag.lab.experiments.ladder import Ladder, LadderPanel
 from svag.lab.experiments.ladder_answer import factors_said
 from svag.lab.experiments.ladder_finding import LadderFinding
 from svag.lab.specs.spec import RunSpec
 
 NETWORK = "PreResNet-8 GN"
+TITLE = "Demo: a small network on 10,000 images of Fashion-MNIST"
+# Readings from the first step on: the gain of a larger batch is smallest there. Weight decay is large so that the
+# weights settle in this short training, and the price list can also say what the linear rule does.
+_BASE = FASHION.edited({"budget": {"epochs": 6}, "weight_decay": 6e-3, **at(FASHION, 8), **in_run(0.0, 1.0)})
 
-# It starts at a batch of 8, where N/G is about 6: at 32 invariance is seen to hold, at 128 it is lost. Weight decay is
-# large so that the weights settle within half of this short training.
+# At a batch of 8 N/G is about 6 on average: 32 costs little more data, 128 about twice as much.
 SCALING = Ladder(
-    title="Demo: a small network on 10,000 images of Fashion-MNIST",
+    title=TITLE,
+    seeds=(0, 1, 2),
+    panels=(LadderPanel(name=f"fashion-small, {NETWORK}", base=_BASE, batch_sizes=(8, 32, 128), rule="gain"),),
+)
+
+TRAIN = Ladder(
+    title=TITLE,
     seeds=(0, 1),
     panels=(
-        LadderPanel(
-            name=f"fashion-small, {NETWORK}",
-            base=FASHION.edited({"budget": {"epochs": 20}, "weight_decay": 4e-3, **in_run(0.5, 0.8)}),
-            batch_sizes=(8, 32, 128),
-        ),
+        LadderPanel(name=f"fashion-small, {NETWORK}", base=_BASE, batch_sizes=(8, 128), rule="gain", measured=True),
     ),
 )
 
 SDE = Compare(
-    title="Demo: a small network on 10,000 images of Fashion-MNIST",
+    title=TITLE,
     seeds=(0, 1, 2),
     panels=(
         ComparePanel(
@@ -45,53 +52,74 @@ SDE = Compare(
 )
 
 
-def baseline_runs() -> list[RunSpec]:
-    """The part of the ladder that predicts the rest: its smallest batch size.
+def baseline_runs(ladder: Ladder) -> list[RunSpec]:
+    """The part of a ladder that predicts the rest: its smallest batch size.
 
-    >>> [(spec.batch_size, spec.seed) for spec in baseline_runs()]
+    >>> [(spec.batch_size, spec.seed) for spec in baseline_runs(TRAIN)]
     [(8, 0), (8, 1)]
     """
-    runs = SCALING.runs()
+    runs = ladder.runs()
     return [spec for spec in runs if spec.batch_size == min(one.batch_size for one in runs)]
 
 
 def learned(found: LadderFinding | CompareFinding) -> Iterator[str]:
     """What a demo has shown, one paragraph each; what its runs could not show is left out."""
-    yield from _about_scaling(found) if isinstance(found, LadderFinding) else _about_the_sde(found)
+    yield from _about_gains(found) if isinstance(found, LadderFinding) else _about_the_sde(found)
     yield (
         "For your own training: measure with svag.NoiseProbe (or the callback for Lightning or Hugging Face) and print "
         "probe.price_list()."
     )
 
 
-def _about_scaling(found: LadderFinding) -> Iterator[str]:
-    panel = found.panels[0]
-    if not panel.checked:
+def _about_gains(found: LadderFinding) -> Iterator[str]:
+    gains = found.panels[0].gain
+    done = [] if gains is None else [rung for rung in gains.rungs if math.isfinite(rung.loss.value)]
+    if gains is None or not done:
         return
-    one, crossing = panel.checked[0]
-    base, rungs = one.batch_size, {rung.batch_size: rung for rung in panel.rungs}
+    base = gains.baseline
     yield f"The runs at batch size {base} priced the larger batches before any of them was trained:"
-    for price in panel.data:
-        if price.baseline == base:
-            expected = f"about {one.linear.distortion(price.batch_size).value:.2g}× the data"
+    for rung in done:
+        reached = "" if rung.examples is None else f" It needed {factors_said(rung.examples)} for the same loss."
+        yield (
+            f"- Batch size {rung.batch_size} was expected to need about {rung.price:.2g}× the examples and used "
+            f"{rung.paid:.2g}×; it ended at {ratio_said(rung)} times the training loss of {base}.{reached}"
+        )
+    if gains.measured:
+        yield from _side_by_side(gains)
+    else:
+        yield (
+            "The learning rate of a larger batch follows from the gradient noise of the small one, at every moment of "
+            "training (the gain rule)."
+        )
+
+
+# Parts of the training that are shown side by side.
+_SHOWN = 5
+
+
+def _side_by_side(gains: GainFinding) -> Iterator[str]:
+    """Training loss of both batch sizes at the same baseline time, with gain and price of the larger one."""
+    steps, large = max(row.baseline_time for row in gains.rows), gains.rungs[-1].batch_size
+    yield f"Side by side, means over seeds (time in steps of batch size {gains.baseline}):"
+    ends = [steps * part / _SHOWN for part in range(1, _SHOWN + 1)]
+    for start, end in zip([0.0, *ends], ends, strict=False):
+        inside = sorted((row for row in gains.rows if start < row.baseline_time <= end), key=lambda row: row.batch_size)
+        rows = {size: list(found) for size, found in groupby(inside, key=lambda row: row.batch_size)}
+        if gains.baseline in rows and large in rows:
+            gain, price = _mean([row.gain for row in rows[large]]), rows[large][-1].price
             yield (
-                f"- Batch size {price.batch_size} was expected to need {expected} for the same training loss; it "
-                f"needed {factors_said(price)}."
+                f"- to step {end:,.0f}: training loss {_mean_loss(rows[gains.baseline]):.3f} at batch size "
+                f"{gains.baseline}, {_mean_loss(rows[large]):.3f} at {large} (gain {gain:.1f}, {price:.2f}× the "
+                "examples so far)"
             )
-    if math.isfinite(one.linear.limit.value):
-        size, seen = wording.batch(one.linear.limit.value), crossing.observed.value
-        yield (
-            f"At B* = {size} the price reaches {panel.c2:g}. Beyond it, weight norm, gradient and gradient noise "
-            f"{'must' if one.theorem else 'are expected to'} drift apart by more than that factor"
-            f"{f'; in these runs they did so at {wording.batch(seen)}' if math.isfinite(seen) else ''}."
-        )
-    first, last = rungs[base], panel.rungs[-1]
-    if math.isfinite(first.error) and math.isfinite(last.error):
-        yield (
-            f"B* is about how the network trains and not about test error. Here the test error was "
-            f"{wording.value(first.error, panel.metric)} at batch size {base} and "
-            f"{wording.value(last.error, panel.metric)} at {last.batch_size}; other trainings lose less, or nothing."
-        )
+
+
+def _mean_loss(rows: list[GainRow]) -> float:
+    return _mean([row.train_loss for row in rows])
+
+
+def _mean(values: list[float]) -> float:
+    return math.fsum(values) / len(values)
 
 
 _MEANING = {

@@ -1,13 +1,16 @@
 """Up to which batch size does scaling hold? One run at batch sizes along the rule, each measured (fig:lsr_acc_gnr).
 
-The rule is that of the optimizer: linear for SGD, square-root for Adam, AdamW and RMSprop. A ladder means the same at
-every batch size: fractions of the budget stay, numbers of effective steps are divided by κ.
+The rule is that of the optimizer, linear for SGD and square-root for Adam, AdamW and RMSprop: fractions of the budget
+stay, numbers of effective steps are divided by κ. Or it is the gain rule: the smallest batch size runs first, and the
+others follow the plans that its readings give (`svag.lab.experiments.gain_plans`).
 """
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from svag.lab.experiments.base import (
     ArmName,
@@ -24,23 +27,31 @@ from svag.lab.experiments.base import (
 )
 from svag.lab.experiments.wording import percent
 from svag.lab.records.record import RunRecord
-from svag.lab.specs.fields import Count, Positive, Several, Share, SpecError, step_of
+from svag.lab.specs.fields import Count, NonNegative, Positive, Several, Share, SpecError, step_of
 from svag.lab.specs.parts import FrozenProbe, InRunProbe, NoProbe
 from svag.lab.specs.schedules import Steps
-from svag.lab.specs.spec import RunSpec
+from svag.lab.specs.spec import RunSpec, plan_of
 from svag.theory.adaptive import AdamSettings, RMSpropSettings
 from svag.theory.domain import closeness
-from svag.theory.optimizers import MomentumLimit, Rule
+from svag.theory.optimizers import MomentumLimit
 
 if TYPE_CHECKING:
     from svag.lab.experiments.ladder_finding import LadderFinding
 
+
+LadderRule = Literal["gain", "linear", "square_root"]
 
 SMALLEST_LADDER = (8, 16, 32)
 # As in the paper for test errors. Most of the bits per character of a text are left whatever is learned, so that 20%
 # more of them would undo most of a training.
 TOLERANCE, TEXT_TOLERANCE = 0.2, 0.02
 C2 = 2.0
+
+GAIN_METHOD = (
+    "The smallest batch size runs first. Its gradient noise sets the learning rate of each larger one at every moment "
+    "of training, and how many times the examples that takes (the gain rule). The larger runs show whether they end at "
+    "the same training loss, at that price."
+)
 
 
 def _increasing(window: tuple[float, float]) -> tuple[float, float]:
@@ -60,24 +71,61 @@ class LadderPanel(Panel):
 
     Attributes:
         batch_sizes: the rungs.
-        rule: linear for SGD, square_root for the other optimizers; the optimizer's own when None.
+        rule: linear for SGD, square_root for the other optimizers, the optimizer's own of these when None; or gain.
         ells: refinements of SVAG run besides SGD: the SDE limit against B; none if empty.
         split: of the SVAG arms.
         momentum_limit: which limit the SVAG arms of a base with momentum follow.
         refined: the rungs that have the SVAG arms; all of them if empty.
         probe_batches: batches of each reading at frozen weights, rung by rung; those of the base if empty.
+        measured: with the gain rule, measure the gain while training instead of planning it.
+        plans: with the gain rule, batch size and phases (first baseline step, gain) of each rung that has been planned.
     """
 
     batch_sizes: tuple[Count, ...]
-    rule: Rule | None = None
+    rule: LadderRule | None = None
     ells: tuple[Count, ...] = ()
     split: Count = 1
     momentum_limit: MomentumLimit | None = None
     refined: tuple[Count, ...] = ()
     probe_batches: tuple[Several, ...] = ()
+    measured: bool = False
+    plans: tuple[tuple[Count, tuple[tuple[NonNegative, Positive], ...]], ...] = ()
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Ladders by other rules are written as before the gain rule."""
+        fields: dict[str, Any] = handler(self)
+        return {name: value for name, value in fields.items() if value or name not in {"measured", "plans"}}
+
+    @property
+    def gained(self) -> bool:
+        """Whether the rungs follow the gain rule."""
+        return self.rule == "gain"
+
+    @property
+    def sizes(self) -> list[int]:
+        """The rungs, each once, increasing."""
+        return sorted(set(self.batch_sizes))
+
+    @property
+    def unplanned(self) -> list[int]:
+        """The rungs that wait for a plan from the smallest one."""
+        planned = {size for size, _ in self.plans}
+        return [size for size in self.sizes[1:] if size not in planned] if self.gained and not self.measured else []
+
+    @property
+    def baseline(self) -> RunSpec:
+        """The smallest rung, by the rule of the optimizer: what the others of a gain ladder are planned from."""
+        return rung(self.base, self.sizes[0])
+
+    def rate_at(self, batch_size: int) -> float:
+        """η at a rung by the rule of the optimizer; NaN by the gain rule, where it changes along the run."""
+        if not self.gained or batch_size == self.sizes[0]:
+            return rung(self.base, batch_size).lr
+        return math.nan
 
     def arms(self) -> list[tuple[ArmName, RunSpec]]:
-        """SGD at every batch size, with SVAG beside it where it is asked for."""
+        """SGD at every batch size, with SVAG beside it where it is asked for; rungs without their plan are left out."""
         require_sgd(self.base)
         check_rule(self.base, self.rule)
         if len(set(self.batch_sizes)) < 2:
@@ -85,6 +133,10 @@ class LadderPanel(Panel):
         if self.probe_batches and len(self.probe_batches) != len(self.batch_sizes):
             many = len(self.batch_sizes)
             raise SpecError("probe_batches", f"must be one for each of the {many} batch sizes, or none")
+        if self.gained:
+            return self._by_gain()
+        if self.measured or self.plans:
+            raise SpecError("rule", "a gain is planned or measured by the gain rule only: use gain")
         if strangers := sorted(set(self.refined) - set(self.batch_sizes)):
             raise SpecError("refined", f"names {strangers[0]}, which is not among the batch sizes of the ladder")
         batches = dict(zip(self.batch_sizes, self.probe_batches, strict=False))
@@ -97,16 +149,38 @@ class LadderPanel(Panel):
             found += [(self.itself, sgd), *svag_arms(sgd, ells, self.split, self.momentum_limit)]
         return found
 
+    def _by_gain(self) -> list[tuple[ArmName, RunSpec]]:
+        """The smallest rung, and of the others those whose gains are planned or will be measured."""
+        if self.ells:
+            raise SpecError("ells", "SVAG follows the rule of its optimizer, not the gain rule: use another rule")
+        if self.probe_batches:
+            raise SpecError("probe_batches", "the rungs of a gain ladder share the probe of the base: leave it empty")
+        base, plans = self.baseline, dict(self.plans)
+        found = [(self.itself, base)]
+        for size in self.sizes[1:]:
+            process: dict[str, Any] = {"kind": "gain", "base_batch_size": base.batch_size}
+            edits: dict[str, Any] = {"batch_size": size}
+            if self.measured:
+                if not isinstance(base.probe, InRunProbe):
+                    edits["probe"] = {"kind": "in_run", "parts": 4 if size % 4 == 0 else 2}
+            else:
+                # a rung that makes no sense is refused now, and not after the runs that would plan it
+                process["plan"] = plans.get(size, ((0.0, 1.0),))
+            spec = base.edited({**edits, "process": process})
+            if self.measured or size in plans:
+                found.append((self.itself, spec))
+        return found
+
     def edited(self, edits: Mapping[str, Any]) -> Self:
-        """The same ladder from another base; a probe that is replaced is replaced at every rung."""
+        """The same ladder from another base, without its plans; a probe that is replaced is replaced at every rung."""
         probe = any(path.split(".")[0] == "probe" for path in edits)
-        other = super().edited(edits)
+        other = super().edited(edits).model_copy(update={"plans": ()})
         return other.model_copy(update={"probe_batches": ()}) if probe else other
 
     def smallest(self, edits: Mapping[str, Any]) -> Self:
         """Three small rungs of one epoch each, because steps would not be the same training at every rung."""
         fewer = super().smallest({"budget": {"epochs": 1}, **edits})
-        return fewer.model_copy(update={"batch_sizes": SMALLEST_LADDER, "refined": ()})
+        return fewer.model_copy(update={"batch_sizes": SMALLEST_LADDER, "refined": (), "plans": ()})
 
 
 class Ladder(Experiment):
@@ -147,7 +221,7 @@ class Ladder(Experiment):
         batch_sizes: Iterable[int],
         seeds: int | Iterable[int],
         *,
-        rule: Rule | None = None,
+        rule: LadderRule | None = None,
         ells: Iterable[int] = (),
         split: int = 1,
         momentum_limit: MomentumLimit | None = None,
@@ -162,7 +236,7 @@ class Ladder(Experiment):
             base: the SGD run at the reference batch size.
             batch_sizes: the rungs.
             seeds: how many, or which.
-            rule: of the scaling; that of the optimizer when None.
+            rule: of the scaling; linear or square-root, as the optimizer has it, when None.
             ells: refinements of SVAG at every rung; none if empty.
             split: into how many parts SVAG cuts its batches.
             momentum_limit: which limit SVAG follows, if the base has momentum.
@@ -175,17 +249,65 @@ class Ladder(Experiment):
         sizes = tuple(batch_sizes)
         panel = {
             "name": name or described(base),
-            "base": with_probe(base, sizes),
+            "base": with_probe(base, sizes, whole=rule == "gain"),
             "batch_sizes": sizes,
             "rule": rule,
             "ells": tuple(ells),
             "split": split,
             "momentum_limit": momentum_limit,
         }
-        if base.optimizer.rule == "square_root":
+        if rule == "gain":
+            title = title.replace(cls.subject, "The gain rule")
+        elif base.optimizer.rule == "square_root":
             title = title.replace(cls.subject, "Square-root scaling")
         fields = {"title": title, "seeds": seeds_from(seeds), "panels": (panel,), "c2": c2}
         return cls.model_validate(fields if tolerance is None else {**fields, "tolerance": tolerance})
+
+    @property
+    def waits(self) -> bool:
+        """Whether rungs are still to be planned, from runs of the smallest batch size."""
+        return any(panel.unplanned for panel in self.panels)
+
+    def planned_from(self, records: Sequence[RunRecord]) -> Self:
+        """The same ladder with a plan for every rung, from the records of its smallest batch size."""
+        from svag.lab.experiments.gain_plans import plans_from
+
+        return self.model_copy(update={"panels": plans_from(self, records)})
+
+    def with_plans_of(self, before: Experiment | None) -> Self:
+        """The same ladder with the plans that were written down for the same baseline."""
+        if not isinstance(before, Ladder):
+            return self
+        panels = []
+        for panel in self.panels:
+            known = {
+                size: phases
+                for old in before.panels
+                if old.gained and old.baseline == panel.baseline
+                for size, phases in old.plans
+            }
+            missing = [(size, known[size]) for size in panel.unplanned if size in known]
+            panels.append(panel.model_copy(update={"plans": tuple(sorted((*panel.plans, *missing)))}))
+        return self.model_copy(update={"panels": tuple(panels)})
+
+    def asks(self) -> tuple[str, str]:
+        """The question of the family, and how it is answered: by the gain rule, or by scaling."""
+        question, method = super().asks()
+        return question, GAIN_METHOD if all(panel.gained for panel in self.panels) else method
+
+    def planned(self) -> str:
+        """What the plans of the gain rule cost, by panel: announced before the runs begin."""
+        said = []
+        for panel in self.panels:
+            prices = []
+            for _, spec in panel.arms():
+                if (plan := plan_of(spec)) is not None:
+                    with suppress(SpecError):  # an npz file in epochs
+                        price = f"{plan.price(spec.steps()):.2f}× the examples at batch size {spec.batch_size}"
+                        prices.append(f"{price} ({plan.steps(spec.steps())} steps)")
+            if prices:
+                said.append(f"Planned from the runs at batch size {panel.sizes[0]}: {', '.join(prices)}.")
+        return "\n".join(said)
 
     def asked(self) -> str:
         """The batch sizes of every panel, the tolerance, C² and the window."""
@@ -216,11 +338,13 @@ class Ladder(Experiment):
         return LadderPanel(name=described(base), base=base, batch_sizes=sizes, refined=some, **svag)
 
 
-def check_rule(base: RunSpec, rule: Rule | None) -> None:
-    """Refuse a rule that is not the optimizer's: what the rungs predict is about that one only."""
+def check_rule(base: RunSpec, rule: LadderRule | None) -> None:
+    """Refuse a rule that is neither gain nor the optimizer's: what the rungs predict is about these only."""
     own, kind = base.optimizer.rule, base.optimizer.kind
-    if rule not in (None, own):
-        raise SpecError("rule", f"{kind} scales by the {own} rule, which is what its runs are priced for: use {own}")
+    if rule not in (None, "gain", own):
+        raise SpecError(
+            "rule", f"{kind} scales by the {own} rule, which is what its runs are priced for: use {own} or gain"
+        )
 
 
 def rung(base: RunSpec, batch_size: int) -> RunSpec:
@@ -293,10 +417,12 @@ def _scaled(time: float, kappa: float) -> float:
 
 
 READINGS, BATCHES = 60, 20
+# A plan needs 20 readings in each of its phases, the first of which is to be short.
+PLANNED_READINGS, PLANNED_BATCHES = 200, 10
 
 
-def with_probe(base: RunSpec, batch_sizes: Iterable[int]) -> RunSpec:
-    """The base with a probe over the last third of its last-but-one phase, unless it has one.
+def with_probe(base: RunSpec, batch_sizes: Iterable[int], *, whole: bool = False) -> RunSpec:
+    """The base with a probe over the last third of its last-but-one phase, or over the whole run, unless it has one.
 
     In the run where all batches can be cut into parts; at frozen weights with BatchNorm, which cutting would change,
     and with a network of the user's own, which may have it.
@@ -310,12 +436,15 @@ def with_probe(base: RunSpec, batch_sizes: Iterable[int]) -> RunSpec:
     """
     if not isinstance(base.probe, NoProbe):
         return base
-    sizes, window = list(batch_sizes), _window(base)
+    sizes, window = list(batch_sizes), [0.0, 1.0] if whole else _window(base)
     parts = next((parts for parts in (4, 2) if not any(size % parts for size in sizes)), None)
     if parts is not None and base.model.norm != "batch" and not base.model.is_callable:
         return base.edited({"probe": {"kind": "in_run", "parts": parts, "window": window, "every": 0.0005}})
-    readings = _that_fit([rung(base, size) for size in sizes], window)
-    return base.edited({"probe": {"kind": "frozen", "readings": readings, "window": window, "batches": BATCHES}})
+    if whole:
+        readings, batches = _that_fit([rung(base, min(sizes))], window, PLANNED_READINGS), PLANNED_BATCHES
+    else:
+        readings, batches = _that_fit([rung(base, size) for size in sizes], window, READINGS), BATCHES
+    return base.edited({"probe": {"kind": "frozen", "readings": readings, "window": window, "batches": batches}})
 
 
 def _window(base: RunSpec) -> list[float]:
@@ -332,8 +461,8 @@ def _window(base: RunSpec) -> list[float]:
     return [round(end - (end - start) / 3, 6), float(end)]
 
 
-def _that_fit(rungs: Iterable[RunSpec], window: list[float]) -> int:
+def _that_fit(rungs: Iterable[RunSpec], window: list[float], readings: int) -> int:
     """A reading at every step of the window at most, at the largest batch size."""
     known = [spec for spec in rungs if isinstance(spec.budget, int) or spec.data.examples is not None]
     steps = (step_of(window[1], spec.steps()) - step_of(window[0], spec.steps()) for spec in known)
-    return max(1, min([READINGS, *steps]))
+    return max(1, min([readings, *steps]))

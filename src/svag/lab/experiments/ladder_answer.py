@@ -33,7 +33,7 @@ COMPARED = {
 def answer(panel: "LadderPanelFinding") -> Answer:
     """The answer of a panel; what was predicted, what was measured and test error stand first."""
     numbers = [*_examples(panel), *_predicted(panel), *_theorem(panel), *_second_moment(panel), *_invariance(panel)]
-    numbers += _test_error(panel)
+    numbers += judged_by_error(panel)
     tone, badge = judged(panel)
     return Answer(
         panel.name,
@@ -251,7 +251,8 @@ def _error_said(panel: "LadderPanelFinding", found: ScalingVerdict) -> str:
     return known[found.answer] + then
 
 
-def _test_error(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
+def judged_by_error(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
+    """Where test error fails, its lowest value, and the seeds that diverged."""
     found = panel.scaling
     if found is not None:
         said = _error_said(panel, found)

@@ -15,7 +15,7 @@ from svag.lab.experiments.data_price import Curve, DataPrice, data_prices
 from svag.lab.experiments.drift import Compared, Crossing, Drift, PairDrift, measure_drift
 from svag.lab.experiments.ladder_evidence import RungPrediction
 from svag.lab.experiments.runs import PanelRuns
-from svag.lab.records.record import RunRecord
+from svag.lab.records.record import LOSS, RunRecord
 from svag.lab.specs.fields import step_of
 from svag.lab.specs.schedules import Steps
 from svag.noise.reading import Reading
@@ -190,7 +190,10 @@ def loss_curves(rungs: Mapping[int, Sequence[RunRecord]]) -> dict[int, list[Curv
 
 
 def _curve(run: RunRecord, size: int, share: float) -> Curve:
-    return [(float(step * size), loss) for step, loss in run.losses if step <= round(share * run.steps)]
+    # an effective step of the gain rule is the baseline's, and its rows say how many examples that took
+    seen = {row["step"]: row["examples"] for row in run.rows if row.get("kind") == LOSS and "examples" in row}
+    losses = [(step, loss) for step, loss in run.losses if step <= round(share * run.steps)]
+    return [(float(seen.get(step, step * size)), loss) for step, loss in losses]
 
 
 def _held(run: RunRecord) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from svag.lab.experiments import wording
 from svag.lab.experiments.base import SGD, ArmName, own_metric, svag_arm
 from svag.lab.experiments.evidence import Limit, LimitEstimate, fitted_limit
-from svag.lab.experiments.ladder import LadderPanel, rung
+from svag.lab.experiments.ladder import LadderPanel
 from svag.lab.experiments.runs import PanelRuns
 from svag.noise.reading import Reading
 from svag.prices.averages import Averages
@@ -100,7 +100,7 @@ def rung_of(
     limit = _sde_limit(panel, runs, size, errors)
     return Rung(
         batch_size=size,
-        lr=rung(panel.base, size).lr,
+        lr=panel.rate_at(size),
         seeds=len(errors),
         diverged=len(errors) - values.size,
         errors=tuple(sorted(errors.items())),

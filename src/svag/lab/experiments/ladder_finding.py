@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
-from svag.lab.experiments import ladder_answer
+from svag.lab.experiments import gain_answer, ladder_answer
 from svag.lab.experiments.base import SGD, Metric, own_metric
 from svag.lab.experiments.data_price import DataPrice
 from svag.lab.experiments.drift import Crossing, Drift
 from svag.lab.experiments.evidence import Finding
+from svag.lab.experiments.gain_finding import GainFinding, find_gains
 from svag.lab.experiments.ladder import Ladder, LadderPanel
 from svag.lab.experiments.ladder_drift import Fractions, data_of, drift_of, shared_window, shortfalls, steps_at
 from svag.lab.experiments.ladder_evidence import (
@@ -61,7 +62,9 @@ class LadderPanelFinding:
         missing: runs without a result.
         status: what to do next.
         metric: what scaling is seen to fail by: test accuracy, as test error, or bits per character of a text.
-        rule: along which the batch sizes lie: "linear" or "square_root".
+        rule: along which the batch sizes lie: "linear" or "square_root"; that of the optimizer with the gain rule.
+        gain: what the runs by the gain rule came to; None along the other rules. Then only the smallest batch size
+            predicts, and `drift`, `shortfalls` and `certificates`, which are about those rules, are empty.
     """
 
     name: str
@@ -82,6 +85,7 @@ class LadderPanelFinding:
     status: str
     metric: Metric
     rule: Rule
+    gain: GainFinding | None = None
 
     @property
     def adaptive(self) -> bool:
@@ -133,11 +137,12 @@ class LadderPanelFinding:
             "runs": [row.to_dict() for row in self.runs],
             "missing": [asdict(run) for run in self.missing],
             "status": self.status,
+            **({} if self.gain is None else {"gain": self.gain.to_dict()}),
         }
 
     def answer(self) -> Answer:
         """What the price list said and what the ladder measured; test error after it, as a criterion of its own."""
-        return ladder_answer.answer(self)
+        return ladder_answer.answer(self) if self.gain is None else gain_answer.answer(self, self.gain)
 
     def __str__(self) -> str:
         return str(self.answer())
@@ -168,36 +173,46 @@ def find_ladder(experiment: Ladder, records: Sequence[RunRecord]) -> LadderFindi
 
 
 def _panel(experiment: Ladder, panel: LadderPanel, runs: PanelRuns) -> LadderPanelFinding:
-    sizes = sorted(set(panel.batch_sizes))
+    sizes = panel.sizes
+    # by the gain rule the smallest batch size alone predicts: the others do not train as it would have them
+    baselines = sizes[:1] if panel.gained else sizes
     errors = {size: found for size in sizes if (found := final_errors(panel, runs, SGD, size))}
     scaling, unscaled = _scaling(errors, experiment.tolerance)
-    window = experiment.window or shared_window(runs, sizes)
+    window = experiment.window or shared_window(runs, baselines)
     # what larger batches cost is said of the same part of training in which it is then measured
     windows = {} if window is None else {size: steps_at(runs, size, window) for size in errors}
-    measured, unread = pooled(runs, sizes, experiment.c2, windows)
+    measured, unread = pooled(runs, baselines, experiment.c2, windows)
     predictions = tuple(prediction_of(*one, sizes, scaling) for one in measured)
     rules = [one.linear for one in predictions]
-    drift = drift_of(runs, predictions, window, experiment.c2)
+    drift = None if panel.gained else drift_of(runs, predictions, window, experiment.c2)
+    data = data_of(runs, sizes)
     rungs = tuple(rung_of(panel, runs, size, errors.get(size, {}), rules) for size in sizes)
+    gains = find_gains(panel, runs, data, window) if panel.gained else None
+    if gains is not None:
+        rates = gains.rates(panel.baseline)
+        rungs = tuple(replace(one, lr=rates.get(one.batch_size, one.lr)) for one in rungs)
     return LadderPanelFinding(
         name=panel.name,
         rungs=rungs,
         predictions=predictions,
         drift=drift,
-        data=data_of(runs, sizes),
+        data=data,
         window=window if predictions else None,
         shortfalls=() if drift is None else shortfalls(drift, predictions),
         scaling=scaling,
         ranges=ranges(predictions),
         slope=signal_slope(rungs),
-        certificates=certificates(rules, sizes),
+        certificates=() if panel.gained else certificates(rules, sizes),
         c2=experiment.c2,
         runs=runs.rows(),
         curves=runs.curves(),
         missing=runs.missing,
-        status=_next(runs, predictions, drift, scaling, unscaled, unread),
+        status=_after_gains(panel, runs)
+        if panel.gained
+        else _next(runs, predictions, drift, scaling, unscaled, unread),
         metric=own_metric([panel]),
         rule=panel.base.optimizer.rule,
+        gain=gains,
     )
 
 
@@ -208,6 +223,15 @@ def _scaling(errors: Mapping[int, Mapping[int, float]], tolerance: float) -> tup
         return scaling_verdict({size: list(found.values()) for size, found in errors.items()}, tolerance), ""
     except ValueError as error:
         return None, f"{error}."
+
+
+def _after_gains(panel: LadderPanel, runs: PanelRuns) -> str:
+    if runs.missing:
+        return runs.remedy
+    if panel.unplanned:
+        sizes = ", ".join(map(str, panel.unplanned))
+        return f"start the same command again: it plans batch sizes {sizes} from these runs, and trains them."
+    return "nothing more to run."
 
 
 def _next(

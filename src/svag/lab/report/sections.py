@@ -8,10 +8,11 @@ from dataclasses import asdict
 from typing import Any
 
 from svag.lab.experiments.compare_finding import CompareFinding
+from svag.lab.experiments.gain_finding import GainFinding
 from svag.lab.experiments.ladder_finding import LadderFinding
 from svag.lab.experiments.ngd_finding import NgdFinding
 from svag.lab.experiments.wording import UNITS, criterion, is_share
-from svag.lab.report.charts import curves, gap, ladder_error, ladder_prices
+from svag.lab.report.charts import curves, gains, gap, ladder_error, ladder_prices
 from svag.lab.report.content import Figure, Table
 
 
@@ -37,9 +38,11 @@ def compare_figures(finding: CompareFinding) -> Iterator[Figure]:
 
 
 def ladder_figures(finding: LadderFinding) -> Iterator[Figure]:
-    """Drift, predictions, G/N, test errors and curves of every panel."""
+    """Drift, predictions, G/N, test errors and curves of every panel; by the gain rule loss, gain and price first."""
     for number, panel in enumerate(finding.panels, 1):
         name = f"panel{number}"
+        if panel.gain is not None:
+            yield from gain_figures(name, panel.name, panel.gain)
         drift = ladder_prices.drift_table(panel)
         if drift is not None:
             title = f"{panel.name}: how far training statistics drift apart, predicted and measured"
@@ -57,7 +60,7 @@ def ladder_figures(finding: LadderFinding) -> Iterator[Figure]:
             yield Figure.of(f"{name}-ratio", title, picture, sentence, "G/N", ratio.rows)
         error = ladder_error.error_table(panel)
         if error.rows:
-            rule = "square-root" if panel.adaptive else "scaling"
+            rule = "gain" if panel.gain is not None else "square-root" if panel.adaptive else "scaling"
             title = f"{panel.name}: {criterion(panel.metric)} along the {rule} rule"
             picture, sentence = ladder_error.error_chart(error), ladder_error.error_sentence(error)
             what = "test errors" if is_share(panel.metric) else "test losses"
@@ -65,6 +68,20 @@ def ladder_figures(finding: LadderFinding) -> Iterator[Figure]:
         if panel.curves:
             found = curves.table(panel.curves, panel.runs, panel.metric, curves.by_batch_size, "budget")
             yield curve_figure(f"{name}-curves", panel.name, found)
+
+
+_GAINED: dict[gains.Drawn, str] = {"train_loss": "training loss", "gain": "gain", "price": "price so far"}
+
+
+def gain_figures(name: str, panel: str, found: GainFinding) -> Iterator[Figure]:
+    """Training loss, gain and price of one panel along the time of its baseline."""
+    for drawn, title in _GAINED.items():
+        rows = gains.table(found, drawn)
+        if rows.rows:
+            picture, sentence = gains.chart(rows), gains.sentence(rows)
+            yield Figure.of(
+                f"{name}-{drawn.replace('_', '-')}", f"{panel}: {title}", picture, sentence, title, list(rows.rows)
+            )
 
 
 def ngd_figures(finding: NgdFinding) -> Iterator[Figure]:
@@ -108,6 +125,13 @@ _DISTORTION = (
         "training loss."
     ),
 )
+_GAIN = (
+    "gain",
+    (
+        "how many steps of the small batch one step at κ times the batch is worth, κ/D. By the gain rule the learning "
+        "rate (for Adam, its square) is multiplied by it, and the run takes D times the examples."
+    ),
+)
 _CLOSE = ("C²", "the largest factor between training statistics that still counts as the same training; 2 by default")
 _CRITICAL = (
     "B*",
@@ -135,7 +159,7 @@ _SDE = ("SDE", "stochastic differential equation: training with infinitely small
 _MARGIN = ("margin", "a gap that would not matter, chosen before the runs; a point is a percentage point")
 _C_CLOSE = ("C-close", "R (squared weight norm), G and N of the two differ by less than a factor C; C² is 2")
 WORDS: dict[str, tuple[tuple[str, str], ...]] = {
-    "ladder": (_DISTORTION, _CLOSE, _CRITICAL, _DRIFT, _SIGNAL, _BRACKETS),
+    "ladder": (_DISTORTION, _GAIN, _CLOSE, _CRITICAL, _DRIFT, _SIGNAL, _BRACKETS),
     "compare": (_SDE, _ELL, _MARGIN, _SIGNAL, _C_CLOSE, _SPREAD, _BRACKETS),
     "ngd": (_MARGIN, _SPREAD, _BRACKETS),
     "folder": (_CRITICAL, _DISTORTION, _CLOSE, _SIGNAL, _BRACKETS),

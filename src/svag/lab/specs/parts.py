@@ -13,6 +13,8 @@ from svag.lab.specs.fields import (
     Count,
     Factor,
     FileName,
+    NonNegative,
+    Positive,
     Several,
     SpecError,
     When,
@@ -21,7 +23,8 @@ from svag.lab.specs.fields import (
     step_of,
 )
 from svag.lab.specs.text import TEXTS, TextSpec, TransformerSpec, data_kind, model_kind
-from svag.theory.optimizers import MomentumLimit
+from svag.prices.plan import GainPlan
+from svag.theory.optimizers import MomentumLimit, Rule
 
 DataName = Literal["fashion-small", "fashion-mnist", "cifar10", "cifar100", "svhn", "npz"]
 
@@ -252,9 +255,43 @@ class SdeSpec(_Process):
     refine: Count
 
 
+class GainSpec(_Process):
+    """The gain rule at the batch size of the spec, whose other settings are those of a baseline at a smaller batch.
+
+    Effective steps are then the baseline's: budget, schedule, evaluations and the probe's window count those.
+
+    >>> GainSpec(base_batch_size=16).name, GainSpec(base_batch_size=16, plan=[[0, 3.1]]).name
+    ('gain base_batch_size=16 measured', 'gain base_batch_size=16 planned')
+
+    Attributes:
+        base_batch_size: batch size of the baseline.
+        plan: pairs (first baseline step, gain), as in `svag.GainPlan`; None to measure the gain while training.
+    """
+
+    kind: Literal["gain"] = "gain"
+    base_batch_size: Count
+    plan: tuple[tuple[NonNegative, Positive], ...] | None = None
+
+    @property
+    def name(self) -> str:
+        """Kind and baseline, and where the gains come from."""
+        return f"gain base_batch_size={self.base_batch_size} {'measured' if self.plan is None else 'planned'}"
+
+    def gain_plan(self, batch_size: int, rule: Rule, *, decoupled: bool) -> GainPlan | None:
+        """The plan at the batch size of the spec; None for a measured gain."""
+        if self.plan is None:
+            return None
+        try:
+            return GainPlan(self.base_batch_size, batch_size, self.plan, None, rule, decoupled)
+        except ValueError as error:
+            raise SpecError("process.plan", str(error)) from None
+
+
 FULL_PASS = (NgdSpec, GdSpec, SdeSpec)
 
-Process: TypeAlias = Annotated[SgdSpec | SvagSpec | GlsrSpec | NgdSpec | GdSpec | SdeSpec, Field(discriminator="kind")]
+Process: TypeAlias = Annotated[
+    SgdSpec | SvagSpec | GlsrSpec | NgdSpec | GdSpec | SdeSpec | GainSpec, Field(discriminator="kind")
+]
 
 
 def substeps(process: Process) -> int:
@@ -303,7 +340,8 @@ class InRunProbe(BaseModel):
     range(50, 80, 10)
 
     Attributes:
-        parts: SGD and glsr cut each batch into so many parts. SVAG's pairs need no cutting, and it is not used there.
+        parts: SGD, glsr and gain cut each batch into so many parts. SVAG's pairs need no cutting, and it is not used
+            there.
         window: from (included) and to (not included).
         every: effective steps from one reading to the next, or a fraction of the budget.
     """

@@ -40,6 +40,7 @@ from svag.lab.specs.parts import (
     DataSpec,
     EvaluateSpec,
     FrozenProbe,
+    GainSpec,
     GdSpec,
     GlsrSpec,
     InRunProbe,
@@ -56,6 +57,7 @@ from svag.lab.specs.parts import (
 )
 from svag.lab.specs.schedules import Constant, Schedule
 from svag.lab.specs.text import TextSpec, TransformerSpec
+from svag.prices.plan import GainPlan
 from svag.theory.weights import Sampling, finite_population_weights, svag_weights
 
 
@@ -101,8 +103,22 @@ def _check_process(spec: "RunSpec") -> None:
         case GlsrSpec():
             if size % process.parts:
                 raise SpecError("process.parts", f"must divide batch_size={size}, got {process.parts}")
+        case GainSpec():
+            if process.plan is None and not isinstance(spec.probe, InRunProbe):
+                raise SpecError(
+                    "probe.kind", "a gain that is measured needs readings of the run: use in_run, or give process.plan"
+                )
+            plan_of(spec)
     if spec.model.norm == "batch" and not spec.model.is_callable and smallest_batch(spec) < 2:
         raise SpecError("model.norm", "batch norm cannot normalise a batch of one example: use group")
+
+
+def plan_of(spec: "RunSpec") -> GainPlan | None:
+    """The plan of a run by the gain rule; None where the gain is measured, and for every other process."""
+    if not isinstance(spec.process, GainSpec):
+        return None
+    decoupled = isinstance(spec.optimizer, AdamwOptimizer)
+    return spec.process.gain_plan(spec.batch_size, spec.optimizer.rule, decoupled=decoupled)
 
 
 def _check_text(spec: "RunSpec") -> None:
@@ -115,7 +131,9 @@ def _check_text(spec: "RunSpec") -> None:
 
 
 def _check_rate(spec: "RunSpec") -> None:
-    top = spec.lr * spec.schedule.top
+    plan = plan_of(spec)
+    largest = 1.0 if plan is None else max(plan.factors_of(gain).lr for _, gain in plan.phases)
+    top = spec.lr * spec.schedule.top * largest
     if top > STEEPEST:
         raise SpecError(
             "schedule", f"raises the learning rate to {top:g}, and at most {STEEPEST:g} can be computed with"
@@ -156,13 +174,20 @@ def _check_cuts(spec: "RunSpec") -> None:
 
 def cuts_batches(spec: "RunSpec") -> bool:
     """Whether an in-run probe would have to cut batches into parts."""
-    return isinstance(spec.process, SgdSpec | GlsrSpec) or (isinstance(spec.process, SvagSpec) and spec.process.is_sgd)
+    return isinstance(spec.process, SgdSpec | GlsrSpec | GainSpec) or (
+        isinstance(spec.process, SvagSpec) and spec.process.is_sgd
+    )
 
 
 def _check_size(spec: "RunSpec", examples: int) -> None:
     size, process = spec.batch_size, spec.process
     if size > examples:
         raise SpecError("batch_size", f"must not exceed the {examples} examples of the data, got {size}")
+    if isinstance(process, GainSpec) and process.base_batch_size >= examples:
+        raise SpecError(
+            "process.base_batch_size",
+            f"must be less than the {examples} examples of the data, got {process.base_batch_size}",
+        )
     if spec.sampling != "with_replacement" and size == examples:
         if isinstance(process, SvagSpec) and not process.is_sgd:
             raise SpecError("batch_size", "a batch of all examples has no noise to amplify: lower it, or use gd")
@@ -187,7 +212,10 @@ def _check_times(spec: "RunSpec", steps: int) -> None:
 
 
 class Epochs(BaseModel):
-    """A budget in ordinary epochs of SGD at the batch size of the spec; the last, smaller batch is not counted."""
+    """A budget in ordinary epochs of SGD at the batch size of the spec; the last, smaller batch is not counted.
+
+    With the gain rule they are epochs of the baseline, at its batch size.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -217,9 +245,10 @@ class RunSpec(RefusesInOneSentence):
     Attributes:
         data: which data set, and how it is reduced and augmented.
         model: which network.
-        process: sgd, svag, glsr, ngd, gd or sde.
-        batch_size: B of the SGD run in question.
-        lr: η of the SGD run in question; a process that refines it does so itself.
+        process: sgd, svag, glsr, ngd, gd, sde or gain.
+        batch_size: B of the SGD run in question; with gain, the larger batch that is trained with.
+        lr: η of the SGD run in question; a process that refines it does so itself. With gain, that of the baseline, and
+            so are all other settings.
         weight_decay: λ: decoupled with adamw, coupled L2 with every other optimizer.
         optimizer: {"kind": "sgd", "momentum": 0.9}, or adam, adamw, rmsprop; an old spec's `momentum: 0.9` means SGD.
         schedule: how the learning rate changes with the effective step.
@@ -338,7 +367,8 @@ class RunSpec(RefusesInOneSentence):
             raise SpecError(
                 "budget.epochs", f"the number of examples in {cut(self.data.path or '')} is needed to count epochs"
             )
-        return round(self.budget.epochs * (known // self.batch_size))
+        size = self.process.base_batch_size if isinstance(self.process, GainSpec) else self.batch_size
+        return round(self.budget.epochs * (known // size))
 
     def learning_rate(self, step: int, examples: int | None = None) -> float:
         """η in an effective step, counted from 0: held over all its sub-steps."""
@@ -376,7 +406,7 @@ FIELDS = {
     "evaluate": tuple(EvaluateSpec.model_fields),
     "budget": tuple(Epochs.model_fields),
     "optimizer": ("kind", "momentum", "betas", "eps", "alpha"),
-    "process": ("kind", "ell", "split", "momentum_limit", "parts", "refine"),
+    "process": ("kind", "ell", "split", "momentum_limit", "parts", "refine", "base_batch_size", "plan"),
     "schedule": ("kind", "at", "factor", "floor", "peaks", "warmup"),
     "probe": ("kind", "parts", "window", "every", "readings", "batches"),
 }
@@ -384,16 +414,39 @@ _UNIONS = {"optimizer": Optimizer, "process": Process, "schedule": Schedule, "pr
 KINDS = {part: kinds_of(union) for part, union in _UNIONS.items()}
 
 
-def examples_per_step(spec: RunSpec, examples: int) -> int:
-    """Examples that one effective step looks at, in a data set of `examples`.
+# What a gain that is not known beforehand is taken to be, relative to the largest: twice the examples of the baseline.
+_ASSUMED_PRICE = 2.0
+
+
+def examples_per_step(spec: RunSpec, examples: int) -> float:
+    """Examples that one effective step looks at, in a data set of `examples`; with the gain rule, on average.
 
     >>> spec = RunSpec.from_yaml("{data: {name: svhn}, model: {arch: mlp}, batch_size: 8, lr: 1, budget: 9}")
     >>> examples_per_step(spec, 1000), examples_per_step(spec.edited({"process": {"kind": "svag", "ell": 4}}), 1000)
     (8, 64)
+    >>> examples_per_step(spec.edited({"process": {"kind": "gain", "base_batch_size": 4, "plan": [[0, 1.5]]}}), 1000)
+    5.333333333333333
     """
     process = spec.process
     if isinstance(process, FULL_PASS):
         return substeps(process) * examples
     if isinstance(process, SvagSpec) and not process.is_sgd:
         return 2 * process.ell * (spec.batch_size // process.split)
+    if isinstance(process, GainSpec):
+        return spec.batch_size * updates_per_step(spec, examples)
     return spec.batch_size
+
+
+def updates_per_step(spec: RunSpec, examples: int) -> float:
+    """Gradients of a batch that one effective step computes; a pass over the data counts as one.
+
+    With the gain rule it is less than one: an update is `gain` effective steps.
+    """
+    process = spec.process
+    if isinstance(process, GainSpec):
+        plan, steps = plan_of(spec), spec.steps(examples)
+        if plan is not None:
+            return plan.steps(steps) / steps
+        return min(_ASSUMED_PRICE * process.base_batch_size / spec.batch_size, 1.0)
+    pairs = isinstance(process, SvagSpec) and not process.is_sgd
+    return (2 if pairs else 1) * substeps(process)

@@ -233,9 +233,9 @@ class RunFolder:
         """Append how parts of a batch compare with whole ones before effective step `step`."""
         self._metrics.append([{"kind": "comparison", "step": step, **found.to_dict()}])
 
-    def write_loss(self, step: int, train_loss: float) -> None:
-        """Append the mean training loss since the last such row."""
-        self._metrics.append([{"kind": LOSS, "step": step, "train_loss": train_loss}])
+    def write_loss(self, step: int, train_loss: float, gained: dict[str, Any]) -> None:
+        """Append the mean training loss since the last such row; with the gain rule, also where that is."""
+        self._metrics.append([{"kind": LOSS, "step": step, "train_loss": train_loss, **gained}])
 
     def write_evaluation(self, row: dict[str, Any], timing: dict[str, Any]) -> None:
         """Append an evaluation, and what the clock says elsewhere."""
@@ -258,7 +258,7 @@ class RunFolder:
             reason,
             step=run.progress.step,
             seconds=self.seconds,
-            examples=run.progress.step * run.stepper.examples,
+            examples=run.stepper.seen(run.progress.step),
             processes=run.progress.processes,
             device=run.training.data.device,
             spec=self._header,
@@ -296,7 +296,7 @@ def record_failure(
             reason,
             step=now.step,
             seconds=seconds,
-            examples=now.step * examples_per_step(spec, examples),
+            examples=round(now.step * examples_per_step(spec, examples)),
             processes=[1],
             device=device,
             spec=digest(_bytes(folder / SPEC)),
@@ -327,7 +327,7 @@ class NoFolder:
     def write_comparison(self, step: int, found: PartsComparison) -> None:
         """Write nothing."""
 
-    def write_loss(self, step: int, train_loss: float) -> None:
+    def write_loss(self, step: int, train_loss: float, gained: dict[str, Any]) -> None:
         """Write nothing."""
 
     def write_evaluation(self, row: dict[str, Any], timing: dict[str, Any]) -> None:

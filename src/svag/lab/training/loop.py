@@ -2,10 +2,14 @@
 
 An evaluation leaves a row with loss and accuracy over a whole set, and a summary of the readings since the last one.
 The mean training loss also leaves rows of its own, at 50 points of the run.
+
+With the gain rule an update is several effective steps, which are the baseline's. What is due at one of them then
+happens as soon as an update has passed it, and rows also hold the rule's time, gain and price.
 """
 
 import math
 import time
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from math import fsum
@@ -15,13 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from svag.lab.specs.optimizers import SgdOptimizer
-from svag.lab.specs.parts import FrozenProbe, GdSpec, GlsrSpec, InRunProbe, substeps
+from svag.lab.specs.parts import FrozenProbe, GainSpec, GdSpec, GlsrSpec, InRunProbe, substeps
 from svag.lab.specs.spec import RunSpec
 from svag.lab.training.folder import NoFolder, RunFolder
 from svag.lab.training.measuring import Diverged, check_parts, needs_check
 from svag.lab.training.ranks import ALONE, Ranks
 from svag.lab.training.state import Run
-from svag.lab.training.steppers import CHUNK
+from svag.lab.training.steppers import CHUNK, GainStepper
 from svag.lab.training.streams import own_randomness
 from svag.lab.training.training import Training, cross_entropy
 from svag.lab.training.watching import HeldSignals, Watcher
@@ -85,7 +89,8 @@ def noise_summary(spec: RunSpec, readings: Sequence[Reading]) -> dict[str, Any]:
 
     `balance` is growth over decay of the weight norm, 1 at equilibrium of a scale-invariant loss: a ratio of averages.
     It is None for a network that is not declared scale invariant, where the loss itself pulls on the norm, without
-    weight decay, when the learning rate changed among the readings, and for other optimizers than SGD.
+    weight decay, when the learning rate changed among the readings, with the gain rule, and for other optimizers than
+    SGD.
     """
     grad_sq, noise_trace, param_sq = (
         fsum(getattr(reading, name) for reading in readings) / len(readings)
@@ -113,7 +118,7 @@ def _balance(
         return None
     # the ladder's readings are already those of its own smaller batches and rates
     ell = 1 if isinstance(spec.process, GlsrSpec) else substeps(spec.process)
-    if not isinstance(spec.optimizer, SgdOptimizer):
+    if not isinstance(spec.optimizer, SgdOptimizer) or isinstance(spec.process, GainSpec):
         return None
     if spec.optimizer.momentum:
         velocities = [reading.velocity_sq for reading in readings if reading.velocity_sq is not None]
@@ -152,19 +157,27 @@ class Loop:
         self._steps = spec.steps(examples)
         self._interval = spec.evaluate.interval(self._steps)
         self._in_run = spec.probe.steps(self._steps) if isinstance(spec.probe, InRunProbe) else range(0)
-        self._frozen = set(spec.probe.steps(self._steps)) if isinstance(spec.probe, FrozenProbe) else set[int]()
+        self._frozen = spec.probe.steps(self._steps) if isinstance(spec.probe, FrozenProbe) else []
         self._compare_at = self._in_run[0] if self._in_run and needs_check(run.training) else None
-        points = loss_points(self._steps)
-        self._loss_since = dict(zip(points, [0, *points], strict=False))  # the point before each
+        self._loss_points = loss_points(self._steps)
+        self._gain = run.stepper if isinstance(run.stepper, GainStepper) else None
+        # effective steps that were done before the last update
+        if self._gain is None:
+            self._before = run.progress.step - 1
+            run.progress.since_row = run.progress.step - max(
+                (point for point in self._loss_points if point <= run.progress.step), default=0
+            )
+        else:
+            self._before = self._gain.previous()
         self._save_seconds, self._saved = save_seconds, time.monotonic()
         self._told = self._clock = time.monotonic()
-        self._clock_step = run.progress.step
+        self._clock_seen = run.stepper.seen(run.progress.step)
 
     def go(self) -> None:
         """Run to the end of the budget; raise `Diverged` if the loss is lost on the way."""
         progress = self._run.progress
         while True:
-            if progress.step % self._interval == 0 or progress.step == self._steps:
+            if progress.step // self._interval > self._before // self._interval or progress.step == self._steps:
                 self._evaluate()
             if progress.step == self._steps:
                 return
@@ -180,50 +193,64 @@ class Loop:
         run, step = self._run, self._run.progress.step
         lr = self._spec.lr * self._spec.schedule.multiplier(step, self._steps)
         run.stepper.set_rate(lr)
-        if run.frozen is not None and step in self._frozen:
+        if run.frozen is not None and self._passed(self._frozen) is not None:
             self._refuse_lost(step)
             self._folder.write_readings(run, [run.frozen.read(step)])
-        if step == self._compare_at:
+        if self._compare_at is not None and self._passed([self._compare_at]) is not None:
             self._compare(step)
-        own_randomness(run.training.ranks.rank, self._spec.seed, f"step {step}")
-        loss = run.stepper.step(step, measure=step in self._in_run)
-        run.progress.add(loss, lr)
-        if run.progress.step == self._in_run.stop:
+        number = step if self._gain is None else self._gain.updates
+        own_randomness(run.training.ranks.rank, self._spec.seed, f"step {number}")
+        measure = step < self._in_run.stop and self._passed(self._in_run) is not None
+        loss = run.stepper.step(step, measure=measure)
+        self._before = step
+        if self._gain is None:
+            run.progress.add(loss, lr)
+        else:
+            run.progress.add_update(loss, lr * self._gain.gain, math.floor(self._gain.time))
+        if self._passed([self._in_run.stop]) is not None:
             self._write_in_run_readings()
-        if run.progress.step in self._loss_since:
-            self._write_loss(run.progress.step)
-        if run.progress.step % CHECK_EVERY == 0:
+        if (point := self._passed(self._loss_points)) is not None:
+            self._write_loss(point)
+        if run.progress.step // CHECK_EVERY > self._before // CHECK_EVERY:
             self._refuse_lost(run.progress.step)
+
+    def _passed(self, points: Sequence[int]) -> int | None:
+        """The last of these effective steps, in increasing order, that was reached with the last update, if any."""
+        last = bisect_right(points, self._run.progress.step) - 1
+        return points[last] if last >= 0 and points[last] > self._before else None
 
     def _evaluate(self) -> None:
         run, progress = self._run, self._run.progress
         self._refuse_lost(progress.step)
         self._write_in_run_readings()
-        now, trained = time.monotonic(), progress.step - self._clock_step
+        now, seen = time.monotonic(), run.stepper.seen(progress.step)
         found = evaluate(run.training)
         if not all(math.isfinite(value) for value in found.values()):
             raise Diverged(f"the test loss or the weights are not finite after effective step {progress.step}")
+        # with the gain rule an update may have passed the step that the evaluation belongs to
+        at_end, passed = progress.step == self._steps, progress.step // self._interval * self._interval
         row: dict[str, Any] = {
-            "step": progress.step,
+            "step": progress.step if at_end else passed,
             "time": progress.time,
             "lr": self._spec.lr * self._spec.schedule.multiplier(min(progress.step, self._steps - 1), self._steps),
             "train_loss": progress.loss_sum.item() / progress.loss_count if progress.loss_count else None,
             **found,
+            **self._gained(),
         }
         if progress.since:
             row["noise"] = noise_summary(self._spec, progress.since)
         after = time.monotonic()
-        examples = trained * run.stepper.examples
+        examples = seen - self._clock_seen
         timing = {
-            "examples": progress.step * run.stepper.examples,
+            "examples": seen,
             "training_seconds": round(now - self._clock, 4),
             "evaluation_seconds": round(after - now, 4),
-            "examples_per_second": round(examples / (now - self._clock), 1) if trained and now > self._clock else None,
+            "examples_per_second": round(examples / (now - self._clock), 1) if examples and now > self._clock else None,
         }
         self._folder.write_evaluation(row, timing)
         self._watcher.evaluated(row)
         progress.start_again()
-        self._clock, self._clock_step = time.monotonic(), progress.step
+        self._clock, self._clock_seen = time.monotonic(), seen
 
     def _write_in_run_readings(self) -> None:
         readings = self._run.stepper.collect()
@@ -232,13 +259,18 @@ class Loop:
                 readings = [replace(reading, parts_ratio=ratio) for reading in readings]
             self._folder.write_readings(self._run, readings)
 
+    def _gained(self) -> dict[str, float | int | None]:
+        """Where the gain rule is; nothing for other processes."""
+        return {} if self._gain is None else self._gain.row()
+
     def _write_loss(self, step: int) -> None:
         """The mean training loss since the last such row; one that is lost is left to the next look at it."""
-        mean = self._run.progress.loss_since_row() / (step - self._loss_since[step])
+        updates = self._run.progress.since_row
+        mean = self._run.progress.loss_since_row() / updates
         if math.isfinite(mean):
             # what the clock decides must not decide the order of the rows: a checkpoint would write these first too
             self._write_in_run_readings()
-            self._folder.write_loss(step, mean)
+            self._folder.write_loss(step, mean, self._gained())
 
     def _compare(self, step: int) -> None:
         """Once in a run: what the parts of the in-run probe do to BatchNorm."""

@@ -19,7 +19,7 @@ from svag.lab.records.files import read_file, replace_file
 from svag.lab.specs.fields import shown
 from svag.lab.training.measuring import FrozenReadings
 from svag.lab.training.ranks import Ranks
-from svag.lab.training.steppers import Stepper
+from svag.lab.training.steppers import GainStepper, Stepper
 from svag.lab.training.streams import AHEAD
 from svag.lab.training.training import Training, local_batch_norms
 from svag.noise.reading import Reading
@@ -58,7 +58,8 @@ def load_checkpoint(path: Path, identity: str, device: torch.device) -> dict[str
     if not isinstance(state, dict) or not all(isinstance(state.get(name), str) for name in ("identity", "device")):
         raise CheckpointError(f"{path} holds no state of a run: remove it to start the run anew")
     made_on = state["device"]
-    if state.get("format") != FORMAT or state["identity"] != identity:
+    known = state.get("format")
+    if not isinstance(known, int) or known != FORMAT or state["identity"] != identity:
         raise CheckpointError(f"{path} belongs to another run or version: remove it to start the run anew")
     if made_on != device.type:
         raise CheckpointError(
@@ -83,7 +84,10 @@ def check_state(state: dict[str, Any], run: "Run") -> None:
         raise ValueError(f"it has no {missing[0]}")
     steps = run.training.spec.steps(run.training.examples)
     step = _whole("step", state["step"], 0, steps)
-    _whole("loss_count", state["loss_count"], 0, step)
+    gained = isinstance(run.stepper, GainStepper)
+    for name in ("loss_count", "since_row") if gained else ("loss_count",):
+        # updates that are cut, and those at a smaller batch than the baseline's, are less than an effective step
+        _whole(name, state[name], 0, 10**18 if gained else step)
     _whole("metrics_length", state["metrics_length"], 0, 10**18)
     _whole("threads", state["threads"], 1, 1024)
     for name in ("time", "seconds", "loss_offset"):
@@ -183,6 +187,7 @@ class Progress:
         since: readings since the last evaluation.
         processes: how many ranks took part, in the order of its sessions; the last number is the present one.
         parts_ratio: N/G of BatchNorm's parts over that of whole batches, once it is known.
+        since_row: updates since the last row of kind "loss".
     """
 
     loss_sum: Tensor
@@ -194,18 +199,24 @@ class Progress:
     since: list[Reading] = field(default_factory=list)
     processes: list[int] = field(default_factory=lambda: [1])
     parts_ratio: float | None = None
+    since_row: int = 0
 
     def add(self, loss: Tensor, lr: float) -> None:
         """Count one effective step."""
+        self.add_update(loss, lr, self.step + 1)
+
+    def add_update(self, loss: Tensor, time: float, step: int) -> None:
+        """Count an update that led to effective step `step`, and was worth `time` in Σ η."""
         self.loss_sum += loss
         self.loss_count += 1
-        self.step += 1
-        self.time += lr
+        self.since_row += 1
+        self.step = step
+        self.time += time
 
     def loss_since_row(self) -> float:
         """The sum of the losses since the last row of kind "loss", which this one closes; waits for the device."""
         total = self.loss_sum.item()
-        found, self.loss_offset = total - self.loss_offset, total
+        found, self.loss_offset, self.since_row = total - self.loss_offset, total, 0
         return found
 
     def start_again(self) -> None:
@@ -245,6 +256,8 @@ class Run:
             "random_cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
             "threads": torch.get_num_threads(),
             "device": device.type,
+            # with every other process the effective step says it
+            **({"since_row": self.progress.since_row} if isinstance(self.stepper, GainStepper) else {}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -253,7 +266,7 @@ class Run:
         progress.step, progress.time = state["step"], state["time"]
         progress.loss_sum.copy_(state["loss_sum"])
         progress.loss_count, progress.seconds = state["loss_count"], state["seconds"]
-        progress.loss_offset = state["loss_offset"]
+        progress.loss_offset, progress.since_row = state["loss_offset"], state.get("since_row", 0)
         now = self.training.ranks.size
         before = state["processes"]
         progress.processes = before if before[-1] == now else [*before, now]

@@ -1,8 +1,9 @@
 """One effective step of each process of a spec, on batches that the run draws itself.
 
-`SgdStepper` follows SGD and the coupled ladder (def:glsr), `SvagStepper` SVAG (eq:svag_iter), `FullPassStepper` the
-processes that look at all data in every update: GD, NGD, and the SDE by Euler–Maruyama (eq:noisy_gd, eq:em). Several
-ranks each look at their share of every batch; losses and readings are those of the whole batch.
+`SgdStepper` follows SGD and the coupled ladder (def:glsr), `SvagStepper` SVAG (eq:svag_iter), `GainStepper` the gain
+rule, one update of which is several effective steps, and `FullPassStepper` the processes that look at all data in every
+update: GD, NGD, and the SDE by Euler–Maruyama (eq:noisy_gd, eq:em). Several ranks each look at their share of every
+batch; losses and readings are those of the whole batch.
 """
 
 import math
@@ -15,12 +16,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from svag.dynamics.gain_rule import GainRule
 from svag.dynamics.noisy_gd import NoisyGD, refuse_random
 from svag.dynamics.refined_step import RunningStatistics
 from svag.dynamics.svag import SVAG
 from svag.lab.specs.fields import SpecError
-from svag.lab.specs.parts import GdSpec, GlsrSpec, InRunProbe, NgdSpec, SdeSpec, SgdSpec, SvagSpec
-from svag.lab.specs.spec import examples_per_step
+from svag.lab.specs.parts import GainSpec, GdSpec, GlsrSpec, InRunProbe, NgdSpec, SdeSpec, SgdSpec, SvagSpec
+from svag.lab.specs.spec import examples_per_step, plan_of
 from svag.lab.training.streams import BatchStream, LabelledBatch, stream
 from svag.lab.training.training import Training
 from svag.noise.batches import split
@@ -35,9 +37,8 @@ CHUNK = 1000
 class Stepper(Protocol):
     """A process that takes effective steps, can measure them, and can be saved."""
 
-    @property
-    def examples(self) -> int:
-        """Examples that one effective step looks at."""
+    def seen(self, step: int) -> int:
+        """Examples that the run has looked at when `step` effective steps are done."""
         ...
 
     def set_rate(self, lr: float) -> None:
@@ -76,6 +77,8 @@ def stepper_for(training: Training) -> Stepper:
             return SgdStepper(training, probe_parts, smaller=process.parts)
         case SvagSpec():
             return SgdStepper(training, probe_parts) if process.is_sgd else SvagStepper(training, process)
+        case GainSpec():
+            return GainStepper(training, process, probe_parts)
     return FullPassStepper(training, process)
 
 
@@ -98,10 +101,14 @@ class SgdStepper:
         }
         self._probe = self._fresh_probe() if probe_parts else None
 
+    def seen(self, step: int) -> int:
+        """Examples that the run has looked at when `step` effective steps are done."""
+        return step * round(examples_per_step(self._training.spec, self._training.examples))
+
     @property
-    def examples(self) -> int:
-        """Examples that one effective step looks at."""
-        return examples_per_step(self._training.spec, self._training.examples)
+    def probe(self) -> NoiseProbe | None:
+        """The probe of the next updates; another one after every `collect`."""
+        return self._probe
 
     def set_rate(self, lr: float) -> None:
         """Set η of the next effective step: the optimizer runs at η/smaller."""
@@ -172,6 +179,104 @@ class SgdStepper:
         )
 
 
+class GainStepper:
+    """The gain rule: an update at the larger batch is `gain` effective steps, which are the baseline's.
+
+    Args:
+        training: what is trained; its settings are the baseline's.
+        process: the baseline's batch size, and the plan if there is one.
+        probe_parts: into how many parts a measured update cuts its batch; 0 when nothing is measured.
+    """
+
+    def __init__(self, training: Training, process: GainSpec, probe_parts: int) -> None:
+        self._training, self._process = training, process
+        self._sgd = SgdStepper(training, probe_parts)
+        self._steps = training.spec.steps(training.examples)
+        self._wanted: set[int] = set()  # effective steps whose readings were asked for
+        self._updates = 0
+        self._rule = self._fresh_rule()
+
+    @property
+    def updates(self) -> int:
+        """Updates that are done."""
+        return self._updates
+
+    @property
+    def time(self) -> float:
+        """Effective steps that are done, which need not be a whole number."""
+        return self._rule.time
+
+    @property
+    def gain(self) -> float:
+        """Effective steps of the last update; 0 before the first."""
+        return self._rule.gain or 0.0
+
+    def previous(self) -> int:
+        """The whole effective steps that were done before the last update; -1 before the first."""
+        return math.floor(self._rule.state_dict()["before"]) if self._updates else -1
+
+    def row(self) -> dict[str, float | int | None]:
+        """Where the rule is, for the metrics: baseline time, gain of the last update, price and examples so far."""
+        rule = self._rule
+        return {
+            "baseline_time": rule.time,
+            "gain": rule.gain,
+            "price": rule.price,
+            "examples": self.seen(0),
+        }
+
+    def seen(self, step: int) -> int:  # the rule counts by itself
+        """Examples that the run has looked at."""
+        return self._updates * self._training.spec.batch_size
+
+    def set_rate(self, lr: float) -> None:
+        """Set η of the baseline; the rule multiplies it."""
+        self._training.set_rate(lr)
+
+    def step(self, number: int, *, measure: bool) -> Tensor:
+        """Take one update, which begins in effective step `number`."""
+        if measure:
+            self._wanted.add(number)
+        loss = self._sgd.step(number, measure=measure or self._process.plan is None)
+        self._updates += 1
+        return loss
+
+    def collect(self) -> list[Reading]:
+        """The readings since the last call that were asked for; a measured gain takes more."""
+        found = [reading for reading in self._sgd.collect() if reading.step in self._wanted]
+        self._wanted.clear()
+        if self._process.plan is None:
+            self._continue(self._rule.state_dict())  # with the new probe
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the process is."""
+        return {"sgd": self._sgd.state_dict(), "rule": self._rule.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state_dict` was called."""
+        self._sgd.load_state_dict(state["sgd"])
+        self._continue(state["rule"])
+        self._updates = state["rule"]["steps"]
+
+    def close(self) -> None:
+        """Take the rule off the optimizer, and the probe off the model."""
+        self._rule.close()
+        self._sgd.close()
+
+    def _continue(self, state: dict[str, Any]) -> None:
+        self._rule.close()
+        self._rule = self._fresh_rule()
+        self._rule.load_state_dict(state)
+
+    def _fresh_rule(self) -> GainRule:
+        plan, probe = plan_of(self._training.spec), self._sgd.probe
+        if plan is not None:
+            return GainRule.planned(self._training.optimizer, plan, self._steps)
+        assert probe is not None  # which the spec was checked for
+        return GainRule(probe, self._process.base_batch_size, self._steps)
+
+
 class SvagStepper:
     """SVAG(ell, split): in an effective step, `ell` pairs of batches of B/split examples, at η/ell."""
 
@@ -185,10 +290,9 @@ class SvagStepper:
         self._found: list[Reading] = []
         self._sim = self._fresh(None)
 
-    @property
-    def examples(self) -> int:
-        """Examples that one effective step looks at."""
-        return examples_per_step(self._training.spec, self._training.examples)
+    def seen(self, step: int) -> int:
+        """Examples that the run has looked at when `step` effective steps are done."""
+        return step * round(examples_per_step(self._training.spec, self._training.examples))
 
     def set_rate(self, lr: float) -> None:
         """Set η of the next effective step; SVAG itself divides it."""
@@ -274,10 +378,9 @@ class FullPassStepper:
         except ValueError as error:
             raise SpecError("model.arch", f"{process.kind} cannot train this network: {error}") from error
 
-    @property
-    def examples(self) -> int:
-        """Examples that one effective step looks at."""
-        return examples_per_step(self._training.spec, self._training.examples)
+    def seen(self, step: int) -> int:
+        """Examples that the run has looked at when `step` effective steps are done."""
+        return step * round(examples_per_step(self._training.spec, self._training.examples))
 
     def set_rate(self, lr: float) -> None:
         """Set η of the next effective step; a refined process itself divides it."""
