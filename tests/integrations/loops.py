@@ -1,6 +1,7 @@
 """What the tests of the integrations share: a small regression, as a plain loop with a NoiseProbe and in Lightning."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import lightning
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from svag import NoiseProbe, Reading
+from svag import GainRule, NoiseProbe, Reading
 
 # The micro-batches of two ranks by turns, four examples each.
 SHARES = [list(range(8 * batch + rank, 8 * batch + 8, 2)) for batch in range(6) for rank in range(2)]
@@ -109,3 +110,51 @@ def trainer(*callbacks: Any, epochs: int = 2, **options: Any) -> Any:
 
 def same_weights(one: nn.Module, other: nn.Module) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+@dataclass(frozen=True)
+class GainedRun:
+    """What a plain loop with a GainRule ends with."""
+
+    model: nn.Module
+    gains: list[float]
+    rates: list[float]
+    time: float
+
+
+def gained_loop(
+    *,
+    base: int,
+    base_steps: int,
+    micro_batches: int = 1,
+    size: int = 16,
+    epoch: int = 1,
+    every: int = 1,
+    examples: int = 48,
+    accumulated: bool = True,
+) -> GainedRun:
+    """Train by the gain rule without a framework; the rate decays at multiples of `epoch` baseline steps."""
+    model, batches = net(), loader(examples, size)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.01)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.98)
+    probe = NoiseProbe(model, optimizer, batch_size=size * micro_batches, population=examples, every=every)
+    rule = GainRule(probe, base, base_steps)
+    gains, rates = [], []
+    while not rule.done:
+        left = list(batches)
+        while left and not rule.done:
+            taken, left = left[:micro_batches], left[micro_batches:]
+            optimizer.zero_grad()
+            if accumulated:
+                for batch in taken:
+                    (mse(model, batch) / micro_batches).backward()
+                    probe.micro_batch()
+                probe.close_step()
+            else:
+                probe.backward(lambda batch: mse(model, batch), taken[0])
+            optimizer.step()
+            for _ in range(rule.passed(epoch)):
+                scheduler.step()
+            gains.append(rule.gain or 0.0)
+            rates.append(optimizer.param_groups[0]["lr"])
+    return GainedRun(model, gains, rates, rule.time)

@@ -44,7 +44,7 @@ def test_a_fit_that_is_too_short_says_so_at_its_start(
 ) -> None:
     """12 batches an epoch, each of them a step."""
     noise = NoiseCallback(every=every)
-    fit(noise, max_epochs=epochs)
+    fit(noise, epochs=epochs)
     first = capsys.readouterr().out.split("\n")[0]
     assert first.startswith("This run has") is (needed is not None)
     if needed is not None:
