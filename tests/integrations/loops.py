@@ -96,6 +96,19 @@ class Module(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1, weight_decay=0.01)
 
 
+class Decaying(Module):
+    """The rate decays at every step, or at every epoch, of the baseline."""
+
+    def __init__(self, **schedule: Any) -> None:
+        super().__init__()
+        self.schedule = {"interval": "step"} | schedule
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1, weight_decay=0.01)
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.98)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, **self.schedule}}
+
+
 def trainer(*callbacks: Any, epochs: int = 2, **options: Any) -> Any:
     quiet = {"logger": False, "enable_checkpointing": False} | options
     return lightning.Trainer(
@@ -132,9 +145,10 @@ def gained_loop(
     every: int = 1,
     examples: int = 48,
     accumulated: bool = True,
+    batches: DataLoader[Any] | None = None,
 ) -> GainedRun:
     """Train by the gain rule without a framework; the rate decays at multiples of `epoch` baseline steps."""
-    model, batches = net(), loader(examples, size)
+    model, batches = net(), batches or loader(examples, size)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.01)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.98)
     probe = NoiseProbe(model, optimizer, batch_size=size * micro_batches, population=examples, every=every)

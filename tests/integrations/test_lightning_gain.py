@@ -6,23 +6,11 @@ from typing import Any
 import lightning
 import pytest
 import torch
-from tests.integrations.loops import Module, gained_loop, loader, same_weights, trainer
+from tests.integrations.loops import Decaying, Module, gained_loop, loader, same_weights, trainer
 from tests.integrations.test_lightning import ScaledDouble
-from torch.optim.lr_scheduler import ExponentialLR, OneCycleLR, ReduceLROnPlateau
+from torch.optim.lr_scheduler import OneCycleLR, ReduceLROnPlateau
 
 from svag.integrations.lightning import GainCallback, NoiseCallback
-
-
-class Decaying(Module):
-    """The rate decays at every step, or at every epoch, of the baseline."""
-
-    def __init__(self, **schedule: Any) -> None:
-        super().__init__()
-        self.schedule = {"interval": "step"} | schedule
-
-    def configure_optimizers(self) -> Any:
-        optimizer = torch.optim.SGD(self.parameters(), lr=0.1, weight_decay=0.01)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": ExponentialLR(optimizer, 0.98), **self.schedule}}
 
 
 class Watching(lightning.Callback):
