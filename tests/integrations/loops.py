@@ -109,7 +109,7 @@ class Decaying(Module):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, **self.schedule}}
 
 
-def trainer(*callbacks: Any, epochs: int = 2, **options: Any) -> Any:
+def trainer(*callbacks: Any, epochs: int | None = 2, **options: Any) -> Any:
     quiet = {"logger": False, "enable_checkpointing": False} | options
     return lightning.Trainer(
         accelerator="cpu",

@@ -96,7 +96,7 @@ def test_a_skipped_step_takes_no_time_and_steps_no_scheduler(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("strategy", ["steps", "epoch"])
 def test_a_run_goes_on_from_a_checkpoint_bit_for_bit(tmp_path: Path, strategy: str) -> None:
-    options = {"gradient_accumulation_steps": 4, "save_strategy": strategy, "save_steps": 6}
+    options: dict[str, Any] = {"gradient_accumulation_steps": 4, "save_strategy": strategy, "save_steps": 6}
     whole, all_of_it, watching = gained(tmp_path / "whole", gradient_accumulation_steps=4)
     whole.train()
     begun, _, _ = gained(tmp_path / "half", stop_at=8, **options)
@@ -113,7 +113,7 @@ def test_a_run_goes_on_from_a_checkpoint_bit_for_bit(tmp_path: Path, strategy: s
 
 
 def test_the_end_of_the_baseline_is_saved_as_max_steps_would_be(tmp_path: Path) -> None:
-    options = {"gradient_accumulation_steps": 4, "save_strategy": "steps", "save_steps": 500}
+    options: dict[str, Any] = {"gradient_accumulation_steps": 4, "save_strategy": "steps", "save_steps": 500}
     trainer, _, _ = gained(tmp_path, **options)
     trainer.train()
     last = tmp_path / f"checkpoint-{trainer.state.global_step}"
@@ -128,6 +128,7 @@ def test_a_language_model_by_the_defaults_of_the_trainer(tmp_path: Path) -> None
     trainer = language(tmp_path, kind=Trainer, gradient_accumulation_steps=4, max_steps=60, logging_steps=5)
     noise = attach(trainer, base_batch_size=4)
     trainer.train()
+    assert noise.rule is not None
     assert noise.rule.done
     assert trainer.lr_scheduler.last_epoch == 60
     assert trainer.optimizer.param_groups[0]["lr"] == 0

@@ -23,7 +23,10 @@ class Watching(lightning.Callback):
 
     def on_train_batch_end(self, trainer: Any, *others: Any) -> None:
         if trainer.global_step > len(self.gains):
-            self.gains.append(self.gain.rule.gain)
+            rule = self.gain.rule
+            assert rule is not None
+            assert rule.gain is not None
+            self.gains.append(rule.gain)
             self.rates.append(trainer.optimizers[0].param_groups[0]["lr"])
         if self.stop_at is not None and trainer.global_step >= self.stop_at:
             trainer.save_checkpoint(Path(trainer.default_root_dir, "half.ckpt"))
@@ -107,7 +110,7 @@ def test_one_cycle_ends_where_it_was_made_to_end() -> None:
         def configure_optimizers(self) -> Any:
             optimizer = torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
             total = self.trainer.estimated_stepping_batches
-            scheduler = OneCycleLR(optimizer, 0.1, total_steps=total + 1)
+            scheduler = OneCycleLR(optimizer, 0.1, total_steps=total)
             return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     module, _ = fit(GainCallback(4), Cycle(), accumulate_grad_batches=4)
