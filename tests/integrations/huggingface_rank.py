@@ -27,7 +27,22 @@ def main(rank: int, folder: Path) -> None:
     noise = attach(trainer)
     trainer.train()
     torch.save(trainer.seen, folder / f"seen{rank}.pt")
-    (folder / f"{rank}.json").write_text(json.dumps([reading.to_dict() for reading in noise.readings]))
+    gained = Recording(
+        tiny_gpt2(), arguments(folder, learning_rate=1e-2, max_steps=30, **options), train_dataset=texts()
+    )
+    gain = attach(gained, base_batch_size=4)
+    gained.train()
+    assert gain.rule is not None
+    found = {
+        "readings": [reading.to_dict() for reading in noise.readings],
+        "gain": {
+            "time": gain.rule.time,
+            "steps": gained.state.global_step,
+            "scheduled": gained.lr_scheduler.last_epoch,
+            "weights": [parameter.tolist() for parameter in gained.model.parameters()],
+        },
+    }
+    (folder / f"{rank}.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -5,35 +5,40 @@ import os
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
-from tests.integrations.loops import SHARES, Module, loader, trainer
+from tests.integrations.loops import SHARES, Decaying, Module, loader, trainer
 from torch.utils.data import DataLoader
 
-from svag.integrations.lightning import NoiseCallback
+from svag.integrations.lightning import GainCallback, NoiseCallback
+
+
+def fitted(rank: int, callback: NoiseCallback, module: Module | None = None, **options: Any) -> Module:
+    module = module or Module()
+    # a distributed sampler would shuffle
+    run = trainer(callback, devices=2, strategy="ddp", use_distributed_sampler=False, **options)
+    run.fit(module, DataLoader(loader().dataset, batch_sampler=SHARES[rank::2]))
+    return module
+
+
+def weights(module: Module) -> list[Any]:
+    return [parameter.tolist() for parameter in module.parameters()]
 
 
 def main(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     os.environ |= {"LOCAL_RANK": str(rank), "MASTER_PORT": (folder / "port").read_text(), "MASTER_ADDR": "127.0.0.1"}
-    found = {}
+    found: dict[Any, Any] = {}
     for accumulated in (1, 3):
         noise = NoiseCallback(population=48)
-        module = Module()
-        run = trainer(
-            noise,
-            devices=2,
-            strategy="ddp",
-            accumulate_grad_batches=accumulated,
-            gradient_clip_val=0.1,
-            use_distributed_sampler=False,  # which would shuffle
-        )
-        run.fit(module, DataLoader(loader().dataset, batch_sampler=SHARES[rank::2]))
-        found[accumulated] = {
-            "readings": [reading.to_dict() for reading in noise.readings],
-            "weights": [parameter.tolist() for parameter in module.parameters()],
-        }
+        module = fitted(rank, noise, accumulate_grad_batches=accumulated, gradient_clip_val=0.1)
+        found[accumulated] = {"readings": [reading.to_dict() for reading in noise.readings], "weights": weights(module)}
+    gain = GainCallback(4, population=48)
+    module = fitted(rank, gain, Decaying(), accumulate_grad_batches=2, epochs=None, max_steps=40)
+    assert gain.rule is not None
+    found["gain"] = {"time": gain.rule.time, "price": gain.rule.price, "weights": weights(module)}
     (folder / f"{rank}.json").write_text(json.dumps(found))
 
 

@@ -1,6 +1,7 @@
 """What the tests of the integrations share: a small regression, as a plain loop with a NoiseProbe and in Lightning."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import lightning
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from svag import NoiseProbe, Reading
+from svag import GainRule, NoiseProbe, Reading
 
 # The micro-batches of two ranks by turns, four examples each.
 SHARES = [list(range(8 * batch + rank, 8 * batch + 8, 2)) for batch in range(6) for rank in range(2)]
@@ -95,7 +96,20 @@ class Module(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1, weight_decay=0.01)
 
 
-def trainer(*callbacks: Any, epochs: int = 2, **options: Any) -> Any:
+class Decaying(Module):
+    """The rate decays at every step, or at every epoch, of the baseline."""
+
+    def __init__(self, **schedule: Any) -> None:
+        super().__init__()
+        self.schedule = {"interval": "step"} | schedule
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1, weight_decay=0.01)
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.98)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, **self.schedule}}
+
+
+def trainer(*callbacks: Any, epochs: int | None = 2, **options: Any) -> Any:
     quiet = {"logger": False, "enable_checkpointing": False} | options
     return lightning.Trainer(
         accelerator="cpu",
@@ -109,3 +123,52 @@ def trainer(*callbacks: Any, epochs: int = 2, **options: Any) -> Any:
 
 def same_weights(one: nn.Module, other: nn.Module) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+@dataclass(frozen=True)
+class GainedRun:
+    """What a plain loop with a GainRule ends with."""
+
+    model: nn.Module
+    gains: list[float]
+    rates: list[float]
+    time: float
+
+
+def gained_loop(
+    *,
+    base: int,
+    base_steps: int,
+    micro_batches: int = 1,
+    size: int = 16,
+    epoch: int = 1,
+    every: int = 1,
+    examples: int = 48,
+    accumulated: bool = True,
+    batches: DataLoader[Any] | None = None,
+) -> GainedRun:
+    """Train by the gain rule without a framework; the rate decays at multiples of `epoch` baseline steps."""
+    model, batches = net(), batches or loader(examples, size)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.01)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.98)
+    probe = NoiseProbe(model, optimizer, batch_size=size * micro_batches, population=examples, every=every)
+    rule = GainRule(probe, base, base_steps)
+    gains, rates = [], []
+    while not rule.done:
+        left = list(batches)
+        while left and not rule.done:
+            taken, left = left[:micro_batches], left[micro_batches:]
+            optimizer.zero_grad()
+            if accumulated:
+                for batch in taken:
+                    (mse(model, batch) / micro_batches).backward()
+                    probe.micro_batch()
+                probe.close_step()
+            else:
+                probe.backward(lambda batch: mse(model, batch), taken[0])
+            optimizer.step()
+            for _ in range(rule.passed(epoch)):
+                scheduler.step()
+            gains.append(rule.gain or 0.0)
+            rates.append(optimizer.param_groups[0]["lr"])
+    return GainedRun(model, gains, rates, rule.time)

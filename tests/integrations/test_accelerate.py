@@ -7,10 +7,10 @@ import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState, PartialState
-from tests.integrations.loops import loader, mse, net, plain_loop, same_weights
+from tests.integrations.loops import gained_loop, loader, mse, net, plain_loop, same_weights
 from torch import nn
 
-from svag import SVAG, NoiseProbe, Reading, independent_pairs, measure_noise
+from svag import SVAG, GainRule, NoiseProbe, Reading, independent_pairs, measure_noise
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +60,39 @@ def test_the_factor_of_a_scaler_is_taken_out() -> None:
     for one, other in zip(found, expected, strict=True):
         assert one.grad_sq == pytest.approx(other.grad_sq, rel=1e-9)
         assert one.noise_trace == pytest.approx(other.noise_trace, rel=1e-9)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_the_gain_rule_steps_a_prepared_optimizer(scaled: bool) -> None:
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
+    accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=3) if scaled else None
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.01)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.98)
+    model, optimizer, batches = accelerator.prepare(model, optimizer, loader())
+    probe = NoiseProbe(model, optimizer, batch_size=16, population=48)
+    rule = GainRule(probe, 4, 60)
+    gains, rates = [], []
+    while not rule.done:
+        for batch in batches:
+            with accelerator.accumulate(model):
+                accelerator.backward(mse(model, batch))
+                probe.micro_batch(1.0 if accelerator.scaler is None else accelerator.scaler.get_scale())
+                if accelerator.sync_gradients:
+                    probe.close_step()
+                optimizer.step()
+                optimizer.zero_grad()
+            if accelerator.sync_gradients:
+                for _ in range(rule.due):
+                    scheduler.step()
+                gains.append(rule.gain)
+                rates.append(optimizer.param_groups[0]["lr"])
+            if rule.done:
+                break
+    plain = gained_loop(base=4, base_steps=60, micro_batches=4, size=4)
+    assert gains == pytest.approx(plain.gains, rel=1e-9)
+    assert rates == pytest.approx(plain.rates, rel=1e-12)
+    assert scaled or same_weights(model, plain.model)
 
 
 def test_a_prepared_optimizer_is_looked_through_by_the_others_too() -> None:

@@ -15,6 +15,9 @@ RUNS: dict[str, tuple[str, list[str]]] = {
     "lightning_svag.py": ("10", ["ell = 4   training loss after 10 effective steps: "]),
     "huggingface_trainer.py": ("4", ["batch size  learning rate", "× ", "200 readings, the last one: G = "]),
     "accelerate_loop.py": ("5", ["batch size  learning rate", "× the examples"]),
+    "lightning_gain.py": ("200", ["after 200 steps", "did the work of 200 steps at batch size 16, with 1."]),
+    "huggingface_gain.py": ("60", ["after 60 steps", "did the work of 60 steps at batch size 8, with "]),
+    "accelerate_gain.py": ("200", ["training loss ", "× the examples"]),
     "accelerate_svag.py": ("10", ["ell = 4   training loss after 10 effective steps: "]),
 }
 

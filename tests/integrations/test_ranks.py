@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.integrations.loops import SHARES, loader, plain_loop
+from tests.integrations.loops import SHARES, gained_loop, loader, plain_loop
 from tests.integrations.test_huggingface import weighted_estimate
 from tests.two_ranks import two_ranks
 from torch.utils.data import DataLoader
@@ -38,12 +38,24 @@ def test_lightning(meeting: Path) -> None:
         for weights, parameter in zip(one["weights"], model.parameters(), strict=True):
             assert torch.allclose(torch.tensor(weights, dtype=torch.float64), parameter, rtol=1e-8)
 
+    one, other = first["gain"], second["gain"]
+    assert one == other, "all ranks take the same steps, to the last bit"
+    batches = DataLoader(loader().dataset, batch_sampler=SHARES)
+    plain = gained_loop(base=4, base_steps=40, micro_batches=4, size=4, batches=batches)
+    assert one["time"] == plain.time == 40
+    assert one["price"] == pytest.approx(4 * len(plain.gains) / 40)
+    for weights, parameter in zip(one["weights"], plain.model.parameters(), strict=True):
+        assert torch.allclose(torch.tensor(weights, dtype=torch.float64), parameter, rtol=1e-8)
+
 
 def test_hugging_face(meeting: Path) -> None:
     first, second = two_ranks("tests.integrations.huggingface_rank", meeting)
     assert first == second
+    assert first["gain"]["time"] == 30
+    assert first["gain"]["scheduled"] == 30
+    assert first["gain"]["steps"] < 30
     seen = [one for rank in range(2) for one in torch.load(meeting / f"seen{rank}.pt", weights_only=False)]
-    readings = [Reading(**fields) for fields in first]
+    readings = [Reading(**fields) for fields in first["readings"]]
     assert [reading.step for reading in readings] == list(range(6))
     for reading in readings:
         steps = [one for one in seen if one[0] == reading.step]

@@ -1,4 +1,4 @@
-"""Measuring in a loop that a framework runs: what Lightning and the Hugging Face Trainer have in common.
+"""Measuring, and stepping by the gain rule, in a loop that a framework runs: what Lightning and Hugging Face share.
 
 Neither of them is imported here, and each adapter only when it is asked for.
 """
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
+from svag.dynamics.gain_rule import GainRule
 from svag.noise.batches import batch_size_of, epoch_size
 from svag.noise.probe import NoiseProbe
 from svag.noise.reading import Reading
@@ -42,7 +43,7 @@ class LoopProbe:
 
     The adapter says what the loop does: `see` for every batch before its forward pass, `micro_batch` after every
     backward pass, `end_step` before gradients are clipped. A step that is short, because an epoch has ended, is left
-    out of the readings.
+    out of the readings. With `base_batch_size`, a `svag.GainRule` on top of the probe takes the steps.
 
     Args:
         batch_size: examples averaged by one optimizer step; by default from the first batch.
@@ -50,6 +51,8 @@ class LoopProbe:
         parameters: measure only these.
         every: measure each so many steps.
         loss_fn: takes a batch, returns its mean loss.
+        base_batch_size: batch size of the baseline, whose steps a gain rule counts; None: only measure.
+        verbose: print what there is to say at the start and at the end.
     """
 
     def __init__(
@@ -60,15 +63,22 @@ class LoopProbe:
         parameters: Iterable[Tensor] | None,
         every: int,
         loss_fn: BatchLoss | None,
+        base_batch_size: int | None = None,
+        verbose: bool = True,
     ) -> None:
         self.batch_size = None if batch_size is None else domain.whole("batch_size", batch_size, at_least=2)
         self.population, self.loss_fn = population, loss_fn
         self.parameters = None if parameters is None else list(parameters)
         self.every = domain.whole("every", every)
+        self.base_batch_size = None if base_batch_size is None else domain.whole("base_batch_size", base_batch_size)
+        self.base_steps: int | None = None
+        self.verbose = verbose
         self.probe: NoiseProbe | None = None
+        self.rule: GainRule | None = None
         self._size: int | None = None
         self._micro_batches: int | None = None
-        self._counted, self._short = 0, False
+        self._in_parts, self._ranks = False, 1
+        self._counted, self._examples, self._short = 0, 0, False
         self._state: dict[str, Any] | None = None
 
     @property
@@ -82,14 +92,19 @@ class LoopProbe:
         return price_list(self.readings)
 
     def print_found(self) -> None:
-        """Print the price list, if there are readings."""
-        if self.readings:
+        """Print the price list, if there are readings; after a run by the gain rule, what it cost."""
+        if not self.verbose:
+            return
+        if self.rule is not None and self.rule.price is not None:
+            # the readings carry the baseline's learning rate, so a price list would print wrong ones
+            print(_cost(self.rule, self.base_batch_size, self.base_steps))
+        elif self.base_batch_size is None and self.readings:
             print(self.found)
 
     def announce(self, steps: float) -> None:
         """Say at the start that a run of `steps` is too short for a price list, if it is."""
         needed = FEWEST * self.every
-        if steps < needed:
+        if self.verbose and self.base_batch_size is None and steps < needed:
             print(
                 f"This run has {steps:.0f} steps, and a price list needs about {needed}: train longer"
                 + (", or measure more often with a smaller every=." if self.every > 1 else ".")
@@ -98,6 +113,8 @@ class LoopProbe:
     def scalars(self) -> dict[str, float]:
         """What a logger gets, by its name there."""
         found = {} if self.probe is None else self.probe.scalars()
+        if self.rule is not None and self.rule.gain is not None and self.rule.price is not None:
+            found |= {"gain": self.rule.gain, "price": self.rule.price, "baseline_step": self.rule.time}
         return {f"svag/{name}": value for name, value in found.items()}
 
     def see(self, batch: object, last: bool) -> None:
@@ -108,6 +125,7 @@ class LoopProbe:
             if self.batch_size is None:
                 raise TypeError(f"{error}; give batch_size=, the examples of one optimizer step") from None
             return
+        self._examples += size
         if self._size is None:
             self._size = size
         elif size < self._size and (last or self.batch_size is not None):
@@ -136,10 +154,18 @@ class LoopProbe:
     def restart(self, continued: bool) -> None:
         """A run begins; if it is `continued`, the readings so far are part of it."""
         if self.probe is not None:
-            self._state = self.probe.state_dict()
+            self._state = self.state_dict()
+            self.close()
         if not continued:
             self._state = None
-        self.probe, self._size, self._counted, self._short = None, None, 0, False
+        self.probe = self.rule = self._size = None
+        self._counted, self._examples, self._short = 0, 0, False
+
+    @property
+    def restored_time(self) -> float:
+        """Baseline steps passed in the run that is continued; 0 if there is none."""
+        saved = None if self._state is None else self._state.get("rule")
+        return 0.0 if saved is None else float(saved["time"])
 
     def start(
         self,
@@ -158,6 +184,12 @@ class LoopProbe:
                 "micro-batches, or give loss_fn=, which takes a batch and returns its mean loss"
             )
         size = self.batch_size or self.size * ranks * (1 if in_parts else micro_batches)
+        if self.base_batch_size is not None and size < self.base_batch_size:
+            raise ValueError(
+                f"a step averages {size} examples, fewer than base_batch_size={self.base_batch_size}, so that some "
+                "steps would be worth none of the schedule's, and the framework takes one each time: use a larger "
+                "batch or more accumulation here, or svag.GainRule in a loop of your own"
+            )
         population = self.population
         if population is None and isinstance(loader, Iterable):
             population = epoch_size(loader)
@@ -171,9 +203,36 @@ class LoopProbe:
             every=1 if in_parts else self.every,
         )
         if self._state is not None:
-            self.probe.load_state_dict(self._state)
-        self._micro_batches, self._counted = micro_batches, 0
+            self.probe.load_state_dict(self._state["probe"])
+        if self.base_batch_size is not None:
+            self.rule = GainRule(self.probe, self.base_batch_size, self.base_steps)
+            if self._state is not None:
+                self.rule.load_state_dict(self._state["rule"])
+        self._micro_batches, self._in_parts, self._ranks = micro_batches, in_parts, ranks
+        self._counted = 0
         return self.probe
+
+    def measures(self, step: int) -> bool:
+        """Whether parts of the batch that was seen are measured in this step; the rule is told of a step without."""
+        short = self.take_short()
+        examples, self._examples = self._examples, 0
+        if step % self.every == 0 and not short:
+            return True
+        self._pass_over(examples)
+        return False
+
+    def _pass_over(self, examples: int) -> None:
+        """A step of so many examples on this rank is not measured: the gain is that of the averages so far."""
+        assert self.probe is not None
+        self.probe.skip_step()
+        whole = self.size * (1 if self._in_parts else self._micro_batches or 1)
+        if self.rule is None or self._ranks > 1 or self._size is None or examples >= whole:
+            return  # ranks do not know how many examples the others have, and must not disagree about κ
+        usual = self.probe.batch_size
+        # at least one step of the schedule, which the framework takes in any case
+        self.probe.batch_size = max(round(usual * examples / whole), self.base_batch_size or 2, 2)
+        self.probe.skip_step()
+        self.probe.batch_size = usual
 
     def micro_batch(self, scale: float = 1.0, weight: float | None = None) -> int:
         """A backward pass is over; return how many the step has had. A step with a part of no weight is left out."""
@@ -187,10 +246,11 @@ class LoopProbe:
     def end_step(self, step: int) -> int:
         """All gradients of an optimizer step are there; return from how many backward passes."""
         counted, short, self._counted = self._counted, self.take_short(), 0
+        examples, self._examples = self._examples, 0
         if self.probe is None:
             return counted
         if short or counted < (self._micro_batches or 0):
-            self.probe.skip_step()
+            self._pass_over(examples)
         else:
             self.probe.close_step(step=step)
         return counted
@@ -212,13 +272,34 @@ class LoopProbe:
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint holds."""
-        return {"probe": self._state if self.probe is None else self.probe.state_dict()}
+        if self.probe is None:
+            return self._state or {"probe": None, "rule": None}
+        return {"probe": self.probe.state_dict(), "rule": None if self.rule is None else self.rule.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint, when the probe is made."""
-        self.probe, self._state = None, state["probe"]
+        self.close()
+        if state["probe"] is not None and (state["rule"] is None) != (self.base_batch_size is None):
+            raise ValueError(
+                "the checkpoint is of a run "
+                + ("without" if state["rule"] is None else "with")
+                + " the gain rule, and "
+                "this one is not: give base_batch_size as in the run that it continues"
+            )
+        self.probe, self.rule, self._state = None, None, state if state["probe"] is not None else None
 
     def close(self) -> None:
-        """Take the probe off the model; the readings stay."""
+        """Take the rule off the optimizer and the probe off the model; the readings stay."""
+        if self.rule is not None:
+            self.rule.close()
         if self.probe is not None:
             self.probe.close()
+
+
+def _cost(rule: GainRule, base_batch_size: int | None, base_steps: int | None) -> str:
+    """One sentence about a run by the gain rule."""
+    of_all = "" if base_steps is None or rule.done else f" of {base_steps}, where the baseline ends"
+    return (
+        f"By the gain rule {rule.state_dict()['steps']} steps did the work of {rule.time:.0f} steps at batch size "
+        f"{base_batch_size}{of_all}, with {rule.price:.3g} times the examples."
+    )

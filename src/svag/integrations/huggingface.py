@@ -1,4 +1,7 @@
-"""Hugging Face: `attach(trainer)` measures every step of a `transformers.Trainer`, logs, and prints the price list."""
+"""Hugging Face: `attach(trainer)` measures every step of a `transformers.Trainer`, logs, and prints the price list.
+
+With `base_batch_size` it also trains by the gain rule.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -6,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from svag.dynamics.gain_rule import GainRule
 from svag.integrations import BatchLoss, LoopProbe, parts_of
 from svag.noise.batches import in_pieces
 from svag.noise.reading import Reading
@@ -15,6 +20,8 @@ from svag.prices.price_list import PriceList
 try:
     from transformers import Trainer, TrainerCallback
     from transformers.loss.loss_utils import ForCausalLMLoss
+    from transformers.optimization import GreedyLR
+    from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"svag.integrations.huggingface needs transformers ({error}): pip install -c constraints.txt '.[huggingface]'"
@@ -22,6 +29,8 @@ except ModuleNotFoundError as error:
 
 # The label of a token that the loss leaves out.
 _IGNORED = -100
+# Under this name the state of a run stands in trainer_state.json, beside that of the Trainer's own callbacks.
+_STATE = "svag"
 
 
 class AttachedNoise(TrainerCallback):
@@ -49,6 +58,11 @@ class AttachedNoise(TrainerCallback):
         """What larger batches cost, from the readings so far."""
         return self._loop.found
 
+    @property
+    def rule(self) -> GainRule | None:
+        """The gain rule that takes the steps, from the first batch on; None without `base_batch_size`."""
+        return self._loop.rule
+
     def remove(self) -> None:
         """Stop measuring and leave the trainer as it was; the readings stay."""
         self._loop.close()
@@ -59,10 +73,60 @@ class AttachedNoise(TrainerCallback):
         vars(self._trainer).update(self._before)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        """A run begins, perhaps from a checkpoint."""
-        self._loop.restart(continued=state.global_step > 0)
+        """A run begins, perhaps from a checkpoint, with its readings and the rule."""
+        loop = self._loop
+        loop.restart(continued=False)
+        if state.global_step > 0 and _STATE in state.stateful_callbacks:
+            loop.load_state_dict(state.stateful_callbacks[_STATE]["attributes"])
+        if loop.base_batch_size is not None:
+            self._refuse_schedule(args)
+            loop.base_steps = args.max_steps
+            if state.global_step > 0 and not loop.restored_time:
+                raise ValueError(
+                    "the checkpoint says nothing of a gain rule: resume with one that was saved with base_batch_size="
+                )
+            if loop.restored_time >= args.max_steps:
+                raise ValueError(
+                    f"the run in this checkpoint has ended, at baseline step {loop.restored_time:.0f}: nothing is left "
+                    "to train, unless max_steps grows"
+                )
         if state.is_world_process_zero and state.global_step == 0:
-            self._loop.announce(state.max_steps)
+            loop.announce(state.max_steps)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        """Step the scheduler as often as the baseline would have, stop where it ended, and be part of checkpoints."""
+        rule = self._loop.rule
+        if rule is not None:
+            # the trainer itself has taken one of them, unless a GradScaler skipped the step
+            for _ in range(rule.due - 1):
+                self._trainer.lr_scheduler.step()
+            if rule.done and not control.should_training_stop:
+                # what the trainer does at max_steps
+                control.should_training_stop = True
+                control.should_evaluate |= args.eval_strategy == IntervalStrategy.STEPS
+                control.should_save |= args.save_strategy == SaveStrategy.STEPS
+        self._keep_state(state, control)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        """Be part of the checkpoints that end an epoch."""
+        self._keep_state(state, control)
+
+    def _keep_state(self, state: Any, control: Any) -> None:
+        if control.should_save:
+            state.stateful_callbacks[_STATE] = {"args": {}, "attributes": self._loop.state_dict()}
+
+    def _refuse_schedule(self, args: Any) -> None:
+        if args.max_steps <= 0:
+            raise ValueError(
+                "with base_batch_size the run ends where the baseline ended, and the Trainer does not know where that "
+                "is: give TrainingArguments max_steps=, the number of steps of the baseline (its epochs × examples / "
+                "base_batch_size)"
+            )
+        if isinstance(self._trainer.lr_scheduler, ReduceLROnPlateau | GreedyLR):
+            raise ValueError(
+                f"{type(self._trainer.lr_scheduler).__name__} follows evaluations, which the Trainer counts in steps "
+                "at the larger batch: choose another lr_scheduler_type, or use svag.GainRule in a loop of your own"
+            )
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **others: Any) -> None:
         """Log whenever the trainer logs its loss, to wherever it does."""
@@ -108,7 +172,7 @@ class AttachedNoise(TrainerCallback):
             self._start(model)
         step, scaler, parts = trainer.state.global_step, trainer.accelerator.scaler, [inputs]
         if self._cut > 1:
-            if step % loop.every or loop.take_short():
+            if not loop.measures(step):
                 return self._own_step(model, inputs, num_items_in_batch)
             if loop.loss_fn is not None:
                 loop.measure(model, self._loss, trainer._prepare_inputs(inputs), step=step, scaler=scaler)
@@ -157,6 +221,8 @@ def attach(
     parameters: Iterable[Tensor] | None = None,
     every: int = 1,
     loss_fn: BatchLoss | None = None,
+    base_batch_size: int | None = None,
+    verbose: bool = True,
 ) -> AttachedNoise:
     """Measure G, N and R in every step of a `transformers.Trainer`, log them, and print the price list at the end.
 
@@ -167,7 +233,12 @@ def attach(
 
     `svag/noise_to_signal` and the others go to whatever `report_to` names, each time that the trainer logs its loss.
 
-    Returns an object with the `readings`, `found`, the price list, and `remove()`, which restores the trainer.
+    With `base_batch_size`, `svag.GainRule` takes the steps. Set learning rate, scheduler, warm-up and `max_steps` as
+    for the baseline, the run at that batch size, and change only the batch size. The scheduler counts baseline steps,
+    and training stops where the baseline ends, after fewer steps than `max_steps`. `svag/gain`, `svag/price` and
+    `svag/baseline_step` are logged too. Checkpoints hold the rule and the readings.
+
+    Returns an object with the `readings`, `found`, the price list, `rule`, and `remove()`, which restores the trainer.
 
     >>> import tempfile, transformers
     >>> class Line(nn.Module):
@@ -196,13 +267,23 @@ def attach(
             dimension of the first tensor of the first batch, times their number.
         population: size of the data set when the examples of a batch are distinct; by default the DataLoader tells.
         parameters: measure only these, for example the weights that decay.
-        every: measure each so many steps.
+        every: measure every so many steps; the rule holds its averages in between.
         loss_fn: takes a batch and returns its mean loss; only used where a step is one backward pass on one device. The
             step is then left as it is, and the parts are back-propagated beside it and without a trace.
+        base_batch_size: batch size of the baseline that optimizer and `max_steps` are set for; None: only measure.
+        verbose: print the price list, or what the run by the rule has cost, at the end.
     """
     if trainer.is_deepspeed_enabled:
         raise TypeError("DeepSpeed keeps its gradients to itself: measure a run without it")
     if any(isinstance(callback, AttachedNoise) for callback in trainer.callback_handler.callbacks):
         raise ValueError("this trainer is measured already: attach() once, or remove() the first")
-    loop = LoopProbe(batch_size=batch_size, population=population, parameters=parameters, every=every, loss_fn=loss_fn)
+    loop = LoopProbe(
+        batch_size=batch_size,
+        population=population,
+        parameters=parameters,
+        every=every,
+        loss_fn=loss_fn,
+        base_batch_size=base_batch_size,
+        verbose=verbose,
+    )
     return AttachedNoise(trainer, loop)

@@ -1,6 +1,11 @@
-"""Lightning: `Trainer(callbacks=[NoiseCallback()])` measures every step, logs, and prints the price list at the end."""
+"""Lightning: `Trainer(callbacks=[NoiseCallback()])` measures every step, logs, and prints the price list at the end.
+
+`GainCallback` also trains by the gain rule.
+"""
 
 import copy
+import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -8,7 +13,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from svag.dynamics.gain_rule import GainRule
 from svag.integrations import BatchLoss, LoopProbe, parts_of
+from svag.noise.batches import epoch_size
 from svag.noise.reading import Reading
 from svag.prices.price_list import PriceList
 
@@ -61,9 +68,10 @@ class NoiseCallback(Callback):
             dimension of the first tensor of the first batch, times their number.
         population: size of the data set when the examples of a batch are distinct; by default the DataLoader tells.
         parameters: measure only these, for example the weights that decay.
-        every: measure each so many steps.
+        every: measure every so many steps.
         loss_fn: takes a batch and returns its mean loss; only used where a step is one backward pass on one device, and
             by default the `training_step` of the module. With manual optimization it is needed there.
+        verbose: print the price list at the end.
     """
 
     def __init__(
@@ -74,9 +82,15 @@ class NoiseCallback(Callback):
         parameters: Iterable[Tensor] | None = None,
         every: int = 1,
         loss_fn: BatchLoss | None = None,
+        verbose: bool = True,
     ) -> None:
         self._loop = LoopProbe(
-            batch_size=batch_size, population=population, parameters=parameters, every=every, loss_fn=loss_fn
+            batch_size=batch_size,
+            population=population,
+            parameters=parameters,
+            every=every,
+            loss_fn=loss_fn,
+            verbose=verbose,
         )
         self._in_parts = False
         self._accumulates: int | None = None
@@ -142,7 +156,7 @@ class NoiseCallback(Callback):
         loop.see(batch, trainer.is_last_batch)
         if loop.probe is None and (pl_module.automatic_optimization or self._in_parts):
             self._start(trainer, pl_module, parts_of(loop.size) if self._in_parts else self._accumulates)
-        if self._in_parts and trainer.global_step % loop.every == 0 and not loop.take_short():
+        if self._in_parts and loop.measures(trainer.global_step):
             self._measure(trainer, pl_module, batch, batch_idx)
 
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -212,6 +226,170 @@ class NoiseCallback(Callback):
         with _as_it_was(module):
             scaler = getattr(trainer.precision_plugin, "scaler", None)
             self._loop.measure(module, loss_fn, batch, step=trainer.global_step, scaler=scaler)
+
+
+class GainCallback(NoiseCallback):
+    """Train at a larger batch and end where the run at a smaller one, the baseline, ended: `svag.GainRule` for a fit.
+
+    Set optimizer, schedulers and `Trainer(max_steps=…)` as for the baseline, and change only the batch size of the
+    loader, the accumulation or the number of devices. Each step is then taken at the settings of the gain rule, which
+    are measured as `NoiseCallback` does. Schedulers are stepped by this callback, at every baseline step, or at every
+    epoch of the baseline (`interval`, `frequency`), and training stops where the baseline ends, after fewer steps than
+    `max_steps`. `svag/gain`, `svag/price` and `svag/baseline_step` are logged too. Checkpoints hold
+    the rule and the readings.
+
+    A step that an epoch cuts short has the gain of its own size, on several ranks that of a whole one.
+
+    >>> import torch, lightning
+    >>> class Line(lightning.LightningModule):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.slope = nn.Parameter(torch.ones(1))
+    ...     def training_step(self, batch):
+    ...         return (self.slope * batch).mean()
+    ...     def configure_optimizers(self):
+    ...         return torch.optim.SGD(self.parameters(), lr=0.5)
+    >>> gain, module = GainCallback(base_batch_size=2, population=10**9), Line()
+    >>> trainer = lightning.Trainer(
+    ...     accelerator="cpu", max_steps=2, callbacks=[gain], accumulate_grad_batches=2, logger=False,
+    ...     enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False
+    ... )
+    >>> trainer.fit(module, torch.utils.data.DataLoader(torch.tensor([1.0, 1.0, 3.0, 3.0] * 2), batch_size=2))
+    By the gain rule 2 steps did the work of 2 steps at batch size 2, with 2 times the examples.
+    >>> round(gain.rule.gain, 6), module.slope.item()  # gains 1.25 and, where the baseline ends, .75: 2 steps of .5 · 2
+    (0.75, -1.0)
+
+    Args:
+        base_batch_size: batch size of the baseline.
+        batch_size: as in `NoiseCallback`, and so are the others.
+        population: size of the data set.
+        parameters: measure only these.
+        every: measure every so many steps; the rule holds its averages in between.
+        loss_fn: takes a batch and returns its mean loss.
+        verbose: print what the run has cost, at the end.
+    """
+
+    def __init__(
+        self,
+        base_batch_size: int,
+        *,
+        batch_size: int | None = None,
+        population: int | None = None,
+        parameters: Iterable[Tensor] | None = None,
+        every: int = 1,
+        loss_fn: BatchLoss | None = None,
+        verbose: bool = True,
+    ) -> None:
+        super().__init__()
+        self._loop = LoopProbe(
+            batch_size=batch_size,
+            population=population,
+            parameters=parameters,
+            every=every,
+            loss_fn=loss_fn,
+            base_batch_size=base_batch_size,
+            verbose=verbose,
+        )
+        # schedulers with how often they are stepped, in baseline steps, and up to where each kind was
+        self._schedulers: list[tuple[Any, float]] = []
+        self._stepped = {"plain": 0.0, "plateau": 0.0}
+
+    @property
+    def rule(self) -> GainRule | None:
+        """The gain rule that takes the steps, from the first batch on."""
+        return self._loop.rule
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Refuse what the rule cannot step, before anything runs."""
+        super().setup(trainer, pl_module, stage)
+        if stage != "fit":
+            return
+        if not pl_module.automatic_optimization:
+            raise ValueError(
+                "GainCallback steps a module with automatic optimization, and this one optimizes by itself: use "
+                "svag.GainRule with a svag.NoiseProbe in its training_step"
+            )
+        if trainer.max_steps <= 0:
+            raise ValueError(
+                "the run ends where the baseline ended, and the Trainer does not know where that is: give it max_steps="
+                ", the number of steps of the baseline (its epochs × examples / base_batch_size), instead of max_epochs"
+            )
+        if trainer.min_steps or trainer.min_epochs:
+            raise ValueError("the run ends with the baseline, at max_steps of it: leave out min_steps and min_epochs")
+        self._loop.base_steps = trainer.max_steps
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """A new fit: take over the schedulers, and continue the rule of the checkpoint if there is one."""
+        super().on_train_start(trainer, pl_module)
+        time = self._loop.restored_time
+        if trainer.global_step > 0 and not time:
+            raise ValueError("the checkpoint says nothing of a gain rule: resume one that was saved with GainCallback")
+        if time >= trainer.max_steps:
+            trainer.should_stop = True
+        if not time:
+            self._stepped = {"plain": 0.0, "plateau": 0.0}
+        self._schedulers = []
+        for config in trainer.lr_scheduler_configs:
+            unit = 1 if config.interval == "step" else self._base_epoch(trainer)
+            self._schedulers.append((config, unit * config.frequency))
+            config.frequency = sys.maxsize  # Lightning would count steps and epochs at the larger batch
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Step the schedulers as often as the baseline would have; stop where it ended."""
+        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+        self._step_schedulers(trainer, pl_module, "plain")
+        if self.rule is not None and self.rule.done:
+            trainer.should_stop = True
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Step the schedulers that follow a metric, which is known after validation."""
+        self._step_schedulers(trainer, pl_module, "plateau")
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Take rule and probe off, also after an error."""
+        super().teardown(trainer, pl_module, stage)
+        self._schedulers = []
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint holds: the readings, the rule, and how far the schedulers are."""
+        return {**super().state_dict(), "stepped": dict(self._stepped)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self._stepped = dict(state_dict["stepped"])
+        super().load_state_dict({name: value for name, value in state_dict.items() if name != "stepped"})
+
+    def _base_epoch(self, trainer: Trainer) -> int:
+        """Steps of an epoch of the baseline."""
+        loader = trainer.train_dataloader
+        population = self._loop.population or (epoch_size(loader) if isinstance(loader, Iterable) else None)
+        if population is None:
+            raise ValueError(
+                "a scheduler is stepped at every epoch, and how long one of the baseline is depends on the size of the "
+                "data set: give population=, or an interval of 'step' in configure_optimizers"
+            )
+        rounded = math.floor if getattr(loader, "drop_last", False) else math.ceil
+        return max(1, rounded(population / (self._loop.base_batch_size or 1)))
+
+    def _step_schedulers(self, trainer: Trainer, module: LightningModule, kind: str) -> None:
+        if self.rule is None:
+            return
+        before, now = self._stepped[kind], self.rule.time
+        self._stepped[kind] = now
+        for config, unit in self._schedulers:
+            if config.reduce_on_plateau != (kind == "plateau"):
+                continue
+            for _ in range(math.floor(now / unit) - math.floor(before / unit)):
+                metric = trainer.callback_metrics.get(config.monitor) if config.reduce_on_plateau else None
+                if config.reduce_on_plateau and metric is None:
+                    if config.strict:
+                        raise ValueError(
+                            f"the scheduler follows {config.monitor!r}, which was not logged: log it in every epoch"
+                        )
+                    continue
+                module.lr_scheduler_step(config.scheduler, metric)
 
 
 def _loss_of_step(trainer: Trainer, module: LightningModule, part: Any, batch_idx: int) -> Tensor:
