@@ -21,11 +21,21 @@ from torch import Tensor, nn
 
 import svag
 import svag.lab
+import svag.theory
 
 SOURCE = Path(svag.__file__).parent
 
 # An error is one line that a person reads: a path, a short piece of a value, and what to do.
 LONGEST = 400
+
+
+NAMES = sorted({*svag.__all__, *svag.theory.__all__, *svag.lab.__all__})
+"""Every public name, whichever package it belongs to; no two packages share one."""
+
+
+def public(name: str) -> Any:
+    """What a public name stands for."""
+    return next(getattr(package, name) for package in (svag, svag.theory, svag.lab) if name in package.__all__)
 
 
 @dataclass(frozen=True)
@@ -37,7 +47,7 @@ class Call:
     changed: tuple[str, ...]
 
     def __call__(self) -> object:
-        made = getattr(svag, self.name)(**self.arguments)
+        made = public(self.name)(**self.arguments)
         return next(made, None) if inspect.isgenerator(made) else made
 
     def __str__(self) -> str:
@@ -154,11 +164,11 @@ def itself() -> list[Any]:
 def hostile_calls(seed: int, folder: Path, npz: Path, count: int) -> Iterator[Call]:
     """`count` calls over all public names, each with one to three arguments replaced."""
     choose = random.Random(seed)
-    names = sorted(svag.__all__)
+    names = NAMES
     for number in range(count):
         name = names[number % len(names)]
         arguments = valid(name, folder / str(number), npz)
-        optional = [one for one in inspect.signature(getattr(svag, name)).parameters if one not in arguments]
+        optional = [one for one in inspect.signature(public(name)).parameters if one not in arguments]
         changed = choose.sample([*arguments, *optional], min(choose.randint(1, 3), len(arguments) + len(optional)))
         hostile = {one: anything(choose) for one in changed if one not in _KEPT.get(name, ())}
         for switch in SWITCHES & set(hostile):
@@ -179,7 +189,7 @@ _KEPT = {
 
 def valid(name: str, folder: Path, npz: Path) -> dict[str, Any]:
     """Arguments that the name accepts."""
-    return _VALID[name](folder, npz) if name in _VALID else _fields(getattr(svag, name))
+    return _VALID[name](folder, npz) if name in _VALID else _fields(public(name))
 
 
 def _fields(kind: type) -> dict[str, Any]:
@@ -225,6 +235,8 @@ def _experiment(folder: Path, npz: Path) -> dict[str, Any]:
 _VALID: dict[str, Callable[[Path, Path], dict[str, Any]]] = {
     "BatchSampler": lambda *_: {"n": 10, "batch_size": 4, "generator": torch.Generator()},
     "Execution": lambda *_: {"workers": 1},
+    "GainPlan": lambda *_: {"base_batch_size": 16, "batch_size": 64, "phases": ((0, 2.0), (10, 4.0)), "base_steps": 20},
+    "GainRule": lambda *_: {"probe": svag.NoiseProbe(**_model(), batch_size=4), "base_batch_size": 2},
     "NoiseProbe": lambda *_: {**_model(), "batch_size": 4},
     "NoisyGD": lambda *_: {**_model(), "batch_size": 4, "dataset_size": 10, "generator": torch.Generator()},
     "Reading": lambda *_: readings()[0].to_dict(),
@@ -235,6 +247,8 @@ _VALID: dict[str, Callable[[Path, Path], dict[str, Any]]] = {
     "compare": lambda folder, npz: {**_experiment(folder, npz), "ells": (1, 2), "margin": 0.1},
     "critical_batch_size": lambda *_: {"batch_size": 32, "noise_to_signal": 5.0},
     "distortion": lambda *_: {"kappa": 4, "noise_to_signal": 5.0},
+    "gain": lambda *_: {"noise_to_signal": 5.0, "kappa": 4},
+    "gain_scaling": lambda *_: {"noise_to_signal": 5.0, "kappa": 4, "lr": 0.1, "batch_size": 32},
     "independent_pairs": lambda *_: {"loader": [torch.ones(2, 3), torch.ones(2, 3)]},
     "ladder": lambda folder, npz: {**_experiment(folder, npz), "batch_sizes": (8, 16)},
     "large_run_refutes": lambda *_: {"noise_to_signal": 5.0, "kappa": 4},

@@ -111,8 +111,9 @@ FINALS = {"sgd": 0.8, "ngd": 0.801, "gd": 0.7}
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout of the project without records, in which the command is given."""
-    for folder in ("results", "src/svag/cli", "deeper"):
+    for folder in ("results", "src/svag", "deeper"):
         (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "src" / "svag" / "cli.py").touch()
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -189,7 +190,8 @@ def test_records_are_looked_for_where_they_may_be(checkout: Path, computed: list
 def test_outside_of_a_checkout_nothing_is_found(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
     assert find_results(tmp_path) is None
-    (tmp_path / "src" / "svag" / "cli").mkdir(parents=True)
+    (tmp_path / "src" / "svag").mkdir(parents=True)
+    (tmp_path / "src" / "svag" / "cli.py").touch()
     assert find_results(tmp_path) == Path("results")
     assert find_results(tmp_path / "src" / "svag") == Path("../../results")
 

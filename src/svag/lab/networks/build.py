@@ -184,7 +184,7 @@ def _assemble(
 
 
 def _scaled(channels: Sequence[int], width: float) -> tuple[int, ...]:
-    domain.number("width", width)
+    width = domain.number("width", width)
     if not (math.isfinite(width) and width > 0 and all((c * width).is_integer() for c in map(float, channels))):
         raise ValueError(
             f"width must be positive and keep the number of channels whole, got {width}: {channels[0]} × width is not"
