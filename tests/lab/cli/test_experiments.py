@@ -138,6 +138,8 @@ def test_a_ladder_in_shards_has_a_probe_and_answers_when_all_are_done(base: Path
         "4",
         "8",
         "16",
+        "--rule",
+        "linear",
         "--seeds",
         "2",
         "--out",
@@ -185,7 +187,7 @@ def test_ngd_runs_three_processes(base: Path, tmp_path: Path, monkeypatch: pytes
         (["compare", "another.yaml"], "another.yaml: give one spec"),
         (["ladder"], "--batch-sizes: is missing"),
         (["ladder", "--batch-sizes", "8"], "batch_sizes: a ladder has at least two rungs"),
-        (["ladder", "--batch-sizes", "8", "1600"], "schedule.at: "),
+        (["ladder", "--rule", "linear", "--batch-sizes", "8", "1600"], "schedule.at: "),
         (
             ["ladder", "--batch-sizes", "4", "8", "--c2", "1"],
             "ladder.c2: c2 (the square of the closeness constant C) must",
@@ -225,9 +227,48 @@ def test_a_run_that_failed_is_said_with_exit_code_1(
     assert "Error: sgd B=8 seed=0 failed: RuntimeError: broken" in result.stderr
 
 
+def test_a_ladder_plans_its_larger_batches_from_the_smallest(base: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = ["ladder", str(base), "--batch-sizes", "8", "16", "--seeds", "1", "--out", str(out), "--workers", "1"]
+    waiting = invoke(app, [*command, "--dry-run", "--json"])
+    assert (json.loads(waiting.stdout)["runs"], "planned from these runs" in waiting.stderr) == (1, True)
+    found = answer(command)
+    assert [(rung["batch_size"], rung["ended"]) for rung in found["gain"]["rungs"]] == [(16, "open")]
+    asked = load_experiment(out)
+    assert isinstance(asked, Ladder)
+    assert (asked.panels[0].rule, [size for size, _ in asked.panels[0].plans]) == ("gain", [16])
+    planned = answer([*command, "--dry-run"])
+    assert (planned["runs"], planned["estimate"]["done"]) == (2, 2)
+    assert [record.steps for record in load_records(out)] == [20, 20]
+    refused = invoke(app, [*command, "--ell", "4"])
+    assert (refused.exit_code, "ells: " in refused.stderr) == (2, True)
+
+
+def test_a_shard_that_comes_before_the_baseline_is_done_says_so(base: Path, tmp_path: Path) -> None:
+    command = [
+        "ladder",
+        str(base),
+        "--batch-sizes",
+        "8",
+        "16",
+        "--seeds",
+        "2",
+        "--out",
+        str(tmp_path),
+        "--workers",
+        "1",
+    ]
+    parts = [answer([*command, "--shard", f"{part}/9"]) for part in range(9)]
+    early = [part for part in parts if part.get("planned") is False]
+    assert early, "9 shards do not all come after the last run of the baseline"
+    assert all(part["runs"] == 2 and part["left"] > 0 for part in early)
+    assert [rung["batch_size"] for rung in answer(command)["gain"]["rungs"]] == [16]
+
+
 def test_one_damaged_run_does_not_stop_the_others(base: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    command = ["ladder", str(base), "--batch-sizes", "4", "8", "--out", str(out), "--workers", "1", "--seeds"]
+    command = ["ladder", str(base), "--rule", "linear", "--batch-sizes", "4", "8", "--out", str(out), "--workers", "1"]
+    command += ["--seeds"]
     answer([*command, "1"])
     broken = next(record for record in load_records(out) if record.spec is not None and record.spec.batch_size == 8)
     metrics = broken.path / "metrics.jsonl"

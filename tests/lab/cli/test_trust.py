@@ -47,7 +47,7 @@ def imported(folder: Path) -> bool:
 
 COMMANDS = {
     "run": ["run", "base.yaml"],
-    "ladder": ["ladder", "base.yaml", "--batch-sizes", "8", "16", "--seeds", "1"],
+    "ladder": ["ladder", "base.yaml", "--rule", "linear", "--batch-sizes", "8", "16", "--seeds", "1"],
     "compare": ["compare", "base.yaml", "--ell", "1", "2", "--seeds", "1"],
     "ngd": ["ngd", "base.yaml", "--seeds", "1"],
     "reproduce": ["reproduce", "fig:lsr_acc_gnr", "--size", "smoke", "--model.arch", "{module}:build"],

@@ -33,8 +33,11 @@ class GainTable:
 
 
 def table(found: GainFinding, drawn: Drawn) -> GainTable:
-    """The rows of a finding; gain and price of the baseline itself, which are 1, are left out."""
+    """The rows of a finding, without gain and price of the baseline itself, which are 1, and without cut last gains."""
     rows = [row for row in found.rows if drawn == "train_loss" or row.batch_size != found.baseline]
+    if drawn == "gain":
+        end = max((row.baseline_time for row in rows), default=0.0)
+        rows = [row for row in rows if row.baseline_time < end]
     return GainTable(drawn, found.baseline, tuple(rows))
 
 
