@@ -56,6 +56,15 @@ def test_accumulation_takes_the_steps_of_a_plain_loop(capsys: pytest.CaptureFixt
     assert f"By the gain rule {len(plain.gains)} steps did the work of 60 steps" in capsys.readouterr().out
 
 
+def test_prices_from_a_run_by_the_rule_do_not_take_the_rate_of_the_baseline_for_its_own() -> None:
+    gain, noise = GainCallback(4), NoiseCallback()
+    fit(gain, Module(), accumulate_grad_batches=4)
+    trainer(noise, accumulate_grad_batches=4, epochs=9).fit(Module(), loader())
+    assert {reading.lr for reading in gain.readings} == {0.1}
+    assert gain.found.setting.lr is None
+    assert noise.found.setting.lr == 0.1
+
+
 @pytest.mark.parametrize("every", [1, 3])
 def test_parts_beside_the_step_give_the_gains_of_parts_in_it(every: int) -> None:
     gain = GainCallback(4, every=every)

@@ -4,6 +4,7 @@ Neither of them is imported here, and each adapter only when it is asked for.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -88,15 +89,17 @@ class LoopProbe:
 
     @property
     def found(self) -> PriceList:
-        """What larger batches cost, from the readings so far."""
-        return price_list(self.readings)
+        """What larger batches cost, from the readings so far; by the gain rule, with rates as factors of this run's."""
+        if self.base_batch_size is None:
+            return price_list(self.readings)
+        # readings carry the baseline's rate, and the steps were taken at another
+        return price_list([replace(reading, lr=None) for reading in self.readings])
 
     def print_found(self) -> None:
         """Print the price list, if there are readings; after a run by the gain rule, what it cost."""
         if not self.verbose:
             return
         if self.rule is not None and self.rule.price is not None:
-            # the readings carry the baseline's learning rate, so a price list would print wrong ones
             print(_cost(self.rule, self.base_batch_size, self.base_steps))
         elif self.base_batch_size is None and self.readings:
             print(self.found)
