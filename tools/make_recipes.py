@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from svag.lab.experiments import load_experiment
+from svag.lab.experiments.base import EXPERIMENT
 from svag.lab.experiments.gain_finding import GainFinding
 from svag.lab.experiments.ladder import Ladder
 from svag.lab.records.record import load_records
 
 ROOT = Path(__file__).parent.parent
 RECORDS = ROOT / "results" / "recipes"
+MEASURED = RECORDS / "measured"
 PAGE = ROOT / "docs" / "train.md"
 TABLE = re.compile(r"(?<=<!-- recipes -->\n\n).*?(?=\n\n<!-- end of recipes -->)", re.DOTALL)
 NETWORKS = {"mlp": "perceptron", "conv": "residual network"}
@@ -23,34 +25,37 @@ OPTIMIZERS = {"constant": "SGD, constant", "cosine": "SGD, cosine", "momentum": 
 OPTIMIZERS |= {"adamw": "AdamW, cosine"}
 
 
-def recipes() -> dict[str, GainFinding]:
-    """What each committed ladder of recipes came to."""
+def recipes(measured: bool = False) -> dict[str, GainFinding]:
+    """What each committed ladder came to, with its gains planned beforehand or measured while training."""
     found = {}
-    for folder in sorted(path for path in RECORDS.iterdir() if (path / "experiment.json").exists()):
+    for folder in sorted(
+        path for path in (MEASURED if measured else RECORDS).iterdir() if (path / EXPERIMENT).exists()
+    ):
         experiment = load_experiment(folder)
         assert isinstance(experiment, Ladder)
         gain = experiment.find(load_records(folder)).panels[0].gain
         assert gain is not None, f"{folder} is no ladder by the gain rule"
+        assert gain.measured == measured
         found[folder.name] = gain
     return found
 
 
-def table(found: dict[str, GainFinding]) -> Iterator[str]:
-    """One row a ladder: predicted price and final training loss at every larger batch size."""
-    sizes = list(dict.fromkeys(rung.batch_size for one in found.values() for rung in one.rungs))
-    base = next(iter(found.values())).baseline
-    heads = [head for size in sizes for head in (f"examples at {size}", f"loss at {size} over loss at {base}")]
-    yield f"| network | optimizer | {' | '.join(heads)} |"
-    yield "|---|---|" + "---|" * len(heads)
+def table(planned: dict[str, GainFinding], measured: dict[str, GainFinding]) -> Iterator[str]:
+    """One row a setting and larger batch size: examples, and final training loss over the baseline's."""
+    base = next(iter(planned.values())).baseline
+    over = f"loss over that of {base}"
+    yield f"| network | optimizer | batch | planned: examples | {over} | measured: examples | {over} |"
+    yield "|---|---|---|---|---|---|---|"
     for name in (f"{network}_{optimizer}" for network in NETWORKS for optimizer in OPTIMIZERS):
         network, _, optimizer = name.partition("_")
-        cells = [cell for rung in found[name].rungs for cell in (f"{rung.price:.2f}×", str(rung.loss))]
-        yield f"| {NETWORKS[network]} | {OPTIMIZERS[optimizer]} | {' | '.join(cells)} |"
+        for one, other in zip(planned[name].rungs, measured[name].rungs, strict=True):
+            cells = [str(one.batch_size), f"{one.price:.2f}×", str(one.loss), f"{other.paid:.2f}×", str(other.loss)]
+            yield f"| {NETWORKS[network]} | {OPTIMIZERS[optimizer]} | {' | '.join(cells)} |"
 
 
 def main() -> None:
     """Rewrite the page."""
-    text = "\n".join(table(recipes()))
+    text = "\n".join(table(recipes(), recipes(measured=True)))
     PAGE.write_text(TABLE.sub(lambda _: text, PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 

@@ -11,18 +11,20 @@ tool = load("make_recipes")
 
 
 @cache
-def recipes() -> dict[str, GainFinding]:
-    found: dict[str, GainFinding] = tool.recipes()
+def recipes(measured: bool = False) -> dict[str, GainFinding]:
+    found: dict[str, GainFinding] = tool.recipes(measured)
     return found
 
 
 def test_the_table_redrawn_from_the_records_is_that_of_the_page() -> None:
     (shown,) = tool.TABLE.findall(tool.PAGE.read_text(encoding="utf-8"))
-    assert shown.splitlines() == list(tool.table(recipes())), "run `python tools/make_recipes.py`"
+    assert shown.splitlines() == list(tool.table(recipes(), recipes(True))), "run `python tools/make_recipes.py`"
     name, one = next(iter(recipes().items()))
     first, *others = one.rungs
     wrong = replace(one, rungs=(replace(first, price=2 * first.price), *others))
-    assert shown.splitlines() != list(tool.table({**recipes(), name: wrong})), "a number that differs is seen"
+    assert shown.splitlines() != list(tool.table({**recipes(), name: wrong}, recipes(True))), (
+        "a number that differs is seen"
+    )
 
 
 def test_the_recipe_ends_where_the_small_batch_ended() -> None:
@@ -32,6 +34,13 @@ def test_the_recipe_ends_where_the_small_batch_ended() -> None:
     cheap = [rung for rung in rungs if rung.price <= 3]
     assert len(cheap) == 8
     assert max(rung.loss.value for rung in cheap) <= 1.07
+    assert all(rung.ended != "diverged" for rung in rungs)
+
+
+def test_the_measured_rule_ends_where_the_small_batch_ended() -> None:
+    rungs = [rung for one in recipes(True).values() for rung in one.rungs]
+    assert len(rungs) == 16
+    assert max(rung.loss.value for rung in rungs) <= 1.07
     assert all(rung.ended != "diverged" for rung in rungs)
 
 

@@ -208,10 +208,10 @@ def test_its_price_is_announced_from_the_baseline(npz: Path, done: tuple[Ladder,
 
 
 def test_measured_rungs_need_no_plan(npz: Path, tmp_path: Path) -> None:
-    base = ladder_of(npz, (4, 16), seeds=1)
-    panel = base.panels[0].model_copy(update={"measured": True})
-    ladder = base.model_copy(update={"panels": (panel,)})
+    ladder = Ladder.of(small(npz, EDITS), (4, 16), 1, rule="gain", measured=True, name="base")
     assert not ladder.waits
+    with pytest.raises(SpecError, match="rule"):
+        Ladder.of(small(npz, EDITS), (4, 16), 1, rule="linear", measured=True)
     assert [spec.batch_size for spec in ladder.runs()] == [4, 16]
     assert experiment_from(ladder.model_dump(mode="json")) == ladder
     planned, conducted = carry_out(ladder, tmp_path, HERE)

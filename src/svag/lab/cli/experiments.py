@@ -138,6 +138,9 @@ def ladder(
     seeds: Seeds = Ladder.default_seeds,
     out: Out = None,
     rule: RuleFlag = "gain",
+    measured: Annotated[
+        bool, typer.Option("--measured", help="Measure the gain while training, instead of planning it beforehand.")
+    ] = False,
     ell: Ell = None,
     split: Split = 1,
     limit: LimitFlag = None,
@@ -175,6 +178,7 @@ def ladder(
         sizes,
         seeds,
         rule=rule,
+        measured=measured,
         ells=whole_numbers("--ell", ell or []),
         split=split,
         momentum_limit=limit,

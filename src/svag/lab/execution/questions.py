@@ -21,6 +21,7 @@ def ladder(
     *,
     seeds: int | Sequence[int] = Ladder.default_seeds,
     rule: LadderRule | None = "gain",
+    measured: bool = False,
     ells: Sequence[int] = (),
     split: int = 1,
     momentum_limit: MomentumLimit | None = None,
@@ -57,6 +58,7 @@ def ladder(
         seeds: how many seeds of each (3 means 0, 1 and 2), or which.
         rule: "gain", or the rule of the paper: "linear" for SGD, "square_root" for Adam, AdamW and RMSprop; None is
             whichever of these two the optimizer has.
+        measured: with the gain rule, measure the gain while training instead of planning it.
         ells: also run SVAG at these ell and every batch size: the SDE limit.
         split: into how many parts SVAG cuts the batch.
         momentum_limit: which limit SVAG follows when the base has momentum.
@@ -72,6 +74,7 @@ def ladder(
         batch_sizes,
         seeds,
         rule=rule,
+        measured=measured,
         ells=ells,
         split=split,
         momentum_limit=momentum_limit,

@@ -222,6 +222,7 @@ class Ladder(Experiment):
         seeds: int | Iterable[int],
         *,
         rule: LadderRule | None = None,
+        measured: bool = False,
         ells: Iterable[int] = (),
         split: int = 1,
         momentum_limit: MomentumLimit | None = None,
@@ -237,6 +238,7 @@ class Ladder(Experiment):
             batch_sizes: the rungs.
             seeds: how many, or which.
             rule: of the scaling; linear or square-root, as the optimizer has it, when None.
+            measured: with the gain rule, measure the gain while training instead of planning it.
             ells: refinements of SVAG at every rung; none if empty.
             split: into how many parts SVAG cuts its batches.
             momentum_limit: which limit SVAG follows, if the base has momentum.
@@ -252,6 +254,7 @@ class Ladder(Experiment):
             "base": with_probe(base, sizes, whole=rule == "gain"),
             "batch_sizes": sizes,
             "rule": rule,
+            "measured": measured,
             "ells": tuple(ells),
             "split": split,
             "momentum_limit": momentum_limit,
