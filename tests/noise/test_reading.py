@@ -1,5 +1,8 @@
 import json
 import os
+import signal
+import subprocess
+import sys
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
@@ -103,3 +106,24 @@ def test_a_pipe_is_no_file_of_readings(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match="pipe is not a plain file"):
         load_readings(tmp_path / "pipe")
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="this system has no limit on the size of a file")
+def test_a_disk_that_fills_up_gets_all_readings_or_none(tmp_path: Path) -> None:
+    """The limit on the size of a file stands for a full disk: a write is cut short, and the next one fails."""
+    path = tmp_path / "readings.jsonl"
+    append_readings(path, [reading(step=0)])
+    room = path.stat().st_size * 5 // 2
+    code = (
+        "import resource, signal, sys\n"
+        "from svag import Reading, append_readings\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room}))\n"
+        "some = [Reading(-0.25, 8.0, 3.0, 16, 4, step=step) for step in range(1, 4)]\n"
+        "try:\n    append_readings(sys.argv[1], some)\n"
+        "except OSError:\n    append_readings(sys.argv[1], some[:1])\n"
+        "else:\n    raise SystemExit('nothing was refused')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert load_readings(path) == [reading(step=0), reading(step=1)]

@@ -215,6 +215,8 @@ def reading_of(row: Mapping[str, Any]) -> Reading:
 def append_readings(path: str | Path, readings: Iterable[Reading]) -> None:
     """Append `readings` to a file in one write, so that runs which share the file do not cut each other's lines.
 
+    All of them or none: where the disk is full, what was written of them is taken back before the error is raised.
+
     >>> import tempfile
     >>> reading = Reading(grad_sq=0.5, noise_trace=8.0, param_sq=100.0, batch_size=128, n=4, run="seed 0")
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -227,7 +229,16 @@ def append_readings(path: str | Path, readings: Iterable[Reading]) -> None:
     with os.fdopen(open_to_append(Path(path)), "r+b", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
         torn = size > 0 and file.seek(size - 1) >= 0 and file.read(1) != b"\n"  # a crash cut the last line
-        file.write((("\n" if torn else "") + lines).encode())
+        left = memoryview((("\n" if torn else "") + lines).encode())
+        written = 0
+        try:
+            while left:
+                done = file.write(left)  # the system may take less than it is given
+                left, written = left[done:], written + done
+        except OSError:
+            if file.seek(0, os.SEEK_END) == size + written:  # unless another run has appended its own
+                file.truncate(size)
+            raise
 
 
 def open_to_append(path: Path) -> int:
