@@ -33,7 +33,9 @@ def recipes(measured: bool = False) -> dict[str, GainFinding]:
     ):
         experiment = load_experiment(folder)
         assert isinstance(experiment, Ladder)
-        gain = experiment.find(load_records(folder)).panels[0].gain
+        # the baselines of the measured runs are those of the planned ones
+        records = [*load_records(folder), *(load_records(RECORDS / folder.name) if measured else ())]
+        gain = experiment.find(records).panels[0].gain
         assert gain is not None, f"{folder} is no ladder by the gain rule"
         assert gain.measured == measured
         found[folder.name] = gain

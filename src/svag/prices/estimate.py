@@ -53,9 +53,11 @@ class Estimate(Printed):
 def short(value: float) -> str:
     """Three significant digits, whole numbers in full.
 
-    >>> short(1.2345), short(12345.6), short(math.inf)
-    ('1.23', '12346', '∞')
+    >>> short(1.2345), short(12345.6), short(math.inf), short(math.nan)
+    ('1.23', '12346', '∞', '–')
     """
+    if math.isnan(value):
+        return "–"
     if not math.isfinite(value):
         return "∞" if value > 0 else "−∞"
     return f"{value:.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"

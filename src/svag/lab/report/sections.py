@@ -49,12 +49,13 @@ def ladder_figures(finding: LadderFinding) -> Iterator[Figure]:
             picture, sentence = ladder_prices.drift_chart(drift), ladder_prices.drift_sentence(drift)
             yield Figure.of(f"{name}-drift", title, picture, sentence, "factors", drift.rows)
         predicted = ladder_prices.prediction_table(panel)
-        if predicted.rows:
+        along = panel.gain is None  # by the gain rule B* and the slope of G/N are about runs that were not made
+        if along and predicted.rows:
             title = f"{panel.name}: predicted and measured critical batch size, by baseline"
             picture, sentence = ladder_prices.prediction_chart(predicted), ladder_prices.prediction_sentence(predicted)
             yield Figure.of(f"{name}-predictions", title, picture, sentence, "predictions", predicted.rows)
         ratio = ladder_error.ratio_table(panel)
-        if ratio.rows:
+        if along and ratio.rows:
             title = f"{panel.name}: signal over noise of the gradient, G/N"
             picture, sentence = ladder_error.ratio_chart(ratio), ladder_error.ratio_sentence(ratio)
             yield Figure.of(f"{name}-ratio", title, picture, sentence, "G/N", ratio.rows)
