@@ -211,7 +211,7 @@ def test_measured_rungs_need_no_plan(npz: Path, tmp_path: Path) -> None:
     ladder = Ladder.of(small(npz, EDITS), (4, 16), 1, rule="gain", measured=True, name="base")
     assert not ladder.waits
     with pytest.raises(SpecError, match="rule"):
-        Ladder.of(small(npz, EDITS), (4, 16), 1, rule="linear", measured=True)
+        Ladder.of(small(npz, EDITS), (4, 16), 1, rule="linear", measured=True).runs()
     assert [spec.batch_size for spec in ladder.runs()] == [4, 16]
     assert experiment_from(ladder.model_dump(mode="json")) == ladder
     planned, conducted = carry_out(ladder, tmp_path, HERE)
