@@ -629,3 +629,28 @@ def test_a_smaller_batch_than_the_baselines_takes_shorter_steps() -> None:
         assert rule.gain <= 1
         due += rule.due
     assert due == 3
+
+
+def test_a_measured_rule_resumes_with_its_own_baseline_only() -> None:
+    def rule_at(base: int) -> GainRule:
+        model = net()
+        return GainRule(NoiseProbe(model, SGD(model.parameters(), lr=0.1), batch_size=16), base_batch_size=base)
+
+    state = rule_at(4).state_dict()
+    rule_at(4).load_state_dict(state)
+    with pytest.raises(ValueError, match="base_batch_size=4"):
+        rule_at(8).load_state_dict(state)
+
+
+def test_prices_after_a_measured_run_are_factors_of_its_own_rates() -> None:
+    model = net()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    with NoiseProbe(model, optimizer, batch_size=16) as probe:
+        rule = GainRule(probe, base_batch_size=4)
+        for batch in batches(3, 16):
+            optimizer.zero_grad()
+            probe.backward(loss_of(model), batch)
+            optimizer.step()
+        assert {reading.lr for reading in probe.readings} == {0.1}
+        assert probe.price_list().setting.lr is None
+        rule.close()

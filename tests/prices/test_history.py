@@ -136,14 +136,16 @@ def test_whether_the_estimate_or_its_limit_is_used_depends_on_kappa() -> None:
     assert (few.resolved(0.25), few.ratio_used(0.25)) == (False, 11.0), "below 1 the larger ratio has the smaller gain"
 
 
-def test_the_gain_is_kappa_only_where_the_upper_limit_of_g_is_negative() -> None:
+def test_the_gain_stays_below_kappa_however_negative_g_is() -> None:
     rng = np.random.default_rng(0)
     noise = rng.normal(size=40)
     noise -= noise.mean()
     for mean, all_of_it in ((-0.05, False), (-1.0, True)):  # the standard error of G is about .16
         found = run_history([make(mean + one, 8.0, batch_size=16) for one in noise]).phases[0]
         assert math.isinf(found.noise_to_signal.value)
-        assert (found.gain(32) == 32) is all_of_it
+        assert math.isinf(found.lower) is all_of_it
+        assert found.gain(32) == gain(min(found.lower, found.sensitivity), 32)
+        assert found.gain(32) < 32
 
 
 # 1,000 runs of `count` readings. The law of a reading is that of `Stream`: two parts, 45 dimensions.

@@ -10,8 +10,10 @@ import pytest
 from tests.prices.streams import make, settled
 
 from svag import Estimate, PriceList, Reading, price_list
+from svag.prices.progress import progress
 from svag.prices.ranges import price_range
 from svag.prices.reasons import Code
+from svag.prices.scalars import logged_numbers
 from svag.theory import critical_batch_size, distortion
 
 
@@ -359,3 +361,31 @@ def test_json_and_rows_hold_everything_and_no_infinity() -> None:
     assert [row["batch_size"] for row in rows] == [128, 256, 512, 1024, 2048, 4096]
     assert rows[0]["examples"] == found.prices()[0].examples.value
     assert all(not isinstance(value, dict | list | tuple) for row in rows for value in row.values())
+
+
+def test_momentum_may_follow_a_schedule() -> None:
+    """OneCycleLR moves it: the price does not depend on it, and no theorem covers it."""
+    readings = [
+        Reading(1.0, 8.0, 1.0, 32, 4, step=k, lr=0.1, weight_decay=0.0, momentum=0.85 + 0.1 * (k % 2), optimizer="SGD")
+        for k in range(400)
+    ]
+    found = price_list(readings)
+    assert [price.examples.value for price in found.prices([256])] == pytest.approx([16 / 9])
+    assert Code.MOMENTUM_VARIES in {reason.code for reason in found.linear.reasons}
+    assert not found.linear.proved
+    assert logged_numbers(readings)["gain_2x"] == pytest.approx(1.8)
+
+
+def test_a_batch_that_has_changed_is_read_at_its_present_size() -> None:
+    readings = [Reading(1.0, 8.0, 1.0, 32, 4, step=k, lr=0.1, optimizer="SGD") for k in range(400)]
+    grown = [replace(one, batch_size=64, noise_trace=4.0, step=400 + (one.step or 0)) for one in readings]
+    assert logged_numbers([*readings, *grown]) == logged_numbers(grown)
+    assert progress([*readings, *grown], 800, 1, 64).startswith("NoiseProbe at batch size 64: 400 readings")
+
+
+def test_no_rule_is_promised_where_none_is_known() -> None:
+    def said(optimizer: str) -> str:
+        return str(price_list(Reading(1.0, 8.0, 1.0, 32, 4, step=k, lr=0.1, optimizer=optimizer) for k in range(400)))
+
+    assert "GainRule" in said("AdamW")
+    assert "GainRule" not in said("Adagrad")

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 # Relative to a gain: a remainder this small before the end is rounding, and not worth a step.
 _ROUNDING = 1e-6
 # bitsandbytes need not be installed: whoever holds one of its optimizers has imported it.
-_EIGHT_BIT = {"AdamW", "AdamW8bit", "AdamW32bit", "PagedAdamW", "PagedAdamW8bit", "PagedAdamW32bit"}
+_EIGHT_BIT = {
+    f"{paged}{kind}{bits}" for paged in ("", "Paged") for kind in ("Adam", "AdamW") for bits in ("", "8bit", "32bit")
+}
 _RULES: dict[type[Optimizer], Rule] = {
     SGD: "linear",
     **dict.fromkeys((Adam, AdamW, NAdam, RAdam, RMSprop), "square_root"),
@@ -108,10 +110,15 @@ class _Measured:
         self._taken = self._read
 
     def state_dict(self) -> dict[str, Any]:
-        return {"held": self._held, **self._running.state_dict()}
+        return {"held": self._held, "base_batch_size": self._running.base_batch_size, **self._running.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         refuse_strange_state(state, self.state_dict())
+        if state["base_batch_size"] != self._running.base_batch_size:
+            raise ValueError(
+                f"the state was saved by a rule with base_batch_size={state['base_batch_size']}, not "
+                f"{self._running.base_batch_size}: give the one that the run was started with"
+            )
         self._running.load_state_dict(state)
         self._held, self._taken = state["held"], self._probe.last_step
 
@@ -294,7 +301,7 @@ class GainRule:
     def passed(self, every: float) -> int:
         """How many multiples of `every` baseline steps passed with the last step: for epochs, evaluation, checkpoints.
 
-        `every` may be a fraction: an epoch of the baseline has population/base_batch_size steps.
+        `every` may be a fraction; an epoch of the baseline has as many steps as its loader has batches.
         """
         every = domain.positive("every", every)
         if self._source.moved_on:
@@ -457,8 +464,8 @@ def _rule_of(optimizer: Optimizer) -> Rule:
         return "square_root"
     raise ValueError(
         f"optimizer is {kind.__name__}, for which no gain rule is known: use torch.optim.SGD, Adam, AdamW, NAdam, "
-        "RAdam or RMSprop, or AdamW of bitsandbytes; or multiply the settings of your own by the gain of a plan "
-        "(svag.GainPlan.next_step)"
+        "RAdam or RMSprop, or Adam and AdamW of bitsandbytes; or multiply the settings of your own by the gain of a "
+        "plan (svag.GainPlan.next_step)"
     )
 
 
@@ -471,7 +478,7 @@ def _is_decoupled(optimizer: Optimizer, group: Mapping[str, Any]) -> bool:
     return (
         isinstance(optimizer, AdamW)
         or bool(group.get("decoupled_weight_decay", False))
-        or _is_eight_bit(type(optimizer))
+        or (_is_eight_bit(type(optimizer)) and "AdamW" in type(optimizer).__name__)
     )
 
 

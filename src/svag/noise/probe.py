@@ -208,11 +208,15 @@ class NoiseProbe(Printed):
     ) -> "PriceList":
         """What other batch sizes cost, from all readings so far; with `save_to`, from all in the file.
 
-        Arguments as in `svag.price_list`.
+        Arguments as in `svag.price_list`. After a run by a measured `svag.GainRule` rates are given as factors: its
+        readings carry the baseline's rate, and its steps were taken at another.
         """
         from svag.prices.price_list import price_list
 
-        return price_list(self._all_readings(), c2, confidence, window)
+        readings = self._all_readings()
+        if self.measure_short:
+            readings = [replace(reading, lr=None) for reading in readings]
+        return price_list(readings, c2, confidence, window)
 
     def _all_readings(self) -> Sequence[Reading]:
         kept = self.readings  # what is asked for is written

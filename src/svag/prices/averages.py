@@ -44,6 +44,11 @@ _DIFFER = 0.01
 _FELT = 0.2
 
 
+def of_one_batch_size(readings: Sequence[Reading]) -> list[Reading]:
+    """Those of the batch size that the last reading has: while it grows, the others belong to another N."""
+    return [reading for reading in readings if reading.batch_size == readings[-1].batch_size]
+
+
 @dataclass(frozen=True)
 class Averages:
     """Averages over readings that share batch size, weight decay, momentum and optimizer."""
@@ -53,14 +58,14 @@ class Averages:
     @classmethod
     def over(cls, readings: Sequence[Reading]) -> "Averages":
         """Average `readings`, or refuse to mix what differs in more than its moment and its learning rate."""
-        for field in ("batch_size", "weight_decay", "momentum", "optimizer", "ell", "population"):
+        for field in ("batch_size", "weight_decay", "optimizer", "ell", "population"):
             values = list(dict.fromkeys(getattr(reading, field) for reading in readings))
             if len(values) > 1:
                 shown = ", ".join(str(value) for value in values[:4])
                 raise ValueError(
                     f"readings of different {field} ({shown}) cannot be averaged: predict from one at a time"
                 )
-        moving = readings[0].momentum and any(reading.velocity_sq is not None for reading in readings)
+        moving = any(reading.momentum for reading in readings) and any(one.velocity_sq is not None for one in readings)
         # the velocity does not exist before the first step with momentum
         return cls(tuple(r for r in readings if r.velocity_sq is not None or not moving))
 
@@ -71,8 +76,14 @@ class Averages:
 
     @property
     def momentum(self) -> float:
-        """β, 0 when unknown."""
-        return self.setting.momentum or 0.0
+        """β, 0 when unknown; the mean where a schedule moves it."""
+        found = [reading.momentum or 0.0 for reading in self.readings]
+        return found[0] if len(set(found)) == 1 else math.fsum(found) / len(found)
+
+    @property
+    def momentum_varies(self) -> bool:
+        """Whether a schedule moves the momentum, as OneCycleLR does."""
+        return len({reading.momentum for reading in self.readings}) > 1
 
     @property
     def betas(self) -> tuple[float, float] | None:

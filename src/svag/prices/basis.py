@@ -109,6 +109,9 @@ def _with_momentum(found: Averages, confidence: float, plain: RatioInterval, rea
     kind = optimizer_kind(found.setting.optimizer)
     signal = found.moving_signal if kind.covered else None
     estimated = _ratio(found, found.estimated_signal, confidence)
+    if found.momentum_varies:
+        reasons = (*reasons, Reason(Code.MOMENTUM_VARIES))
+        return Ground("momentum", kind.rule, "X̂", estimated, None, 0.0, reasons)
     if signal is None:
         reasons = (Reason(Code.X_NOT_MEASURED),) if _stands_alone(reasons) else reasons
         return Ground("momentum", kind.rule, "X̂", estimated, None, 0.0, reasons)

@@ -114,11 +114,13 @@ class Phase:
     def ratio_used(self, kappa: float) -> float:
         """ρ for the gain at κ times the batch: the estimate where resolved, otherwise the limit with the smaller gain.
 
-        The gain grows with ρ for κ > 1 and falls for κ < 1, so the limit is the lower or the upper one.
+        The gain grows with ρ for κ > 1 and falls for κ < 1, so the limit is the lower or the upper one. A lower limit
+        beyond the sensitivity comes from an average G that happens to be near 0 or below, and is not relied on: with
+        26 readings every other plan had a phase at the whole gain κ that way.
         """
         if self.resolved(kappa):
             return self.noise_to_signal.value
-        return self.lower if kappa >= 1 else self.upper
+        return min(self.lower, self.sensitivity) if kappa >= 1 else self.upper
 
     def gain(self, kappa: float) -> float:
         """Gain at κ times the batch, from the readings of this phase alone."""

@@ -36,7 +36,7 @@ from svag.theory.gain import gain
 _DOUBLINGS = 6
 
 
-class Prices(tuple[Price, ...]):
+class Prices(tuple[Price, ...], Printed):
     """The rows of a price list: a tuple of `Price` that prints as the list, with times where these are known."""
 
     _found: "PriceList"
@@ -47,6 +47,9 @@ class Prices(tuple[Price, ...]):
         made = super().__new__(cls, rows)
         made._found, made._throughput = found, throughput
         return made
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} prices from batch size {self._found.batch_size}>"
 
     def __str__(self) -> str:
         return wording.answer(self._found, self._throughput, self)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from svag.noise.reading import Reading
-from svag.prices.averages import Averages
+from svag.prices.averages import Averages, of_one_batch_size
 from svag.prices.basis import doubts, limits_of, plain_ratio
 from svag.prices.estimate import Estimate
 from svag.prices.reasons import Code, Reason
@@ -36,6 +36,7 @@ def progress(readings: Sequence[Reading], steps: int, every: int, batch_size: in
     NoiseProbe at batch size 32: 400 readings in 400 steps, N/G = 8 [8, 8].
     Enough for a price list: print(probe.price_list()).
     """
+    readings = of_one_batch_size(readings)
     start = f"NoiseProbe at batch size {batch_size}: {len(readings)} readings in {steps} steps"
     needed = steps_needed(readings, every)
     if needed:

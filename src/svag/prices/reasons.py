@@ -46,6 +46,7 @@ class Code(StrEnum):
     X_UNRESOLVED = "x_unresolved"
     NOT_INVARIANT = "not_invariant"
     RATE_VARIES = "rate_varies"
+    MOMENTUM_VARIES = "momentum_varies"
     VELOCITY_MISSING = "velocity_missing"
     # what else is known of the linear rule
     PROVED = "proved"
@@ -92,6 +93,7 @@ NO_THEOREM = frozenset(
         Code.X_UNRESOLVED,
         Code.NOT_INVARIANT,
         Code.RATE_VARIES,
+        Code.MOMENTUM_VARIES,
         Code.VELOCITY_MISSING,
     )
 )

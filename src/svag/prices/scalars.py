@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 
 from svag.noise.reading import Reading
-from svag.prices.averages import Averages
+from svag.prices.averages import Averages, of_one_batch_size
 from svag.prices.basis import doubts, limits_of, one_sided, plain_ratio, resolved
 from svag.prices.windows import choose_window
 from svag.theory.bounds import b_simple, critical_batch_size
@@ -28,7 +28,7 @@ def logged_numbers(readings: Iterable[Reading]) -> dict[str, float]:
     >>> logged_numbers(readings[:3])
     {}
     """
-    given = list(readings)
+    given = of_one_batch_size(list(readings))
     if not given:
         return {}
     found = Averages.over(choose_window(given, (0.0, 1.0)).readings)

@@ -207,6 +207,7 @@ SENTENCES: dict[Code, Callable[[Values], str]] = {
     Code.NOT_INVARIANT: lambda v: (
         f"Not scale invariant: {_own_pull(v)}. With momentum the theorem needs a scale-invariant network."
     ),
+    Code.MOMENTUM_VARIES: lambda v: "The momentum changes, and the theorem needs it constant.",
     Code.RATE_VARIES: lambda v: "The learning rate changes, and with momentum the theorem needs it constant.",
     Code.VELOCITY_MISSING: lambda v: (
         "The velocity was not recorded, and the weight norm replaces it, so equilibrium could not be tested."
@@ -296,7 +297,7 @@ def _headline(found: "PriceList", rows: Sequence["Price"]) -> str:
     """The largest row within C²."""
     within = [row for row in rows if row.examples.value <= found.c2]
     if not within:
-        return f"Every larger batch needs more than {found.c2:g}× the examples of batch {found.batch_size}."
+        return f"None of these batches costs at most {found.c2:g}× the examples of batch {found.batch_size}."
     row = max(within, key=lambda one: one.batch_size)
     steps = f"{1 / row.steps:.2g} times fewer steps" if row.steps <= 1 else f"{row.steps:.2g} times the steps"
     return f"Batch {row.batch_size}: {row.examples.value:.2g}× the examples, {steps} ({_rate(found, row)})."
@@ -387,7 +388,8 @@ def _meaning(found: "PriceList", rows: Sequence["Price"]) -> Iterator[str]:
     elif found.setting.momentum:
         rest = "; keep momentum"
     yield f'In the schedule, change numbers of steps as under "steps"{rest}.'
-    yield "svag.GainRule.planned does all this. More: print(found.details())."
+    done = "svag.GainRule.planned does all this. " if found.setting.kind.rule is not None else ""
+    yield f"{done}More: print(found.details())."
 
 
 _RULES = {"linear": "The linear rule", "square_root": "The square-root rule"}

@@ -22,7 +22,7 @@ vectors: list[int] = []
 
 
 def counting(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
-    if tensor.numel() > 1:
+    if tensor.numel() > 2:  # a gradient: the sums of a measured step are two numbers
         vectors[-1] += 1
     return all_reduce(tensor, *args, **kwargs)
 
