@@ -46,7 +46,7 @@ def test_the_ladder_of_adamw_shows_predicted_and_observed_distortion_on_every_pa
     short = {"model.depth": 1, "model.width": 16, "data.context": 64, "lr": 0.003, "budget": 600, "evaluate.every": 1.0}
     base = svag.lab.RunSpec.load(EXAMPLES / "transformer_adamw.yaml", short)
     here = svag.lab.Execution(workers=1, device="cpu", progress=False)
-    (panel,) = svag.lab.ladder(base, [8, 16, 32], seeds=1, out=tmp_path, execution=here).panels
+    (panel,) = svag.lab.ladder(base, [8, 16, 32], seeds=1, rule="square_root", out=tmp_path, execution=here).panels
     assert panel.metric == "test_bits_per_character"
     assert panel.drift is not None
     assert panel.drift.compared == "V"
