@@ -124,7 +124,7 @@ def batch_schedule(history: History, max_price: float = 1.1) -> BatchSchedule:
         raise ValueError(f"max_price must exceed 1, got {max_price}: a larger batch always takes more examples")
     base = history.batch_size
     sizes = _sizes(history, max_price)
-    gains = [phase.gain(size / base) for phase, size in zip(history.phases, sizes, strict=True)]
+    gains = [history.gains(size / base)[index] for index, size in enumerate(sizes)]  # those that a plan has
     starts = [0, *(phase.start for phase in history.phases[1:])]
     length = history.base_steps or 1
     rows: list[ScheduleRow] = []
