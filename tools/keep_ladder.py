@@ -33,6 +33,8 @@ def keep(folder: Path, into: Path) -> Path:
         target = into / folder_name(experiment.label)
     elsewhere = {path.name for path in into.parent.glob(f"**/{RUNS}/*") if target not in path.parents}
     own = [record for record in records if record.path.name not in elsewhere]
+    for stale in {path.name for path in (target / RUNS).glob("*")} - {record.path.name for record in own}:
+        shutil.rmtree(target / RUNS / stale)  # asked for before the experiment was changed
     for record in own:
         place = target / RUNS / record.path.name
         place.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Writes the tables and the pictures of docs/evidence.md from the records in results/atlas; the prose stays.
+"""Writes the tables and the pictures of docs/evidence.md from the records in results/gain; the prose stays.
 
     python tools/make_evidence.py
 
@@ -6,188 +6,173 @@ A table stands between `<!-- NAME -->` and `<!-- end of NAME -->`. A test compar
 """
 
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
+from statistics import geometric_mean, mean
+from typing import Any
 
-from svag.lab.experiments import wording
-from svag.lab.experiments.ladder_answer import size_said
+from page_tables import head, rewritten, row
 from svag.lab.report.save import save
-from svag.paper.atlas import answer as atlas_answer
-from svag.paper.atlas.atlas import Atlas, AtlasBaseline, AtlasLadder, AtlasPair, find_atlas
-from svag.paper.charts.sections import atlas_figures
-from svag.theory.bounds import critical_batch_size
-from svag.theory.equilibrium import estimated_momentum_signal
+from svag.paper.atlas.atlas import find_atlas
+from svag.paper.atlas.gain_atlas import GainArm, GainAtlas, GainPair, GainResult, find_gain_atlas, successes
+from svag.paper.charts import gain_atlas as charts
 
 ROOT = Path(__file__).parent.parent
-RECORDS = ROOT / "results" / "atlas"
+RECORDS = ROOT / "results" / "gain"
 PAGE = ROOT / "docs" / "evidence.md"
-PICTURES = {"spread": ROOT / "docs" / "pictures" / "atlas.svg", "examples": ROOT / "docs" / "pictures" / "examples.svg"}
+PICTURES = ROOT / "docs" / "pictures"
+LARGEST = 32
 
 
-def criteria(atlas: Atlas) -> Iterator[str]:
+def gain_criteria(atlas: GainAtlas) -> Iterator[str]:
     """What would have been a success, and whether it was."""
-    yield from _head("set beforehand", "met on", "needed", "")
-    for one in atlas_answer.successes(atlas):
+    yield from head("set beforehand", "met on", "needed", "")
+    for one in successes(atlas):
         verdict = {None: "nothing to judge", True: "met", False: "**not met**"}[one.ok]
-        yield _row(one.what, f"{one.met} of {one.of}", f"{one.needed:.0%}", verdict)
+        yield row(one.what, f"{one.met} of {one.of}", f"{one.needed:.0%}", verdict)
 
 
-def kinds(atlas: Atlas) -> Iterator[str]:
-    """Spread and factor in examples against D, by kind of run."""
-    yield from _agreement(atlas, "kind of run", atlas_answer.by_kind)
-
-
-def sizes(atlas: Atlas) -> Iterator[str]:
-    """The same by how large D is, without momentum, where D is another estimate."""
-    ladders = tuple(one for one in atlas.ladders if not one.setting.momentum)
-    yield from _agreement(replace(atlas, ladders=ladders), "D", atlas_answer.by_size)
-
-
-def _agreement(atlas: Atlas, name: str, group: atlas_answer.Grouping) -> Iterator[str]:
-    yield from _head(
-        name, "ladders", "pairs", "intervals overlap", "drift/D: median", "range", "within 30%", "examples/D: median",
-        "range", "within 30%",
+def recipes(atlas: GainAtlas) -> Iterator[str]:
+    """Every pair: what the two printed rules cost and where they ended, and the controls."""
+    yield from head(
+        "ladder", "batch", "price", "planned: loss", "examples/price", "on line: bill", "loss", "examples/bill",
+        "linear: loss", "one gain: loss",
     )  # fmt: skip
-    examples = {one.kind: one for one in atlas_answer.example_agreement(atlas.pairs, group)}
-    for one in atlas_answer.agreement(atlas.pairs, group):
-        cells = [one.kind.removeprefix("D "), one.ladders, one.pairs, one.overlap, *_ratios(one)]
-        yield _row(*cells, *(_ratios(examples[one.kind]) if one.kind in examples else ("–", "–", "–")))
+    for pair in atlas.pairs:
+        planned, line = pair.arms.get("planned"), pair.arms.get("on_line")
+        name = f"{pair.setting.ladder}{' †' if pair.announced else ''}"
+        yield row(
+            name,
+            f"{pair.baseline} → {pair.batch_size}",
+            f"{pair.price:.2f}×",
+            loss(planned),
+            ratio(planned),
+            "–" if line is None else f"{line.examples:.2f}×",
+            loss(line),
+            ratio(line),
+            loss(pair.arms.get("linear")),
+            loss(pair.arms.get("one_gain")),
+        )
 
 
-def _ratios(one: atlas_answer.Agreement) -> tuple[str, str, str]:
-    return f"{one.middle:.2f}", f"{one.smallest:.2f} to {one.largest:.2f}", f"{one.near} of {one.pairs}"
+def loss(one: GainResult | None) -> str:
+    """Final training loss over the baseline's."""
+    return "–" if one is None or not one.losses else "diverged" if math.isinf(one.loss) else f"{one.loss:.3f}"
 
 
-def worst(atlas: Atlas) -> Iterator[str]:
-    """The pair of each ladder that is farthest off, with what moved."""
-    yield from _head("rungs", "measured", "D", "ratio", "what moved, larger over smaller rung, and the likeliest cause")
-    for pair in atlas_answer.worst(atlas.pairs, len(atlas.ladders)):
-        ratio = f"{pair.over_predicted:.2f}"
-        yield _row(atlas_answer.place(pair), pair.observed, pair.predicted, ratio, atlas_answer.explained(pair))
+def ratio(one: GainResult | None) -> str:
+    """Examples to the same loss over the price."""
+    if one is None or not one.ratios:
+        return "–"
+    return "not reached" if math.isinf(one.ratio) else f"{one.ratio:.2f}"
 
 
-def baselines(atlas: Atlas) -> Iterator[str]:
-    """B*, the measured crossing of C², strict invariance, and test error."""
-    yield from _head("ladder", "from", "rests on", "B*", "measured", "ratio", "strict", "test error")
-    for ladder in atlas.ladders:
-        for one in ladder.baselines:
-            crossing, first = one.crossing, one is ladder.baselines[0]
-            seen = math.isfinite(crossing.observed.value)
-            yield _row(
-                one.setting.ladder,
-                one.batch_size,
-                _basis(one),
-                size_said(one.predicted),
-                size_said(crossing.observed) if seen else f"not up to {ladder.sizes[-1]}",
-                f"{one.over_predicted.value:.2f}" if seen else "–",
-                f"{one.strict_over_predicted:.2f}" if math.isfinite(crossing.strict.value) else "–",
-                atlas_answer.error_said(ladder) if first else "",
+def drifts(atlas: GainAtlas) -> Iterator[str]:
+    """How far R, G and κN moved under each rule, at the largest batch, with plain SGD and momentum."""
+    yield from head("ladder", "batch", "planned", "theorem (iii): at least", "on line", "linear", "one gain")
+    for pair in _largest(atlas):
+        if pair.setting.optimizer.startswith("SGD"):
+            planned = pair.arms.get("planned")
+            least = "–" if planned is None or planned.least is None else f"{planned.least:.2f}"
+            cells = [_drift(pair, arm) for arm in ("planned", "on_line", "linear", "one_gain")]
+            yield row(pair.setting.ladder, f"{pair.baseline} → {pair.batch_size}", cells[0], least, *cells[1:])
+
+
+def _drift(pair: GainPair, arm: GainArm) -> str:
+    drift = pair.arms[arm].drift if arm in pair.arms else None
+    return "–" if drift is None else f"{drift:.2f}"
+
+
+def errors(atlas: GainAtlas) -> Iterator[str]:
+    """Test error of the baseline and of the larger batches, seed by seed; bits per character of a text."""
+    yield from head("ladder", "batch", "baseline", "planned", "on line", "linear")
+    for pair in atlas.pairs:
+        text = pair.setting.network.startswith("transformer")
+        cells = [
+            "–" if arm not in pair.arms else _errors(pair.arms[arm].errors, 1, text)
+            for arm in ("planned", "on_line", "linear")
+        ]
+        base = _errors(pair.arms["planned"].errors, 0, text)
+        yield row(pair.setting.ladder, f"{pair.baseline} → {pair.batch_size}", base, *cells)
+
+
+def _errors(found: Sequence[tuple[float, float]], which: int, text: bool) -> str:
+    return ", ".join(f"{one[which]:.3f}" if text else f"{one[which]:.1%}" for one in found) or "–"
+
+
+def adascale(atlas: GainAtlas) -> Iterator[str]:
+    """AdaScale beside the on-line rule, in the same runs."""
+    yield from head("ladder", "batch", "on line: bill", "loss", "AdaScale: bill", "loss")
+    pairs = {pair.setting.ladder: pair for pair in _largest(atlas)}
+    for name, rows in _by("ladder", atlas.adascale):
+        line, base = pairs[name].arms["on_line"], atlas.baseline_losses[name]
+        ended = [one for one in rows if one["state"] == "finished"]
+        paid = mean(one["examples"] for one in ended) / atlas.baseline_examples[name] if ended else math.nan
+        ended_at = geometric_mean(one["final_loss"] / base[one["seed"]] for one in ended) if ended else math.inf
+        other = [f"{paid:.2f}×", f"{ended_at:.3f}"] if len(ended) == len(rows) else ["–", "diverged"]
+        pair = pairs[name]
+        yield row(name, f"{pair.baseline} → {pair.batch_size}", f"{line.examples:.2f}×", loss(line), *other)
+
+
+def betas(atlas: GainAtlas) -> Iterator[str]:
+    """Betas kept, as the list has it, against betas that follow the gain."""
+    yield from head("ladder", "batch", "betas kept: loss, seed by seed", "betas following: loss")
+    for pair in atlas.pairs:
+        following = atlas.betas.get(pair.setting.ladder, {}).get(pair.batch_size)
+        if following:
+            cells = [", ".join(f"{one:.3f}" for one in losses) for losses in (pair.arms["planned"].losses, following)]
+            yield row(pair.setting.ladder, f"{pair.baseline} → {pair.batch_size}", *cells)
+
+
+def schedules(atlas: GainAtlas) -> Iterator[str]:
+    """A batch that grows by `batch_schedule`, beside a constant one and a linear ramp of the same announced price."""
+    yield from head(
+        "ladder", "batch", "batch sizes", "examples: announced", "taken", "steps saved: announced", "realised",
+        "loss over that of the small batch",
+    )  # fmt: skip
+    for name, rows in _by("ladder", atlas.schedules):
+        base, examples = atlas.baseline_losses[name], atlas.baseline_examples[name]
+        for arm in ("schedule", "constant", "ramp"):
+            mine = [one for one in rows if one["arm"] == arm]
+            sizes, steps = mine[0]["batch_sizes"], mine[0]["base_steps"]
+            yield row(
+                name,
+                arm,
+                str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}",
+                f"{mine[0]['announced_price']:.3f}×",
+                f"{mean(one['examples'] for one in mine) / examples:.3f}×",
+                f"{1 - mine[0]['announced_steps'] / steps:.0%}",
+                f"{1 - mean(one['updates'] for one in mine) / steps:.0%}",
+                ", ".join(f"{one['final_loss'] / base[one['seed']]:.3f}" for one in mine),
             )
 
 
-def _basis(one: AtlasBaseline) -> str:
-    signal = "" if one.signal == "G" else f", {one.signal}"
-    marks = [*(["theorem"] if one.theorem else []), *(["these runs only"] if one.window_only else [])]
-    return one.basis.replace("_", " ") + signal + (f" ({', '.join(marks)})" if marks else "")
-
-
-def momentum(atlas: Atlas) -> Iterator[str]:
-    """With momentum: B* as G, the estimate X̂ and the price list itself have it, beside what was measured."""
-    yield from _head(
-        "ladder", "from", "B* from G", "from X̂ = G(1−β)/(1+β)", "price list", "measured", "geometric mean of G and X̂"
-    )
-    for ladder in atlas.ladders:
-        for one in ladder.baselines if ladder.setting.momentum else ():
-            size, beta, rho = one.batch_size, ladder.setting.momentum, one.b_simple / one.batch_size
-            own = critical_batch_size(size, rho)
-            moving = critical_batch_size(size, rho / estimated_momentum_signal(1.0, beta))
-            seen = one.crossing.observed
-            yield _row(
-                ladder.setting.ladder,
-                size,
-                *map(wording.batch, (own, moving)),
-                size_said(one.predicted),
-                size_said(seen) if math.isfinite(seen.value) else f"not up to {ladder.sizes[-1]}",
-                wording.batch(math.sqrt(own * moving)),
-            )
-
-
-def settings(atlas: Atlas) -> Iterator[str]:
+def gain_settings(atlas: GainAtlas) -> Iterator[str]:
     """What each ladder is."""
-    yield from _head("ladder", "setting", "base rate", "batch sizes", "runs")
-    for one in atlas.ladders:
-        runs = sum(_belongs(record.path, one) for record in atlas.records)
-        sizes = ", ".join(map(str, one.sizes))
-        yield _row(one.setting.ladder, one.setting, f"{one.setting.lr:g}", sizes, runs)
+    yield from head("ladder", "setting", "base rate", "base batch")
+    for _, pairs in groupby(atlas.pairs, key=lambda pair: pair.setting.ladder):
+        pair = next(pairs)
+        yield row(pair.setting.ladder, pair.setting, f"{pair.setting.lr:g}", pair.baseline)
 
 
-def _belongs(path: Path, ladder: AtlasLadder) -> bool:
-    return (RECORDS / ladder.setting.ladder.partition(":")[0]) in path.parents
+def _largest(atlas: GainAtlas) -> list[GainPair]:
+    return [pair for pair in atlas.pairs if pair.kappa == LARGEST]
 
 
-def examples(atlas: Atlas) -> Iterator[str]:
-    """D and the measured factor in examples, from the smallest baseline that predicts, at 2 to 32 times its batch."""
-    factors = (2, 4, 8, 16, 32)
-    yield from _head("ladder", "from", *(f"{kappa}×: D → measured" for kappa in factors))
-    for ladder in atlas.ladders:
-        first = next((pair.drift.baseline for pair in ladder.pairs if pair.predicts), None)
-        mine = {pair.drift.kappa: pair for pair in ladder.pairs if pair.drift.baseline == first}
-        if first is not None:
-            yield _row(ladder.setting.ladder, first, *(_price(mine.get(kappa)) for kappa in factors))
+def _by(name: str, rows: Sequence[Any]) -> Iterator[tuple[str, list[Any]]]:
+    for key in sorted({one[name] for one in rows}):
+        yield key, [one for one in rows if one[name] == key]
 
 
-def _price(pair: AtlasPair | None) -> str:
-    return "–" if pair is None else f"{pair.predicted.value:.2f} → {atlas_answer.factors(pair.examples)}"
-
-
-def indicators(atlas: Atlas) -> Iterator[str]:
-    """What of the baseline goes with how far D is off."""
-    yield from _head("number of the baseline", "rank correlation with the miss", "baselines")
-    for one in atlas_answer.indicators(atlas.baselines):
-        yield _row(one.name, f"{one.correlation:+.2f}", one.baselines)
-
-
-def left_out(atlas: Atlas) -> Iterator[str]:
-    """Members that could not be used as a whole."""
-    yield from [f"- {one}" for one in atlas.left_out] or ["Every member was used as a whole."]
-
-
-TABLES: dict[str, Callable[[Atlas], Iterator[str]]] = {
-    one.__name__: one
-    for one in (criteria, kinds, sizes, worst, baselines, momentum, settings, examples, indicators, left_out)
+TABLES: dict[str, Callable[[GainAtlas], Iterator[str]]] = {
+    one.__name__: one for one in (gain_criteria, recipes, drifts, errors, adascale, betas, schedules, gain_settings)
 }
 
 
-def _head(*names: str) -> Iterator[str]:
-    yield _row(*names)
-    yield "|---" * len(names) + "|"
-
-
-def _row(*cells: object) -> str:
-    return f"| {' | '.join(str(cell).replace('|', '∣') for cell in cells)} |"
-
-
-def rewritten(page: str, atlas: Atlas) -> str:
-    """The page with every table computed again."""
-    for name, table in TABLES.items():
-        start, stop = f"<!-- {name} -->", f"<!-- end of {name} -->"
-        if page.count(start) != 1 or page.count(stop) != 1:
-            raise ValueError(f"the page must have {start} and {stop} once")
-        before, after = page.partition(start)[0], page.partition(stop)[2]
-        page = "\n".join([before + start, "", *table(atlas), "", stop + after])
-    return page
-
-
-def tables_in(page: str) -> dict[str, Sequence[str]]:
-    """The lines of every table of a page, by name."""
-    found = re.findall(r"<!-- (\w+) -->\n(.*?)\n<!-- end of \1 -->", page, re.DOTALL)
-    return {name: [line for line in body.splitlines() if line] for name, body in found}
-
-
 if __name__ == "__main__":
-    read = find_atlas(RECORDS)
-    PAGE.write_text(rewritten(PAGE.read_text(), read))
-    for figure in atlas_figures(read):
-        save(figure.chart, PICTURES[figure.name])
+    read = find_gain_atlas(RECORDS)
+    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8"), {name: table(read) for name, table in TABLES.items()}))
+    save(charts.loss_chart(charts.loss_points(read.pairs, LARGEST)), PICTURES / "gain_losses.svg")
+    linear = find_atlas(ROOT / "results" / "atlas").pairs
+    save(charts.price_chart(charts.price_points(read.pairs, linear)), PICTURES / "gain_prices.svg")

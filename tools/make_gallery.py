@@ -15,14 +15,18 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from svag.lab.experiments import load_experiment
 from svag.lab.experiments.base import Experiment
+from svag.lab.experiments.ladder import Ladder
+from svag.lab.experiments.ladder_finding import find_ladder
 from svag.lab.experiments.wording import Judgement, count, overall
-from svag.lab.records.record import RunHeader, RunRecord, load_headers
+from svag.lab.records.record import RunHeader, RunRecord, load_headers, load_records
 from svag.lab.report.content import Figure
 from svag.lab.report.save import save
 from svag.paper.charts.sections import gallery_figures, side_by_side, tail_figure, theory_figures
-from svag.paper.figures import LABELS, THEORY, UNVERIFIED, figure, folder_name, judged, kept_records
-from svag.paper.illustrations.heavy_tails import TailFinding, TraceRow
+from svag.paper.figures import LABELS, THEORY, UNVERIFIED, figure, folder_name, judged, kept_records, printed_beside
+from svag.paper.figures.ladder import ROWS
+from svag.paper.illustrations.heavy_tails import TailMoments
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
@@ -40,12 +44,14 @@ class Entry:
         records: one a run; none as long as a run is missing.
         claims: those of the paper beside what the records say.
         figures: what is drawn of them.
+        printed: numbers that the paper prints: what of, the paper's, and ours.
     """
 
     experiment: Experiment
     records: Sequence[RunRecord]
     claims: Sequence[Judgement]
     figures: Sequence[Figure]
+    printed: Sequence[tuple[str, float, float]] = ()
 
     @classmethod
     def of(cls, label: str, headers: Sequence[RunHeader]) -> "Entry":
@@ -55,7 +61,8 @@ class Entry:
         if not records:
             return cls(experiment, (), (), ())
         finding = experiment.find(records)
-        return cls(experiment, records, judged(experiment, finding), gallery_figures(experiment.kind, finding))
+        drawn = gallery_figures(experiment.kind, finding)
+        return cls(experiment, records, judged(experiment, finding), drawn, printed_beside(experiment, finding))
 
     @property
     def label(self) -> str:
@@ -92,11 +99,20 @@ def entries() -> tuple[Entry, ...]:
 def summary(gallery: Sequence[Entry]) -> Iterator[str]:
     """All figures in a table, and how many agree."""
     yield f"Of {len(gallery)}: {_counted(gallery)}."
+    claims = [claim for one in gallery for claim in one.claims]
+    if claims:
+        yield ""
+        yield (
+            f"Of {sum(claim.counted for claim in claims)} claims: {_counted([one for one in claims if one.counted])}. "
+            f"Counted apart: that training statistics drift apart by the predicted batch size, which is algebra at "
+            f"equilibrium ({_counted([one for one in claims if not one.counted])})."
+        )
     yield ""
     yield from _head("figure", "the paper's claim", "verdict", "claims", "runs", "computed")
     for one in gallery:
         link = f"[`{one.label}`](#{_anchor(one.label)})"
-        cells = (_counted(one.claims), len(one.records), one.computed) if one.records else ("", "", "")
+        counted = [claim for claim in one.claims if claim.counted]
+        cells = (_counted(counted), len(one.records), one.computed) if one.records else ("", "", "")
         yield _row(link, one.experiment.title, _bold(one.verdict), *cells)
 
 
@@ -127,7 +143,12 @@ def _section(one: Entry) -> Iterator[str]:
         yield ""
         yield from _head("panel", "the paper says", "our runs say", "seeds", "verdict")
         for claim in one.claims:
-            yield _row(claim.panel, claim.claim, claim.found, _seeds(one.experiment, claim.panel), _bold(claim.verdict))
+            verdict = _bold(claim.verdict) if claim.counted else f"{claim.verdict} (counted apart)"
+            yield _row(claim.panel, claim.claim, claim.found, _seeds(one.experiment, claim.panel), verdict)
+        yield ""
+    if one.printed:
+        both = ", ".join(f"{arm} {100 * paper:.1f}% ({100 * ours:.1f}%)" for arm, paper, ours in one.printed)
+        yield f"Best test accuracy along the run in the paper, and in ours in brackets: {both}."
         yield ""
     yield f"Setting: {one.experiment.note}."
     if one.records:
@@ -144,6 +165,28 @@ def _seeds(experiment: Experiment, name: str) -> str:
     """How many seeds each arm of a panel has; of a claim about all panels the fewest."""
     seeds = {panel.name: len(experiment.seeds_of(panel)) for panel in experiment.panels}
     return str(seeds.get(name, min(seeds.values())))
+
+
+# Ladders that are no panel of a figure at its small size: recorded before it, or on a subset of CIFAR-10.
+LADDERS = {
+    "atlas/fashion-ladder": "Fashion-MNIST at 14×14, λ = 0.001, 60 epochs",
+    "atlas/cifar10-ladder": "10,000 images of CIFAR-10 at 16×16, λ = 0.002, 40 epochs",
+    "atlas/cifar10_steps": "10,000 images of CIFAR-10 at 16×16, λ = 0.004, 12 epochs",
+}
+
+
+def ladders(gallery: Sequence[Entry]) -> Iterator[str]:
+    """The claims of fig:lsr_acc_gnr on other ladders of the same method; the gallery is not needed for it."""
+    yield from _head("records", "setting", "the paper says", "our runs say", "lowest error", "seeds", "verdict")
+    (row,) = (one for one in ROWS if one.label == "fig:lsr_acc_gnr")
+    for name, said in LADDERS.items():
+        experiment = load_experiment(RESULTS / name)
+        assert isinstance(experiment, Ladder)
+        finding = find_ladder(experiment, load_records(RESULTS / name))
+        lowest = f"{min(rung.error for rung in finding.panels[0].rungs):.1%}"
+        for claim in row.judged(finding, "small"):
+            cells = (claim.claim, claim.found, lowest, len(experiment.seeds), _bold(claim.verdict))
+            yield _row(f"`results/{name}`", said, *cells)
 
 
 def theory(gallery: Sequence[Entry]) -> Iterator[str]:
@@ -166,15 +209,16 @@ def _exact(label: str) -> tuple[Figure, ...]:
     return (tail_figure(_tails()),) if label == TAILS else theory_figures(label)
 
 
-def _tails() -> TailFinding:
-    """What was found of a network's gradients, whose checkpoint is not kept."""
-    fields = json.loads((RESULTS / "figures" / folder_name(TAILS) / "finding.json").read_text(encoding="utf-8"))
-    del fields["flat"]
-    return TailFinding(**{**fields, "rows": tuple(TraceRow(**row) for row in fields["rows"])})
+def _tails() -> TailMoments:
+    """What was found of a network's gradients, whose checkpoints are not kept."""
+    kept = RESULTS / "figures" / folder_name(TAILS) / "finding.json"
+    return TailMoments.from_dict(json.loads(kept.read_text(encoding="utf-8")))
 
 
 DRAWN = tuple(label for label in THEORY if label.startswith("fig:") or label == TAILS)
-PARTS: dict[str, Callable[[Sequence[Entry]], Iterator[str]]] = {one.__name__: one for one in (summary, figures, theory)}
+PARTS: dict[str, Callable[[Sequence[Entry]], Iterator[str]]] = {
+    one.__name__: one for one in (summary, figures, ladders, theory)
+}
 
 
 def digest(drawn: Sequence[Figure]) -> str:

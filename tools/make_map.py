@@ -1,14 +1,16 @@
-"""Writes the end of docs/theorems.md: each label that the software names, with code, test and command.
+"""Writes the end of docs/theorems.md: each label of the paper with code, test and command, and what is left out.
 
     python tools/make_map.py
 
 What a label says, and which test to look at, is written down here for every label of the paper, but for what the labels
 of the theory say, which the commands show too; code and commands are read off the sources. A label that the software
-does not name has no row on the page.
+does not name, such as that of a section, has the code of another one (`SEE`). Remarks without a label of their own have
+a table of their own: where they are shown, or why they are left out (`REMARKS`).
 """
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from svag.paper.figures import THEORY
@@ -18,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "svag"
 PAGE = ROOT / "docs" / "theorems.md"
 LABEL = re.compile(
-    r"(?<![\w:])((?:ours|thm|lem|cor|eq|fig|sec|subsec|def|app|appsec):(?:lem:)?[A-Za-z0-9_]+(?:-[a-z]+)*)"
+    r"(?<![\w:])((?:ours|thm|lem|cor|eq|fig|sec|subsec|def|app|appsec|app_sec):(?:lem:)?[A-Za-z0-9_]+(?:-[a-z]+)*)"
 )
 VERIFIED = "paper/test_labels.py"
 ABOUT_LABELS = (
@@ -30,9 +32,11 @@ ABOUT_LABELS = (
 
 HEAD = """## From label to code
 
-Each label of the paper that the software names: what it says, where to look (in `src/svag/`), a test (in `tests/`), and
-the command that shows it, followed by the label. `tools/make_map.py` writes this section from the sources.
+Each label of the paper: what it says, where to look (in `src/svag/`), a test (in `tests/`), and the command that shows
+it, followed by the label. A row with a second label in brackets shows the code of that one. `tools/make_map.py` writes
+this section from the sources.
 """
+GATHERING = ("__init__.py", "paper/figures/settings.py")
 LOOKED_AT = 2  # files shown for a label, those nearest to the mathematics
 NEAREST = (
     "theory/",
@@ -69,9 +73,10 @@ GROUPS: dict[str, dict[str, tuple[str, str | None]]] = {
         "lem:sgd_moment_estimate": (THEORY["lem:sgd_moment_estimate"], VERIFIED),
         "appsec:svag_details": ("the proof of the limit", None),
         "sec:one_to_n_step": ("from one step to many", None),
-        "fig:app_proof_overview": ("the idea of the proof, drawn", None),
+        "fig:app_proof_overview": (THEORY["fig:app_proof_overview"], None),
         "lem:u_eta_estimate": (THEORY["lem:u_eta_estimate"], None),
         "app:lem:delta_prod_estimate": (THEORY["app:lem:delta_prod_estimate"], None),
+        "app_sec:aux_2": ("lemmas of the proof", None),
     },
     "Linear scaling": {
         "def:lsr": ("the linear scaling rule", "theory/test_optimizers.py"),
@@ -128,7 +133,7 @@ GROUPS: dict[str, dict[str, tuple[str, str | None]]] = {
         "subsec:app_levy_sde": (THEORY["subsec:app_levy_sde"], VERIFIED),
         "eq:levy_sde": ("that Lévy SDE", "paper/exact/test_affine.py"),
         "eq:levy_sde_sgd": ("SGD with parts of its noise", None),
-        "fig:diagram": ("which process tends to which SDE", VERIFIED),
+        "fig:diagram": (THEORY["fig:diagram"], None),
         "sec:heavy_tailed": ("is the noise heavy-tailed?", None),
         "sec:app_heayvtailed": (THEORY["sec:app_heayvtailed"], None),
         "thm:test": (THEORY["thm:test"], "theory/test_tail_index.py"),
@@ -170,6 +175,98 @@ GROUPS: dict[str, dict[str, tuple[str, str | None]]] = {
 }
 ROWS = {label: row for group in GROUPS.values() for label, row in group.items()}
 
+# labels that the software does not name: sections, and equations that others contain or repeat
+SEE = {
+    "app_sec:aux_2": "app:lem:ito_taylor",
+    "appsec:omit_proofs_lsr": "thm:lsr_kappa_bound",
+    "appsec:sc": "lem:sc",
+    "appsec:svag_details": "thm:sde_svag",
+    "def:levy_process": "eq:levy_sde",
+    "def:poisson_process": "sec:counterexample",
+    "def:test_func": "def:weak_approx",
+    "eq:2nd-sgd-sde-wd": "eq:app_2nd_sde_wd",
+    "eq:C_close": "def:c_close",
+    "eq:C_kappa_close": "def:lsi",
+    "eq:R_to_GN": "thm:lsr_condition",
+    "eq:app_1st_sde_wd": "eq:norm_sde_wd",
+    "eq:app_C_close": "def:app_lsi",
+    "eq:app_sgd_wd": "eq:norm_sgd_wd",
+    "eq:lb_RGN_sgd": "eq:RGN_sgd",
+    "eq:levy_sde_sgd": "def:glsr",
+    "eq:sb_RGN_sgd": "eq:RGN_sgd",
+    "eq:sde_wd": "eq:norm_sde_wd",
+    "eq:sgd_iter": "eq:svag_iter",
+    "eq:sgd_wd": "eq:norm_sgd_wd",
+    "sec:app_exp": "fig:svag_accs",
+    "sec:experiments": "fig:svag_accs",
+    "sec:heavy_tailed": "sec:app_heayvtailed",
+    "sec:levy_sde_prelim": "eq:levy_sde",
+    "sec:one_to_n_step": "thm:one_step_to_multi_steps",
+    "subsec:app_sde_schemes": "eq:em",
+    "subsec:provable_lsr_failure": "thm:lsr_kappa_bound",
+    "subsec:provable_sde_failure": "thm:eq_sde_sgd",
+    "subsec:svagsde": "thm:sde_svag",
+}
+
+
+@dataclass(frozen=True)
+class Remark:
+    """What the paper says without a label of its own.
+
+    Attributes:
+        at: the label that it stands at.
+        what: it says.
+        shown: the command that shows it; nothing if it is left out.
+        why: it is left out; nothing if it is shown.
+    """
+
+    at: str
+    what: str
+    shown: str = ""
+    why: str = ""
+
+
+REMARKS = (
+    Remark("lem:D", "three or more batches a step, with other weights, reach the same SDE", "svag verify lem:D"),
+    Remark(
+        "thm:eq_sde_sgd",
+        "along the linear scaling rule SGD degrades, and its SDE does not",
+        "svag reproduce fig:app_lsr_svhn",
+    ),
+    Remark(
+        "fig:app_svag_c100",
+        "BatchNorm ends above GroupNorm, and GroupNorm improves with ell",
+        "svag reproduce fig:app_svag_c100",
+    ),
+    Remark(
+        "sec:app_heayvtailed",
+        "Tr Σ does not grow with the number of batches",
+        "svag reproduce sec:app_heayvtailed",
+    ),
+    Remark(
+        "thm:sde_svag",
+        "condition (ii) holds for networks with norms as long as the weights stay away from 0 and infinity",
+        why="a condition for the proof on a path, which no finite set of readings can establish",
+    ),
+    Remark(
+        "eq:divisible_noise",
+        "ghost BatchNorm makes batches divisible",
+        why="no figure uses it; GroupNorm makes batches divisible too, and is what the ladders and split SVAG use",
+    ),
+    Remark(
+        "subsec:app_sde_schemes",
+        "Milstein and stochastic Runge–Kutta schemes",
+        why="a step needs the full gradient, Σ^½ and its derivatives, which the paper calls intractable; extrapolating "
+        "SVAG in ell has weak order 2 without them (`svag verify thm:sde_svag`)",
+    ),
+    Remark(
+        "thm:app_1st_2nd_sde",
+        "the second-order SDE on networks",
+        why="a step needs ∇²L∇L over all data, and its balance at equilibrium is that of SGD up to terms of ηλ "
+        "(`eq:app_RGN_2nd_sde`); it is checked where answers are exact (`svag verify thm:2nd_order_sde`)",
+    ),
+)
+
 
 def labels_in(path: Path) -> set[str]:
     """The labels that a file names."""
@@ -187,7 +284,7 @@ def naming(folder: Path) -> dict[str, list[str]]:
 
 def code_of(files: list[str]) -> list[str]:
     """The files to show: those that do something, not those that gather others or print them."""
-    doing = [name for name in files if not name.endswith("__init__.py") and "cli" not in name.split("/")]
+    doing = [name for name in files if not name.endswith(GATHERING) and "cli" not in name.split("/")]
     return sorted(doing or files, key=_distance)[:LOOKED_AT]
 
 
@@ -227,12 +324,12 @@ def section() -> str:
     named, tests = naming(SOURCE), naming(ROOT / "tests")
     lines = [HEAD]
     for title, rows in GROUPS.items():
-        present = [label for label in rows if label in named]
-        if present:
-            lines += [f"### {title}", "", "| label | what | code | test | command |", "|---|---|---|---|---|"]
-            lines += [_row(label, named[label], tests) for label in present]
-            lines.append("")
-    return "\n".join(lines)
+        lines += [f"### {title}", "", "| label | what | code | test | command |", "|---|---|---|---|---|"]
+        lines += [_row(label, named[SEE.get(label, label)], tests) for label in rows]
+        lines.append("")
+    lines += ["### Remarks without a label", "", "| at | remark | shown by, or left out because |", "|---|---|---|"]
+    lines += [f"| `{one.at}` | {one.what} | {_code(one.shown) if one.shown else one.why} |" for one in REMARKS]
+    return "\n".join([*lines, ""])
 
 
 def before(text: str) -> str:
@@ -241,13 +338,13 @@ def before(text: str) -> str:
 
 
 def _row(label: str, files: list[str], tests: dict[str, list[str]]) -> str:
-    code = code_of(files)
+    code, shown = code_of(files), SEE.get(label, label)
     cells = (
         f"`{label}`",
-        ROWS[label][0].replace("|", r"\|"),
+        ROWS[label][0].replace("|", r"\|") + (f" (`{shown}`)" if shown != label else ""),
         "<br>".join(f"`{name}`" for name in code),
-        _code(test_of(label, code, tests)),
-        _code(command_of(label, files)),
+        _code(test_of(shown, code, tests)),
+        _code(command_of(shown, files)),
     )
     return "| " + " | ".join(cells) + " |"
 

@@ -1,54 +1,46 @@
-"""Writes src/svag/prices/ranges.json: how far measured prices were from predicted ones, by ladder.
+"""Writes src/svag/prices/ranges.json: how far measured prices were from announced ones, by ladder.
 
     python tools/make_ranges.py
 
-The pairs are those of results/one_gain_pairs.json, measured under one average gain; the sampling error of their prices
-comes from the readings of the baselines in results/atlas.
+The pairs are those of the planned arm of results/gain, which is what the price list prints; the sampling error of their
+prices comes from the readings of their baselines.
 """
 
 import json
-from dataclasses import replace
-from functools import cache
+import math
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from svag.lab import load_records
-from svag.prices.history import History, run_history
+from svag.lab.experiments import load_experiment
+from svag.lab.experiments.gain_plans import baseline_history
+from svag.lab.experiments.ladder import Ladder
+from svag.lab.experiments.runs import gather
+from svag.paper.atlas.gain_atlas import calibration, find_gain_atlas
 
 ROOT = Path(__file__).parents[1]
-PAIRS = ROOT / "results" / "one_gain_pairs.json"
+RECORDS = ROOT / "results" / "gain"
 TABLE = ROOT / "src" / "svag" / "prices" / "ranges.json"
 
 
-@cache
-def baseline(ladder: str) -> History:
-    """The whole baseline of a ladder, the runs of its smallest batch, as one phase."""
-    records = [record for record in load_records(ROOT / "results" / "atlas" / ladder) if record.readings]
-    smallest = min(record.readings[0].batch_size for record in records)
-    readings = [
-        replace(reading, run=str(number), step=None)  # without steps there is one phase, as there was one gain
-        for number, record in enumerate(records)
-        for reading in record.readings
-        if reading.batch_size == smallest
-    ]
-    return run_history(readings)
+def log_errors(folder: Path) -> list[float]:
+    """Standard errors of the logarithm of the announced prices of one ladder."""
+    ladder = load_experiment(folder)
+    assert isinstance(ladder, Ladder)
+    history = baseline_history(ladder.panels[0], gather(ladder, load_records(folder), "train_loss")[0][0])
+    assert history is not None
+    return [history.log_error(size) for size in ladder.panels[0].sizes[1:]]
 
 
 def table() -> str:
     """The text of the table."""
-    saved: dict[str, Any] = json.loads(PAIRS.read_text())
-    ladders: dict[str, list[float | None]] = {}
-    errors = []
-    for pair in saved["pairs"]:
-        ladders.setdefault(pair["ladder"], []).append(pair["ratio"])
-        found = baseline(pair["ladder"])
-        errors.append(found.log_error(pair["kappa"] * found.batch_size))
-    lines = ",\n".join(f"    {json.dumps(name)}: {json.dumps(ratios)}" for name, ratios in ladders.items())
-    log_error = round(median(errors), 3)
-    return (
-        f'{{\n  "rule": {json.dumps(saved["rule"])},\n  "log_error": {log_error},\n  "ladders": {{\n{lines}\n  }}\n}}\n'
+    ladders = calibration(find_gain_atlas(RECORDS))
+    errors = [error for name in ladders for error in log_errors(RECORDS / "planned" / name)]
+    lines = ",\n".join(
+        f"    {json.dumps(name)}: {json.dumps([round(one, 3) if math.isfinite(one) else None for one in ratios])}"
+        for name, ratios in ladders.items()
     )
+    return f'{{\n  "rule": "planned",\n  "log_error": {median(errors):.3f},\n  "ladders": {{\n{lines}\n  }}\n}}\n'
 
 
 if __name__ == "__main__":

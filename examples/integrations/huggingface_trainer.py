@@ -41,6 +41,6 @@ if __name__ == "__main__":
             use_cpu=True,
         )
         trainer = Trainer(GPT2LMHeadModel(config), arguments, train_dataset=[text() for _ in range(400)])
-        noise = attach(trainer)
+        noise = attach(trainer, every=1)  # a short run: measure every step, whatever it costs
         trainer.train()
     print(f"{len(noise.readings)} readings, the last one: {noise.readings[-1]}")

@@ -1,13 +1,21 @@
-"""Two hundred damaged folders: `list`, `predict` and `report` go on with the healthy runs, and name the damaged one."""
+"""Damaged runs, and runs of hostile names: `list`, `predict` and `report` go on with the healthy ones, and name them.
+
+Two hundred folders with one damaged run, and two hundred runs of hostile names, half of them damaged; `run` refuses
+those, or continues.
+"""
 
 import json
+import random
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.campaigns.calls import LONGEST
-from tests.lab.specs.damage import copied, damaged
+from tests.lab.specs.damage import copied, damaged, enlarged, hostile_name
 from tests.lab.specs.fuzz import answers_within
 from tests.lab.training.small import go, small
 from typer.testing import CliRunner
@@ -17,9 +25,11 @@ from svag.lab.execution.plan import plan_runs
 from svag.lab.experiments.base import save_experiment
 from svag.lab.experiments.ladder import Ladder
 from svag.lab.report.build import write_report
+from svag.lab.specs.spec import RunSpec
 from svag.paper.cli.app import app
 
 FOLDERS, SEED = 200, 18_201
+NAMES, TOGETHER, NAMES_SEED = 200, 50, 33_701
 
 
 @pytest.fixture
@@ -84,10 +94,82 @@ def test_damaged_folders(healthy: Path, tmp_path: Path, say: Callable[[str], Non
     assert (ways.total(), len(runs)) == (FOLDERS, 4)
 
 
+def all_listed(folder: Path, good: set[str]) -> str:
+    """What is wrong with `svag list` of a folder of hostile names; empty if each run has one row."""
+    table, found = (CliRunner().invoke(app, ["list", str(folder), *flags]) for flags in ([], ["--json"]))
+    if (table.exit_code, found.exit_code) != (0, 0):
+        return f"list ends with {table.exit_code} and {found.exit_code}: {table.exception!r:.300}"
+    records = json.loads(found.stdout)
+    if lost := good - {record["path"] for record in records if record["state"] == "finished"}:
+        return f"list has lost {len(lost)} of {len(good)} healthy runs"
+    rows = table.stdout.count("\n") - 1
+    return "" if rows == len(records) else f"list has {rows} rows for {len(records)} runs"
+
+
+def drawn(folder: Path) -> str:
+    """What is wrong with `svag report`, in a process of its own, which a name might abort; empty if it is written."""
+    command = [sys.executable, "-m", "svag", "report", str(folder), "--format", "png"]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=600)
+    whole = done.returncode == 0 and (folder / "report" / "figures" / "test-accuracy.png").exists()
+    return "" if whole else f"report ends with {done.returncode}: {done.stderr[-300:]!r}"
+
+
+def continued(spec: Path, run: Path) -> str:
+    """What is wrong with `svag run` in a damaged folder; empty if it finishes the run, or says in a line why not."""
+    done = CliRunner().invoke(app, ["run", str(spec), "--out", str(run), "--device", "cpu"])
+    if isinstance(done.exception, SystemExit | None) and (done.exit_code == 0) == (": finished at" in done.stdout):
+        return ""
+    return f"run ends with {done.exit_code}: {done.exception!r:.300} {done.output[-300:]}"
+
+
+@pytest.mark.slow
+def test_hostile_names_and_files(healthy: Path, tmp_path: Path, say: Callable[[str], None]) -> None:
+    run = min((healthy / "runs").iterdir())
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(RunSpec.from_dict(json.loads((run / "spec.json").read_bytes())["spec"]).to_yaml())
+    wrong, names = [], 0
+    for number in range(NAMES // TOGETHER):
+        choose = random.Random(NAMES_SEED + number)
+        folder = tmp_path / f"{number}{hostile_name(choose)}"
+        places = [copied(run, folder / hostile_name(choose)) for _ in range(TOGETHER)]
+        good, bad = places[::2], places[1::2]
+        for place in bad:
+            seed = choose.randrange(10**6)
+            if choose.random() < 0.7:
+                damaged(place, seed)
+            else:
+                enlarged(place, seed)
+        names += len(set(places))
+        looks = [partial(all_listed, folder, set(map(str, good))), partial(predicted, folder), partial(drawn, folder)]
+        looks += [partial(continued, spec, place) for place in bad]
+        for place, look in zip([folder] * 3 + bad, looks, strict=True):
+            try:
+                with answers_within(600):
+                    found = look()
+            except TimeoutError as error:
+                found = str(error)
+            if found:
+                wrong.append(f"{place!r}: {found}")
+    last = NAMES_SEED + NAMES // TOGETHER - 1
+    say(f"{names} hostile names, half of the runs damaged (seeds {NAMES_SEED} to {last}), {len(wrong)} wrong answers")
+    assert not wrong, "\n".join(wrong)
+    assert names == NAMES
+
+
+def test_the_campaign_notices_a_row_that_is_forged(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = sorted((healthy / "runs").iterdir())
+    runs[0].rename(healthy / "runs" / "a\nb")
+    assert all_listed(healthy, set(map(str, runs[1:]))) == ""
+    assert all_listed(healthy, set(map(str, runs))) == "list has lost 1 of 4 healthy runs"
+    monkeypatch.setattr("svag.lab.specs.fields.visible", lambda text, **_: text)
+    assert all_listed(healthy, set()) == "list has 5 rows for 4 runs"
+
+
 def test_the_campaign_notices_what_is_wrong(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [look(healthy) for look in (listed, predicted, reported)] == ["", "", ""]
     with monkeypatch.context() as patch:
-        patch.setattr("svag.lab.records.record.load_records", lambda _: 1 / 0)
+        for reader in ("each_record", "load_records"):
+            patch.setattr(f"svag.lab.records.record.{reader}", lambda *_, **__: 1 / 0)
         assert "ZeroDivisionError" in listed(healthy)
         assert "ZeroDivisionError" in predicted(healthy)
     with monkeypatch.context() as patch:

@@ -90,6 +90,32 @@ def test_a_figure_without_records_says_so() -> None:
     assert tool._counted(done) == "1 agrees, 2 differ, 1 cannot tell"
 
 
+def test_what_is_algebra_is_counted_apart() -> None:
+    claims = [
+        tool.Judgement("p", "c", "f", "agrees"),
+        tool.Judgement("p", "c", "f", "agrees", "drift"),
+        tool.Judgement("p", "c", "f", "differs", "drift"),
+    ]
+    entry = tool.Entry(gallery()[0].experiment, gallery()[0].records, claims, ())
+    lines = list(tool.summary([entry]))
+    assert lines[0] == "Of 1: 1 agrees."
+    assert lines[2].startswith("Of 1 claims: 1 agrees. Counted apart: ")
+    assert lines[2].endswith(" (1 agrees, 1 differs).")
+    assert " | **agrees** | 1 agrees | " in lines[-1]
+    rows = [line for line in tool.figures([entry]) if line.startswith("| p |")]
+    assert [row.endswith("(counted apart) |") for row in rows] == [False, True, True]
+
+
+@pytest.mark.parametrize(("label", "printed"), [("fig:ngd_sgd_accs", [75.5, 89.4, 89.3]), ("fig:svag_accs", [])])
+def test_what_the_paper_prints_stands_beside_ours(label: str, printed: list[float]) -> None:
+    (one,) = (entry for entry in gallery() if entry.label == label)
+    assert [round(100 * paper, 1) for _, paper, _ in one.printed] == printed
+    best = dict(found_in(label)[0].best) if printed else {}
+    assert all(ours == best[arm] for arm, _, ours in one.printed)
+    section = PAGE.partition(f"### {label}\n")[2].partition("\n### ")[0]
+    assert ("Best test accuracy along the run in the paper" in section) == bool(printed)
+
+
 def found_in(label: str) -> Any:
     """The panels of a figure."""
     (one,) = (entry for entry in gallery() if entry.label == label)

@@ -99,8 +99,8 @@ def one_bit_off(run: Any) -> dict[str, Any]:
     modules = (svag.noise.group, svag.noise.recorders)
     plain = gradient_sums
 
-    def other_order(parameters: Any) -> tuple[Tensor, Tensor, Tensor]:
-        square, weights_sq, product = plain(parameters)
+    def other_order(parameters: Any, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+        square, weights_sq, product = plain(parameters, scale)
         return torch.nextafter(square, square + 1), weights_sq, product
 
     for module in modules:

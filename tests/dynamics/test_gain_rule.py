@@ -99,7 +99,6 @@ def test_the_step_is_that_of_the_multiplied_settings_and_nobody_else_sees_them(k
 
 
 def test_hooks_of_others_see_the_settings_of_the_user() -> None:
-    """A pre-hook after the rule's own is the exception: it sees what the step will use."""
     x = nn.Parameter(torch.zeros(1))
     optimizer, seen = SGD([x], lr=0.1), list[float]()
 
@@ -113,7 +112,8 @@ def test_hooks_of_others_see_the_settings_of_the_user() -> None:
     optimizer.register_step_pre_hook(log)
     x.grad = torch.ones(1)
     optimizer.step()
-    assert seen == [0.1, 0.2, 0.1, 0.1]
+    assert seen == [0.1] * 4
+    assert x.item() == pytest.approx(-0.2)
 
 
 def test_a_rate_in_a_tensor_is_multiplied_and_restored_in_place() -> None:
@@ -141,11 +141,13 @@ def train(
         yield rule.gain
 
 
-def made(kind: str, source: str) -> tuple[nn.Module, Optimizer, NoiseProbe, GainRule, LambdaLR]:
+def made(
+    kind: str, source: str, *, check_loss: bool = True
+) -> tuple[nn.Module, Optimizer, NoiseProbe, GainRule, LambdaLR]:
     model = net()
     optimizer = grouped(model, KINDS[kind])
     schedule = LambdaLR(optimizer, lambda step: 1 / (1 + 0.1 * step))
-    probe = NoiseProbe(model, optimizer, batch_size=16, population=1000)
+    probe = NoiseProbe(model, optimizer, batch_size=16, population=1000, check_loss=check_loss)
     if source == "measured":
         return model, optimizer, probe, GainRule(probe, 4), schedule
     phases = ((0, 1.5), (4, 2.3), (11, 3.7))
@@ -358,13 +360,13 @@ def test_a_skipped_probe_step_holds_the_gain() -> None:
     model, optimizer, probe, rule, _ = made("sgd", "measured")
     probe.backward(loss_of(model), data(16))
     optimizer.step()
-    gain = rule.gain
+    gain, time = rule.gain, rule.time
     optimizer.zero_grad()
     loss_of(model)(data(16, seed=2)).backward()
     probe.micro_batch()
     probe.skip_step()
     optimizer.step()
-    assert rule.gain == gain
+    assert (rule.gain, rule.time) == (gain, 2 * time)
 
 
 def test_the_gain_is_held_between_readings() -> None:
@@ -604,16 +606,28 @@ def test_a_closed_rule_leaves_the_optimizer_alone() -> None:
     assert weights(model) == weights(plain)
 
 
-def test_gradients_that_are_not_finite_are_not_averaged() -> None:
-    model, optimizer, probe, rule, _ = made("sgd", "measured")
-    probe.backward(loss_of(model), data(16))
-    optimizer.step()
-    before = rule.state_dict()["source"]
-    optimizer.zero_grad()
-    x, y = data(16)
-    probe.backward(loss_of(model), (x * math.nan, y))
-    optimizer.step()
-    assert rule.state_dict()["source"] == before
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_gradients_that_are_not_finite_hold_the_gain(before: int) -> None:
+    """What was not measured moves no average, and time goes on at the gain that there was; at first that is 1."""
+    model, optimizer, probe, rule, _ = made("sgd", "measured", check_loss=False)
+    for number in range(before):
+        optimizer.zero_grad()
+        x, y = data(16, seed=number)
+        probe.backward(loss_of(model), (x, y * 0))
+        optimizer.step()
+    gain, time, source = rule.gain or 1.0, rule.time, rule.state_dict()["source"]
+    assert (gain > 1) == (before > 0)
+    for number in (1, 2):
+        optimizer.zero_grad()
+        x, y = data(16)
+        probe.backward(loss_of(model), (x * math.nan, y))
+        optimizer.step()
+        assert rule.gain == gain
+        assert rule.time == pytest.approx(time + number * gain)
+        assert {**rule.state_dict()["source"], "held": None} == {**source, "held": None}
+    assert rule.price == pytest.approx(4 * (before + 2) / rule.time)
+    with pytest.warns(UserWarning, match="not finite"):
+        assert probe.scalars()["skipped"] == 2
 
 
 def test_a_smaller_batch_than_the_baselines_takes_shorter_steps() -> None:

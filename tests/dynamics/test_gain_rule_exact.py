@@ -3,7 +3,7 @@
 L(x) = ½Σh_i x_i², and the gradient of a batch of B is hx plus noise of variance s/B. A step at rate r takes E x² to
 (1 − rh)² E x² + r² s/B, so that the expected loss of a run is a recursion over the rates that its steps really had.
 Here `GainRule` steps a torch optimizer whose gradients are made so that a probe reads the G and N of these moments, and
-the rates are taken from inside its steps.
+the rates are what its steps moved the weights by.
 """
 
 import math
@@ -78,17 +78,12 @@ class Trained:
         self.probe = NoiseProbe(nn.ParameterList([self.weights]), self.optimizer, batch_size=self.batch_size)
         self.rates: list[float] = []
 
-    def listen(self) -> None:
-        """After the rule was made: hooks run in this order."""
-        self.optimizer.register_step_pre_hook(lambda one, *_: self.rates.append(one.param_groups[0]["lr"]))
-
     def run(self, rule: GainRule, spread: float = 0.0) -> tuple[float, float]:
         """Until the rule is done: the last expected loss, and the price.
 
         The gradients (a, b) and (a, −b) of two halves read as G = a² − b² and N = b². With a `spread`, G is in turn
         too large and too small by so many times N.
         """
-        self.listen()
         steps = 0
         while not rule.done:
             noise = float(NOISE.sum()) / self.batch_size
@@ -99,7 +94,9 @@ class Trained:
             self.weights.grad += torch.tensor([a, -b], dtype=torch.float64) / 2
             self.probe.micro_batch()
             self.probe.close_step()
+            before = self.weights[0].item()
             self.optimizer.step()
+            self.rates.append((before - self.weights[0].item()) / a)
             self.weights.grad = None
             self.moments.step(self.rates[-1], self.batch_size)
             steps += 1

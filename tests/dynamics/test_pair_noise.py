@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 
 import svag
 
 if TYPE_CHECKING:
     from tests.dynamics.conftest import Problem
+
+    from svag.theory.optimizers import MomentumLimit
 
 MakeProblem = Callable[[int], "Problem"]
 N, BATCH = 6, 4
@@ -133,12 +136,39 @@ def test_parameters_that_only_one_batch_uses(problem: MakeProblem) -> None:
     assert sim.noise[0].noise_trace == pytest.approx((3**2 + 4**2) / 2)
 
 
-def test_pairs_that_are_not_finite_are_reported_once_and_left_out() -> None:
+def test_pairs_that_are_not_finite_are_left_out_with_one_warning() -> None:
     x = torch.nn.Parameter(torch.tensor([1.0]))
     model = torch.nn.ParameterList([x])
     with svag.SVAG(model, torch.optim.SGD(model.parameters(), lr=0.3), ell=5, track_noise=True) as sim:
         sim.substep(lambda batch: (x * batch).sum(), torch.ones(1), torch.zeros(1))
         sim.substep(lambda batch: (x * batch).sum(), torch.ones(1), torch.full((1,), torch.inf))
-    with pytest.raises(ValueError, match="effective step 0 are not finite"):
+    with pytest.warns(UserWarning, match="effective step 0 are not finite"):
         _ = sim.noise
     assert len(sim.noise) == 1
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_a_complex_parameter_is_two_real_ones(momentum: float) -> None:
+    """The loss |⟨x, z⟩|² + ⟨x, w⟩ with complex z, and with its real and imaginary parts as a parameter."""
+    generator = torch.Generator().manual_seed(4)
+    pairs = torch.randn(3, 2, 4, 3, generator=generator, dtype=torch.float64)
+    start = torch.randn(3, 2, generator=generator, dtype=torch.float64)
+    runs = []
+    for is_complex in (True, False):
+        z = nn.Parameter(torch.view_as_complex(start.clone()) if is_complex else start.clone())
+        w = nn.Parameter(torch.ones(3, dtype=torch.float64))
+        optimizer = torch.optim.SGD([z, w], lr=0.1, momentum=momentum)
+
+        def loss_fn(x: Tensor, z: Tensor = z, w: Tensor = w) -> Tensor:
+            parts = torch.view_as_real(z) if z.is_complex() else z
+            return (x @ parts).square().sum(1).mean() + (x @ w).mean()
+
+        limit: MomentumLimit | None = "overdamped" if momentum else None
+        with svag.SVAG(nn.ParameterList([z, w]), optimizer, 2, track_noise=True, momentum_limit=limit) as sim:
+            for first, second in pairs:
+                sim.substep(loss_fn, first, second)
+        found = [(r.grad_sq, r.noise_trace, r.param_sq, r.param_dot_grad, r.velocity_sq or 0.0) for r in sim.noise]
+        runs.append((found, z))
+    np.testing.assert_allclose(np.array(runs[0][0], float), np.array(runs[1][0], float), rtol=1e-10)
+    assert (runs[0][0][-1][-1] > 0) == (momentum > 0)
+    torch.testing.assert_close(torch.view_as_real(runs[0][1]), runs[1][1].detach(), rtol=1e-12, atol=0)

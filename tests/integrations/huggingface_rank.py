@@ -24,7 +24,7 @@ def main(rank: int, folder: Path) -> None:
     }
     options = {"gradient_accumulation_steps": 2, "ddp_backend": "gloo", "ddp_find_unused_parameters": False}
     trainer = Recording(tiny_gpt2(), arguments(folder, learning_rate=1e-2, **options), train_dataset=texts())
-    noise = attach(trainer)
+    noise = attach(trainer, every=1)
     trainer.train()
     torch.save(trainer.seen, folder / f"seen{rank}.pt")
     gained = Recording(

@@ -32,7 +32,7 @@ def main(rank: int, folder: Path) -> None:
     os.environ |= {"LOCAL_RANK": str(rank), "MASTER_PORT": (folder / "port").read_text(), "MASTER_ADDR": "127.0.0.1"}
     found: dict[Any, Any] = {}
     for accumulated in (1, 3):
-        noise = NoiseCallback(population=48)
+        noise = NoiseCallback(every=1, population=48)
         module = fitted(rank, noise, accumulate_grad_batches=accumulated, gradient_clip_val=0.1)
         found[accumulated] = {"readings": [reading.to_dict() for reading in noise.readings], "weights": weights(module)}
     gain = GainCallback(4, population=48)

@@ -45,7 +45,7 @@ def test_accumulated_micro_batches_are_the_parts(
 ) -> None:
     count = 5 if short else 3
     trainer = regression(tmp_path, gradient_accumulation_steps=count, max_grad_norm=clip)
-    noise = attach(trainer)
+    noise = attach(trainer, every=1)
     trainer.train()
     model, readings = plain_loop(count, clip=clip or None)
     assert len(readings) == (4 if short else 8)
@@ -84,7 +84,7 @@ def weighted_estimate(steps: list[Any], population: int, batch_size: int, equal:
 @pytest.mark.parametrize("accumulated", [1, 3])
 def test_token_weighted_losses_count_by_their_tokens(tmp_path: Path, accumulated: int) -> None:
     trainer = language(tmp_path, gradient_accumulation_steps=accumulated)
-    noise = attach(trainer)
+    noise = attach(trainer, every=1)
     trainer.train()
     assert len(noise.readings) == 24 // accumulated
     for reading in noise.readings:
@@ -123,7 +123,7 @@ def test_with_a_loss_of_the_user_the_step_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_short_last_batch_leaves_its_step_out(tmp_path: Path) -> None:
     trainer = regression(tmp_path, count=46)
-    noise = attach(trainer)
+    noise = attach(trainer, every=1)
     trainer.train()
     assert [reading.step for reading in noise.readings] == [step for step in range(24) if step % 12 != 11]
 
@@ -134,7 +134,7 @@ def test_the_factor_of_a_scaler_is_taken_out(tmp_path: Path) -> None:
         trainer = regression(tmp_path, gradient_accumulation_steps=3, max_grad_norm=0.0)
         if scaled:
             trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=3)
-        noise = attach(trainer)
+        noise = attach(trainer, every=1)
         trainer.train()
         found.append([(reading.grad_sq, reading.noise_trace) for reading in noise.readings])
     assert found[0] == [pytest.approx(pair, rel=1e-9) for pair in found[1]]
@@ -144,7 +144,7 @@ def test_the_defaults_of_the_trainer_get_a_price_list(tmp_path: Path, capsys: py
     """AdamW with decayed and other weights, linear decay, gradients clipped at 1."""
     options = {"gradient_accumulation_steps": 2, "num_train_epochs": 25, "weight_decay": 0.01, "logging_steps": 50}
     trainer = language(tmp_path, kind=Trainer, train_sampling_strategy="random", **options)
-    noise = attach(trainer)
+    noise = attach(trainer, every=1)
     trainer.train()
     assert trainer.args.max_grad_norm == 1.0
     assert len(noise.readings) == 150
@@ -170,12 +170,12 @@ def test_removed_the_trainer_is_what_it_was(tmp_path: Path, replaced: bool) -> N
     if replaced:
         trainer.training_step = trainer.training_step
     before, callbacks = dict(vars(trainer)), list(trainer.callback_handler.callbacks)
-    noise = attach(trainer)
+    noise = attach(trainer, every=1)
     assert vars(trainer) != before
     noise.remove()
     assert vars(trainer) == before
     assert trainer.callback_handler.callbacks == callbacks
-    noise = attach(trainer)
+    noise = attach(trainer, every=1)
     trainer.train()
     noise.remove()
     assert len(noise.readings) == 8
@@ -185,7 +185,7 @@ def test_removed_the_trainer_is_what_it_was(tmp_path: Path, replaced: bool) -> N
 
 def test_a_second_training_begins_anew(tmp_path: Path) -> None:
     trainer = regression(tmp_path, gradient_accumulation_steps=3)
-    noise = attach(trainer)
+    noise = attach(trainer, every=1)
     trainer.train()
     first = noise.readings
     trainer.train()
@@ -195,13 +195,13 @@ def test_a_second_training_begins_anew(tmp_path: Path) -> None:
 
 def test_what_cannot_be_measured_is_refused_in_a_sentence(tmp_path: Path) -> None:
     trainer = regression(tmp_path)
-    noise = attach(trainer)
+    noise = attach(trainer, every=1)
     with pytest.raises(ValueError, match=r"measured already: attach\(\) once, or remove\(\) the first"):
-        attach(trainer)
+        attach(trainer, every=1)
     noise.remove()
     trainer.is_deepspeed_enabled = True
     with pytest.raises(TypeError, match="DeepSpeed keeps its gradients to itself"):
-        attach(trainer)
+        attach(trainer, every=1)
     early = Trainer(Regression(), arguments(tmp_path))
     attach(early)
     with pytest.raises(ValueError, match=r"no optimizer yet: call trainer.train\(\)"):
@@ -223,6 +223,69 @@ def test_batches_of_changing_size_are_refused(tmp_path: Path) -> None:
 
     data = examples()
     trainer = Changing(Regression(), arguments(tmp_path), train_dataset=data)
-    attach(trainer)
+    attach(trainer, every=1)
     with pytest.raises(ValueError, match="a batch of 6 examples came after batches of 4"):
         trainer.train()
+
+
+@pytest.mark.parametrize("accumulated", [3, 1])
+def test_a_resumed_run_keeps_its_readings(tmp_path: Path, accumulated: int) -> None:
+    """Those of the run that was not interrupted, in the same order; its own are in the checkpoint too."""
+    options: dict[str, Any] = {"gradient_accumulation_steps": accumulated, "max_steps": 8}
+    options |= {"save_strategy": "steps", "save_steps": 4}
+    whole = regression(tmp_path, **options)
+    expected = attach(whole, every=2)
+    whole.train()
+    again = regression(tmp_path, **options)
+    noise = attach(again, every=2)
+    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    assert [reading.step for reading in noise.readings] == [0, 2, 4, 6]
+    assert noise.readings == expected.readings
+    assert same_weights(again.model, whole.model)
+
+
+@pytest.mark.parametrize("in_parts", [True, False])
+def test_how_often_it_measures_is_chosen_said_and_kept(
+    tmp_path: Path, in_parts: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock by which a measured step takes 1.4 times as long: every 20th, after 200 that pay for the timed ones."""
+    now, steps = [0.0], [*range(0, 50, 5), 200, 220, 240]
+    monkeypatch.setattr("svag.noise.cadence.perf_counter", lambda: now[0])
+
+    def run(until: int, resume: bool = False) -> Any:
+        trainer = regression(
+            tmp_path,
+            gradient_accumulation_steps=1 if in_parts else 2,
+            max_steps=until,
+            save_strategy="steps",
+            save_steps=230,
+        )
+        noise = attach(trainer)
+        own = trainer.training_step
+
+        def timed(*values: Any) -> Tensor:
+            cost = 1.4 if trainer.state.global_step in steps else 1.0
+            ends = trainer.accelerator.sync_gradients
+            # what is measured in the step itself is over when the probe closes it, what is measured beside it is not
+            now[0] += cost if ends and not in_parts else 0.0
+            loss: Tensor = own(*values)
+            now[0] += cost if ends and in_parts else 0.0
+            return loss
+
+        trainer.training_step = timed
+        trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-230") if resume else None)
+        return noise
+
+    first = run(260)
+    assert [reading.step for reading in first.readings] == steps
+    said = capsys.readouterr().out
+    assert "13 readings" in said
+    assert "every 20 steps" in said
+    assert [reading.step for reading in run(260, resume=True).readings] == steps
+
+
+def test_by_the_gain_rule_no_clock_has_a_say(tmp_path: Path) -> None:
+    trainer = regression(tmp_path, gradient_accumulation_steps=3, max_steps=12)
+    noise = attach(trainer, base_batch_size=4)
+    trainer.train()
+    assert [reading.step for reading in noise.readings] == list(range(trainer.state.global_step))

@@ -157,4 +157,4 @@ def test_what_it_cannot_step_is_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="says nothing of a gain rule"):
         again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
     with pytest.raises(TypeError, match="every"):
-        gained(tmp_path, every="auto")
+        gained(tmp_path, every="often")

@@ -1,5 +1,7 @@
 """NoiseCallback reads what a plain loop with a NoiseProbe reads, and Lightning trains what it trains without it."""
 
+import csv
+import warnings
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ def fit(noise: NoiseCallback, module: Any = None, batches: Any = None, **options
 
 @pytest.mark.parametrize("clip", [None, 0.1])
 def test_accumulated_micro_batches_are_the_parts(clip: float | None, capsys: pytest.CaptureFixture[str]) -> None:
-    noise = NoiseCallback()
+    noise = NoiseCallback(every=1)
     module = fit(noise, accumulate_grad_batches=3, gradient_clip_val=clip)
     model, readings = plain_loop(3, clip=clip)
     assert noise.readings == readings
@@ -52,7 +54,7 @@ def test_a_fit_that_is_too_short_says_so_at_its_start(
 
 
 def test_a_step_that_the_epoch_cuts_short_is_left_out() -> None:
-    noise = NoiseCallback()
+    noise = NoiseCallback(every=1)
     module = fit(noise, accumulate_grad_batches=5)  # 12 batches an epoch
     model, readings = plain_loop(5)
     assert noise.readings == readings
@@ -67,11 +69,11 @@ def test_a_short_last_batch_leaves_its_step_out_and_any_other_change_is_refused(
     sizes = [list(range(at, at + size)) for at, size in ((0, 4), (4, 4), (8, 6), (14, 4))]
     changing = DataLoader(loader().dataset, batch_sampler=sizes)
     with pytest.raises(ValueError, match="a batch of 6 examples came after batches of 4: use batches of one size"):
-        fit(NoiseCallback(), batches=changing, accumulate_grad_batches=2)
+        fit(NoiseCallback(every=1), batches=changing, accumulate_grad_batches=2)
 
 
 def test_manual_optimization() -> None:
-    noise = NoiseCallback()
+    noise = NoiseCallback(every=1)
     module = fit(noise, Module(micro_batches=3))
     model, readings = plain_loop(3)
     assert noise.readings == readings[1:], "the first step tells how many micro-batches there are"
@@ -80,7 +82,7 @@ def test_manual_optimization() -> None:
 
 def test_a_step_of_one_backward_pass_needs_a_loss_when_it_is_taken_by_hand() -> None:
     with pytest.raises(ValueError, match=r"one backward pass on one device cannot be measured: .* give loss_fn="):
-        fit(NoiseCallback(), Module(micro_batches=1))
+        fit(NoiseCallback(every=1), Module(micro_batches=1))
     module, noise = Module(micro_batches=1), NoiseCallback(every=2)
     noise._loop.loss_fn = lambda batch: mse(module.net, batch)
     fit(noise, module)
@@ -109,6 +111,7 @@ class Collecting(Module):
         return {"loss": loss}
 
 
+@pytest.mark.filterwarnings("ignore:whether loss_fn is a mean")
 def test_without_accumulation_parts_of_the_batch_are_read_without_a_trace() -> None:
     noise = NoiseCallback(every=5)
     torch.manual_seed(3)
@@ -127,7 +130,7 @@ def test_without_accumulation_parts_of_the_batch_are_read_without_a_trace() -> N
 
 
 def test_parts_of_the_batch_give_the_readings_of_the_micro_batched_step() -> None:
-    noise = NoiseCallback()
+    noise = NoiseCallback(every=1)
     fit(noise, batches=loader(batch_size=16))
     readings = plain_loop(4)[1]
     for found, expected in zip(noise.readings, readings, strict=True):
@@ -144,7 +147,7 @@ def test_a_training_step_that_cannot_be_used_asks_for_a_loss() -> None:
     with pytest.raises(
         TypeError, match=r"training_step gave NoneType instead of a loss .* give NoiseCallback a loss_fn"
     ):
-        fit(NoiseCallback(), Skips())
+        fit(NoiseCallback(every=1), Skips())
 
 
 class ScaledDouble(MixedPrecision):
@@ -159,7 +162,7 @@ class ScaledDouble(MixedPrecision):
 
 @pytest.mark.parametrize("micro_batches", [1, 3])
 def test_the_factor_of_a_scaler_is_taken_out(micro_batches: int) -> None:
-    scaled, bare = NoiseCallback(), NoiseCallback()
+    scaled, bare = NoiseCallback(every=1), NoiseCallback(every=1)
     fit(scaled, accumulate_grad_batches=micro_batches, plugins=ScaledDouble(), gradient_clip_val=0.1)
     fit(bare, accumulate_grad_batches=micro_batches, gradient_clip_val=0.1)
     assert len(scaled.readings) == len(bare.readings) > 0
@@ -169,7 +172,7 @@ def test_the_factor_of_a_scaler_is_taken_out(micro_batches: int) -> None:
 
 
 def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
-    whole, first, second = NoiseCallback(), NoiseCallback(), NoiseCallback()
+    whole, first, second = NoiseCallback(every=1), NoiseCallback(every=1), NoiseCallback(every=1)
     fit(whole, accumulate_grad_batches=3, epochs=4)
     begun = trainer(first, accumulate_grad_batches=3, epochs=2)
     begun.fit(Module(), loader())
@@ -181,7 +184,7 @@ def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_second_fit_begins_anew_unless_it_goes_on() -> None:
-    noise = NoiseCallback()
+    noise = NoiseCallback(every=1)
     same = trainer(noise, accumulate_grad_batches=3)
     module = Module()
     same.fit(module, loader())
@@ -198,7 +201,7 @@ def test_scalars_go_to_the_logger(tmp_path: Path) -> None:
             return torch.optim.SGD(self.parameters(), lr=1e-4)  # so that G stays large, and is resolved
 
     logger = CSVLogger(tmp_path)
-    run = trainer(NoiseCallback(), accumulate_grad_batches=2, epochs=40, logger=logger, log_every_n_steps=5)
+    run = trainer(NoiseCallback(every=1), accumulate_grad_batches=2, epochs=40, logger=logger, log_every_n_steps=5)
     run.fit(Slow(), loader())
     assert {"svag/noise_to_signal", "svag/critical_batch", "svag/distortion_2x"} <= set(run.callback_metrics)
     header, *rows = Path(logger.log_dir, "metrics.csv").read_text().splitlines()
@@ -216,7 +219,7 @@ def test_only_each_so_many_steps_are_measured() -> None:
 
 def test_only_the_given_parameters_are_measured() -> None:
     module = Module()
-    noise = NoiseCallback(parameters=[next(module.parameters())])
+    noise = NoiseCallback(every=1, parameters=[next(module.parameters())])
     fit(noise, module, accumulate_grad_batches=3)
     assert noise.readings[0].param_sq == pytest.approx(
         float(next(net().parameters()).detach().square().sum()), rel=1e-9
@@ -229,7 +232,7 @@ def test_removed_it_is_gone_and_the_readings_stay() -> None:
             if trainer.global_step == 4 and noise in trainer.callbacks:
                 noise.remove()
 
-    noise = NoiseCallback()
+    noise = NoiseCallback(every=1)
     run = trainer(RemovesAtFour(), noise, accumulate_grad_batches=3)
     run.fit(Module(), loader())
     assert len(noise.readings) == 4
@@ -262,21 +265,21 @@ class NoOptimizer(Module):
 
 def test_what_cannot_be_measured_is_refused_in_a_sentence() -> None:
     with pytest.raises(ValueError, match="measures the steps of one optimizer, and configure_optimizers gave 2"):
-        fit(NoiseCallback(), TwoOptimizers(micro_batches=2))
+        fit(NoiseCallback(every=1), TwoOptimizers(micro_batches=2))
     with pytest.raises(ValueError, match="no optimizer: configure_optimizers"):
-        fit(NoiseCallback(), NoOptimizer())
+        fit(NoiseCallback(every=1), NoOptimizer())
     with pytest.raises(ValueError, match="accumulate_grad_batches went from 2 to 4, and the batch size with it"):
-        trainer(NoiseCallback(), GradientAccumulationScheduler({0: 2, 1: 4})).fit(Module(), loader())
+        trainer(NoiseCallback(every=1), GradientAccumulationScheduler({0: 2, 1: 4})).fit(Module(), loader())
     with pytest.raises(ValueError, match="a batch of 1 example cannot be cut into parts"):
-        fit(NoiseCallback(), batches=loader(batch_size=1))
-    twice = trainer(NoiseCallback())
-    twice.callbacks.append(NoiseCallback())
+        fit(NoiseCallback(every=1), batches=loader(batch_size=1))
+    twice = trainer(NoiseCallback(every=1))
+    twice.callbacks.append(NoiseCallback(every=1))
     with pytest.raises(ValueError, match="attached twice"):
         twice.fit(Module(), loader())
     with pytest.raises(ValueError, match="every"):
         NoiseCallback(every=0)
     with pytest.raises(TypeError, match=r"a batch must hold a tensor of examples, .* give batch_size="):
-        fit(NoiseCallback(), batches=[["a"], ["b"]])
+        fit(NoiseCallback(every=1), batches=[["a"], ["b"]])
 
 
 def test_deepspeed_is_refused_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,4 +287,58 @@ def test_deepspeed_is_refused_and_others_are_not(monkeypatch: pytest.MonkeyPatch
     for strategy, refused in ((DeepSpeedStrategy, True), (SingleDeviceStrategy, False)):
         monkeypatch.setattr(type(run), "strategy", strategy.__new__(strategy))
         with pytest.raises(TypeError, match="DeepSpeed") if refused else nullcontext():
-            NoiseCallback().setup(run, Module(), "fit")
+            NoiseCallback(every=1).setup(run, Module(), "fit")
+
+
+class Spoilt(Module):
+    """One loss is NaN, and the gradients of that step are left out."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = super().training_step(batch, batch_idx)
+        return loss * torch.nan if (self.current_epoch, batch_idx) == (0, 7) else loss
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        if any(p.grad is not None and not p.grad.isfinite().all() for p in self.parameters()):
+            optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("micro_batches", [1, 3])
+def test_a_fit_survives_a_step_that_is_not_finite(micro_batches: int, tmp_path: Path) -> None:
+    noise, logger = NoiseCallback(every=1), CSVLogger(tmp_path)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit(noise, Spoilt(), accumulate_grad_batches=micro_batches, logger=logger, log_every_n_steps=1, epochs=4)
+    assert sum("are not finite" in str(one.message) for one in caught) == 1
+    steps = 48 // micro_batches
+    assert len(noise.readings) == steps - 1
+    assert {reading.step for reading in noise.readings} == {*range(steps)} - {7 // micro_batches}
+    *_, last = csv.DictReader(Path(logger.log_dir, "metrics.csv").read_text().splitlines())
+    assert float(last["svag/skipped"]) == 1
+
+
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_how_often_it_measures_is_chosen_said_and_kept(
+    accumulated: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock by which a measured step takes 1.4 times as long: every 20th, after 200 that pay for the timed ones."""
+    now, steps = [0.0], [*range(0, 50, 5), 200, 220, 240]
+    monkeypatch.setattr("svag.noise.cadence.perf_counter", lambda: now[0])
+
+    class Timed(Module):
+        def on_before_zero_grad(self, optimizer: Any) -> None:  # once a step, before its backward pass
+            now[0] += 1.4 if self.global_step in steps else 1.0
+
+    found = []
+    for until, resume in ((230, False), (260, True)):
+        noise = NoiseCallback()
+        run = trainer(noise, epochs=None, max_steps=until, accumulate_grad_batches=accumulated)
+        run.fit(Timed(), loader(), ckpt_path=tmp_path / "last.ckpt" if resume else None)
+        run.save_checkpoint(tmp_path / "last.ckpt")
+        found.append([reading.step for reading in noise.readings])
+        assert ("12 readings" in capsys.readouterr().out) is not resume
+    assert found == [steps[:-1], steps]
+
+
+def test_a_quiet_callback_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    fit(NoiseCallback(verbose=False), epochs=20)
+    assert capsys.readouterr().out == ""

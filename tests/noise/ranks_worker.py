@@ -281,6 +281,40 @@ def shared_refusals(rank: int) -> dict[str, str]:
     return said
 
 
+def noticed(rank: int, wrapped: bool) -> dict[str, Any]:
+    """Readings under a factor whose squares overflow, a gradient left behind, and a parameter that is frozen."""
+    said: dict[str, Any] = {}
+    mine = split(data(BATCH, dtype=torch.float32), 2)[rank]
+    for scale in (1.0, 2.0**66):
+        plain = net(dtype=torch.float32)
+        model = DistributedDataParallel(plain) if wrapped else plain
+        probe = NoiseProbe(
+            model,
+            SGD(model.parameters(), lr=0.1),
+            batch_size=BATCH,
+            process_group=None if wrapped else dist.group.WORLD,
+        )
+
+        def micro_batches(model: nn.Module = model, probe: NoiseProbe = probe, scale: float = scale) -> None:
+            for part in split(mine, 2):
+                (scale * loss_of(model)(part) / 2).backward()
+                probe.micro_batch(scale)
+
+        for _ in range(2):
+            model.zero_grad()
+            micro_batches()
+            probe.close_step()
+        said[f"{scale:g}"] = probe.readings[-1].to_dict()
+        said[f"{scale:g} skipped"] = probe.scalars().get("skipped", 0)
+    said["stale"] = refusal(micro_batches)
+    probe.skip_step()
+    model.zero_grad()
+    plain[4].bias.requires_grad_(False)  # type: ignore[index]
+    if wrapped:
+        said["frozen"] = refusal(lambda: probe.backward(loss_of(model), mine, parts=2))
+    return said
+
+
 class WithUnused(nn.Module):
     """A network with a layer that no loss depends on."""
 
@@ -321,6 +355,7 @@ def worker(rank: int, folder: Path) -> dict[str, Any]:
     results["batch norm"] = [r.to_dict() for r in normed]
     return {
         "results": results,
+        "noticed": [noticed(rank, wrapped) for wrapped in (True, False)],
         "sharded": {
             name: sharded(rank, shape, style)
             for name, shape, style in [

@@ -13,7 +13,14 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from svag import SVAG, NoiseProbe, NoisyGD, measure_noise, measure_throughput, price_list
 from svag.noise.batches import split
-from svag.noise.optimizer import refinable_settings, trained_parameters, unwrapped, velocities, write_settings
+from svag.noise.optimizer import (
+    refinable_settings,
+    trained_parameters,
+    unwrapped,
+    velocities,
+    visible_settings,
+    write_settings,
+)
 from svag.prices.reasons import Code
 from svag.theory.optimizers import SGDSettings
 
@@ -89,7 +96,9 @@ def test_settings_are_read_for_every_group_and_written_back_as_they_were() -> No
     found = refinable_settings(optimizer)
     assert found == [SGDSettings(0.5, 0.0, 0.9), SGDSettings(1.0, 0.1, 0.9)]
     weight.grad = torch.ones_like(weight)
-    before = write_settings(optimizer, [one.refined(4, "underdamped") for one in found if isinstance(one, SGDSettings)])
+    refined = [one.refined(4, "underdamped") for one in found if isinstance(one, SGDSettings)]
+    before = visible_settings(optimizer, refined)
+    write_settings(optimizer, refined)
     assert [(group["lr"], group["dampening"]) for group in optimizer.param_groups] == [(0.125, 0.75), (0.25, 0.75)]
     assert torch.equal(optimizer.state[weight]["momentum_buffer"], torch.zeros(2)), "a damped velocity starts from rest"
     assert bias not in optimizer.state, "there is no gradient for it yet"

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch.optim import SGD
 from svag import NoiseProbe, Reading, append_readings, load_readings, price_list
 from svag.noise.batches import split
 from svag.noise.pending import Readings
+from svag.noise.reading import columns_of, readings_of, row_of
 from svag.prices.scalars import logged_numbers
 
 
@@ -327,3 +329,81 @@ def test_a_probe_says_where_it_is() -> None:
     ]
     train(probe, model, sgd(model), batches(250, 16))
     assert "125 readings in 250 steps" in str(probe)
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("loop", [train, accumulate])
+@pytest.mark.parametrize("torn", [0, 100])
+def test_a_full_disk_loses_no_reading_and_does_not_touch_the_run(tmp_path: Path, loop: Any, torn: int) -> None:
+    disk = pytest.importorskip("tests.noise.disk")
+    path, model, other = tmp_path / "readings.jsonl", net(), net()
+    optimizer, others = sgd(model), sgd(other)
+    same = NoiseProbe(other, others, batch_size=16)
+    probe = NoiseProbe(model, optimizer, batch_size=16, save_to=path)
+    loop(same, other, others, batches(17, 16))
+    loop(probe, model, optimizer, batches(17, 16)[:3])
+    size = path.stat().st_size
+    with disk.full_at(size + torn):
+        loop(probe, model, optimizer, batches(17, 16)[3:])  # fetched, and not written, five times
+        for ask in (lambda: probe.readings, probe.state_dict, probe.close, probe.close):
+            with pytest.raises(OSError, match=r"14 readings could not be written to .*: make room") as caught:
+                ask()
+            assert "\n" not in str(caught.value)
+        assert path.stat().st_size == size
+        assert probe.scalars() == same.scalars()
+        assert probe.price_list().to_dict() == same.price_list().to_dict()
+        assert "17 readings in 17 steps" in str(probe)
+    probe.close()
+    assert load_readings(path) == same.readings
+    assert probe.readings == same.readings[-4:]
+    for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_writing_in_vain_is_not_tried_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+
+    def fail(path: Path, readings: list[Reading]) -> None:
+        tries.append(len(readings))
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("svag.noise.pending._FETCH_EVERY", 3)
+    monkeypatch.setattr("svag.noise.pending.append_readings", fail)
+    model = net()
+    probe = NoiseProbe(model, sgd(model), batch_size=16, save_to=tmp_path / "readings.jsonl")
+    for batch in batches(8, 16):
+        train(probe, model, sgd(model), [batch])
+        probe.scalars()  # as a logger does
+    assert tries == [1, 3, 3], "at 1, 4 and 7 readings, a block each"
+
+
+def test_a_folder_that_is_not_there_is_refused_before_the_run(tmp_path: Path) -> None:
+    model = net()
+    with pytest.raises(ValueError, match="make the folder first"):
+        NoiseProbe(model, sgd(model), batch_size=16, save_to=tmp_path / "none" / "readings.jsonl")
+    NoiseProbe(model, sgd(model), batch_size=16)  # nothing was attached
+
+
+def test_a_checkpoint_of_rows_is_still_read() -> None:
+    """As version 0.1.0 wrote them."""
+    model = net()
+    probe = NoiseProbe(model, sgd(model), batch_size=16)
+    train(probe, model, sgd(model), batches(3, 16))
+    state = probe.state_dict()
+    assert len(state["readings"]["grad_sq"]) == 3
+    found = list(probe.readings)
+    for rows in (state["readings"], [row_of(one) for one in found], []):
+        probe.load_state_dict(json.loads(json.dumps({**state, "readings": rows})))
+        assert probe.readings == (found if rows else [])
+    with pytest.raises(ValueError, match="grad_sq is missing"):
+        probe.load_state_dict({**state, "readings": {"noise_trace": [1.0]}})
+
+
+def test_a_checkpoint_does_not_copy_reading_by_reading() -> None:
+    kept = [replace(reading(step), betas=(0.9, 0.99) if step == 1 else None) for step in range(3)]
+    columns = columns_of(kept)
+    assert columns["betas"] == [None, (0.9, 0.99), None]
+    assert set(columns) == {"grad_sq", "noise_trace", "param_sq", "batch_size", "n", "step", "betas"}
+    assert readings_of(columns) == kept
+    assert columns_of([]) == {}
+    assert readings_of({}) == []

@@ -1,4 +1,6 @@
 import itertools
+import json
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -183,18 +185,28 @@ def test_backward_with_a_grad_scaler() -> None:
     scaler.step(optimizer)
 
 
-def test_an_overflow_under_a_scaler_is_skipped_and_without_one_reported_once() -> None:
+def test_a_step_that_is_not_finite_is_counted_and_without_a_scaler_warned_of_once() -> None:
     model, batch = net(), data(16)
     probe = NoiseProbe(model, sgd(model), batch_size=16)
-    for factor, scale in [(1.0, 1.0), (float("inf"), 4.0), (float("nan"), 1.0), (1.0, 1.0)]:
+    assert "skipped" not in probe.scalars()
+    wrong, right = (float("nan"), 1.0), (1.0, 1.0)
+    for number, (factor, scale) in enumerate([right, (float("inf"), 4.0), wrong, right, wrong, right]):
         model.zero_grad()
         for part in split(batch, 2):
             (factor * loss_of(model)(part) / 2).backward()
             probe.micro_batch(scale)
         probe.close_step()
-    with pytest.raises(ValueError, match=r"the gradients of step 2 are not finite \(1 such steps\)"):
-        probe.readings  # noqa: B018  # asking is what raises
-    assert [reading.step for reading in probe.readings] == [0, 3]
+        with pytest.warns(UserWarning, match="step 2") if number == 2 else nullcontext():
+            assert probe.scalars().get("skipped", 0) == [0, 1, 2, 2, 3, 3][number]
+    assert [reading.step for reading in probe.readings] == [0, 3, 5]
+    state = json.loads(json.dumps(probe.state_dict()))
+    probe.close()
+    continued = NoiseProbe(model, sgd(model), batch_size=16)
+    continued.load_state_dict(state)
+    assert continued.scalars()["skipped"] == 3
+    del state["skipped"]  # as in a checkpoint of version 0.1.0
+    continued.load_state_dict(state)
+    assert "skipped" not in continued.scalars()
 
 
 def test_parameters_restrict_tied_count_once_and_unused_are_zero() -> None:

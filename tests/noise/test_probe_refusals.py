@@ -43,6 +43,17 @@ def bad_calls() -> list[tuple[Callable[[NoiseProbe, nn.Module], object], type[Ex
         (backward(data(16), 1), ValueError, "parts must be at least 2, got 1"),
         (backward((torch.zeros(0, 4), torch.zeros(0))), ValueError, "the batch is empty"),
         (vector, ValueError, "as a scalar"),
+        (
+            lambda probe, model: probe.backward(lambda x, y: loss_of(model)((x, y)), data(16)),
+            TypeError,
+            r"write lambda batch: loss_fn\(\*batch\)",
+        ),
+        (
+            lambda probe, model: probe.backward(data(16), loss_of(model)),
+            TypeError,
+            "swap the two, the loss function comes first",
+        ),
+        (lambda probe, _: probe.backward("mse", data(16)), TypeError, "must be a function of a batch, got a str"),
         (second_part_fails, ValueError, "as a scalar"),
         (lambda probe, _: probe.close_step(), ValueError, "at least 2 micro-batches, got 0"),
         (lambda probe, _: probe.micro_batch(scale=0.0), ValueError, "scale must be positive"),
@@ -83,6 +94,31 @@ def test_a_micro_batch_without_a_gradient_is_refused() -> None:
     probe = NoiseProbe(model, sgd(model), batch_size=16)
     with pytest.raises(ValueError, match="there is no gradient yet"):
         probe.micro_batch()
+
+
+def test_a_type_error_inside_the_loss_is_its_own() -> None:
+    model = net()
+    probe = NoiseProbe(model, sgd(model), batch_size=16)
+    with pytest.raises(TypeError, match=r"^unsupported operand"):
+        probe.backward(lambda batch: batch[0] + "text", data(16))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("which", ["model", "optimizer"])
+def test_deepspeed_is_noticed(which: str) -> None:
+    """By stand-ins that come from a package of that name, as the engine and the optimizers of DeepSpeed do."""
+    home = {"__module__": "deepspeed.runtime.engine"}
+    model = net()
+    optimizer = sgd(model)
+    if which == "model":
+        engine = type("DeepSpeedEngine", (nn.Sequential,), home)(model)
+        with pytest.raises(TypeError, match="DeepSpeed"):
+            NoiseProbe(type("Mine", (type(engine),), {})(model), optimizer, batch_size=16)
+    else:
+        wrapped = type("DeepSpeedZeroOptimizer", (), home | {"param_groups": optimizer.param_groups})()
+        with pytest.raises(TypeError, match="DeepSpeed"):
+            NoiseProbe(model, wrapped, batch_size=16)
+    stranger = type("DeepSpeedEngine", (nn.Sequential,), {"__module__": "mine.deepspeed"})(model)
+    NoiseProbe(stranger, optimizer, batch_size=16)
 
 
 def test_refused_at_construction() -> None:

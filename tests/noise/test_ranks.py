@@ -244,3 +244,17 @@ def test_the_gradient_is_that_of_the_batch_even_without_a_reading(ranks: list[di
         for name in ("gradient", "skipped"):
             found = torch.tensor([number for row in json.loads(rank["shared refusals"][name]) for number in row])
             torch.testing.assert_close(found, expected.float(), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_what_would_be_read_wrongly_is_noticed(ranks: list[dict[str, Any]], wrapped: bool) -> None:
+    """Hooks learn of a large factor after the first step, which is skipped; from then on it is divided out."""
+    for rank in ranks:
+        said = rank["noticed"][0 if wrapped else 1]
+        large = f"{2.0**66:g}"
+        assert (said["1 skipped"], said[f"{large} skipped"]) == (0, 1 if wrapped else 0)
+        for name in ("grad_sq", "noise_trace", "param_sq", "param_dot_grad"):
+            assert said[large][name] == pytest.approx(said["1"][name], rel=1e-6)
+        assert "optimizer.zero_grad()" in said["stale"]
+        if wrapped:
+            assert "wrap the model again" in said["frozen"]

@@ -1,6 +1,5 @@
 """The range of a price: weights by hand, coverage over ladders, and the numbers of the committed pairs."""
 
-import json
 import math
 from typing import Any
 
@@ -17,23 +16,14 @@ def test_the_package_has_the_table_that_the_records_give() -> None:
     assert tool.TABLE.read_text(encoding="utf-8") == tool.table(), "run `python tools/make_ranges.py`"
 
 
-def test_the_pairs_are_those_of_the_records_they_name() -> None:
-    pairs = json.loads(tool.PAIRS.read_text(encoding="utf-8"))["pairs"]
-    assert (len(pairs), len({pair["ladder"] for pair in pairs})) == (29, 10)
-    for pair in pairs:
-        assert (pair["ratio"] is None) == (pair["levels_reached"] == 0)
-        found = tool.baseline(pair["ladder"])
-        size = pair["kappa"] * found.batch_size
-        # The pairs have D of the window of the old price list, this is D of all readings. Measured: at most 0.19 apart.
-        assert abs(math.log(pair["price"] / found.phases[0].price(pair["kappa"]))) < 3 * found.log_error(size) + 0.1
-
-
-def test_the_numbers_of_section_14() -> None:
-    assert price_range(level=0.7) == (0.80, 1.76)
-    assert committed().upper(0.8) == 1.40
-    low, high = price_range()
-    assert low == 0.80
-    assert math.isinf(high)
+def test_the_numbers_of_the_committed_pairs() -> None:
+    """By hand: each of 36 pairs weighs 1/38, so that 0.9 of the weight ends at the 35th from either side."""
+    found = committed()
+    assert (len(found.ladders), {len(ratios) for ratios in found.ladders}) == (18, {2})
+    ratios = sorted(ratio for one in found.ladders for ratio in one)
+    assert price_range() == (ratios[1], ratios[-2]) == (0.603, 1.102)
+    assert math.isinf(ratios[-1]), "a planned run that did not reach its baseline's loss"
+    assert found.upper(0.99) == math.inf
 
 
 def test_weights_by_hand() -> None:

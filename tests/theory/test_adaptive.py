@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from svag.theory.adaptive import AdamSettings, RMSpropSettings, SquareRootFactors, square_root_scaling
+from svag.theory.adaptive import AdamSettings, RMSpropSettings, SquareRootFactors, square_root_scaling, step_shortfall
 
 
 def test_square_root_scaling_keeps_the_noise_of_adam() -> None:
@@ -98,3 +98,9 @@ def test_betas_that_are_no_two_numbers_are_one_short_sentence(betas: Any) -> Non
     with pytest.raises((TypeError, ValueError), match="betas") as error:
         square_root_scaling(2, lr=0.1, betas=betas, eps=1e-8, weight_decay=0.0)
     assert len(str(error.value)) < 160
+
+
+def test_steps_come_out_too_short_by_the_root_of_the_distortion() -> None:
+    assert [step_shortfall(distortion) for distortion in (1.0, 4.0, 25.0)] == pytest.approx([0.0, 0.5, 0.8])
+    with pytest.raises(ValueError, match="distortion"):
+        step_shortfall(0.9)

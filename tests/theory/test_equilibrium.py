@@ -9,11 +9,13 @@ from svag.arrays import FloatArray
 from svag.paper.exact.rayleigh import RayleighProblem
 from svag.theory.equilibrium import (
     Balance,
+    e_folds_to_balance,
     estimated_momentum_signal,
     momentum_balance,
     momentum_signal,
     pull,
     pull_share,
+    relaxed_param_sq,
     sde_balance,
     sde_param_sq_rate,
     second_order_sde_balance,
@@ -84,6 +86,34 @@ def test_one_e_fold_is_one_e_fold() -> None:
     for _ in range(round(steps_to_equilibrium(lr, weight_decay))):
         r = sgd_next_param_sq(r, constant / r, 0.0, lr=lr, weight_decay=weight_decay)
     assert (r - fixed) / (0.001 * fixed) == pytest.approx(math.exp(-1), rel=0.01)
+
+
+def relaxed(start: float, e_folds: float, lr_wd: float) -> float:
+    """R/R* by the recursion R′ = (1−ηλ)²R + η²c/R, scaled so that R* = 1."""
+    constant = 1 - (1 - lr_wd) ** 2
+    r = start
+    for _ in range(round(e_folds / (4 * lr_wd))):
+        r = sgd_next_param_sq(r, constant / r, 0.0, lr=1.0, weight_decay=lr_wd)
+    return r
+
+
+@pytest.mark.parametrize("start", [0.2, 1.0, 5.0])
+def test_the_squared_norm_relaxes_from_any_start(start: float) -> None:
+    """The recursion and the formula differ by O(ηλ): a tenth of the rate leaves a tenth of the gap."""
+    gaps = [relaxed(start, 2.0, lr_wd) - relaxed_param_sq(start, 1.0, 2.0) for lr_wd in (1e-3, 1e-4)]
+    assert gaps[1] == pytest.approx(gaps[0] / 10, rel=0.02, abs=1e-12)
+    assert abs(gaps[1]) < 1e-3
+
+
+@pytest.mark.parametrize(("start", "balance"), [(0.2, 1.1), (0.9, 1.1), (1.2, 0.9), (2.0, 0.9), (5.0, 0.9)])
+def test_the_e_folds_to_balance_end_at_that_balance(start: float, balance: float) -> None:
+    r = relaxed_param_sq(start, 1.0, e_folds_to_balance(start))
+    assert 1 / r**2 == pytest.approx(balance, rel=1e-12)
+
+
+def test_weights_within_the_balance_wait_for_nothing() -> None:
+    assert [e_folds_to_balance(start) for start in (0.96, 1.0, 1.05)] == [0, 0, 0]
+    assert e_folds_to_balance(5.0) > 5 > 3.5 > e_folds_to_balance(2.0) > 3
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,11 @@ import pytest
 
 from svag.theory.weights import (
     IndependentSampling,
+    copy_weights,
     cumulant_factor,
     finite_population_weights,
     noise_amplitude,
+    pair_cost,
     power_sum,
     sde_step_moments,
     svag_step_moments,
@@ -56,6 +58,33 @@ def test_split_equal_to_ell_is_the_ladder(ell: int) -> None:
 
 def test_ell_1_is_sgd_exactly() -> None:
     assert svag_weights(1) == (1.0, 0.0)
+
+
+def test_an_effective_step_costs_its_pairs_and_sgd_one_batch() -> None:
+    """l steps of two batches of B/m each; nothing is paid for a batch of weight 0."""
+    assert [pair_cost(ell, split) for ell, split in ((1, 1), (4, 1), (4, 2), (1, 2))] == [1.0, 8.0, 4.0, 1.0]
+
+
+@pytest.mark.parametrize("copies", [2, 3, 5])
+@pytest.mark.parametrize("ell", [0.5, 1, 4, 2.5, 1e6])
+def test_several_copies_keep_the_mean_amplify_the_covariance_and_cancel_the_rest(ell: float, copies: int) -> None:
+    weights = copy_weights(ell, copies)
+    assert len(weights) == copies
+    assert math.fsum(weights) == pytest.approx(1, rel=1e-12)
+    assert math.fsum(w**2 for w in weights) == pytest.approx(ell, rel=1e-12)
+    linear = 1 / copies**2 + 3 * (ell - 1 / copies) / copies  # nothing grows like l^(3/2)
+    assert math.fsum(w**3 for w in weights) == pytest.approx(linear, rel=1e-9)
+
+
+@pytest.mark.parametrize("ell", [1, 2, 8, 2.5])
+def test_two_copies_are_svag(ell: float) -> None:
+    assert copy_weights(ell, 2) == pytest.approx(svag_weights(ell), rel=1e-14)
+
+
+@pytest.mark.parametrize(("ell", "copies"), [(0.3, 3), (0, 3), (math.nan, 3), (4, 1), (4, 2.5)])
+def test_copies_without_real_weights(ell: float, copies: float) -> None:
+    with pytest.raises(ValueError, match=r"ell|copies"):
+        copy_weights(ell, copies)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("ell", "split"), [(0.4, 1), (1, 3), (1.9, 4), (0, 1), (-1, 1), (math.nan, 1), (math.inf, 1)])

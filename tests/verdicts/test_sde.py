@@ -257,3 +257,32 @@ def test_two_ells_leave_the_line_untested() -> None:
     found = svag.sde_verdict({1: [1.0, 1.1, 0.9], 4: [1.0, 1.02, 0.95]}, margin=0.5)
     assert found.lack_of_fit is None
     assert "untested" in str(found)
+
+
+def test_convergence_is_tested_from_l_and_4l_where_there_are_such() -> None:
+    noise = np.array([-0.3, 0.0, 0.3])
+    found = svag.sde_verdict({ell: 10 + 3 / ell + noise for ell in (1, 2, 4, 8, 16)}, margin=8.0)
+    assert [(one.ell, one.against) for one in found.biases] == [(2, 8), (4, 16)]
+    assert [one.value for one in found.biases] == pytest.approx([3 / 2, 3 / 4])  # exact, since the law is c/l
+    assert [one.answer for one in found.biases] == ["equivalent", "equivalent"]
+    assert (found.converged, found.converged_at) == (True, 2)
+    low, high = found.biases[0].low, found.biases[0].high
+    assert (low + high) / 2 == pytest.approx(3 / 2)
+    assert high - low == pytest.approx(2 * 2.7764 * 4 / 3 * 0.3 * (2 / 3) ** 0.5, rel=1e-4)  # t₄, two means of three
+    near = svag.sde_verdict({ell: 10 + 3 / ell + noise for ell in (1, 2, 4)}, margin=8.0)
+    assert [(one.ell, one.against) for one in near.biases] == [(2, 4)]
+    far = svag.sde_verdict({ell: 10 + 30 / ell + noise for ell in (1, 4, 16)}, margin=1.0)
+    assert ([one.answer for one in far.biases], far.converged_at) == (["different"], None)
+
+
+def test_no_line_passes_through_an_arm_that_collapsed() -> None:
+    noise = np.array([-0.3, 0.0, 0.3])
+    arms = {1: 35 + noise, 4: 65 + noise, 8: 66 + noise, 16: 66 + noise}
+    found = svag.sde_verdict(arms, margin=8.0, extrapolate=False)
+    assert (found.limit, found.answer) == ("collapsed", "different")
+    assert found.gap == pytest.approx(-31)
+    two = {ell: arms[ell] for ell in (1, 4)}
+    assert svag.sde_verdict(two, margin=8.0).gap == pytest.approx(-40), "extrapolated beyond every arm"
+    alone = svag.sde_verdict(two, margin=8.0, extrapolate=False)
+    assert (alone.limit, alone.answer, alone.low) == ("collapsed", "inconclusive", -math.inf)
+    assert "an arm collapsed" in str(alone)

@@ -5,7 +5,7 @@ Where the gain of a step comes from is one question (`_Measured`, from the readi
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -17,6 +17,7 @@ from torch.optim import SGD, Adam, AdamW, NAdam, Optimizer, RAdam, RMSprop
 
 from svag.dynamics.refined_step import refuse_strange_state
 from svag.dynamics.running_gain import RunningGain
+from svag.dynamics.uninterrupted import Uninterrupted
 from svag.noise.optimizer import trained_parameters, unwrapped
 from svag.noise.probe import NoiseProbe
 from svag.prices.plan import GainPlan
@@ -180,10 +181,10 @@ class GainRule:
 
     `GainRule.planned` takes the gains from a plan instead, without a probe.
 
-    The settings are multiplied right before the optimizer's step and restored right after it, by hooks of the
+    The settings are multiplied right before the optimizer's update and restored right after it, by a hook of the
     optimizer. So `optimizer.step()`, `scaler.step(optimizer)` and the wrapped steps of Accelerate and Lightning all
-    take the step of the rule, while schedulers, loggers, readings of the probe and checkpoints see the baseline's
-    settings (only a step pre-hook that is registered after the rule sees the multiplied ones):
+    take the step of the rule, while schedulers, loggers, hooks, readings of the probe and checkpoints see the
+    baseline's settings:
 
         for batch in batches:
             optimizer.zero_grad()
@@ -194,8 +195,11 @@ class GainRule:
             if rule.done:
                 break
 
-    Time passes only if the optimizer has stepped: a GradScaler's overflow costs none. If a step is interrupted, the
-    settings are restored by `rule.step()` itself, and otherwise before the optimizer's next step or `state_dict()`.
+    Time passes only if the optimizer has stepped: a GradScaler's overflow costs none. Ctrl-C (any signal whose handler
+    raises) finds a step taken and counted, or not begun: one that comes while the weights move waits until they have
+    (a second one does not). After any error, in hooks or in the optimizer, the settings are those of the baseline, and
+    time has passed if the update was applied. If the update itself fails, no time passes, and its weights are what the
+    optimizer left.
 
     A measured step waits for the device once, for a few numbers, which keeps the processor from running ahead of it.
     Under DistributedDataParallel, `fully_shard` and `process_group` these are sums over all ranks, and the gain is the
@@ -217,7 +221,7 @@ class GainRule:
     (0.5, 1.25)
 
     Args:
-        probe: measures at the larger batch; its optimizer is stepped.
+        probe: measures at the larger batch; its optimizer, a single one, is stepped.
         base_batch_size: batch size of the baseline.
         base_steps: number of steps of the baseline, where time ends: the last gain is cut. None: there is no end.
 
@@ -230,9 +234,14 @@ class GainRule:
                 f"probe must be a svag.NoiseProbe, got {domain.shown(probe)}: GainRule.planned(optimizer, plan) needs "
                 "none"
             )
-        end = _checked_end(base_steps)
-        rule = _rule_of(unwrapped(probe.optimizer))
-        self._attach(probe.optimizer, rule, _Measured(probe, base_batch_size, end), end)
+        end, optimizer = _checked_end(base_steps), probe.optimizer
+        if isinstance(optimizer, Sequence):
+            raise ValueError(
+                f"the probe has {len(optimizer)} optimizers, and a measured gain rule steps one: give all parameters "
+                "to one optimizer, in several groups, or attach GainRule.planned(optimizer, plan) to each of them"
+            )
+        rule = _rule_of(unwrapped(optimizer))
+        self._attach(optimizer, rule, _Measured(probe, base_batch_size, end), end)
 
     @classmethod
     def planned(cls, optimizer: Optimizer, plan: GainPlan, base_steps: int | None = None) -> "GainRule":
@@ -273,16 +282,13 @@ class GainRule:
         self._stepper, self._optimizer = optimizer, unwrapped(optimizer)
         self._rule, self._source, self._end = rule, source, end
         self._progress = GainProgress()
-        self._coming: GainProgress | None = None
-        self._saved: list[tuple[dict[str, Any], str, Any]] = []
-        self._handles = [
-            self._optimizer.register_step_pre_hook(self._before_step),
-            self._optimizer.register_step_post_hook(self._after_step),
-            self._optimizer.register_state_dict_pre_hook(lambda _: self._restore()),
-        ]
-        # first of them, as state_dict hooks can ask to be: hooks of loggers then see the user's settings
-        hooks: Any = self._optimizer._optimizer_step_post_hooks  # an OrderedDict
-        hooks.move_to_end(self._handles[1].id, last=False)
+        # An optimizer of the same kind that holds nothing: all that its step does is call the closure, and in there
+        # the real step is taken. So settings are multiplied and restored in one block, which no exception can leave
+        # halfway, and the hooks that others have registered run before and after it.
+        self._idle = object.__new__(type(self._optimizer))
+        vars(self._idle).update(vars(self._optimizer), param_groups=[])
+        self._own_step: Callable[[Optimizer], Any] = vars(type(self._optimizer).step)["__wrapped__"]  # without hooks
+        self._handle: RemovableHandle | None = self._optimizer.register_step_pre_hook(self._before_step)
         _RULED[self._optimizer] = True
 
     @property
@@ -327,22 +333,17 @@ class GainRule:
         """Short for `optimizer.step()`, or for `scaler.step(optimizer)`; `scaler.update()` remains to be called."""
         self._refuse_closed()
         self._progress = replace(self._progress, before=self._progress.time)
-        try:
-            if scaler is None:
-                self._stepper.step()
-            else:
-                scaler.step(self._optimizer)
-        finally:
-            self._restore()
+        if scaler is None:
+            self._stepper.step()
+        else:
+            scaler.step(self._optimizer)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the rule is, for a checkpoint between two steps: plain numbers. The probe has a state of its own."""
-        self._restore()
         return {**asdict(self._progress), "source": self._source.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was called."""
-        self._restore()
         refuse_strange_state(state, self.state_dict())
         progress = GainProgress(**{name: state[name] for name in asdict(self._progress)})
         if self._end is not None and domain.non_negative("time", progress.time) > self._end:
@@ -351,17 +352,15 @@ class GainRule:
                 "steps that the run was started with"
             )
         self._source.load_state_dict(state["source"])
-        self._progress, self._coming = progress, None
+        self._progress = progress
 
     def close(self) -> None:
         """Take the rule off the optimizer, which steps by itself again."""
-        self._restore()
-        for handle in self._handles:
-            handle.remove()
-        if self._handles:
+        if self._handle is not None:
+            self._handle.remove()
             del _RULED[self._optimizer]
             self._source.close()
-        self._handles = []
+        self._handle = None
 
     def __enter__(self) -> Self:
         return self
@@ -373,28 +372,20 @@ class GainRule:
 
     def _before_step(
         self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        self._restore()  # where the step before was interrupted
-        self._coming = None
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
-        if closure is None:
-            self._begin()
-            return None
-        # the gradient, and with it the gain, comes with the closure (Lightning steps this way)
-        after = self._then_begin(closure)
-        return ((args[0], after, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": after})
 
-    def _then_begin(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        def gradient_then_settings() -> Any:
-            loss = closure()
-            self._begin()
+        def step_by_the_rule() -> Any:
+            # the gradient, and with it the gain, comes with the closure where there is one (Lightning steps this way)
+            loss = None if closure is None else closure()
+            with Uninterrupted():
+                self._take_step()
             return loss
 
-        return gradient_then_settings
+        return (self._idle, step_by_the_rule), {}
 
-    def _begin(self) -> None:
-        """Find the gain of this step and put its settings in place."""
-        self._restore()
+    def _take_step(self) -> None:
+        """Find the gain of this step, take the step at its settings, and count it."""
         if self.done:
             raise RuntimeError(
                 f"the baseline ends at step {self._end}, and so does this run: leave the loop when rule.done, or close "
@@ -402,46 +393,38 @@ class GainRule:
             )
         gain, time, kappa = self._source.next_step(self._progress.time)
         coming = self._progress.after(gain, time, kappa)
-        if gain != 1:
-            self._multiply(gain)
-        self._coming = coming
+        self._step_at(gain)
+        # a fused optimizer skips a step by itself
+        overflow = getattr(self._optimizer, "found_inf", None)
+        skipped = overflow is not None and bool(overflow)
+        self._progress = replace(self._progress, before=self._progress.time) if skipped else coming
+        self._source.stepped()
 
-    def _multiply(self, gain: float) -> None:
+    def _step_at(self, gain: float) -> None:
         groups = self._optimizer.param_groups
         factors = [Factors.at(gain, self._rule, _is_decoupled(self._optimizer, group)) for group in groups]
         changed = [
-            (group, name, factor)
+            (group, name, _copied(group[name]), factor)
             for group, of_group in zip(groups, factors, strict=True)
             for name, factor in vars(of_group).items()
             if factor != 1
         ]
-        # written down before anything changes, so that an interrupt at any moment can be undone
-        self._saved = [(group, name, _copied(group[name])) for group, name, _ in changed]
-        for group, name, factor in changed:
-            if isinstance(group[name], Tensor):
-                group[name].mul_(factor)  # in place: a captured graph reads this very tensor
-            else:
-                group[name] *= factor
-
-    def _restore(self) -> None:
-        for group, name, value in self._saved:
-            if isinstance(value, Tensor):
-                group[name].copy_(value)
-            else:
-                group[name] = value
-        self._saved = []
-
-    def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._restore()
-        coming, self._coming = self._coming, None
-        # a fused optimizer skips a step by itself, and runs its hooks all the same
-        overflow = getattr(optimizer, "found_inf", None)
-        skipped = coming is None or (overflow is not None and bool(overflow))
-        self._progress = coming if coming and not skipped else replace(self._progress, before=self._progress.time)
-        self._source.stepped()
+        try:
+            for group, name, _, factor in changed:
+                if isinstance(group[name], Tensor):
+                    group[name].mul_(factor)  # in place: a captured graph reads this very tensor
+                else:
+                    group[name] *= factor
+            self._own_step(self._optimizer)
+        finally:
+            for group, name, value, _ in changed:
+                if isinstance(value, Tensor):
+                    group[name].copy_(value)
+                else:
+                    group[name] = value
 
     def _refuse_closed(self) -> None:
-        if not self._handles:
+        if self._handle is None:
             raise RuntimeError("this rule is closed: step the optimizer itself, or make a new rule")
 
 

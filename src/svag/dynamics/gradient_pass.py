@@ -1,7 +1,6 @@
 """One weighted backward pass into `.grad`, the pairs of batches it takes, and how a refused step changes nothing."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
@@ -11,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from svag.noise.batches import mean_loss, split, tensors_of
-from svag.noise.undisturbed import buffers_kept_on_error
+from svag.noise.undisturbed import put_back, snapshot
 
 Batch: TypeAlias = Any  # whatever the user's loss function takes
 LossFn: TypeAlias = Callable[[Batch], Tensor]
@@ -86,27 +85,28 @@ def _kinds(found: list[Tensor]) -> str:
     return ", ".join(f"{t.ndim}-d {str(t.dtype).removeprefix('torch.')}" for t in found) or "no tensors"
 
 
-@contextmanager
-def unchanged_on_error(model: nn.Module, optimizer: Optimizer, *, weights: bool) -> Iterator[None]:
-    """Restore the model's buffers after any error, and the weights and the optimizer's state too if `weights`.
+class Before:
+    """Where a model and its optimizer were: the model's buffers, and with `weights` the weights and the state too.
 
     A single update needs no copy of the weights: it is refused before it touches them. Several do.
     """
-    parameters = [p for group in optimizer.param_groups for p in group["params"]] if weights else []
-    kept = [p.detach().clone() for p in parameters]
-    state = {p: _copy(mine) for p, mine in optimizer.state.items()} if weights else {}
-    try:
-        with buffers_kept_on_error(model):
-            yield
-    except BaseException:
-        if weights:
-            with torch.no_grad():
-                for parameter, content in zip(parameters, kept, strict=True):
-                    parameter.copy_(content)
-            optimizer.state.clear()
-            optimizer.state.update(state)
-        optimizer.zero_grad()
-        raise
+
+    def __init__(self, model: nn.Module, optimizer: Optimizer, *, weights: bool) -> None:
+        self._optimizer, self._buffers, self._records = optimizer, snapshot(model), torch.is_grad_enabled()
+        moved = [p for group in optimizer.param_groups for p in group["params"]] if weights else []
+        self._weights = [(p, p.detach().clone()) for p in moved]
+        self._state = {p: _copy(mine) for p, mine in optimizer.state.items()} if weights else None
+
+    def restore(self) -> None:
+        """Go back there."""
+        torch.set_grad_enabled(self._records)  # an interrupt on the way into torch.no_grad() never comes out of it
+        put_back(self._buffers)
+        with torch.no_grad():
+            for parameter, content in self._weights:
+                parameter.copy_(content)
+        if self._state is not None:
+            self._optimizer.state.clear()
+            self._optimizer.state.update(self._state)
 
 
 def _copy(state: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ A weighted pass takes for granted that every example has a loss of its own; what
 import hashlib
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,8 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader, IterableDataset
 
-from svag.dynamics.gradient_pass import Batch, LossFn, unchanged_on_error
+from svag.dynamics.gradient_pass import Batch, Before, LossFn
 from svag.dynamics.refined_step import Clock, RefinedStep, refuse_other_model, refuse_strange_state
+from svag.dynamics.uninterrupted import Uninterrupted
 from svag.noise.batches import batch_size_of, split, tensors_of
 from svag.noise.group import Group
 from svag.noise.optimizer import sgd_settings, trained_parameters, unwrapped
@@ -125,14 +127,21 @@ class NoisyGD:
                 `process_group`, every example of this rank.
 
         Returns:
-            The mean loss over the data, detached. If anything goes wrong on the way, model and optimizer are as they
-            were.
+            The mean loss over the data, detached. If anything goes wrong before the weights move, all is as it was, the
+            generator included. An interrupt that comes while they move waits until they have, and the step is counted;
+            so it is if a step post-hook of the optimizer fails.
         """
-        before = self._generator.get_state()
+        generator, clock = self._generator.get_state(), replace(self._clock)
+        before = Before(self._model, self.optimizer, weights=False)
         try:
             return self._step(losses_fn, chunks, self._draw())
         except BaseException:
-            self._generator.set_state(before)
+            with Uninterrupted():
+                if (self._clock.effective_step, self._clock.substep) == (clock.effective_step, clock.substep):
+                    before.restore()
+                    self._clock = clock
+                    self._generator.set_state(generator)
+                self.optimizer.zero_grad()
             raise
 
     def state_dict(self) -> dict[str, Any]:
@@ -167,13 +176,12 @@ class NoisyGD:
             refuse_random_dataset(chunks)
         share = self._own_share(chunks)
         self._refined.begin(self._clock)
-        with self._refined, unchanged_on_error(self._model, self.optimizer, weights=False):
-            self.optimizer.zero_grad()
-            total = self._weighted_pass(losses_fn, chunks, z, share)  # .grad = Σ c_i ∇L_i
-            if self._group.size > 1:
-                total = self._group.add_gradients(trained_parameters(self.optimizer), total)
-            self._refined.step()  # x ← x − (η/s) .grad
-        self._clock.tick()
+        self.optimizer.zero_grad()
+        total = self._weighted_pass(losses_fn, chunks, z, share)  # .grad = Σ c_i ∇L_i
+        if self._group.size > 1:
+            total = self._group.add_gradients(trained_parameters(self.optimizer), total)
+        with Uninterrupted(), self._refined:
+            self._refined.step(self._clock.tick)  # x ← x − (η/s) .grad
         return total / self._n
 
     def _own_share(self, chunks: Iterable[Batch]) -> range:

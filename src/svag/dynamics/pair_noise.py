@@ -88,17 +88,17 @@ class PairNoise:
         """Measure the pair whose weighted sum a·g₁ + b·g₂ is in `.grad`; it counts once the step has been taken."""
         a, b = weights
         trained = [(p, p.grad, kept) for p, kept in zip(parameters, self._first, strict=True) if p.grad is not None]
-        first = [torch.zeros_like(p) if kept is None else kept for p, _, kept in trained]
-        second = torch._foreach_sub([grad.detach() for _, grad, _ in trained], first)
+        first = _real([torch.zeros_like(p) if kept is None else kept for p, _, kept in trained])
+        second = torch._foreach_sub(_real([grad.detach() for _, grad, _ in trained]), first)
         both = torch._foreach_add(first, second, alpha=a / b)  # a (g₁ + g₂)
         self._first = []
         numbers = torch.stack(
             [
                 square_norm(first) / a**2 + square_norm(second) / b**2,
                 square_norm(both) / a**2,
-                square_norm(parameters),
-                inner_product([p for p, _, _ in trained], both) / (2 * a),
-                *([square_norm(velocity)] if velocity else []),
+                square_norm(_real(parameters)),
+                inner_product(_real([p for p, _, _ in trained]), both) / (2 * a),
+                *([square_norm(_real(velocity))] if velocity else []),
             ]
         )
         # the step's covariance, (a² + b²) times that of one of these batches, is l times that of the SGD run's batch
@@ -112,5 +112,10 @@ class PairNoise:
             self._pending.add(staged)
 
     def collect(self) -> list[Reading]:
-        """Return all readings. Pairs with gradients that are not finite are left out, and reported once as an error."""
+        """Return all readings. Pairs with gradients that are not finite are left out, with a warning at the first."""
         return list(self._pending.collect())
+
+
+def _real(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Take a complex parameter for two real ones, as torch's optimizers do."""
+    return [torch.view_as_real(one.detach().resolve_conj()) if one.is_complex() else one for one in tensors]

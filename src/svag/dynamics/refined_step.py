@@ -1,6 +1,6 @@
 """The user's own optimizer, stepped at refined settings that nobody else sees, and the clock that counts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from svag.noise.optimizer import (
     refuse_coarse,
     to_substep_units,
     trained_parameters,
+    visible_settings,
     write_settings,
 )
 from svag.theory import domain
@@ -164,14 +165,15 @@ class RefinedStep:
         self._momentum_limit = momentum_limit
         self._handles: list[RemovableHandle] = []
         self._visible: list[dict[str, Any]] = []
-        self._ours = False
+        self._in_substep_units = False
+        self._taken: Callable[[], None] | None = None
         self._next = self._refined(refinable_settings(optimizer))
         if ell > 1:
             refuse_coarse(optimizer, self._next)
 
     def __enter__(self) -> "RefinedStep":
         guard = self.optimizer.register_step_pre_hook(self._refuse_strangers)
-        restore = self.optimizer.register_step_post_hook(self._restore)
+        restore = self.optimizer.register_step_post_hook(self._after_update)
         hooks = restore.hooks_dict_ref()
         if hooks is not None:
             hooks.move_to_end(restore.id, last=False)
@@ -190,19 +192,25 @@ class RefinedStep:
         clock.start(refinable_settings(self.optimizer))
         self._next = self._refined(clock.held)
 
-    def step(self) -> None:
-        """Take the sub-step that has begun with `.grad`, by the optimizer itself; for SGD, x ← x − (η/l)·.grad."""
+    def step(self, taken: Callable[[], None]) -> None:
+        """Take the sub-step that has begun with `.grad`, by the optimizer itself; for SGD, x ← x − (η/l)·.grad.
 
-        def refine() -> None:
-            to_substep_units(self.optimizer, self._ell)
-            self._visible = write_settings(self.optimizer, self._next)
-
-        self._ours = True
+        `taken` is called once the weights have moved, before any hook that others have registered can fail. Call this
+        with signals held (`Uninterrupted`): a sub-step that is left halfway cannot be taken back.
+        """
+        self._taken = taken
         try:
-            self.optimizer.step(refine)  # type: ignore[arg-type]  # nobody asks for the loss of this closure
+            self.optimizer.step(self._refine)  # type: ignore[arg-type]  # nobody asks for the loss of this closure
         finally:
-            self._ours = False
+            self._taken = None
             self._restore()
+
+    def _refine(self) -> None:
+        # written down before anything changes, so that an error at any moment can be undone
+        self._visible = visible_settings(self.optimizer, self._next)
+        write_settings(self.optimizer, self._next)
+        to_substep_units(self.optimizer, self._ell)
+        self._in_substep_units = True
 
     def _refined(self, held: Sequence[OptimizerSettings]) -> list[OptimizerSettings]:
         """The settings of one sub-step, for every parameter group."""
@@ -213,15 +221,22 @@ class RefinedStep:
             for settings in held
         ]
 
-    def _restore(self, *_: Any) -> None:
+    def _after_update(self, *_: Any) -> None:
+        self._restore()
+        if self._taken is not None:
+            self._taken()
+
+    def _restore(self) -> None:
+        if self._in_substep_units:
+            self._in_substep_units = False
+            from_substep_units(self.optimizer, self._ell)
         if self._visible:
             for group, own in zip(self.optimizer.param_groups, self._visible, strict=True):
                 group.update(own)
             self._visible = []
-            from_substep_units(self.optimizer, self._ell)
 
     def _refuse_strangers(self, *_: Any) -> None:
-        if not self._ours:
+        if self._taken is None:
             raise RuntimeError(
                 "optimizer.step() was called inside an open svag context, whose own step() takes its place "
                 "(a GradScaler steps the optimizer too and is not supported: use bfloat16 or float32)"

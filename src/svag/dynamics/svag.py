@@ -1,8 +1,8 @@
 """SVAG as a drop-in for one step of SGD, Adam or RMSprop in any training loop (eq:svag_iter, thm:sde_svag)."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 from torch.optim import Optimizer
 
-from svag.dynamics.gradient_pass import Batch, GradientPass, LossFn, check_pair, unchanged_on_error
+from svag.dynamics.gradient_pass import Batch, Before, GradientPass, LossFn, check_pair
 from svag.dynamics.pair_noise import PairNoise
 from svag.dynamics.refined_step import Clock, RefinedStep, RunningStatistics, refuse_other_model, refuse_strange_state
+from svag.dynamics.uninterrupted import Uninterrupted
 from svag.noise.batches import batch_size_of
 from svag.noise.group import Group
 from svag.noise.optimizer import settings_of, sgd_settings, trained_parameters, unwrapped, velocities
@@ -60,7 +61,7 @@ class SVAG:
         split: cut the batch of the SGD run into this many parts and draw batches of one part's size (at most 2·ell);
             SGD only.
         momentum_limit: "underdamped" or "overdamped", to be named when SGD has momentum.
-        track_noise: keep a `Reading` of G and N from every pair, in `noise`.
+        track_noise: keep a `Reading` of G and N from every pair, in `noise`. Complex parameters count as two real ones.
         check_finite: refuse a step whose loss is not finite. It waits for the device.
         chunks: cut every batch into this many equal parts that are back-propagated one after the other, to save
             memory; the loss must then be a mean over examples.
@@ -70,6 +71,19 @@ class SVAG:
             in one message a sub-step (two with `track_noise`), and losses and readings are those of the whole batches.
         atomic: take back the whole effective step when something goes wrong in `step`, not only the sub-step that
             failed. It costs a copy of the weights and of the optimizer's state every effective step.
+
+    **Errors and interrupts.** An error or a Ctrl-C (any signal whose handler raises) leaves the model, the state and
+    the settings of the optimizer, the clock and the readings as they are between two sub-steps; with `atomic`, between
+    two effective steps.
+
+    - Before the optimizer moves the weights, the sub-step is taken back.
+    - An interrupt that comes while they move waits until they have, and the sub-step is counted; so it is if a step
+      post-hook of the optimizer fails. With `atomic`, what was done of the effective step is taken back all the same.
+    - Only `atomic` takes back an update that fails halfway in the optimizer itself, as for lack of memory. Without it
+      settings and units are restored and nothing is counted, but some weights may have moved.
+
+    A second Ctrl-C does not wait. Signals are held in the main thread; no other thread receives any. Gradients are
+    cleared, and batches that were drawn from `pairs` are gone.
 
     Reference: Li, Malladi, Arora (2021), eq:svag_iter; for Adam and RMSprop Malladi, Lyu, Panigrahi, Arora (2022), who
     write ℓ for √l; `split` and `momentum_limit` are ours.
@@ -129,22 +143,24 @@ class SVAG:
         self._statistics = RunningStatistics(model, updates=self.ell * (2 if two_batches else 1))
         self._add_gradient = GradientPass(model, chunks)
         self._clock = Clock(self.ell)
-        self._open = False
+        self._open = self._whole = self._committed = False
 
     def __enter__(self) -> "SVAG":
         if self._open:
             raise RuntimeError("this svag.SVAG context is open already")
-        self._refined.__enter__()
-        self._statistics.refine()
-        self._open = True
+        with Uninterrupted():
+            self._refined.__enter__()
+            self._statistics.refine()
+            self._open = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._open = False
-        self._statistics.restore()
-        self._refined.__exit__(kind, error, trace)
+        with Uninterrupted():
+            self._open = False
+            self._statistics.restore()
+            self._refined.__exit__(kind, error, trace)
 
     @property
     def effective_step(self) -> int:
@@ -174,8 +190,8 @@ class SVAG:
             pairs: an iterator of pairs of independent batches, such as `svag.independent_pairs(loader)`.
 
         Returns:
-            The mean loss of the evaluated batches, detached. If anything goes wrong on the way, model and optimizer are
-            as they were before the sub-step that failed, or with `atomic` before the whole effective step.
+            The mean loss of the evaluated batches, detached. If anything goes wrong on the way, sub-steps before it
+            stay, and `substep` can finish the effective step; with `atomic` none stays.
         """
         self._refuse_closed()
         if not self.boundary:
@@ -188,13 +204,16 @@ class SVAG:
                 f"pairs must be an iterator, got {type(pairs).__name__}, which would start again at every step: "
                 "make svag.independent_pairs(loader) once, before the loop"
             )
-        whole = self._atomic and self.ell > 1
-        with self._transaction(weights=True) if whole else nullcontext():
-            losses = []
-            for done in range(self.ell):
-                with nullcontext() if whole else self._transaction(weights=False):
-                    losses.append(self._update(loss_fn, *self._next_pair(pairs, done)))
-        return torch.stack(losses).mean()
+
+        def substep(done: int) -> Tensor:
+            return self._update(loss_fn, *self._next_pair(pairs, done))
+
+        def all_substeps() -> Tensor:
+            return torch.stack([substep(done) for done in range(self.ell)]).mean()
+
+        if self._atomic:
+            return self._transaction(all_substeps, whole=True)
+        return torch.stack([self._transaction(partial(substep, done)) for done in range(self.ell)]).mean()
 
     def substep(self, loss_fn: LossFn, first: Batch, second: Batch = None) -> Tensor:
         """Take one SVAG update from two independent batches; `second` is not looked at when its weight is 0.
@@ -203,8 +222,7 @@ class SVAG:
         when `boundary` is True.
         """
         self._refuse_closed()
-        with self._transaction(weights=False):
-            return self._update(loss_fn, first, second)
+        return self._transaction(partial(self._update, loss_fn, first, second))
 
     def state_dict(self) -> dict[str, Any]:
         """Where the run is. Save it next to the state of the model, the optimizer and the sampler."""
@@ -256,8 +274,8 @@ class SVAG:
                 f"the loss is not finite in effective step {self.effective_step}: the step was not taken, lower the "
                 "learning rate or look at the batch"
             )
-        self._refined.step()  # SGD: x ← x − (η/l) .grad
-        self._clock.tick()
+        with Uninterrupted():
+            self._refined.step(self._count)  # SGD: x ← x − (η/l) .grad
         return loss
 
     def _weights(self, batch: Batch) -> tuple[float, float]:
@@ -296,19 +314,36 @@ class SVAG:
             velocity=velocities(self.optimizer, trained),
         )
 
-    @contextmanager
-    def _transaction(self, *, weights: bool) -> Iterator[None]:
-        """Count nothing and change nothing unless the block comes to its end."""
-        clock, taken = replace(self._clock), False
+    def _transaction(self, take: Callable[[], Tensor], *, whole: bool = False) -> Tensor:
+        """Count nothing and change nothing unless the update is applied; if `whole`, unless `take` comes to its end."""
+        clock, before = replace(self._clock), Before(self._model, self.optimizer, weights=whole)
+        self._whole, self._committed = whole, False
         try:
-            with unchanged_on_error(self._model, self.optimizer, weights=weights):
-                yield
-            taken = True
-        finally:
-            if not taken:
-                self._clock = clock
-            if self._noise:
-                self._noise.settle(taken=taken)
+            loss = take()
+            if whole:
+                with Uninterrupted():
+                    self._commit()
+        except BaseException:
+            with Uninterrupted():
+                if not self._committed:
+                    before.restore()
+                    self._clock = clock
+                    if self._noise:
+                        self._noise.settle(taken=False)
+                self.optimizer.zero_grad()
+            raise
+        return loss
+
+    def _count(self) -> None:
+        """The weights have moved: from here on, an error or an interrupt leaves this sub-step taken and counted."""
+        self._clock.tick()
+        if not self._whole:
+            self._commit()
+
+    def _commit(self) -> None:
+        if self._noise:
+            self._noise.settle(taken=True)
+        self._committed = True
 
     def _next_pair(self, pairs: Iterator[tuple[Batch, Batch]], done: int) -> tuple[Batch, Batch]:
         pair: object = next(pairs, None)

@@ -3,8 +3,10 @@
 Neither of them is imported here, and each adapter only when it is asked for.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -13,8 +15,10 @@ from torch.optim import Optimizer
 
 from svag.dynamics.gain_rule import GainRule
 from svag.noise.batches import batch_size_of, epoch_size
+from svag.noise.cadence import Cadence, Every
 from svag.noise.probe import NoiseProbe
 from svag.noise.reading import Reading
+from svag.noise.throughput import wait_for
 from svag.noise.undisturbed import undisturbed
 from svag.prices.price_list import PriceList, price_list
 from svag.prices.progress import FEWEST
@@ -50,10 +54,11 @@ class LoopProbe:
         batch_size: examples averaged by one optimizer step; by default from the first batch.
         population: examples of the data set; by default what the loader tells.
         parameters: measure only these.
-        every: measure each so many steps.
+        every: measure every so many steps, or "auto"; with `base_batch_size`, which must not depend on a clock, "auto"
+            is every step.
         loss_fn: takes a batch, returns its mean loss.
         base_batch_size: batch size of the baseline, whose steps a gain rule counts; None: only measure.
-        verbose: print what there is to say at the start and at the end.
+        verbose: print what there is to say: at the start, when "auto" has chosen, and at the end.
     """
 
     def __init__(
@@ -62,7 +67,7 @@ class LoopProbe:
         batch_size: int | None,
         population: int | None,
         parameters: Iterable[Tensor] | None,
-        every: int,
+        every: Every,
         loss_fn: BatchLoss | None,
         base_batch_size: int | None = None,
         verbose: bool = True,
@@ -70,7 +75,9 @@ class LoopProbe:
         self.batch_size = None if batch_size is None else domain.whole("batch_size", batch_size, at_least=2)
         self.population, self.loss_fn = population, loss_fn
         self.parameters = None if parameters is None else list(parameters)
-        self.every = domain.whole("every", every)
+        self.every: Every = 1 if every == "auto" and base_batch_size is not None else every
+        self._cadence = Cadence(self.every)  # of steps that are measured beside themselves, or else the probe's
+        self._steps: float | None = None
         self.base_batch_size = None if base_batch_size is None else domain.whole("base_batch_size", base_batch_size)
         self.base_steps: int | None = None
         self.verbose = verbose
@@ -81,6 +88,7 @@ class LoopProbe:
         self._in_parts, self._ranks = False, 1
         self._counted, self._examples, self._short = 0, 0, False
         self._state: dict[str, Any] | None = None
+        self._logged: tuple[Reading | None, dict[str, float]] = (None, {})
 
     @property
     def readings(self) -> Sequence[Reading]:
@@ -106,16 +114,41 @@ class LoopProbe:
 
     def announce(self, steps: float) -> None:
         """Say at the start that a run of `steps` is too short for a price list, if it is."""
-        needed = FEWEST * self.every
-        if self.verbose and self.base_batch_size is None and steps < needed:
+        every = 1 if self.every == "auto" else self.every
+        if not self.verbose or self.base_batch_size is not None:
+            return
+        if steps < FEWEST * every:
             print(
-                f"This run has {steps:.0f} steps, and a price list needs about {needed}: train longer"
-                + (", or measure more often with a smaller every=." if self.every > 1 else ".")
+                f"This run has {steps:.0f} steps, and a price list needs about {FEWEST * every}: train longer"
+                + (", or measure more often with a smaller every=." if every > 1 else ".")
             )
+        self._steps = steps if self.every == "auto" else None
+
+    def _say_chosen(self) -> None:
+        """Say once how often steps are measured, where the length of the run is known, and what that will give."""
+        cadence = self._cadence if self._in_parts or self.probe is None else self.probe.cadence
+        if self._steps is None or cadence.every is None:
+            return
+        steps, self._steps = self._steps, None
+        if math.isinf(steps):
+            return
+        readings = cadence.readings(int(steps))
+        enough = (
+            "enough for a price list"
+            if readings >= FEWEST
+            else f"and a price list needs about {FEWEST}: train longer, or give every={max(1, int(steps) // FEWEST)}, "
+            "which slows the run more"
+        )
+        often = "every step" if cadence.every == 1 else f"every {cadence.every} steps"
+        print(f"Measuring {often} slows this run by about 3%: {readings} readings by its end, {enough}.")
 
     def scalars(self) -> dict[str, float]:
         """What a logger gets, by its name there."""
-        found = {} if self.probe is None else self.probe.scalars()
+        # a logger asks more often than there are readings
+        last = self.readings[-1] if self.readings else None
+        if self.probe is not None and last is not self._logged[0]:
+            self._logged = last, self.probe.scalars()
+        found = dict(self._logged[1])
         if self.rule is not None and self.rule.gain is not None and self.rule.price is not None:
             found |= {"gain": self.rule.gain, "price": self.rule.price, "baseline_step": self.rule.time}
         return {f"svag/{name}": value for name, value in found.items()}
@@ -162,6 +195,7 @@ class LoopProbe:
         if not continued:
             self._state = None
         self.probe = self.rule = self._size = None
+        self._logged = (None, {})
         self._counted, self._examples, self._short = 0, 0, False
 
     @property
@@ -205,8 +239,10 @@ class LoopProbe:
             parameters=self.parameters,
             every=1 if in_parts else self.every,
         )
+        self._cadence = Cadence(self.every, wait=partial(wait_for, model))
         if self._state is not None:
             self.probe.load_state_dict(self._state["probe"])
+            self._cadence.load_state_dict(self._state.get("cadence"))
         if self.base_batch_size is not None:
             self.rule = GainRule(self.probe, self.base_batch_size, self.base_steps)
             if self._state is not None:
@@ -217,9 +253,10 @@ class LoopProbe:
 
     def measures(self, step: int) -> bool:
         """Whether parts of the batch that was seen are measured in this step; the rule is told of a step without."""
-        short = self.take_short()
+        short, due = self.take_short(), self._cadence.next(step)
         examples, self._examples = self._examples, 0
-        if step % self.every == 0 and not short:
+        self._say_chosen()
+        if due and not short:
             return True
         self._pass_over(examples)
         return False
@@ -256,6 +293,7 @@ class LoopProbe:
             self._pass_over(examples)
         else:
             self.probe.close_step(step=step)
+            self._say_chosen()
         return counted
 
     def measure(
@@ -277,7 +315,11 @@ class LoopProbe:
         """What a checkpoint holds."""
         if self.probe is None:
             return self._state or {"probe": None, "rule": None}
-        return {"probe": self.probe.state_dict(), "rule": None if self.rule is None else self.rule.state_dict()}
+        return {
+            "probe": self.probe.state_dict(),
+            "rule": None if self.rule is None else self.rule.state_dict(),
+            "cadence": self._cadence.state_dict(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint, when the probe is made."""

@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from svag.dynamics.gain_rule import GainRule
 from svag.integrations import BatchLoss, LoopProbe, parts_of
 from svag.noise.batches import in_pieces
+from svag.noise.cadence import Every
 from svag.noise.reading import Reading
 from svag.prices.price_list import PriceList
 
@@ -219,7 +220,7 @@ def attach(
     batch_size: int | None = None,
     population: int | None = None,
     parameters: Iterable[Tensor] | None = None,
-    every: int = 1,
+    every: Every = "auto",
     loss_fn: BatchLoss | None = None,
     base_batch_size: int | None = None,
     verbose: bool = True,
@@ -267,11 +268,14 @@ def attach(
             dimension of the first tensor of the first batch, times their number.
         population: size of the data set when the examples of a batch are distinct; by default the DataLoader tells.
         parameters: measure only these, for example the weights that decay.
-        every: measure every so many steps; the rule holds its averages in between.
+        every: measure every so many steps; the rule holds its averages in between. "auto" times the first 50 steps and
+            chooses, so that the run slows by about 3%, and says how many readings that gives; with
+            `base_batch_size` it is every step, since training must not depend on a clock.
         loss_fn: takes a batch and returns its mean loss; only used where a step is one backward pass on one device. The
             step is then left as it is, and the parts are back-propagated beside it and without a trace.
         base_batch_size: batch size of the baseline that optimizer and `max_steps` are set for; None: only measure.
-        verbose: print the price list, or what the run by the rule has cost, at the end.
+        verbose: print whether the run is long enough at its start, what "auto" chose, and the price list, or what the
+            run by the rule has cost, at the end.
     """
     if trainer.is_deepspeed_enabled:
         raise TypeError("DeepSpeed keeps its gradients to itself: measure a run without it")

@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from svag.dynamics.gain_rule import GainRule
 from svag.integrations import BatchLoss, LoopProbe, parts_of
 from svag.noise.batches import epoch_size
+from svag.noise.cadence import Every
 from svag.noise.reading import Reading
 from svag.prices.price_list import PriceList
 
@@ -37,7 +38,7 @@ class NoiseCallback(Callback):
     `optimizer.step`) and the ranks of a data-parallel run; nothing is computed twice. Without either, each reading
     cuts the batch into parts and back-propagates them beside the step, through `loss_fn` or the `training_step` of
     the module, and leaves no trace: gradients, buffers, generators, metrics, and what the module logs stay as they
-    were. That doubles the time of a step, so give `every=10`.
+    were. That doubles the time of a step; `every="auto"` measures so few that the run slows by about 3%.
 
     Steps that an epoch cuts short are trained and not measured. With manual optimization the first step only tells how
     many micro-batches there are; divide their losses by that number, as Lightning does by itself. The readings are part
@@ -68,10 +69,11 @@ class NoiseCallback(Callback):
             dimension of the first tensor of the first batch, times their number.
         population: size of the data set when the examples of a batch are distinct; by default the DataLoader tells.
         parameters: measure only these, for example the weights that decay.
-        every: measure every so many steps.
+        every: measure every so many steps; "auto" times the first 50 and chooses, so that the fit slows by about 3%,
+            and says how many readings that gives.
         loss_fn: takes a batch and returns its mean loss; only used where a step is one backward pass on one device, and
             by default the `training_step` of the module. With manual optimization it is needed there.
-        verbose: print the price list at the end.
+        verbose: print whether the fit is long enough at its start, what "auto" chose, and the price list at the end.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class NoiseCallback(Callback):
         batch_size: int | None = None,
         population: int | None = None,
         parameters: Iterable[Tensor] | None = None,
-        every: int = 1,
+        every: Every = "auto",
         loss_fn: BatchLoss | None = None,
         verbose: bool = True,
     ) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -55,6 +56,34 @@ def in_pieces(batch: Batch, pieces: int) -> list[Batch]:
         _each(batch, size, partial(torch.narrow, dim=0, start=at, length=count), remedy)
         for at, count in zip(starts, sizes, strict=True)
     ]
+
+
+def divisors(pieces: Sequence[object], weights: Tensor | Sequence[float] | None, size: int) -> list[float]:
+    """What the mean loss of every piece of a batch is divided by, so that they add up to that of the whole.
+
+    Args:
+        pieces: the batch, cut.
+        weights: one number per piece, or per example; None counts the examples.
+        size: examples of the batch.
+
+    >>> batch = torch.zeros(4, 1).split(2)
+    >>> divisors(batch, None, 4), divisors(batch, [3, 1], 4), divisors(batch, [2, 1, 1, 0], 4)
+    ([2.0, 2.0], [1.3333333333333333, 4.0], [1.3333333333333333, 4.0])
+    """
+    sizes = [batch_size_of(piece) for piece in pieces]
+    if weights is None:
+        return [size / count for count in sizes]
+    found = torch.as_tensor(weights, dtype=torch.float64).reshape(-1)
+    if len(found) == size:
+        found = torch.stack([some.sum() for some in found.split(sizes)])
+    if len(found) != len(pieces):
+        raise ValueError(
+            f"weights must be one number per example ({size}) or per part ({len(pieces)}), got {len(found)}"
+        )
+    shares = [domain.non_negative("weights", weight) for weight in found.tolist()]
+    if not sum(shares):
+        raise ValueError("all weights of a batch are 0: it has nothing to average over, leave it out")
+    return [sum(shares) / share if share else math.inf for share in shares]
 
 
 @dataclass(frozen=True)
@@ -182,7 +211,15 @@ def mean_loss(loss_fn: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
     """Return `loss_fn(batch)`, or refuse an empty batch and what is not one number with a gradient."""
     with suppress(TypeError):  # no tensors: what else a loss function takes is its own affair
         batch_size_of(batch)
-    loss = loss_fn(batch)
+    try:
+        loss = loss_fn(batch)
+    except TypeError as error:
+        if not _takes_one(loss_fn):
+            raise TypeError(
+                f"loss_fn takes the batch as one argument, and this one cannot be called so ({error}): write "
+                "lambda batch: loss_fn(*batch) if it takes the elements of a tuple, or **batch for those of a mapping"
+            ) from error
+        raise
     if not isinstance(loss, Tensor):
         raise TypeError(f"loss_fn must return a tensor, got {type(loss).__name__}")
     if loss.numel() != 1:
@@ -192,6 +229,24 @@ def mean_loss(loss_fn: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
             "the loss does not depend on any trainable parameter: is it computed under no_grad or detached?"
         )
     return loss.reshape(()) if loss.ndim else loss  # a reshape would be one more node to go back through
+
+
+def refuse_swapped(loss_fn: object, batch: object) -> None:
+    """Notice that loss function and batch were given in the other order."""
+    if not callable(loss_fn):
+        remedy = ": swap the two, the loss function comes first" if callable(batch) else ""
+        raise TypeError(f"loss_fn must be a function of a batch, got a {type(loss_fn).__name__}{remedy}")
+
+
+def _takes_one(function: Callable[..., object]) -> bool:
+    """Whether a function can be called with one argument; True where Python cannot tell."""
+    try:
+        signature(function).bind(None)
+    except ValueError:
+        return True
+    except TypeError:
+        return False
+    return True
 
 
 def gradients_of(loss: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:

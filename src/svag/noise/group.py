@@ -6,6 +6,7 @@ has the same layout: the order of summation, hence every bit, does not depend on
 DistributedDataParallel regroups its buckets after the first step instead.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,16 @@ from torch.autograd.graph import get_gradient_edge
 from torch.distributed import ProcessGroup
 from torch.nn.parallel import DistributedDataParallel
 
-from svag.noise.parameters import NormsOf, by_device, gradient_sums, row_count, sum_squares, total
+from svag.noise.parameters import (
+    LARGE_SCALE,
+    NormsOf,
+    by_device,
+    gradient_sums,
+    refuse_stale,
+    row_count,
+    sum_squares,
+    total,
+)
 from svag.noise.pending import StepSums, sums_of_weights
 
 
@@ -99,6 +109,10 @@ class Group:
             with delivered():
                 dist.all_gather(found, mine, group=self.process_group)
         return [row.tolist() for row in found]
+
+    def of_first(self, number: int, device: torch.device) -> int:
+        """The number that the first rank has, on all of them."""
+        return self.gathered([number], device)[0][0]
 
     def average_gradients(
         self, parameters: Sequence[nn.Parameter], loss: Tensor, weight: float, parts: int = 1
@@ -184,6 +198,14 @@ class Shards:
         """Whether this is the rank that writes."""
         return dist.get_rank() == int(self._mesh.mesh.min())
 
+    def of_first(self, number: int, device: torch.device) -> int:
+        """The number that the rank that writes has, on all of them."""
+        found = torch.tensor([number if self.is_first else 0], device=device)
+        for dimension in range(self._mesh.ndim):
+            with delivered():
+                dist.all_reduce(found, group=self._mesh.get_group(dimension))
+        return int(found)
+
     def total(self, number: Tensor) -> Tensor:
         """Sum of a tensor over the shards."""
         number = number.clone()
@@ -207,7 +229,7 @@ class DataParallelParts:
 
     def __init__(self, model: DistributedDataParallel, parameters: Mapping[str, nn.Parameter]) -> None:
         self._model, self._parameters = model, list(parameters.values())
-        self.attached = self._listening = True
+        self._listening = True
         self._fresh_seen = False
         # one number per row of every parameter: what is not used stays 0
         self._norms: list[Tensor] = []
@@ -226,6 +248,8 @@ class DataParallelParts:
         self._seen: set[int] = set()
         self._reductions: dict[int, int] = {}
         self._scale, self._reduced, self._twice = 1.0, False, False
+        self._damping = 1.0  # what gradients are multiplied by before they are squared; a hook does not know the scale
+        self._before: Tensor | None = None
         # a node lives as long as we hold it
         self._nodes = [get_gradient_edge(parameter).node for parameter in self._parameters]
         self._handles = [
@@ -247,7 +271,11 @@ class DataParallelParts:
                 "a parameter got two gradients in one micro-batch: call micro_batch() after every backward(), and "
                 "checkpoint activations with use_reentrant=False"
             )
-        self._parts.append(total([sum_squares(norms) for norms in self._norms]) / scale**2)
+        if not self._parts:
+            before, self._before = self._before, None
+            refuse_stale(before)
+        self._parts.append(total([sum_squares(norms) for norms in self._norms]) / (scale * self._damping) ** 2)
+        self._damping = 2.0 ** -round(math.log2(scale)) if scale > LARGE_SCALE else 1.0
         self._weights.append(weight)
         self._scale = scale
         self._begin_part()
@@ -289,7 +317,7 @@ class DataParallelParts:
         self.forget()
         for handle in self._handles:
             handle.remove()
-        self._handles, self._nodes, self.attached = [], [], False
+        self._handles, self._nodes = [], []
 
     def _begin_part(self) -> None:
         self._seen.clear()
@@ -311,6 +339,8 @@ class DataParallelParts:
     def _notice(self, parameter: nn.Parameter, gradient: Tensor) -> None:
         """A backward pass is about to add `gradient` to `.grad`."""
         me, before = id(parameter), parameter.grad
+        if parameter is self._parameters[-1] and me not in self._seen and not self._parts:
+            self._before = None if before is None else torch.linalg.vector_norm(before)
         if before is None:
             # the first pass of a step: passes before it belong to a step that nobody closed
             self._fresh_seen, self._reductions[me] = True, 0
@@ -323,7 +353,7 @@ class DataParallelParts:
         self._seen.add(me)
         self._reduced = self._model.require_backward_grad_sync
         self._reductions[me] = self._reductions.get(me, 0) + self._reduced
-        self._norms_of[me].put(gradient)
+        self._norms_of[me].put(gradient if self._damping == 1 else gradient * self._damping)
 
     def _sums(self, loss: Tensor | None) -> StepSums:
         group, parts, scale = self._model.process_group, len(self._parts), self._scale
@@ -332,15 +362,15 @@ class DataParallelParts:
         # every loss was divided by the number of the rank's parts, or weighted, and .grad is the mean over the ranks
         times = parts if weights is None else 1 / ranks
         own = torch.stack(self._parts).sum() * times**2
-        square, param_sq, product = gradient_sums(self._parameters)
+        square, param_sq, product = gradient_sums(self._parameters, scale)
         # all ranks hold the same averaged gradient, but G must not differ in its last bit where one of them adds up in
         # another order, on another processor for example: a learning rate may depend on it
         message = torch.stack([own, square.to(own), *own.new_tensor([parts, *(weights or (0.0, 0.0))])])
         with delivered():
             dist.all_reduce(message, group=group)
-        sq_sum = message[1] / ranks * ((message[2] if weights is None else 1) / scale) ** 2
+        sq_sum = message[1] / ranks * (message[2] if weights is None else 1) ** 2
         return StepSums(
-            product=product / scale,
+            product=product,
             norms=torch.stack([param_sq, sq_sum, message[0]]).sqrt(),
             parts=message[2],
             own_parts=parts,

@@ -29,6 +29,8 @@ _REFINED_SETTINGS: dict[type[OptimizerSettings], tuple[str, ...]] = {
     RMSpropSettings: ("lr", "alpha", "eps"),
 }
 
+_HOLDS_NONE = "the optimizer holds none of the measured parameters: give the one that trains this model"
+
 # Wrappers that forward to a torch optimizer: module, class, and the attribute that holds it. Anything else that holds
 # an optimizer may change its steps, as Lookahead does, and is an optimizer of its own.
 _WRAPPERS = [
@@ -56,6 +58,14 @@ def unwrapped(optimizer: Optimizer) -> Optimizer:
             "model first, and give it"
         )
     return anything
+
+
+def all_unwrapped(optimizer: Optimizer | Sequence[Optimizer]) -> list[Optimizer]:
+    """The torch optimizers inside one, or inside each of several that train different parameters of a model."""
+    given = list(optimizer) if isinstance(optimizer, Sequence) else [optimizer]
+    if not given:
+        raise ValueError("the list of optimizers is empty: give those that train this model")
+    return [unwrapped(one) for one in given]
 
 
 @dataclass(frozen=True)
@@ -100,7 +110,7 @@ def settings_of(
     present = optimizer.param_groups if groups is None else groups
     groups = [group for group in present if any(id(p) in ids for p in group["params"])]
     if not groups:
-        raise ValueError("the optimizer holds none of the measured parameters: give the one that trains this model")
+        raise ValueError(_HOLDS_NONE)
     rates = [group["lr"] for group in groups]
     decays = {float(group.get("weight_decay", 0.0)) for group in groups}
     momenta = {float(group["momentum"]) for group in groups if "momentum" in group}
@@ -128,9 +138,55 @@ def state_of(
 
 
 def state_for_later(
-    optimizer: Optimizer, parameters: Collection[nn.Parameter], whole: Callable[[Tensor], Tensor] | None = None
+    optimizers: Sequence[Optimizer], parameters: Collection[nn.Parameter], whole: Callable[[Tensor], Tensor]
 ) -> Callable[[], ReadingSettings]:
-    """What `state_of` reads now, looked through when it is asked for: in a training step that costs up to 0.1 ms."""
+    """What `state_of` reads now, looked through when it is asked for: in a training step that costs up to 0.1 ms.
+
+    Of several optimizers together, where they agree.
+    """
+    if len(optimizers) == 1:
+        return _state_for_later(optimizers[0], parameters, whole)
+    later = [_state_for_later(optimizer, own, whole) for optimizer, own in shares(optimizers, parameters)]
+    return lambda: _together([settings() for settings in later])
+
+
+def shares(
+    optimizers: Sequence[Optimizer], parameters: Collection[nn.Parameter]
+) -> list[tuple[Optimizer, Collection[nn.Parameter]]]:
+    """Those optimizers that hold any of the parameters, each with its own; refused where none does."""
+    found: list[tuple[Optimizer, Collection[nn.Parameter]]] = []
+    for optimizer in optimizers:
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if own := [p for p in parameters if id(p) in held]:
+            found.append((optimizer, own))
+    if not found:
+        raise ValueError(_HOLDS_NONE)
+    return found
+
+
+def _together(settings: Sequence[ReadingSettings]) -> ReadingSettings:
+    """The settings of several optimizers as those of one. Optimizers of different kinds are a kind of their own."""
+    if len(settings) == 1:
+        return settings[0]
+    fields = [one.reading_fields() for one in settings]
+    kinds = list(dict.fromkeys(one.optimizer for one in settings))
+    common = {
+        name: fields[0][name] if all(one[name] == fields[0][name] for one in fields) else None
+        for name in ("lr", "weight_decay", "momentum", "betas", "eps")
+    }
+    moments = [one.second_moment for one in settings if one.second_moment is not None]
+    known = len(kinds) == 1 and len(moments) == len(settings)
+    return ReadingSettings(
+        " + ".join(kinds),
+        **common,
+        second_moment=total(moments) if known else None,
+        dimension=sum(one.dimension or 0 for one in settings) if known else None,
+    )
+
+
+def _state_for_later(
+    optimizer: Optimizer, parameters: Collection[nn.Parameter], whole: Callable[[Tensor], Tensor]
+) -> Callable[[], ReadingSettings]:
     groups = optimizer.param_groups
     if not isinstance(optimizer, SGD) or any(isinstance(group["lr"], Tensor) for group in groups):
         state = state_of(optimizer, parameters, whole)  # tensors change in place
@@ -195,6 +251,14 @@ def _sums(moments: Sequence[Tensor]) -> Tensor:
     return torch.stack(each).to(precise(moments[0].device))
 
 
+def all_velocities(optimizers: Sequence[Optimizer], parameters: Collection[nn.Parameter]) -> list[Tensor]:
+    """The `velocities` of several optimizers, or nothing unless every measured parameter has one."""
+    if len(optimizers) == 1:
+        return velocities(optimizers[0], parameters)
+    found = [buffer for optimizer, own in shares(optimizers, parameters) for buffer in velocities(optimizer, own)]
+    return found if len(found) == len(parameters) else []
+
+
 def velocities(optimizer: Optimizer, parameters: Collection[nn.Parameter]) -> list[Tensor]:
     """Return the momentum buffers of torch.optim.SGD, or nothing unless every measured parameter has one."""
     if not isinstance(optimizer, SGD) or not any(group["momentum"] for group in optimizer.param_groups):
@@ -240,23 +304,27 @@ def refuse_coarse(optimizer: Optimizer, refined: Sequence[OptimizerSettings]) ->
                 )
 
 
-def write_settings(optimizer: Optimizer, settings: Sequence[OptimizerSettings]) -> list[dict[str, Any]]:
-    """Put the settings of one sub-step into the parameter groups, and return what was there.
+def visible_settings(optimizer: Optimizer, settings: Sequence[OptimizerSettings]) -> list[dict[str, Any]]:
+    """What `write_settings` would replace in each parameter group, to be put back after the step."""
+    return [
+        {name: group[name] for name in _REFINED_SETTINGS[type(setting)]}
+        for group, setting in zip(optimizer.param_groups, settings, strict=True)
+    ]
+
+
+def write_settings(optimizer: Optimizer, settings: Sequence[OptimizerSettings]) -> None:
+    """Put the settings of one sub-step into the parameter groups.
 
     With dampening, a velocity that does not exist yet is started at 0: torch would start it at the whole, undamped
     gradient.
     """
-    before = []
     for group, setting in zip(optimizer.param_groups, settings, strict=True):
-        names = _REFINED_SETTINGS[type(setting)]
-        before.append({name: group[name] for name in names})
-        group.update({name: getattr(setting, name) for name in names})
+        group.update({name: getattr(setting, name) for name in _REFINED_SETTINGS[type(setting)]})
         if not isinstance(setting, SGDSettings) or setting.dampening == 0:
             continue
         for p in group["params"]:
             if p.grad is not None and optimizer.state[p].get("momentum_buffer") is None:
                 optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p)
-    return before
 
 
 def to_substep_units(optimizer: Optimizer, ell: int) -> None:

@@ -1,7 +1,9 @@
 """Which parameters are measured, which models cannot be, and sums over many tensors in double precision."""
 
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from itertools import chain
+from operator import attrgetter, methodcaller
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -11,6 +13,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 # Entries that are summed in single precision: six digits are kept.
 _ROW = 1024
+# From this factor of a GradScaler on, gradients are divided by it before they are squared: in single precision the
+# squares of gradients around 1 overflow at 2⁶⁴. Below it norms are divided, which is less to do.
+LARGE_SCALE = 2.0**32
 
 TensorLike = TypeVar("TensorLike", bound=Tensor)
 
@@ -42,6 +47,40 @@ def measured_parameters(model: nn.Module, parameters: Iterable[Tensor] | None = 
         if parameter.is_complex():
             raise TypeError(f"parameter {name} is complex: the probes measure real parameters only")
     return found
+
+
+_trains, _values = attrgetter("requires_grad"), methodcaller("values")
+
+
+class Watched:
+    """Notices whether parameters of a model were frozen, unfrozen, added or replaced, in some microseconds.
+
+    >>> model = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
+    >>> watched = Watched(model)
+    >>> watched.changed()
+    False
+    >>> model[1] = nn.Linear(1, 1)
+    >>> watched.changed()
+    True
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._parameters = list(model.parameters())
+        self._trained = list(map(_trains, self._parameters))
+        # fully_shard puts other tensors in the place of the parameters in every pass
+        modules = [] if is_sharded(self._parameters) else list(model.modules())
+        self._tables: list[dict[str, Any]] = [
+            table for module in modules for table in (module._parameters, module._modules)
+        ]
+        self._members = self._present()  # held, so that nothing new gets the id of something old
+        self._ids = list(map(id, self._members))
+
+    def changed(self) -> bool:
+        """Whether anything is different from when this was made."""
+        return list(map(id, self._present())) != self._ids or list(map(_trains, self._parameters)) != self._trained
+
+    def _present(self) -> list[object]:
+        return list(chain.from_iterable(map(_values, self._tables)))
 
 
 class FlatCopy:
@@ -183,15 +222,19 @@ def inner_product(one: Sequence[Tensor], other: Sequence[Tensor]) -> Tensor:
     return total([flat_product(flatten(a), flatten(b)) for a, b in pairs])
 
 
-def gradient_sums(parameters: Iterable[nn.Parameter]) -> tuple[Tensor, Tensor, Tensor]:
-    """|g|², |x|² and ⟨x, g⟩ of what is in `.grad`, where a missing gradient is 0."""
+def gradient_sums(parameters: Iterable[nn.Parameter], scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    """|g|², |x|² and ⟨x, g⟩ where `.grad` is g times `scale`, and a missing gradient is 0."""
     found = []
+    divisor = scale if scale > LARGE_SCALE else 1.0
     for group in by_device(parameters):
         gradient = flatten([torch.zeros_like(p) if p.grad is None else p.grad for p in group])
+        if divisor != 1:
+            gradient = gradient / divisor
         weights = flatten(group)
         found.append(torch.stack([flat_square(gradient), flat_square(weights), flat_product(weights, gradient)]))
     square, weights_sq, product = total(found).unbind()
-    return square, weights_sq, product
+    rest = scale / divisor
+    return square / rest**2, weights_sq, product / rest
 
 
 def precise(device: torch.device) -> torch.dtype:
@@ -222,6 +265,17 @@ def refuse_flat_shards(model: nn.Module) -> None:
         )
 
 
+def refuse_deepspeed(*owners: object) -> None:
+    """Refuse a DeepSpeed engine, or the optimizer that it returns: gradients are in buffers of its own."""
+    # by the package that its classes come from: importing it here would be a new dependency
+    if any(kind.__module__.partition(".")[0] == "deepspeed" for owner in owners for kind in type(owner).__mro__):
+        raise TypeError(
+            "DeepSpeed keeps its gradients to itself, so that they cannot be measured: train some steps with "
+            "DistributedDataParallel or fully_shard, or give svag.measure_noise the model before "
+            "deepspeed.initialize() takes it"
+        )
+
+
 def is_sharded(parameters: Iterable[Tensor]) -> bool:
     """Whether any of them is a DTensor, as `fully_shard` makes them."""
     if not dist.is_available():
@@ -248,6 +302,15 @@ def refuse_stale_gradients(model: nn.Module) -> None:
     if stale and bool(square_norm(stale) != 0):
         raise ValueError(
             "gradients of an earlier step are still there: call optimizer.zero_grad() before probe.backward()"
+        )
+
+
+def refuse_stale(before: Tensor | None) -> None:
+    """Refuse a first micro-batch whose gradient was added to one that was there `before`, by its norm."""
+    if before is not None and bool(before != 0):
+        raise ValueError(
+            "gradients of an earlier step are still there and would count as part of the first micro-batch: call "
+            "optimizer.zero_grad() before the first backward() of a step"
         )
 
 

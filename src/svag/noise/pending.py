@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -12,7 +13,7 @@ from typing import Any, Protocol, overload
 from torch import Tensor
 
 from svag.noise.optimizer import ReadingSettings
-from svag.noise.reading import Reading, append_readings, reading_of, row_of
+from svag.noise.reading import Reading, append_readings, columns_of, load_readings, readings_of
 from svag.theory.estimators import NoiseEstimate, disjoint_parts, weighted_parts
 
 # So many are kept on the device before they are fetched together: memory stays bounded, waiting rare.
@@ -234,12 +235,18 @@ class Readings(Sequence[Reading]):
 class PendingReadings:
     """Fetches many readings at a time, without making a training step wait for the device.
 
+    Nothing is lost to a full disk: readings stay queued, as plain numbers, until they are in the file. Only whoever
+    asks (`collect`, `state_dict`, `flush`) gets the error; a training step never does.
+
     Args:
-        step: what a step is called in an error.
+        step: what a step is called in a warning.
         unit: what several readings are called there.
         save_to: append them to this file as they arrive, and keep only the last ones.
         writes: whether this rank is the one that writes the file.
         run: name of the run that they belong to.
+
+    Attributes:
+        skipped: number of steps without a reading, because G or N was not finite.
     """
 
     def __init__(
@@ -248,71 +255,122 @@ class PendingReadings:
         if save_to is not None and not isinstance(save_to, str | os.PathLike):
             raise TypeError(f"save_to must be the path of a file, got a {type(save_to).__name__}")
         self._step, self._unit = step, unit
-        self._path, self._writes, self._run = None if save_to is None else Path(save_to), writes, run
+        self._path, self._run = None if save_to is None else Path(save_to), run
+        self._writes = writes and self._path is not None
+        if self._path is not None and self._writes and not self._path.absolute().parent.is_dir():
+            raise ValueError(f"save_to names a file in {self._path.parent}, which is not there: make the folder first")
+        self.skipped = 0
+        self._told_of_skipped = self._told_of_zero = False
         self._waiting: list[Pending] = []
         self._readings: list[Reading] = []
-        self._broken: list[int] = []
-        self._refused: list[ValueError] = []
+        self._unwritten: list[Reading] = []
+        self._failed: OSError | None = None
+        self._try_again_at = 0
+        self._refused: ValueError | None = None
 
     def add(self, found: Iterable[Pending]) -> None:
         """Keep these for later."""
         self._waiting.extend(found)
         if len(self._waiting) >= _FETCH_EVERY:
-            self.fetch()
+            self._fetch()
 
     def collect(self) -> Readings:
-        """Return all readings. Those with gradients that are not finite are left out, and reported once as an error."""
-        self.fetch()
-        if self._refused:
-            refused, self._refused = self._refused, []
-            raise refused[0]
-        broken, self._broken = self._broken, []
-        if broken:
-            raise ValueError(
-                f"the gradients of {self._step} {broken[0]} are not finite ({len(broken)} such {self._unit}): the run "
-                "has diverged or overflowed; ask again for the readings of the other steps"
-            )
+        """Return all readings. Steps with gradients that are not finite have none: they are counted in `skipped`."""
+        found = self.in_memory()
+        self.flush()
+        return found
+
+    def in_memory(self) -> Readings:
+        """The same for a logger, which a full disk must not stop."""
+        self._fetch()
+        if self._refused is not None:
+            refused, self._refused = self._refused, None
+            raise refused
         return Readings(self._readings)
 
-    def fetch(self) -> None:
-        """Make readings of what waits, and save them; it waits for the device."""
+    def everything(self) -> Sequence[Reading]:
+        """All readings of this run: with a file, those in it and those that could not be written yet."""
+        kept = self.in_memory()
+        if not self._writes or self._path is None:
+            return kept
+        written = load_readings(self._path) if self._path.exists() else []
+        return [one for one in written if one.run == self._run] + self._unwritten
+
+    def flush(self) -> None:
+        """Write what is not in the file yet, or say why that is not possible; it may be tried again."""
+        self._fetch(again=True)
+        if self._unwritten:
+            assert self._failed is not None
+            raise OSError(
+                f"{len(self._unwritten)} readings could not be written to {self._path} "
+                f"({self._failed.strerror or self._failed}) and wait in memory: make room there, then ask again or "
+                "call close(), which writes them"
+            ) from self._failed
+
+    def _fetch(self, again: bool = False) -> None:
+        """Make readings of what waits, and write them; it waits for the device. After a failure, try `again`?"""
         waiting, self._waiting = self._waiting, []
         found: list[Reading] = []
+        warn: list[str] = []
         for one in waiting:
             numbers = one.fetch()
             if not all(math.isfinite(number) for number in numbers):
-                self._broken += [] if one.may_overflow else [one.step]
+                self.skipped += 1
+                if not one.may_overflow and not self._told_of_skipped:
+                    self._told_of_skipped = True
+                    warn.append(
+                        f"the gradients of {self._step} {one.step} are not finite, so there is no reading of it, nor "
+                        f"of other such {self._unit}: if more follow, the run has diverged: lower its learning rate"
+                    )
                 continue
             try:
                 found.append(one.reading(numbers))
             except ValueError as error:  # a long run goes on; whoever asks for its readings is told
-                self._refused.append(error)
+                self._refused = self._refused or error
+                continue
+            if found[-1].grad_sq == found[-1].noise_trace == 0 and not self._told_of_zero:
+                self._told_of_zero = True
+                warn.append(
+                    f"all gradients of {self._step} {one.step} are 0: check that the loss depends on the measured "
+                    "parameters, and call zero_grad() after the step, never between backward() and close_step()"
+                )
         self._readings += found
-        if self._path is not None:
-            if found and self._writes:
-                append_readings(self._path, found)
-            if len(self._readings) > KEPT:
-                self._readings = self._readings[-KEPT:]  # a new list: views of the old one stay what they are
+        if self._writes:
+            self._unwritten += found
+            self._write(again)
+        if self._path is not None and len(self._readings) > KEPT:
+            self._readings = self._readings[-KEPT:]  # a new list: views of the old one stay what they are
+        for sentence in warn:  # last: where warnings are errors, nothing is lost
+            warnings.warn(sentence, stacklevel=3)
 
-    @property
-    def path(self) -> Path | None:
-        """The file that this process writes, once there is one; None otherwise."""
-        return self._path if self._path is not None and self._writes and self._path.exists() else None
+    def _write(self, again: bool) -> None:
+        """Append what is unwritten in blocks, so that trying in vain costs the time of one; an error is kept."""
+        assert self._path is not None
+        if self._failed is not None and not again and len(self._unwritten) < self._try_again_at:
+            return
+        try:
+            while self._unwritten:
+                append_readings(self._path, self._unwritten[:_FETCH_EVERY])
+                del self._unwritten[:_FETCH_EVERY]
+            self._failed = None
+        except OSError as error:
+            self._failed, self._try_again_at = error, len(self._unwritten) + _FETCH_EVERY
 
     def state_dict(self) -> dict[str, Any]:
         """The readings in memory, and where the file ends."""
-        self.fetch()
+        self.flush()
         saved = None
         if self._path is not None and self._writes:
             saved = self._path.stat().st_size if self._path.exists() else 0
-        return {"readings": [row_of(reading) for reading in self._readings], "saved": saved}
+        return {"readings": columns_of(self._readings), "saved": saved, "skipped": self.skipped}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was called: what was saved after it is cut off."""
         if self._path is not None and self._writes and state["saved"] is not None:
             self._cut(self._path, state["saved"])
-        self._waiting, self._broken, self._refused = [], [], []
-        self._readings = [reading_of(row) for row in state["readings"]]
+        self._waiting, self._unwritten, self._failed, self._refused = [], [], None, None
+        self._readings = readings_of(state["readings"])
+        self.skipped = state.get("skipped", 0)  # a checkpoint of version 0.1.0 has none
 
     def _cut(self, path: Path, end: int) -> None:
         content = path.read_bytes() if path.exists() else b""

@@ -1,12 +1,16 @@
 """The in-run probe: G and N of every step of an ordinary run, from gradients that the run computes anyway."""
 
+import gc
+import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -16,20 +20,35 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from svag.noise.batches import Cutting, batch_size_of, epoch_size, mean_loss, without_population
+from svag.noise.batches import (
+    Cutting,
+    batch_size_of,
+    divisors,
+    epoch_size,
+    mean_loss,
+    refuse_swapped,
+    without_population,
+)
+from svag.noise.cadence import APART, Cadence, Every
 from svag.noise.frozen import MOST_BATCHES, PartsComparison, compare_parts
-from svag.noise.optimizer import settings_of, state_for_later, unwrapped, velocities
+from svag.noise.group import DataParallelParts
+from svag.noise.loss_check import LossFound, LossKind, NotAMean, check_loss
+from svag.noise.optimizer import all_unwrapped, all_velocities, settings_of, shares, state_for_later
 from svag.noise.parameters import (
+    Watched,
     batch_norms,
+    is_sharded,
     measured_parameters,
+    refuse_deepspeed,
     refuse_flat_shards,
     refuse_sparse,
     refuse_stale_gradients,
     square_norm,
 )
 from svag.noise.pending import KEPT, ClosedStep, PendingReadings, StepReading, StepSums
-from svag.noise.reading import Reading, load_readings, reading_of, row_of
+from svag.noise.reading import Reading, reading_of, row_of
 from svag.noise.recorders import recording_of
+from svag.noise.throughput import wait_for
 from svag.noise.undisturbed import buffers_kept_on_error
 from svag.printed import Printed
 from svag.theory import domain
@@ -58,8 +77,12 @@ class NoiseProbe(Printed):
     Otherwise `.grad` is read and never changed: the optimizer sees exactly the gradients of the micro-batched step.
     Clip, and unscale a GradScaler, after `close_step()`. It takes the memory of one gradient; under
     DistributedDataParallel none, and `close` takes the hooks off the model. The device is waited for when readings or
-    scalars are asked for and once in 1024 steps, in `backward` also for a GradScaler's factor and for gradients zeroed
-    without `set_to_none`.
+    scalars are asked for and once in 1024 steps, for gradients zeroed without `set_to_none`, and in `backward` also for
+    a GradScaler's factor.
+
+    A step whose gradients are not finite has no reading: it is counted (`skipped` in `scalars`), and the first one
+    without a GradScaler is warned of. If parameters are frozen, unfrozen, added or replaced during the run, the next
+    reading is of those that train then, with one warning; under DistributedDataParallel that is refused.
     In `backward`, BatchNorm normalises each part by itself: such readings are labelled `approximate`, and given some
     batches (`check`) the probe compares once with a frozen reading of whole ones and says by how much in `parts_ratio`.
 
@@ -73,7 +96,9 @@ class NoiseProbe(Printed):
 
     Args:
         model: the model that trains; under data parallelism the DistributedDataParallel wrapper.
-        optimizer: its optimizer, asked for learning rate, weight decay, momentum and velocity, or the second moment.
+        optimizer: its optimizer, asked for learning rate, weight decay, momentum and velocity, or the second moment; or
+            a list of optimizers that train different parameters. Readings then carry the settings that all of them have
+            in common, and optimizers of different kinds ("Muon + AdamW") count as one that was never tested.
         batch_size: examples averaged by one optimizer step, over all micro-batches and ranks.
         population: size of the data set when the examples of a batch are distinct: drawn without replacement, or a
             shuffled epoch.
@@ -82,62 +107,143 @@ class NoiseProbe(Printed):
         check: independent batches of the training size, a loader for example. If the model has BatchNorm, the first
             `backward` compares up to 20 of them whole and in parts, at the weights it finds and without a trace; the
             result is `comparison`, and its ratio goes into the readings.
-        every: measure only each so many-th step, the first one included. `backward` takes the others whole, as a plain
-            step, and `micro_batch` and `close_step` do next to nothing in them.
+        every: measure every `every`-th step, starting with the first. `backward` takes the others whole, as plain
+            steps, and `micro_batch` and `close_step` do next to nothing in them. With BatchNorm or dropout a measured
+            step is then another one than a plain step: parts are normalised by themselves, and draw other numbers.
+            "auto" times the first 50 steps, measures ten of them, and chooses k so that the run slows by about 3% (more
+            where a step takes less than a millisecond); the first rank chooses for all, and checkpoints hold k. Which
+            steps are cut then depends on a clock.
+        check_loss: at the first `backward`, compare the gradient of the batch with that of its parts, and refuse a loss
+            for which they differ by more than 1%: a sum, unequal weights, a loss across examples. It takes about as
+            long as two steps, once, and the memory of a whole batch; a batch that does not fit is not checked, with a
+            warning, and neither are losses that draw random numbers. Dropout is off and BatchNorm in eval mode
+            meanwhile, and nothing is left behind. Not done again by a probe that continues from a checkpoint, nor for
+            a model that `fully_shard` has sharded.
         save_to: append the readings to this file of its own, for `svag.load_readings`; `readings` then has the last
             1,000. They are written when they are asked for, every 1024, and by `state_dict` and `close`; by one rank.
+            On a full disk training goes on, and readings wait in memory: only `readings`, `state_dict` and `close`
+            raise the error, and `close` may be called again once there is space.
         process_group: the ranks that share each batch, such as `torch.distributed.group.WORLD`; all of them hold the
             same weights and call the same methods. They may have different numbers of parts, but all parts have one
             size. Closing a step averages `.grad` over the ranks, and so does `skip_step`.
+        replace: close another probe that measures the same parameters, as when a notebook cell runs again; otherwise it
+            is an error, unless that probe cannot be reached any more.
 
     Attributes:
-        optimizer: the one that was given, with its wrapper.
+        optimizer: the one that was given, with its wrapper, or several.
         measure_short: measure short batches of one process too, for `last_step` alone; `svag.GainRule` asks for it.
     """
 
     def __init__(
         self,
         model: nn.Module,
-        optimizer: Optimizer,
+        optimizer: Optimizer | Sequence[Optimizer],
         *,
         batch_size: int,
         population: int | None = None,
         parameters: Iterable[Tensor] | None = None,
         run: str = "",
         check: Iterable[Any] | None = None,
-        every: int = 1,
+        every: Every = 1,
+        check_loss: bool = True,
         save_to: str | Path | None = None,
         process_group: ProcessGroup | None = None,
+        replace: bool = False,
     ) -> None:
         batch_size = _checked_size(batch_size, population)
         if population is None and check is not None and (missing := without_population(batch_size, epoch_size(check))):
             warnings.warn(missing, stacklevel=2)
+        refuse_deepspeed(model, optimizer)
         refuse_flat_shards(model)
-        self.optimizer, optimizer = optimizer, unwrapped(optimizer)
+        self._optimizers = all_unwrapped(optimizer)
+        # a list of one optimizer is that optimizer
+        self.optimizer = optimizer[0] if isinstance(optimizer, Sequence) and len(optimizer) == 1 else optimizer
         self.measure_short = False
-        named = measured_parameters(model, parameters)
-        self._parameters = list(named.values())
-        refuse_sparse(model, self._parameters)
-        settings_of(optimizer, self._parameters)
-        self._model, self._optimizer, self._batch_size = model, optimizer, batch_size
-        self._population, self._run, self._every = population, run, domain.whole("every", every)
-        # looked through at every step, where the whole model would take longer than a small gradient
-        self._norms = nn.ModuleList(module for module in model.modules() if isinstance(module, _BatchNorm))
-        self._has_norms = len(self._norms) > 0
+        single = parameters is None or isinstance(parameters, Tensor)  # one tensor is refused
+        self._chosen = parameters if single else list(parameters or ())
+        named = self._measured(model)
+        self._model, self._batch_size, self._process_group = model, batch_size, process_group
+        self._population, self._run = population, run
+        if not (isinstance(every, str) and every == "auto"):
+            domain.whole("every", every)
+        for name, flag in (("check_loss", check_loss), ("replace", replace)):
+            if not isinstance(flag, bool):
+                raise ValueError(f"{name} must be True or False, got {flag!r:.60}")
         self._closed, self._passed, self._tried, self._open = 0, 0, False, True
         self._begun: int | None = None
-        self._told_of_short, self._begins = False, True
+        self._told_of_short, self._told_of_change, self._begins = False, False, True
         self._accumulated: int | None = None
         self._last_step: ClosedStep | None = None
-        self._check = check
+        self._check, self._check_loss = check, check_loss
         self._comparison: PartsComparison | None = None
-        self._recording = recording_of(model, named, optimizer, process_group)
-        self._recorder, ranks = self._recording.recorder, self._recording.ranks
+        self._record(named)
+        try:
+            _make_room(model, self._parameters, replace=replace)
+        except BaseException:
+            self._recorder.remove()
+            raise
+        ranks = self._recording.ranks
         self._pending = PendingReadings("step", "steps", save_to, writes=self._recording.first, run=run)
         if check is not None and ranks > 1:
             self.close()
             raise ValueError("check= compares the parts of one process, and here the ranks are the parts: leave it out")
+        # nothing here holds the probe itself: one that nobody holds any more must be gone at once
+        agree = partial(self._recording.of_first, device=self._parameters[0].device)
+        self._cadence = Cadence(every, wait=partial(wait_for, model), agree=agree)
+        self._measuring = self._cadence.next(0)
         self._cutting = Cutting(batch_size, ranks, uneven=self._recording.shared, at_least=self._recording.at_least)
+        _PROBES.setdefault(model, WeakSet()).add(self)
+
+    def _measured(self, model: nn.Module) -> dict[str, nn.Parameter]:
+        """Find the parameters that are measured from now on, or refuse those that cannot be."""
+        named = measured_parameters(model, self._chosen)
+        refuse_sparse(model, named.values())
+        for optimizer, own in shares(self._optimizers, named.values()):
+            settings_of(optimizer, own)
+        self._parameters = list(named.values())
+        return named
+
+    def _record(self, named: dict[str, nn.Parameter]) -> None:
+        """Record the gradients of these parameters."""
+        model = self._model
+        self._watched = Watched(model)
+        # looked through at every step, where the whole model would take longer than a small gradient
+        self._norms = nn.ModuleList(module for module in model.modules() if isinstance(module, _BatchNorm))
+        self._has_norms = len(self._norms) > 0
+        self._recording = recording_of(model, named, self._optimizers, self._process_group)
+        self._recorder = self._recording.recorder
+
+    def _follow(self) -> None:
+        """Before the reading of a step: measure what trains now, if that has changed since the last reading."""
+        if not self._watched.changed():
+            return
+        before = self._parameters
+        try:
+            named = self._measured(self._model)
+        except (TypeError, ValueError) as error:
+            raise type(error)(
+                f"parameters of the model were frozen, unfrozen, added or replaced, and now {error}; or make a new "
+                "probe with replace=True"
+            ) from None
+        if [*map(id, self._parameters)] != [*map(id, before)]:
+            if isinstance(self._recorder, DataParallelParts):
+                self._parameters = before
+                self._forget()
+                raise ValueError(
+                    "parameters of the model were frozen, unfrozen, added or replaced, and DistributedDataParallel "
+                    "reduces those that trained when it was made: wrap the model again, and make a new probe of it"
+                )
+            self._recorder.remove()
+            self._record(named)
+            if not self._told_of_change:
+                self._told_of_change = True
+                warnings.warn(
+                    f"parameters of the model were frozen, unfrozen, added or replaced: from step {self._closed} on "
+                    f"{len(named)} tensors are measured instead of {len(before)}, and prices are best taken from these "
+                    "steps (window=)",
+                    stacklevel=3,
+                )
+        self._watched = Watched(self._model)
 
     @property
     def readings(self) -> Sequence[Reading]:
@@ -186,13 +292,18 @@ class NoiseProbe(Printed):
     @property
     def measuring(self) -> bool:
         """Whether the step that is under way, or comes next, is measured: with `every`, not each is."""
-        return self._closed % self._every == 0
+        return self._measuring
+
+    @property
+    def cadence(self) -> Cadence:
+        """Which steps are measured; with "auto", what was chosen."""
+        return self._cadence
 
     def scalars(self) -> dict[str, float]:
         """Numbers for any logger, over the last 1,000 readings: ratios of averages, as `svag.price_list` has.
 
         The keys are noise_to_signal, noise_to_signal_low, critical_batch, b_simple, distortion_2x, distortion_4x,
-        gain_2x and gain_4x.
+        gain_2x and gain_4x; and skipped, the number of steps that were not finite, once there is one.
         What is not resolved yet is absent, never NaN. It waits for the device, so call it when you log.
 
         >>> model = nn.Linear(1, 1)
@@ -201,7 +312,8 @@ class NoiseProbe(Printed):
         """
         from svag.prices.scalars import logged_numbers  # and scipy, which measuring does not need
 
-        return logged_numbers(self.readings[-KEPT:])
+        found = logged_numbers(self._pending.in_memory()[-KEPT:])
+        return found | ({"skipped": self._pending.skipped} if self._pending.skipped else {})
 
     def price_list(
         self, c2: float = 2.0, confidence: float = 0.95, window: tuple[int, int] | tuple[float, float] | None = None
@@ -213,20 +325,23 @@ class NoiseProbe(Printed):
         """
         from svag.prices.price_list import price_list
 
-        readings = self._all_readings()
+        readings = self._pending.everything()
         if self.measure_short:
             readings = [replace(reading, lr=None) for reading in readings]
         return price_list(readings, c2, confidence, window)
 
-    def _all_readings(self) -> Sequence[Reading]:
-        kept = self.readings  # what is asked for is written
-        path = self._pending.path
-        return kept if path is None else [one for one in load_readings(path) if one.run == self._run]
-
     def __str__(self) -> str:
         from svag.prices.progress import progress
 
-        return progress(self._all_readings(), self._closed, self._every, self._batch_size)
+        every = self._cadence.every
+        said = progress(self._pending.everything(), self._closed, every or APART, self._batch_size)
+        if not self._cadence.auto:
+            return said
+        return f"{said}\n" + (
+            "The first steps are timed to choose how often to measure."
+            if every is None
+            else f"Measures every {every} steps, so that the run slows by about 3%."
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Where the probe is, for a checkpoint between two steps: plain numbers, strings and lists."""
@@ -237,6 +352,7 @@ class NoiseProbe(Printed):
             "tried": self._tried,
             "told_of_short": self._told_of_short,
             "accumulated": self._accumulated,
+            "cadence": self._cadence.state_dict(),
             "comparison": None if found is None else [row_of(found.whole), row_of(found.parts)],
             **self._pending.state_dict(),
         }
@@ -252,6 +368,8 @@ class NoiseProbe(Printed):
         if state["comparison"] is not None:
             self._comparison, self._check = PartsComparison(*map(reading_of, state["comparison"])), None
         self._last_step = None
+        self._cadence.load_state_dict(state.get("cadence"))
+        self._measuring = self._cadence.next(self._closed)
         self._recorder.listen(self.measuring)
 
     @property
@@ -289,6 +407,7 @@ class NoiseProbe(Printed):
         batch: Batch,
         parts: int = 4,
         *,
+        weights: Tensor | Sequence[float] | None = None,
         scaler: GradScaler | None = None,
         step: int | None = None,
     ) -> Tensor:
@@ -308,33 +427,55 @@ class NoiseProbe(Printed):
             batch: the examples of this step, on this rank.
             parts: in how many parts the batch is cut; it must divide the batch. Ranks count as parts by themselves.
                 With `process_group`, parts of the share of this rank.
+            weights: what examples count in the loss, where they do not all count the same: one number per example, such
+                as its tokens, or one per part, their sum. `loss_fn` returns the mean over what counts in its part, and
+                the gradient is that of the mean over what counts in `batch`, exactly; a part of weight 0 is left out.
+                They are the weights of `micro_batch`, and the same is assumed: they have nothing to do with the
+                gradients. Under DistributedDataParallel every rank's batch counts the same, as without a probe.
             scaler: scales the losses, when the run uses one.
             step: effective step of the run; by default, how many came before, short ones included.
         """
         self._refuse_closed()
+        refuse_swapped(loss_fn, batch)
+        if weights is not None and (self._recording.shared or is_sharded(self._parameters)):
+            raise ValueError("ranks that share a batch or shard the model have parts of one size: leave out weights")
         size, cutting, due = batch_size_of(batch), self._cutting, self.measuring
         short = self._tried and cutting.is_short(size)
+        if not due and self._tried and all(parameter.grad is None for parameter in self._parameters):
+            return self._plain_step(loss_fn, batch, size, short, scaler)
         pieces, measured = cutting.pieces(batch, parts, measured=due, short=short), due and not short
+        if short and weights is not None and len(weights) not in (size, len(pieces)):
+            pieces = [batch]  # the weights are those of the parts of a whole batch
+        # a batch that is not cut is the mean that loss_fn makes of it
+        shares = divisors(pieces, weights if len(pieces) > 1 else None, size)
+        cut = [(piece, share) for piece, share in zip(pieces, shares, strict=True) if share < math.inf]
+        measured = measured and len(cut) >= self._recording.at_least
         # pieces of unequal sizes have weights, which on several ranks would depend on what the others have
-        aside = due and short and self.measure_short and cutting.ranks == 1 and len(pieces) > 1
+        aside = due and short and self.measure_short and cutting.ranks == 1 and len(cut) > 1
         refuse_stale_gradients(self._model)
         self._forget()
+        if due:
+            self._follow()
         before = [(parameter, parameter.grad) for parameter in self._model.parameters()]
         # under DistributedDataParallel a rank's batch that is not cut is what BatchNorm sees in the run itself
         uncut = len(pieces) == 1 and not self._recording.shared
         approximate = bool(batch_norms(self._norms, synchronised_only=uncut))
+        first = measured and self._check_loss and not self._tried and not is_sharded(self._parameters)
+        checked = self._checked(loss_fn, batch, cut, scaler is not None) if first else None
         if measured and approximate and self._check is not None:
             self.compare(loss_fn, self._check, parts)
         try:
             # what loss_fn returns is found out at the first step; from then on buffers need no safety copy
             with nullcontext() if self._tried else buffers_kept_on_error(self._model):
                 losses = []
-                for number, piece in enumerate(pieces, start=1):
-                    with self._unsynchronised(number < len(pieces)):
-                        loss = mean_loss(loss_fn, piece) / (size / batch_size_of(piece))
+                for number, (piece, share) in enumerate(cut, start=1):
+                    with self._unsynchronised(number < len(cut)):
+                        loss = mean_loss(loss_fn, piece) / share
                         (loss if scaler is None else scaler.scale(loss)).backward()
                     if measured or aside:
-                        weight = batch_size_of(piece) / size if aside else None
+                        weight = None if weights is None else 1 / share / cutting.ranks
+                        if aside and weights is None:
+                            weight = batch_size_of(piece) / size
                         self._recorder.micro_batch(1.0 if scaler is None else scaler.get_scale(), weight)
                     losses.append(loss.detach())
                 loss = torch.stack(losses).sum()
@@ -361,7 +502,48 @@ class NoiseProbe(Printed):
             whole = self._population is None and cutting.ranks == 1 and self._begins
             cutting.warn_of_short(size, (self._closed - 1) * self._batch_size + size if whole else None)
         self._tried = True
+        if checked is not None and checked.kind != LossKind.MEAN:
+            warnings.warn(str(checked), stacklevel=2)
         return loss
+
+    def _plain_step(
+        self, loss_fn: Callable[[Batch], Tensor], batch: Batch, size: int, short: bool, scaler: GradScaler | None
+    ) -> Tensor:
+        """A step that is not measured, for hardly more than the time of a plain one."""
+        cutting = self._cutting
+        (whole,) = cutting.pieces(batch, 1, measured=False, short=short)
+        self._begun, self._passed = None, 0
+        try:
+            loss = mean_loss(loss_fn, whole)
+            (loss if scaler is None else scaler.scale(loss)).backward()
+            loss = self._recorder.skip(loss.detach(), size)
+        except BaseException:
+            self._forget()
+            self._model.zero_grad()
+            raise
+        known = cutting.ranks == 1 or not short
+        self._advance(ClosedStep((size if short else self._batch_size) if known else None))
+        return loss
+
+    def _checked(
+        self, loss_fn: Callable[[Batch], Tensor], batch: Batch, cut: Sequence[tuple[Batch, float]], scaled: bool
+    ) -> LossFound:
+        """What kind of loss it is; one that is no mean over examples is refused, on all ranks if it is on one."""
+        found, group = LossFound(LossKind.MEAN, 1), self._recording.group
+        if len(cut) > 1:
+            self._recorder.listen(False)
+            try:
+                found = check_loss(self._model, loss_fn, batch, [(piece, 1 / share) for piece, share in cut], scaled)
+            finally:
+                self._recorder.listen(True)
+        if group.size > 1:
+            numbers = [found.kind, found.parts, round(found.difference * 1e6), round(found.ratio * 1e6)]
+            kind, parts, off, ratio = max(group.gathered(numbers, self._parameters[0].device))
+            if kind >= LossKind.SUM:
+                found = LossFound(LossKind(kind), parts, off / 1e6, ratio / 1e6)
+        if found.refused:
+            raise NotAMean(found)
+        return found
 
     def micro_batch(self, scale: float = 1.0, weight: float | None = None) -> None:
         """Close one micro-batch, after its `backward()`; its loss is already divided by their number, or weighted.
@@ -376,6 +558,8 @@ class NoiseProbe(Printed):
             domain.positive("scale", scale)
         if weight is not None:
             domain.positive("weight", weight)
+        if self.measuring and not self._passed:
+            self._follow()
         self._refuse_unclosed_step()
         self._passed += 1
         if self.measuring:
@@ -394,6 +578,8 @@ class NoiseProbe(Printed):
             self._recorder.skip(torch.zeros(()), passed)
             self._advance(ClosedStep(self._batch_size))
             return
+        if not passed:  # the ranks are the parts, and nothing was called before
+            self._follow()
         sums = self._recorder.close()
         if sums.weights is None:
             if self._accumulated not in (None, sums.own_parts):
@@ -413,11 +599,14 @@ class NoiseProbe(Printed):
         self._last_step = ClosedStep(self._batch_size)
 
     def close(self) -> None:
-        """Take the probe off the model; the readings stay, and no more are taken."""
+        """Take the probe off the model; the readings stay, and no more are taken.
+
+        If it raises because readings could not be written, call it again when there is space.
+        """
         if self._open:
             self._open = False
             self._recorder.remove()
-            self._pending.fetch()
+        self._pending.flush()
 
     def __enter__(self) -> Self:
         return self
@@ -433,14 +622,14 @@ class NoiseProbe(Printed):
         self._advance(ClosedStep(self._batch_size, reading))
 
     def _reading(self, sums: StepSums, step: int | None, approximate: bool, batch_size: int) -> StepReading:
-        buffers = velocities(self._optimizer, self._parameters)
+        buffers = all_velocities(self._optimizers, self._parameters)
         return StepReading(
             sums=sums,
             velocity_sq=self._recorder.whole(square_norm(buffers)) if buffers else None,
             step=self._closed if step is None else step,
             batch_size=batch_size,
             population=self._population,
-            settings=state_for_later(self._optimizer, self._parameters, self._recorder.whole),
+            settings=state_for_later(self._optimizers, self._parameters, self._recorder.whole),
             approximate=approximate,
             parts_ratio=self._comparison.ratio if approximate and self._comparison is not None else None,
             run=self._run,
@@ -450,6 +639,7 @@ class NoiseProbe(Printed):
         """One step is over."""
         self._last_step = step
         self._closed += 1
+        self._measuring = self._cadence.next(self._closed)
         self._recorder.listen(self.measuring)
 
     def _unsynchronised(self, wait: bool) -> AbstractContextManager[None]:
@@ -480,6 +670,28 @@ class NoiseProbe(Printed):
                 "probe.close_step() before optimizer.step(), or probe.skip_step() for a step without a reading"
             )
         self._begun = moved
+
+
+# The probes of each model: the same parameters are not measured twice.
+_PROBES: "WeakKeyDictionary[nn.Module, WeakSet[NoiseProbe]]" = WeakKeyDictionary()
+
+
+def _make_room(model: nn.Module, parameters: Sequence[nn.Parameter], *, replace: bool) -> None:
+    """Refuse a second probe of the same parameters, or close the first one."""
+    mine = {*map(id, parameters)}
+
+    def others() -> list[NoiseProbe]:
+        return [one for one in _PROBES.get(model, ()) if one._open and {*map(id, one._parameters)} == mine]
+
+    if not replace and others():
+        gc.collect()  # one that nobody can reach may still be there, in a circle of references
+    for other in others():
+        if not replace:
+            raise ValueError(
+                "another probe measures this model already: use that one, or close() it before you make the next, or "
+                "give replace=True, which closes it"
+            )
+        other.close()
 
 
 def _checked_size(batch_size: int, population: int | None) -> int:

@@ -10,8 +10,9 @@ import json
 import math
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ class Reading(Printed):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values; `Reading(**fields)` reads them back."""
-        return asdict(self)
+        return dict(vars(self))
 
     def __str__(self) -> str:
         return (
@@ -197,7 +198,25 @@ def row_of(reading: Reading) -> dict[str, Any]:
     >>> row_of(Reading(0.5, 8.0, 100.0, 128, 4, step=7))
     {'kind': 'reading', 'grad_sq': 0.5, 'noise_trace': 8.0, 'param_sq': 100.0, 'batch_size': 128, 'n': 4, 'step': 7}
     """
-    return {"kind": KIND, **{name: value for name, value in reading.to_dict().items() if value != _DEFAULTS[name]}}
+    return {"kind": KIND, **{name: value for name, value in vars(reading).items() if value != _DEFAULTS[name]}}
+
+
+def columns_of(readings: Sequence[Reading]) -> dict[str, list[Any]]:
+    """Many readings as one list per field, without the fields that all leave at their default: for a checkpoint.
+
+    >>> columns_of([Reading(0.5, 8.0, 100.0, 128, 4), Reading(0.25, 8.0, 100.0, 128, 4)])["grad_sq"]
+    [0.5, 0.25]
+    """
+    found = [vars(reading) for reading in readings]
+    columns = {name: list(map(itemgetter(name), found)) for name in _CHECKS}
+    return {name: column for name, column in columns.items() if column.count(_DEFAULTS[name]) < len(found)}
+
+
+def readings_of(saved: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]) -> list[Reading]:
+    """The readings of `columns_of`, or of rows, which version 0.1.0 wrote."""
+    if not isinstance(saved, Mapping):
+        return [reading_of(row) for row in saved]
+    return [reading_of(dict(zip(saved, values, strict=True))) for values in zip(*saved.values(), strict=True)]
 
 
 def reading_of(row: Mapping[str, Any]) -> Reading:
@@ -235,7 +254,7 @@ def append_readings(path: str | Path, readings: Iterable[Reading]) -> None:
             while left:
                 done = file.write(left)  # the system may take less than it is given
                 left, written = left[done:], written + done
-        except OSError:
+        except BaseException:  # an interrupt too
             if file.seek(0, os.SEEK_END) == size + written:  # unless another run has appended its own
                 file.truncate(size)
             raise

@@ -5,10 +5,10 @@ micro-batches of several ranks that share the batch (`SharedParts`), or those of
 DistributedDataParallel model (`svag.noise.group.DataParallelParts`).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 import torch
 import torch.distributed as dist
@@ -16,10 +16,12 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
+from torch.utils.hooks import unserializable_hook
 
 from svag.noise.group import DataParallelParts, Group, Shards
 from svag.noise.optimizer import trained_parameters
 from svag.noise.parameters import (
+    LARGE_SCALE,
     FlatCopy,
     by_device,
     gradient_sums,
@@ -27,19 +29,14 @@ from svag.noise.parameters import (
     on_this_rank,
     precise,
     refuse_sparse_gradients,
+    refuse_stale,
     total,
 )
 from svag.noise.pending import StepSums, sums_of_weights
 
 
 class Recorder(Protocol):
-    """Writes down the norms of the parts of a step.
-
-    Attributes:
-        attached: False after `remove`.
-    """
-
-    attached: bool
+    """Writes down the norms of the parts of a step."""
 
     def listen(self, measured: bool) -> None:
         """Say whether the next step is measured; otherwise it is only ended, by `skip`."""
@@ -88,16 +85,47 @@ class MicroBatches:
         self._gained: list[_Gained] = []
         self._weights: list[float | None] = []
         self.scale = 1.0
-        self.attached = True
+        self._listening = True
+        self._before: Tensor | float | None = None
+        # one parameter tells whether gradients are zeroed; a sharded one has no such hook
+        self._handle = None if shards is not None else self._parameters[-1].register_hook(self._before_pass())
 
     def listen(self, measured: bool) -> None:
-        """Nothing is noticed but what `micro_batch` is called for."""
+        """Before a step that is not measured, gradients may be left as they are."""
+        self._listening = measured
+
+    def _before_pass(self) -> Callable[[Tensor], None]:
+        # the model must not keep a probe alive that nobody holds any more
+        me = ref(self)
+
+        def look(gradient: Tensor) -> None:
+            recorder = me()
+            if recorder is not None and recorder._listening and not recorder._weights:
+                recorder._look()
+
+        unserializable_hook(look)  # a model that is sent to another process goes without it
+        return look
+
+    def _look(self) -> None:
+        """A backward pass is about to add to `.grad`; keep the least norm that it had before any of the first part.
+
+        The first part may have several passes, and some before it may belong to a step of another kind.
+        """
+        gradient, least = self._parameters[-1].grad, self._before
+        if gradient is None:
+            self._before = 0.0
+        elif not isinstance(least, float):
+            norm = torch.linalg.vector_norm(gradient.detach())
+            self._before = norm if least is None else torch.minimum(least, norm)
 
     def micro_batch(self, scale: float, weight: float | None = None) -> None:
         """One micro-batch has been back-propagated: its loss counts as `weight` of the step, multiplied by `scale`."""
         if self._parameters[0].grad is None and all(parameter.grad is None for parameter in self._parameters):
             reduced = "" if self._shards is None else ", with gradient synchronisation on for every micro-batch"
             raise ValueError(f"there is no gradient yet: call micro_batch() after backward(){reduced}")
+        if not self._weights:
+            before, self._before = self._before, None
+            refuse_stale(before if isinstance(before, Tensor) else None)
         if not self._gained:
             self._gained = [_Gained(group, self._shards is not None) for group in by_device(self._parameters)]
         for gained in self._gained:
@@ -115,13 +143,10 @@ class MicroBatches:
                     "one's backward()"
                 )
             weighted = sums_of_weights(weights)
-            found = [gained.sums(parts) for gained in self._gained]
+            found = [gained.sums(parts, scale) for gained in self._gained]
         finally:
             self.forget()
         product, norms = found[0] if len(found) == 1 and self._shards is None else self._together(found)
-        if scale != 1.0:
-            product /= scale
-            norms[1] /= scale
         return StepSums(
             product=product,
             norms=norms,
@@ -150,11 +175,13 @@ class MicroBatches:
 
     def forget(self) -> None:
         """Drop what was recorded since the last step."""
-        self._weights, self.scale = [], 1.0
+        self._weights, self.scale, self._before = [], 1.0, None
 
     def remove(self) -> None:
-        """Stop recording: nothing was attached to the model."""
-        self._weights, self._gained, self.attached = [], [], False
+        """Stop recording, and take the hook off the model."""
+        self._weights, self._gained = [], []
+        if self._handle is not None:
+            self._handle.remove()
 
 
 class _Gained:
@@ -192,30 +219,41 @@ class _Gained:
             try:
                 if number:
                     torch._foreach_sub_(views, present)  # minus the part
-                    torch.linalg.vector_norm(rows, dim=1, out=norms)
+                    _norms_of(rows, scale, norms)
                 torch._foreach_copy_(views, present)
             except RuntimeError:
                 refuse_sparse_gradients(present)
                 raise
             if not number:
-                torch.linalg.vector_norm(rows, dim=1, out=norms)
-            if scale != 1.0:
-                norms /= scale
+                _norms_of(rows, scale, norms)
+                if scale > LARGE_SCALE:
+                    torch._foreach_copy_(views, present)
 
-    def sums(self, parts: int) -> tuple[Tensor, Tensor]:
-        """⟨x, Σc_i⟩, and |x|, |Σc_i| and every |c_i|, of what the parts added; uses up the copy."""
+    def sums(self, parts: int, scale: float) -> tuple[Tensor, Tensor]:
+        """⟨x, Σc_i⟩, and |x|, |Σc_i| and every |c_i|, of what the parts added, over `scale`; uses up the copy."""
         rows, views = self._rows, self._views
         weights: list[Tensor] = on_this_rank(self._parameters) if self._sharded else [*self._parameters]
         of_weights, of_sum = self._lines[:2]
         if len(self._used) != 2 + parts:
             self._used = self._room[: 2 + parts]
         with torch._C._AutoDispatchBelowAutograd():
-            torch.linalg.vector_norm(rows, dim=1, out=of_sum)
+            _norms_of(rows, scale, of_sum)
             torch._foreach_mul_(views, weights)
             product = rows.sum()  # torch adds up in pairs, and nothing is subtracted from it: single precision will do
+            if scale != 1.0 and scale <= LARGE_SCALE:
+                product /= scale
             torch._foreach_copy_(views, weights)
             torch.linalg.vector_norm(rows, dim=1, out=of_weights)
         return product, torch.linalg.vector_norm(self._used, dim=1, dtype=precise(rows.device))
+
+
+def _norms_of(rows: Tensor, scale: float, norms: Tensor) -> None:
+    """Write the norms of the rows over `scale`; where it is large, the rows are divided by it first, and stay so."""
+    if scale > LARGE_SCALE:
+        rows /= scale
+    torch.linalg.vector_norm(rows, dim=1, out=norms)
+    if scale != 1.0 and scale <= LARGE_SCALE:
+        norms /= scale
 
 
 class SharedParts(MicroBatches):
@@ -249,13 +287,13 @@ class SharedParts(MicroBatches):
             weight=mine.own_parts if examples is None else examples,
             parts=mine.own_parts,
         )
-        square, _, product = gradient_sums(self._parameters)
+        square, _, product = gradient_sums(self._parameters, scale)
         own = mine.norms[2:].square().sum() * mine.times**2
         # |g|² of the same gradient on all ranks: averaged, so that it is the same to the last bit
         sum_sq, ranks_sq = self._group.total(torch.stack([own, square.to(own)])).unbind()
-        sq_sum = ranks_sq / self._group.size * (shared.parts / scale) ** 2
+        sq_sum = ranks_sq / self._group.size * shared.parts**2
         return StepSums(
-            product=product / scale,
+            product=product,
             norms=torch.stack([mine.norms[0], sq_sum.sqrt(), sum_sq.sqrt()]),
             parts=shared.parts,
             own_parts=mine.own_parts,
@@ -279,6 +317,8 @@ class Recording:
         first: whether this is the first of them.
         at_least: so many parts a rank must have.
         shared: the ranks share the batch by themselves (`process_group`), in shares that may differ.
+        group: the ranks, where each has the whole gradient; of a sharded model, this one alone.
+        shards: those of a sharded model.
     """
 
     recorder: Recorder
@@ -286,48 +326,36 @@ class Recording:
     first: bool = True
     at_least: int = 2
     shared: bool = False
+    group: Group = field(default_factory=lambda: Group(None))
+    shards: Shards | None = None
+
+    def of_first(self, number: int, device: torch.device) -> int:
+        """What the first rank has chosen, on all ranks."""
+        return (self.shards or self.group).of_first(number, device)
 
 
 def recording_of(
     model: nn.Module,
     parameters: dict[str, nn.Parameter],
-    optimizer: Optimizer,
+    optimizers: Sequence[Optimizer],
     process_group: ProcessGroup | None = None,
 ) -> Recording:
-    """Choose the recorder that fits how a model is trained: alone, sharded, wrapped, or by ranks of one's own.
-
-    The same parameters are not recorded twice, until the first recorder is removed or nobody holds it any more.
-    """
-    chosen = _choose(model, parameters, optimizer, Group(process_group, model))
-    recorded = _RECORDED.setdefault(model, WeakKeyDictionary())
-    mine = {id(parameter) for parameter in parameters.values()}
-    if any(mine == theirs for recorder, theirs in recorded.items() if recorder.attached):
-        chosen.recorder.remove()
-        raise ValueError(
-            "another probe measures this model already: use that one, or close() it before you make the next"
-        )
-    recorded[chosen.recorder] = mine
-    return chosen
-
-
-def _choose(model: nn.Module, parameters: dict[str, nn.Parameter], optimizer: Optimizer, group: Group) -> Recording:
+    """Choose the recorder that fits how a model is trained: alone, sharded, wrapped, or by ranks of one's own."""
+    group = Group(process_group, model)
     if is_sharded(model.parameters()):
         if group.process_group is not None:
             raise ValueError("fully_shard averages the gradients by itself: leave out process_group")
         shards = Shards(parameters)
-        return Recording(MicroBatches(parameters, shards=shards), shards.ranks, shards.is_first)
+        return Recording(MicroBatches(parameters, shards=shards), shards.ranks, shards.is_first, shards=shards)
     if group.size > 1:
         # all parameters that the loss may reach, those of the optimizer first: their gradients are averaged
-        trained = trained_parameters(optimizer)
+        trained = [parameter for optimizer in optimizers for parameter in trained_parameters(optimizer)]
         ids = {id(parameter) for parameter in trained}
         trained += [p for p in model.parameters() if p.requires_grad and id(p) not in ids]
         recorder = SharedParts(parameters, trained, group)
-        return Recording(recorder, group.size, group.rank == 0, at_least=1, shared=True)
+        return Recording(recorder, group.size, group.rank == 0, at_least=1, shared=True, group=group)
     if isinstance(model, DistributedDataParallel) and dist.get_world_size(model.process_group) > 1:
         ranks, rank = dist.get_world_size(model.process_group), dist.get_rank(model.process_group)
-        return Recording(DataParallelParts(model, parameters), ranks, rank == 0, at_least=1)
+        together = Group(model.process_group)
+        return Recording(DataParallelParts(model, parameters), ranks, rank == 0, at_least=1, group=together)
     return Recording(MicroBatches(parameters))
-
-
-# The recorders of each model, and which of its parameters they record.
-_RECORDED: "WeakKeyDictionary[nn.Module, WeakKeyDictionary[Recorder, set[int]]]" = WeakKeyDictionary()

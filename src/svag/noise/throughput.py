@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from svag.noise.batches import mean_loss, resized, tensors_of
 from svag.noise.optimizer import trained_parameters, unwrapped
-from svag.noise.parameters import refuse_sharded
+from svag.noise.parameters import on_this_rank, refuse_sharded
 from svag.noise.undisturbed import undisturbed
 from svag.prices.estimate import Estimate
 from svag.theory import domain
@@ -88,14 +88,14 @@ def measure_throughput(
         """Seconds of one step, or None when the batch does not fit."""
         try:
             examples = resized(batch, size)
-            _wait_for(model)
+            wait_for(model)
             start = perf_counter()
             for _ in range(steps):
                 step(examples)
-            _wait_for(model)
+            wait_for(model)
             return (perf_counter() - start) / steps
         except (RuntimeError, MemoryError) as error:
-            if not _out_of_memory(error):
+            if not out_of_memory(error):
                 raise
         # here the error is gone, and with it what its frames held
         return None
@@ -180,13 +180,13 @@ def _unchanged(model: nn.Module, optimizer: Optimizer) -> Iterator[Callable[[], 
             parameter.grad = gradient
 
 
-def _wait_for(model: nn.Module) -> None:
+def wait_for(model: nn.Module) -> None:
     """Wait until every device of the model has done what it was told: a number of it has to be fetched."""
-    for parameter in {parameter.device: parameter for parameter in model.parameters()}.values():
+    for parameter in {parameter.device: parameter for parameter in on_this_rank(model.parameters())}.values():
         parameter.detach().reshape(-1)[:1].tolist()
 
 
-def _out_of_memory(error: Exception) -> bool:
+def out_of_memory(error: Exception) -> bool:
     """Whether a device, or torch's allocator of main memory, had no more to give."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True

@@ -40,21 +40,21 @@ def undisturbed(model: nn.Module, generators: Iterable[torch.Generator] = ()) ->
 @contextmanager
 def kept_buffers(model: nn.Module) -> Iterator[None]:
     """Put back the buffers of `model`, also those that a forward pass replaces by new tensors."""
-    kept = _snapshot(model)
+    kept = snapshot(model)
     try:
         yield
     finally:
-        _put_back(kept)
+        put_back(kept)
 
 
 @contextmanager
 def buffers_kept_on_error(model: nn.Module) -> Iterator[None]:
     """Put back the buffers of `model` only if something goes wrong."""
-    kept = _snapshot(model)
+    kept = snapshot(model)
     try:
         yield
     except BaseException:
-        _put_back(kept)
+        put_back(kept)
         raise
 
 
@@ -73,7 +73,8 @@ def _alone(model: DistributedDataParallel) -> Iterator[None]:
         model.require_forward_param_sync = sends
 
 
-def _snapshot(model: nn.Module) -> list[tuple[nn.Module, str, Tensor, Tensor]]:
+def snapshot(model: nn.Module) -> list[tuple[nn.Module, str, Tensor, Tensor]]:
+    """Copies of all buffers, and where they belong."""
     return [
         (module, name, buffer, buffer.detach().clone())
         for module in model.modules()
@@ -82,7 +83,8 @@ def _snapshot(model: nn.Module) -> list[tuple[nn.Module, str, Tensor, Tensor]]:
     ]
 
 
-def _put_back(kept: list[tuple[nn.Module, str, Tensor, Tensor]]) -> None:
+def put_back(kept: list[tuple[nn.Module, str, Tensor, Tensor]]) -> None:
+    """Undo what has happened to the buffers since."""
     with torch.no_grad():
         for module, name, buffer, content in kept:
             buffer.copy_(content)

@@ -136,6 +136,17 @@ def gap_band(
     return CurveBand(gap, gap - reach, gap + reach, confidence)
 
 
+def running_means(curves: ArrayLike, width: int) -> FloatArray:
+    """Means of `width` times in a row of each curve (curves × times), or of all of them if there are fewer.
+
+    >>> running_means([[1.0, 3.0, 5.0]], 2).tolist()
+    [[2.0, 4.0]]
+    """
+    rows = _curves("curves", curves)
+    windows = np.lib.stride_tricks.sliding_window_view(rows, min(width, rows.shape[1]), axis=1)
+    return np.asarray(windows.mean(axis=2))
+
+
 def _groups(one: ArrayLike, other: ArrayLike) -> tuple[FloatArray, FloatArray]:
     first, second = _curves("one", one), _curves("other", other)
     if first.shape[1] != second.shape[1]:

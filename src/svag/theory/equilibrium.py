@@ -7,6 +7,7 @@ by step with what R has gained: `window_balance`. With momentum the velocity tak
 of G in the certificates (see thm:eq_sde_sgd for β = 0).
 """
 
+import math
 from dataclasses import dataclass
 
 from svag.arrays import FloatArray
@@ -151,6 +152,38 @@ def steps_to_equilibrium(lr: float, weight_decay: float, e_folds: float = 1.0) -
     return domain.positive("e_folds", e_folds) / (
         4 * domain.positive("lr", lr) * domain.positive("weight_decay", weight_decay)
     )
+
+
+def relaxed_param_sq(start: float, settled: float, e_folds: float) -> float:
+    r"""Return R on its way to equilibrium (ours, from eq:norm_sgd_wd with G + N ∝ 1/R, as scale invariance has it).
+
+    $$R_k^2 = R_*^2 + (R_0^2 - R_*^2)\,e^{-4\eta\lambda k}$$
+
+    where R₀ is the argument `start`, R* is `settled` and 4ηλk is `e_folds`; up to terms of order ηλ. Growth over decay
+    of the weights is (R*/R)² on the way.
+
+    >>> relaxed_param_sq(5.0, 3.0, 0.0)
+    5.0
+    >>> round(relaxed_param_sq(5.0, 3.0, math.log(16)), 12)  # 9 + 16/16
+    3.162277660168
+    """
+    far = domain.positive("start", start) ** 2 - domain.positive("settled", settled) ** 2
+    return math.sqrt(settled**2 + far * math.exp(-domain.non_negative("e_folds", e_folds)))
+
+
+def e_folds_to_balance(start_over_settled: float, within: float = 0.1) -> float:
+    """Return 4ηλ·steps until growth over decay of the weights, (R*/R)², is within `within` of 1, from R₀/R*.
+
+    How far the weights begin from equilibrium counts: three e-folds are too few for R₀ = 2R*, none is needed at R*.
+
+    >>> round(e_folds_to_balance(2.0), 3)  # (4 − 1)e^(−t) = 1/0.9 − 1
+    3.296
+    >>> e_folds_to_balance(1.0)
+    0.0
+    """
+    far = domain.positive("start_over_settled", start_over_settled) ** 2 - 1
+    near = 1 - within if far > 0 else 1 + within
+    return max(0.0, math.log(abs(far) * near / domain.positive("within", within))) if far else 0.0
 
 
 def _check(param_sq: float, weight_decay: float, **squares: float) -> None:

@@ -239,16 +239,17 @@ _VARIANT_OF_SGD, _UNKNOWN = replace(_KINDS["SGD"], covered=False), OptimizerKind
 def optimizer_kind(name: str | None) -> OptimizerKind:
     """Return what is known of an optimizer by the name that a reading gives it; one without a name is taken for SGD.
 
-    Variants of SGD, such as "SGD with dampening", scale like it, and the theorems do not cover them.
+    Variants of SGD, such as "SGD with dampening", scale like it, and the theorems do not cover them. Of several
+    optimizers of different kinds, such as "Muon + AdamW", no common rule is known.
 
-    >>> optimizer_kind("RMSprop").rule, optimizer_kind("LBFGS").rule
-    ('square_root', None)
+    >>> optimizer_kind("RMSprop").rule, optimizer_kind("LBFGS").rule, optimizer_kind("SGD + AdamW").rule
+    ('square_root', None, None)
     >>> optimizer_kind("PagedAdamW8bit") == optimizer_kind("AdamW")  # of bitsandbytes
     True
     """
     if name is None:
         return _KINDS["SGD"]
-    return _KINDS.get(name, _VARIANT_OF_SGD if name.startswith("SGD") else _UNKNOWN)
+    return _KINDS.get(name, _VARIANT_OF_SGD if name.startswith("SGD") and " + " not in name else _UNKNOWN)
 
 
 def refined_average(rate: float, updates: int) -> float:

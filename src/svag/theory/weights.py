@@ -1,7 +1,8 @@
-"""How two batches, or all examples, are weighted to make one noisy step, and the moments of such a step.
+"""How two or more batches, or all examples, are weighted to make one noisy step, and the moments of such a step.
 
 - SVAG (eq:svag_iter, sec:svag) weights two independent batches: the mean of the gradient is kept and its covariance is
-  multiplied by ell. `svag_weights`, and `finite_population_weights` where batches are drawn without replacement.
+  multiplied by ell. `svag_weights`, and `finite_population_weights` where batches are drawn without replacement;
+  `copy_weights` for three or more batches.
 - Noisy gradient descent (eq:noisy_gd, eq:em) weights every example by a Gaussian number, so that one pass over the data
   has exactly the covariance of a batch: `noise_amplitude`.
 - `svag_step_moments` and `sde_step_moments` are the moments of one step of SVAG and of its SDE (lem:D, lem:Dtil), as
@@ -65,6 +66,27 @@ def finite_population_weights(ell: float, split: int, *, batch_size: int, popula
         _square_sum(ell, split) / surplus,
         f"ell={ell}, split={split}, batch_size={batch_size}, population={population}",
     )
+
+
+def copy_weights(ell: float, copies: int = 3) -> tuple[float, ...]:
+    r"""Weights of several independent batches that do what the two of SVAG do (the remark after lem:D).
+
+    $$w = \tfrac1n + r,\;\tfrac1n,\;\dots,\;\tfrac1n - r, \qquad r = \sqrt{(l - 1/n)/2}$$
+
+    where l is the argument `ell` and n is `copies`. The mean is kept (Σw = 1) and the covariance amplified (Σw² = l).
+    These two do not make a first-order approximation of the SDE from three copies on, since Σw³ may then grow like
+    l^(3/2) and skewed noise leaves an error of 1/√l. Opposite offsets ±r cancel in Σw³ = 1/n² + 3(l − 1/n)/n.
+
+    >>> copy_weights(5, copies=2) == svag_weights(5)
+    True
+    >>> [round(weight, 9) for weight in copy_weights(1 / 3 + 8)]  # 1/3 + 2, 1/3, 1/3 − 2
+    [2.333333333, 0.333333333, -1.666666667]
+    """
+    share = 1 / domain.whole("copies", copies, at_least=2)
+    if domain.positive("ell", ell) < share:
+        raise ValueError(f"ell must be at least 1/copies = {share:g}, got {ell}: the weights would not be real")
+    offset = math.sqrt((ell - share) / 2)
+    return tuple(share + one for one in (offset, *[0.0] * (copies - 2), -offset))
 
 
 def power_sum(p: int, ell: float, split: int = 1) -> float:

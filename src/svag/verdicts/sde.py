@@ -22,7 +22,29 @@ from svag.theory import domain
 from svag.verdicts.arms import Arm, ArmSummary, describe, read_arms
 
 _LEVEL = 0.05
-LimitSource = Literal["fit", "largest_ell", "plan", "none"]
+LimitSource = Literal["fit", "largest_ell", "collapsed", "plan", "none"]
+
+
+@dataclass(frozen=True)
+class RemainingBias:
+    """What one ell still misses of the limit, estimated from a larger one.
+
+    Attributes:
+        ell: of which.
+        against: the larger ell, four times as large if there is one.
+        value: the mean at `ell` minus the limit, in the metric's units.
+        low: lower 95% limit.
+        high: upper 95% limit.
+        answer: "equivalent" (within half the margin, by two one-sided tests at 5%), "different" (surely beyond half the
+            margin: the 95% interval lies outside of it) or "inconclusive".
+    """
+
+    ell: int
+    against: int
+    value: float
+    low: float
+    high: float
+    answer: Decision
 
 
 @dataclass(frozen=True)
@@ -42,10 +64,11 @@ class SDEVerdict(Printed):
         margin: the margin asked for.
         converged: whether SVAG is shown to have converged in ell, to within half the margin.
         converged_at: the smallest ell > 1 of which that is shown.
+        biases: what each ell > 1 still misses, where a larger one shows it; in increasing ell.
         status: what to do next.
         limit: where the SDE limit comes from: "fit", E_∞ of E_ell = E_∞ + c/ell; "largest_ell", because that line does
-            not fit; "plan", a combination of some ell that was chosen beforehand; "none", because there are too few
-            numbers.
+            not fit; "collapsed", the largest ell, because an arm collapsed and no line may pass through it; "plan", a
+            combination of some ell that was chosen beforehand; "none", because there are too few numbers.
         lack_of_fit: p value of the test that the line fits; None when two ell leave nothing to test.
         p_different: p value for a gap, corrected by Holm if divergence rates were compared too.
         p_equivalent: p value for "smaller than the margin".
@@ -61,6 +84,7 @@ class SDEVerdict(Printed):
     margin: float
     converged: bool
     converged_at: int | None
+    biases: tuple[RemainingBias, ...]
     status: str
     limit: LimitSource
     lack_of_fit: float | None
@@ -79,6 +103,7 @@ class SDEVerdict(Printed):
         fit = {
             "fit": f"limit from E_∞ + c/ell ({tested})",
             "largest_ell": f"limit is the largest ell, because E_∞ + c/ell does not fit ({tested})",
+            "collapsed": "limit is the largest ell, because an arm collapsed",
             "plan": "limit by the planned weights",
             "none": "spread unknown",
         }[self.limit]
@@ -87,7 +112,8 @@ class SDEVerdict(Printed):
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; unknown and infinite numbers are null."""
-        return {**json_fields(vars(self)), "arms": [arm.to_dict("ell") for arm in self.arms]}
+        biases = [json_fields(vars(one)) for one in self.biases]
+        return {**json_fields(vars(self)), "biases": biases, "arms": [arm.to_dict("ell") for arm in self.arms]}
 
 
 def sde_verdict(
@@ -96,6 +122,7 @@ def sde_verdict(
     *,
     limit_weights: Mapping[int, float] | None = None,
     bias: float = 0.0,
+    extrapolate: bool = True,
 ) -> SDEVerdict:
     r"""Decide whether SGD ends where its SDE ends, from the final metric of a few seeds of SVAG at several ell.
 
@@ -110,10 +137,10 @@ def sde_verdict(
     3, 3, 3 seeds at ell = 1, 4, 16; limit from E_∞ + c/ell (lack of fit p = 0.65); convergence in ell not shown
     Next: more seeds may show that SVAG has converged in ell. To within this margin, SGD ends where its SDE ends.
 
-    Converged at l: the remaining bias (r/(r − 1))(E_l − E_rl), r the ratio to the next ell, is inside ±margin/2 by the
-    same two tests, for this and every larger ell but the last. If the line does not fit (5%), the limit is the largest
-    ell, and the interval is widened by what that may still miss: margin/2 if converged, otherwise as much as the last
-    move in ell, in which case nothing can be equivalent.
+    Converged at l: the remaining bias (r/(r − 1))(E_l − E_rl) is inside ±margin/2 by the same two tests, for this and
+    every larger ell that can be tested; r = 4 where there is such a pair, otherwise the ratio to the next ell. If the
+    line does not fit (5%), the limit is the largest ell, and the interval is widened by what that may still miss:
+    margin/2 if converged, otherwise as much as the last move in ell, in which case nothing can be equivalent.
 
     A diverged seed (NaN) is an outcome: rates of divergence of SGD and of the largest ell are compared by Fisher's
     test (with Holm's correction beside the gap of the survivors), and nothing is equivalent on the survivors' word.
@@ -124,6 +151,7 @@ def sde_verdict(
         limit_weights: ell → weight of its mean in the SDE limit, where a plan has fixed the estimate beforehand; then
             nothing is fitted.
         bias: what that limit may still miss: the interval is widened by it.
+        extrapolate: False if the line must not be used, because an arm collapsed: then the limit is the largest ell.
     """
     domain.positive("margin", margin)
     arms = read_arms("finals", finals, "ell")
@@ -135,7 +163,7 @@ def sde_verdict(
         if not isinstance(limit_weights, Mapping):
             raise TypeError(f"limit_weights must map ell to a weight, got a {type(limit_weights).__name__}")
         limit_weights = {ell: domain.finite("a weight of limit_weights", one) for ell, one in limit_weights.items()}
-    found = _weigh(arms, float(margin), limit_weights, domain.non_negative("bias", bias))
+    found = _weigh(arms, float(margin), limit_weights, domain.non_negative("bias", bias), extrapolate=extrapolate)
     low, high = found.gap.interval() if found.measured else (-math.inf, math.inf)
     return SDEVerdict(
         answer=found.answer,
@@ -145,6 +173,7 @@ def sde_verdict(
         margin=found.margin,
         converged=found.converged_at is not None,
         converged_at=found.converged_at,
+        biases=tuple(_reported(one, found.margin) for one in reversed(found.biases)),
         status=_next_step(found),
         limit=found.gap.limit,
         lack_of_fit=found.gap.lack_of_fit,
@@ -186,7 +215,7 @@ class _Evidence:
 
     Attributes:
         arms: the outcomes, in increasing ell.
-        biases: (ell, what it still misses) for every ell > 1 but the largest, the largest first.
+        biases: (ell, the larger ell, what the first still misses) for every ell > 1 that can be tested, largest first.
         converged_at: smallest ell that has converged.
         p_gap: p value for a gap, after Holm; 1 when there is no estimate.
         p_rates: Fisher's p value for unequal divergence, before Holm; None when no seed diverged.
@@ -196,7 +225,7 @@ class _Evidence:
     arms: Sequence[Arm]
     margin: float
     gap: _Gap
-    biases: Sequence[tuple[int, Contrast]]
+    biases: Sequence[tuple[int, int, Contrast]]
     converged_at: int | None
     p_gap: float
     p_rates: float | None
@@ -215,7 +244,7 @@ class _Evidence:
     @property
     def trusted(self) -> bool:
         """Whether the limit stands for the SDE: every ell was used, and the line fits, or was not needed."""
-        converged = self.gap.limit == "largest_ell" and self.converged_at is not None
+        converged = self.gap.limit in {"largest_ell", "collapsed"} and self.converged_at is not None
         return not self.unused and (self.gap.limit in {"fit", "plan"} or converged)
 
     @property
@@ -242,16 +271,23 @@ class _Evidence:
 
 
 def _weigh(
-    arms: Sequence[Arm], margin: float, limit_weights: Mapping[int, float] | None = None, bias: float = 0.0
+    arms: Sequence[Arm],
+    margin: float,
+    limit_weights: Mapping[int, float] | None = None,
+    bias: float = 0.0,
+    *,
+    extrapolate: bool = True,
 ) -> _Evidence:
     """Test everything: `arms` in increasing ell, the first of them SGD."""
     several = [arm for arm in arms if arm.key > 1 and arm.finite.size > 1]
+    # The factor r/(r − 1) multiplies the noise: 4/3 from l and 4l, 2 from l and 2l.
+    fourfold = [(one, other) for one in several for other in several if other.key == 4 * one.key]
     biases = [
-        (one.key, remaining_bias(1 / one.key, 1 / other.key, one.finite, other.finite))
-        for one, other in pairwise(several)
+        (one.key, other.key, remaining_bias(1 / one.key, 1 / other.key, one.finite, other.finite))
+        for one, other in fourfold or list(pairwise(several))
     ][::-1]
     converged_at = _converged_at(biases, margin)
-    gap = _gap(arms, None if converged_at is None else margin / 2)
+    gap = _gap(arms, None if converged_at is None else margin / 2, extrapolate=extrapolate)
     if limit_weights is not None and gap.limit != "none":
         gap = _planned_gap(arms, limit_weights, bias)
     p_rates = None
@@ -272,17 +308,29 @@ def _weigh(
     )
 
 
-def _converged_at(biases: Sequence[tuple[int, Contrast]], margin: float) -> int | None:
+def _converged_at(biases: Sequence[tuple[int, int, Contrast]], margin: float) -> int | None:
     """Smallest ell that has converged together with all larger ones: a fixed sequence of tests needs no correction."""
     found = None
-    for ell, bias in biases:
-        if not (bias.error > 0 and bias.p_equivalent(margin / 2) < _LEVEL):
+    for ell, _, bias in biases:
+        if _bias_answer(bias, margin) != "equivalent":
             break
         found = ell
     return found
 
 
-def _gap(arms: Sequence[Arm], still_missing: float | None) -> _Gap:
+def _bias_answer(bias: Contrast, margin: float) -> Decision:
+    """Whether a remaining bias is within half the margin, beyond it, or neither is shown."""
+    if bias.error > 0 and bias.p_equivalent(margin / 2) < _LEVEL:
+        return "equivalent"
+    return "different" if bias.error > 0 and bias.p_different(beyond=margin / 2) < _LEVEL else "inconclusive"
+
+
+def _reported(found: tuple[int, int, Contrast], margin: float) -> RemainingBias:
+    ell, against, bias = found
+    return RemainingBias(ell, against, bias.value, *bias.interval(), _bias_answer(bias, margin))
+
+
+def _gap(arms: Sequence[Arm], still_missing: float | None, *, extrapolate: bool = True) -> _Gap:
     """`still_missing` is what the largest ell may still miss, if SVAG has converged."""
     used = [arm for arm in arms if arm.finite.size > 1]
     if len(used) < 2 or used[0].key != 1 or not any(arm.has_spread for arm in used):
@@ -290,7 +338,7 @@ def _gap(arms: Sequence[Arm], still_missing: float | None) -> _Gap:
         return _Gap(Contrast(value, math.inf, 1.0), "none", None, 0.0, 1)
     seeds = min(arm.finite.size for arm in used)
     fit = fit_limit([1 / arm.key for arm in used], [arm.finite for arm in used])
-    if fit.lack_of_fit is None or fit.lack_of_fit >= _LEVEL:
+    if extrapolate and (fit.lack_of_fit is None or fit.lack_of_fit >= _LEVEL):
         return _Gap(fit.slope, "fit", fit.lack_of_fit, 0.0, seeds)
     if still_missing is None:
         # From l to 4l an error of order 1/l falls to a quarter: what is left is less than that move. A shorter last
@@ -298,7 +346,8 @@ def _gap(arms: Sequence[Arm], still_missing: float | None) -> _Gap:
         last_move = welch(used[-2].finite, used[-1].finite)
         wide = used[-2].key > 1 and used[-1].key >= 4 * used[-2].key
         still_missing = max(map(abs, last_move.interval())) if wide else math.inf
-    return _Gap(welch(used[0].finite, used[-1].finite), "largest_ell", fit.lack_of_fit, still_missing, seeds)
+    source: LimitSource = "largest_ell" if extrapolate else "collapsed"
+    return _Gap(welch(used[0].finite, used[-1].finite), source, fit.lack_of_fit, still_missing, seeds)
 
 
 def _planned_gap(arms: Sequence[Arm], weights: Mapping[int, float], bias: float) -> _Gap:
@@ -331,8 +380,9 @@ def _step(found: _Evidence) -> str:
                 f"add ell={4 * largest} if you want to know the SDE's value: SVAG has not converged in ell, but even "
                 f"if it moves as far again as from ell={before} to {largest}, SGD does not end there."
             )
+        line = "an arm collapsed" if found.gap.limit == "collapsed" else "E_∞ + c/ell does not fit"
         return (
-            f"add ell={4 * largest}: E_∞ + c/ell does not fit and SVAG has not converged in ell, "
+            f"add ell={4 * largest}: {line} and SVAG has not converged in ell, "
             "so its largest ell does not stand for the SDE."
         )
     if found.answer == "inconclusive":
@@ -379,6 +429,6 @@ def _convergence(found: _Evidence) -> str:
         return "nothing more to run"
     if not found.biases:
         return f"add ell={largest // 4 if largest >= 16 else 4 * largest} to see whether SVAG has converged in ell"
-    if abs(found.biases[0][1].value) < found.margin / 2:
+    if abs(found.biases[0][2].value) < found.margin / 2:
         return "more seeds may show that SVAG has converged in ell"
     return f"add ell={4 * largest}, because SVAG has not converged in ell"

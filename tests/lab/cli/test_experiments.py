@@ -44,7 +44,7 @@ def test_what_a_plan_cannot_give_is_said_beforehand(base: Path, tmp_path: Path) 
 def test_a_dry_run_does_not_fetch_data(tmp_path: Path) -> None:
     flags = ["--size", "paper", "--data-dir", str(tmp_path), "--out", str(tmp_path / "out"), "--dry-run"]
     planned = answer(["reproduce", "fig:app_svag_c100", *flags])
-    assert (planned["runs"], planned["size"]) == (60, "paper")
+    assert (planned["runs"], planned["size"]) == (80, "paper")
     assert "svag data get cifar100" in planned["estimate"]["unknown"]
     assert list(tmp_path.iterdir()) == []
 

@@ -212,7 +212,7 @@ def test_a_broken_run_has_one_remedy(tmp_path: Path) -> None:
     folder = baseline(tmp_path)
     (folder / "metrics.jsonl").write_text("{}")
     result = invoke(app, ["predict", str(folder)])
-    assert result.exit_code == 2
+    assert result.exit_code == 1
     assert result.stderr.rstrip().endswith("is damaged: restore it from a copy, or remove the folder to run it again")
 
 

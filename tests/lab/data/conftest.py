@@ -22,7 +22,8 @@ from svag.lab.data.sources import CIFAR10, CIFAR100, FASHION_MNIST, SVHN, Downlo
 class Server:
     """Serves `files`; `cuts` are after how many bytes of the answer the next connections break.
 
-    `length` is what it says instead of the length, and `repeat` how often it sends the file in one answer.
+    `length` is what it says instead of the length, and `repeat` how often it sends the file in one answer. With
+    `trickle` it sends a byte every few milliseconds, of the head or of the body of its answer.
     """
 
     address: str
@@ -33,6 +34,7 @@ class Server:
     length: str | None = None
     repeat: int = 1
     pause: float = 0.0
+    trickle: str = ""
 
 
 @pytest.fixture
@@ -50,6 +52,9 @@ def server() -> Iterator[Server]:
                 self.send_error(416)
                 return
             body = content[start:]
+            if state.trickle == "head":
+                self._drip(b"HTTP/1.1 200 OK\r\nX: " + body)
+                return
             self.send_response(206 if start else 200)
             if state.length != "":
                 self.send_header("Content-Length", state.length or str(len(body)))
@@ -57,9 +62,19 @@ def server() -> Iterator[Server]:
                 self.send_header("Content-Encoding", "gzip")  # as some servers do: it must not be unpacked on the way
             self.end_headers()
             waiting.wait(state.pause)
+            if state.trickle == "body":
+                self._drip(body)
+                return
             with suppress(ConnectionError):  # the other end has heard enough
                 for _ in range(state.repeat):
                     self.wfile.write(body[: state.cuts.pop(0)] if state.cuts else body)
+
+        def _drip(self, content: bytes) -> None:
+            with suppress(ConnectionError):
+                for byte in content:
+                    if waiting.wait(0.005):
+                        return
+                    self.wfile.write(bytes([byte]))
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.lab.specs.fuzz import answers_within
 
 from svag.lab.data.files import Resume, _most, fetch
 from svag.lab.data.formats import DataError
@@ -169,4 +170,18 @@ def test_two_processes_download_once(download: Download, server: Any, tmp_path: 
         out, err = process.communicate(timeout=600)
         assert (out.strip(), process.returncode) == (str(len(CONTENT)), 0), err
     assert len(server.requests) == 1
+    assert files(tmp_path) == {"file.bin"}
+
+
+@pytest.mark.parametrize("trickle", ["head", "body"])
+def test_a_server_that_sends_a_byte_now_and_then_is_given_up(
+    download: Download, server: Any, tmp_path: Path, trickle: str
+) -> None:
+    """Each byte comes in time, and the file would take more than an hour."""
+    server.trickle = trickle
+    with answers_within(60), pytest.raises(DataError, match=r"\(it is not complete after 1 s\)"):
+        fetch(download, tmp_path, wait=0, limit=1.0)
+    assert len(server.requests) == 1
+    server.trickle = ""
+    assert fetch(download, tmp_path, wait=0, limit=60.0).read_bytes() == CONTENT
     assert files(tmp_path) == {"file.bin"}

@@ -5,6 +5,7 @@ of the one who started it: its end of file says that all of them are gone.
 """
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -47,6 +48,7 @@ def executing(plan: list[PlannedRun], out: Path, workers: int, **execution: obje
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
+        start_new_session=True,  # as a job of a shell or of a scheduler has one
     )
     assert process.stdin is not None
     order: dict[str, Any] = {
@@ -77,7 +79,7 @@ def wait_for(process: subprocess.Popen[str], words: str, times: int = 1) -> None
         times -= words in line
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted_it_says_so_and_the_same_plan_continues(
     plan: list[PlannedRun], tmp_path: Path, stop: signal.Signals
 ) -> None:
@@ -89,7 +91,7 @@ def test_interrupted_it_says_so_and_the_same_plan_continues(
     assert said == "interrupted, 0 of 2 runs have ended: the same command continues from the last checkpoints\n"
     assert "Traceback" not in complained
     assert not any(in_use(planned.folder) for planned in plan)
-    if stop is signal.SIGTERM:
+    if stop is not signal.SIGINT:
         return
     (tmp_path / "go").touch()
     assert [record.state for record in execute(plan, Execution(workers=2, device="cpu", progress=False))] == [
@@ -113,6 +115,26 @@ def test_the_workers_save_before_they_end(plan: list[PlannedRun], tmp_path: Path
     run(plan[0].spec, plan[0].folder, device="cpu", progress=False)
     run(plan[0].spec, tmp_path / "straight", device="cpu", progress=False)
     assert same_bits(plan[0].folder, tmp_path / "straight")
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGHUP])
+def test_the_workers_save_when_everybody_is_told_to_stop(
+    plan: list[PlannedRun], tmp_path: Path, stop: signal.Signals
+) -> None:
+    """As schedulers and closing terminals do: the whole group gets the signal, and the workers then their parent's."""
+    with executing(plan, tmp_path, 2, save_seconds=1000) as process:
+        wait_for(process, "begins", 2)
+        while len(list(tmp_path.glob("go.awaited.*"))) < 2:
+            time.sleep(0.02)
+        os.killpg(process.pid, stop)
+        os.killpg(process.pid, stop)
+        (tmp_path / "go").touch()
+        _, complained = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, complained
+    assert "Traceback" not in complained
+    assert [(planned.record().state, (planned.folder / "checkpoint.pt").exists()) for planned in plan] == [
+        ("interrupted", True)
+    ] * 2
 
 
 def test_a_report_that_nobody_reads_does_not_end_a_run(plan: list[PlannedRun], tmp_path: Path) -> None:

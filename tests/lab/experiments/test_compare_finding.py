@@ -118,7 +118,7 @@ def test_runs_of_another_split_are_strangers(tmp_path: Path) -> None:
 def test_runs_of_another_momentum_limit_are_strangers(tmp_path: Path) -> None:
     base = BASE.edited({"momentum": 0.9})
     panel = ComparePanel(name="p", base=base, ells=(1, 4), momentum_limit="underdamped")
-    limits = {"underdamped": FINALS[4], "overdamped": (0.1, 0.1, 0.1, 0.1, 0.1)}
+    limits = {"underdamped": FINALS[4], "overdamped": (0.6, 0.6, 0.6, 0.6, 0.6)}
     for seed in range(5):
         write_run(tmp_path, base.edited({"seed": seed}), FINALS[1][seed])
         for limit, finals in limits.items():
@@ -415,3 +415,34 @@ def test_a_plan_that_cannot_be_made_says_why(
     with pytest.raises(SpecError, match=reason) as refused:
         planned(tmp_path, within, finals)
     assert refused.value.path == "--within"
+
+
+def test_an_arm_that_learned_less_than_half_is_not_extrapolated_from(tmp_path: Path) -> None:
+    """All runs start at 0.1; 0.8 is 0.7 above it."""
+    fill(tmp_path / "fell", {**FINALS, 1: (0.44, *FINALS[1][1:])})
+    fell = panel_of(asked().find(load_records(tmp_path / "fell")))
+    assert (fell.collapsed, given(fell.verdict).limit, given(fell.limit).source) == ((1,), "collapsed", "collapsed")
+    assert given(fell.limit).value == pytest.approx(np.mean(FINALS[16]))
+    fill(tmp_path / "low", {**FINALS, 1: (0.46, *FINALS[1][1:])})
+    low = panel_of(asked().find(load_records(tmp_path / "low")))
+    assert (low.collapsed, given(low.verdict).limit in {"fit", "largest_ell"}) == ((), True)
+
+
+def test_test_loss_is_compared_beside_the_metric_if_it_has_a_margin(tmp_path: Path) -> None:
+    fill(tmp_path)
+    records = load_records(tmp_path)
+    assert panel_of(asked().find(records)).loss is None
+    panel = panel_of(asked().model_copy(update={"loss_margin": 0.01}).find(records))
+    assert given(panel.loss).margin == 0.01
+    assert given(panel.loss).gap == pytest.approx(-given(panel.verdict).gap)  # the loss of these runs is 1 − accuracy
+
+
+def test_the_trajectory_is_that_of_the_largest_ell_with_the_most_seeds(tmp_path: Path) -> None:
+    fill(tmp_path, {**FINALS, 16: FINALS[16][:3]}, middle={1: 0.5, 4: 0.6, 16: 0.9})
+    panel = ComparePanel(name="p", base=BASE, ells=(1, 4, 16), fewer=((16, 3),))
+    experiment = Compare(title="t", seeds=tuple(range(5)), panels=(panel,), margin=0.006)
+    assert len(experiment.runs()) == 13
+    found = panel_of(experiment.find(load_records(tmp_path)))
+    assert (found.missing, given(found.curve).ell) == ((), 4)
+    # two evaluations after the first are fewer than a running mean takes: their mean is 0.05 below, about
+    assert 0.04 < given(found.curve).apart < 0.05 < given(found.curve).reach < 0.06

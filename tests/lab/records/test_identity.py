@@ -69,6 +69,14 @@ def test_a_new_field_leaves_old_identities_alone(monkeypatch: pytest.MonkeyPatch
     assert len({identity(one) for one in (old, crops, sorts)}) == 3
 
 
+def test_the_scale_of_the_first_weights_counts_and_one_is_none() -> None:
+    spec = base({"model.norm": "layer", "model.scale_invariant": True})
+    fields = spec.to_dict()
+    del fields["model"]["init_scale"]
+    assert identity(spec.edited({"model.init_scale": 0.5})) != identity(spec)
+    assert identity(spec.edited({"model.init_scale": 1.0})) == identity(RunSpec.from_dict(fields)) == identity(spec)
+
+
 def test_a_compiled_run_is_another_run() -> None:
     assert identity(base().edited({"compile": True})) != identity(base())
     assert identity(base().edited({"compile": False})) == identity(base())

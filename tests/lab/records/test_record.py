@@ -1,8 +1,12 @@
 """Run directories in every state are read without failing."""
 
+import errno
+import fcntl
 import hashlib
 import json
+import lzma
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +14,9 @@ import pytest
 from tests.lab.specs.fuzz import answers_within
 from tests.lab.specs.specs import base
 
-from svag.lab.records.files import DiskError, FolderInUse, Journal, RunLock, replace_file
-from svag.lab.records.record import ENDED, load_records, read_record
+from svag.lab.records import files
+from svag.lab.records.files import LOCK, DiskError, FolderInUse, Journal, RunLock, in_use, replace_file
+from svag.lab.records.record import ENDED, holds_run, load_records, read_record
 
 ROWS: list[dict[str, Any]] = [
     {"kind": "evaluation", "step": 0, "test_accuracy": 0.1, "train_loss": None},
@@ -100,6 +105,51 @@ def test_a_run_that_has_ended_vouches_for_its_metrics(tmp_path: Path, change: di
         assert read_record(tmp_path / "run").state == "interrupted"
 
 
+def vouched(**outcome: Any) -> dict[str, Any]:
+    return {"state": "finished", "metrics_sha256": hashlib.sha256(METRICS).hexdigest(), **outcome}
+
+
+def test_where_the_digest_vouches_the_last_evaluation_is_enough(tmp_path: Path) -> None:
+    folder = write(tmp_path / "run", vouched(), numerics=2)
+    whole, outline = read_record(folder), read_record(folder, whole=False)
+    assert [dict(row) for row in outline.rows] == ROWS[-1:]
+    assert list(whole.rows) == ROWS
+    left_out = {"readings"}
+    assert {k: v for k, v in outline.to_dict().items() if k not in left_out} == {
+        k: v for k, v in whole.to_dict().items() if k not in left_out
+    }
+    (tmp_path / "run" / "metrics.jsonl").write_bytes(METRICS.replace(b'"n": 4', b'"n": 5'))
+    assert [read_record(folder, whole=one).state for one in (True, False)] == ["broken", "broken"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "header", "state"),
+    [
+        (None, {}, "interrupted"),
+        (vouched(state="failed"), {"numerics": 2}, "failed"),
+        ({"state": "finished"}, {}, "finished"),  # numerics version 1, without a digest
+        ({"state": "finished"}, {"numerics": 2}, "broken"),
+        (vouched(), {"numerics": 2, "steps": 20}, "broken"),
+    ],
+)
+def test_where_no_digest_vouches_every_line_is_read(
+    tmp_path: Path, outcome: dict[str, Any] | None, header: dict[str, Any], state: str
+) -> None:
+    folder = write(tmp_path / "run", outcome, **header)
+    whole, outline = read_record(folder), read_record(folder, whole=False)
+    assert whole.state == state
+    assert outline == whole
+
+
+def test_an_outline_of_a_run_without_an_evaluation_has_no_rows(tmp_path: Path) -> None:
+    content = b'{"kind": "note", "of": "evaluation"}\n'
+    outcome = vouched(state="diverged", metrics_sha256=hashlib.sha256(content).hexdigest())
+    folder = write(tmp_path / "run", outcome, numerics=2)
+    (folder / "metrics.jsonl").write_bytes(content)
+    outline = read_record(folder, whole=False)
+    assert (outline.state, outline.rows, outline.step) == ("diverged", (), 0)
+
+
 def test_the_records_of_the_repository_are_read() -> None:
     records = load_records(Path(__file__).parents[3] / "results")
     first = [record for record in records if record.numerics == 1]
@@ -122,6 +172,74 @@ def test_a_locked_folder_is_running_and_refuses_a_second_process(tmp_path: Path)
     assert read_record(folder).state == "interrupted"
     with RunLock(folder):
         pass
+
+
+def test_the_lock_is_on_a_file_that_may_be_written(tmp_path: Path) -> None:
+    """A lock on a folder would not reach the server of NFS."""
+    with RunLock(tmp_path), (tmp_path / LOCK).open("r+b") as file:
+        assert stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert not holds_run(tmp_path)
+    assert list(tmp_path.iterdir()) == [], "nothing is left behind"
+    (tmp_path / LOCK).touch()  # which a kill has left
+    assert not in_use(tmp_path)
+    with RunLock(tmp_path):
+        assert in_use(tmp_path)
+
+
+def test_a_lock_that_is_removed_while_somebody_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waited has the old file, and must not take it for the one that the next process will find."""
+    locks, seen = files._locks, list[int]()
+
+    def and_removed(handle: int, *, exclusive: bool) -> bool:
+        seen.append(handle)
+        if len(seen) == 1:
+            (tmp_path / LOCK).unlink()
+        return locks(handle, exclusive=exclusive)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_locks", and_removed)
+        with RunLock(tmp_path):
+            assert len(seen) == 2
+            patch.undo()
+            assert in_use(tmp_path)
+            with pytest.raises(FolderInUse), RunLock(tmp_path):
+                pass
+
+
+def test_a_file_system_without_locks_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    files._warn_of_no_locks.cache_clear()
+    with pytest.warns(UserWarning, match="No locks available"), RunLock(tmp_path):
+        assert not in_use(tmp_path)
+    with RunLock(tmp_path):  # a second warning would fail here
+        pass
+    files._warn_of_no_locks.cache_clear()
+
+
+def test_compressed_metrics_stand_for_no_more_than_a_run_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = write(tmp_path / "run")
+    (packed / "metrics.jsonl").unlink()
+    whole = lzma.compress(METRICS)
+    (packed / "metrics.jsonl.xz").write_bytes(whole)
+    assert read_record(packed).state == "interrupted"
+    for content in (whole[:-9], whole + b"x", lzma.compress(METRICS * 1000)):
+        with monkeypatch.context() as patch:
+            patch.setattr("svag.lab.records.record.LARGEST", 10_000)
+            (packed / "metrics.jsonl.xz").write_bytes(content)
+            assert read_record(packed).state == "broken"
+    (packed / "metrics.jsonl.xz").write_bytes(whole)
+    for limit in ("_TO_UNPACK", "_MOST_LINES"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"svag.lab.records.record.{limit}", 1)
+            assert read_record(packed).state == "broken"
+    assert read_record(packed).state == "interrupted"
 
 
 def test_a_journal_does_not_continue_a_torn_line(tmp_path: Path) -> None:
@@ -175,7 +293,16 @@ def _fifo(path: Path) -> None:
 
 
 DEEP = "[" * 100_000 + "]" * 100_000
+TERABYTE = 2**40  # on the paper only: the disk holds none of it
+
+
 BAD: dict[str, Any] = {
+    "a spec of a terabyte": lambda run: os.truncate(run / "spec.json", TERABYTE),
+    "metrics of a terabyte": lambda run: os.truncate(run / "metrics.jsonl", TERABYTE),
+    "an outcome of a terabyte": lambda run: os.truncate(run / "outcome.json", TERABYTE),
+    "packed metrics of a terabyte": lambda run: os.truncate(
+        (run / "metrics.jsonl").rename(run / "metrics.jsonl.xz"), TERABYTE
+    ),
     "deep spec": lambda run: (run / "spec.json").write_text(DEEP),
     "deep outcome": lambda run: (run / "outcome.json").write_text('{"state": "finished", "seconds": ' + DEEP + "}"),
     "deep metrics": lambda run: (run / "metrics.jsonl").write_text('{"kind": "evaluation", "step": ' + DEEP + "}\n"),

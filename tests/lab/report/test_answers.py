@@ -25,8 +25,8 @@ CLOSE = Closeness(16, (ClosenessRatio("R", 1.5, 1.25, math.inf),), 2.25, 1.5625,
 GAP = Contrast(0.001, 0.002, 8.0)
 STEP = Term("SDE − NGD", 0.01, 0.005, 0.015)
 ROUTES = (
-    Decomposition("gaussian", (STEP, STEP), replace(STEP, name="SDE − SGD"), 4, 1),
-    Decomposition("ladder", (STEP, STEP), replace(STEP, name="SGD − SVAG ell=16"), 5, 0),
+    Decomposition("gaussian", (STEP, STEP), replace(STEP, name="SDE − SGD"), STEP, 4, 1),
+    Decomposition("ladder", (STEP, STEP), replace(STEP, name="SGD − SVAG ell=16"), STEP, 5, 0),
 )
 
 
@@ -57,6 +57,7 @@ def compare_panel(finding_of: Find) -> ComparePanelFinding:
     noise = OwnNoise(0.09, 0.08, 0.1, 2.0, sde_refuted=True)
     verdict = replace(panel.verdict, p_divergence=0.125)
     known = replace(panel, closeness=CLOSE, own_noise=noise, decompositions=ROUTES, verdict=verdict, plan=PLAN)
+    known = replace(known, loss=verdict, collapsed=(1,), loss_decompositions=ROUTES)
     return replace(known, euler=(Limit(0.8, 0.79, 0.81, "fit", (1, 4), 0), decided("a − b", GAP, 0.01)))
 
 
@@ -86,6 +87,12 @@ COMPARE_ROWS: Mapping[str, tuple[object, set[str]]] = {
     "own_noise": (None, {"SGD's own noise"}),
     "decompositions": ((), {"decomposed through NGD", "decomposed through the ladder"}),
     "euler": (None, {"Euler–Maruyama", "the same limit?"}),
+    "loss": (None, {"final test loss"}),
+    "collapsed": ((), {"collapsed"}),
+    "loss_decompositions": (
+        (),
+        {"test loss, decomposed through NGD", "test loss, decomposed through the ladder"},
+    ),
 }
 
 
@@ -133,7 +140,7 @@ def test_the_card_holds_what_it_held_and_the_rest_unfolds(finding_of: Find) -> N
     first = ["SGD − SDE", "SDE limit", "planned", "SGD", "SVAG ell=4", "SVAG ell=16"]
     assert [name for name, _ in answer.in_card] == first
     assert answer.in_card + answer.folded == answer.numbers
-    assert len(answer.folded) == 11
+    assert len(answer.folded) == 15
 
 
 LADDER_ROWS: Mapping[str, tuple[object, set[str]]] = {

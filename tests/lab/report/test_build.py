@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.lab.report.charts.drawn import layers
 from tests.lab.report.conftest import Build, Find
 from tests.lab.report.folders import BASE, CASES, compare_folder, write_run
 
@@ -14,7 +15,9 @@ from svag.lab.experiments.base import EXPERIMENT, save_experiment
 from svag.lab.experiments.baseline import predict_from_runs
 from svag.lab.records.identity import NUMERICS_VERSION
 from svag.lab.records.record import RUNS, load_records
-from svag.lab.report.build import build_report, provenance
+from svag.lab.report import build
+from svag.lab.report.build import build_report, provenance, write_files
+from svag.lab.report.folder import DRAWN
 from svag.lab.report.save import save
 from svag.lab.report.sections import FIGURES, WORDS
 from svag.lab.specs.fields import SpecError
@@ -125,6 +128,38 @@ def test_a_mere_folder_of_runs_says_how_they_went_and_what_they_predict(tmp_path
     assert [figure.name for figure in report.figures] == ["test-accuracy", "train-loss"]
     assert [row["state"] for row in report.runs.rows] == ["finished", "diverged", "broken"]
     json.dumps(report.finding, allow_nan=False)
+
+
+@pytest.mark.parametrize("runs", [DRAWN, DRAWN + 5])
+def test_a_chart_draws_the_first_runs_of_the_table_and_says_so(tmp_path: Path, runs: int) -> None:
+    for seed in range(runs):  # the order of the folders is not that of the seeds
+        write_run(tmp_path / f"{runs - seed:03}", BASE.edited({"seed": seed}), 0.5 + seed / 100)
+    report = build_report(tmp_path)
+    assert [row["seed"] for row in report.runs.rows] == list(range(runs))
+    for figure in report.figures:
+        series = list(dict.fromkeys(row["series"] for row in figure.tables[0].rows))
+        assert series == [f"sgd B=64 seed={seed} ({runs - seed:03})" for seed in range(DRAWN)]
+        assert {row["series"] for layer in layers(figure.chart) for row in layer["rows"]} == set(series)
+        assert (f"first {DRAWN} of {runs} runs" in figure.sentence) == (runs > DRAWN)
+        assert figure.title.startswith("All runs") == (runs == DRAWN)
+    assert dict(report.answers[0].numbers)["best test accuracy"].endswith(f"seed={runs - 1} (001))"), "of all runs"
+
+
+def test_a_page_has_so_many_figures_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = compare_folder(tmp_path, {1: [0.8, 0.81], 4: [0.8, 0.82]}, panels=("a", "b"))
+    every, notes = build_report(folder).figures, build_report(folder).notes
+    assert (len(every), notes) == (5, ())
+    monkeypatch.setattr(build, "MOST_FIGURES", 3)
+    report = build_report(folder)
+    assert [figure.name for figure in report.figures] == [figure.name for figure in every[:3]]
+    assert len(report.answers) == 2
+    (note,) = report.notes
+    assert ("first 3 figures" in note, "all 2 panels" in note) == (True, True)
+
+
+def test_a_ladder_whose_learning_rates_are_not_known_has_a_page(tmp_path: Path) -> None:
+    folder = RESULTS / "recipes" / "measured" / "conv_adamw"
+    assert write_files(build_report(folder), tmp_path, ()).page.exists()
 
 
 def test_a_mere_folder_predicts_what_svag_predict_does(tmp_path: Path) -> None:

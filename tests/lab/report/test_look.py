@@ -1,5 +1,6 @@
 """Series stay apart without colour, and colours stay theirs."""
 
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +14,11 @@ def scale(encoding: alt.Color | alt.StrokeDash | alt.Shape) -> dict[str, Any]:
     assert isinstance(fields, dict)
     found: dict[str, Any] = fields["scale"]
     return found
+
+
+def test_a_number_that_json_cannot_say_is_left_out_of_its_row() -> None:
+    rows: list[dict[str, object]] = [{"x": 1.5, "lr": math.nan}, {"x": math.inf, "lr": 2, "name": "a"}]
+    assert look.data(rows).to_dict() == {"values": [{"x": 1.5}, {"lr": 2, "name": "a"}]}
 
 
 def test_twelve_series_are_twelve_looks_and_each_colour_has_two_dashes() -> None:

@@ -1,10 +1,13 @@
 """A chart as a file, in every format."""
 
+import json
 from pathlib import Path
 
 import pytest
+import vl_convert
 
-from svag.lab.report.save import save, vega_bundle
+from svag.lab.report.look import LIGHT
+from svag.lab.report.save import save, save_as, specification, vega_bundle
 from svag.paper.charts.theory import distance_chart
 from svag.paper.illustrations.curves import poisson_distances
 
@@ -17,6 +20,14 @@ CHART = distance_chart(poisson_distances(ells=(1, 2)).rows)
 def test_every_format_is_what_it_says(tmp_path: Path, kind: str, start: bytes) -> None:
     path = save(CHART, tmp_path / "new" / f"chart.{kind}")
     assert path.read_bytes().startswith(start)
+
+
+def test_images_drawn_from_one_layout_are_those_drawn_from_the_chart(tmp_path: Path) -> None:
+    png, svg = save_as(CHART, tmp_path / "B = 0.5", [".png", ".svg"])
+    text = json.dumps({**specification(CHART), "config": LIGHT})
+    assert (png.name, svg.name) == ("B = 0.5.png", "B = 0.5.svg"), "a dot in a name does not end it"
+    assert png.read_bytes() == vl_convert.vegalite_to_png(text, scale=2)
+    assert save_as(CHART, tmp_path / "none", []) == []
 
 
 def test_the_html_loads_nothing(tmp_path: Path) -> None:

@@ -46,6 +46,20 @@ def damaged(folder: Path, seed: int) -> str:
     return how
 
 
+def hostile_name(choose: random.Random) -> str:
+    """A name that a folder can have: any bytes, and often control characters or what is no character."""
+    acting = [b"\n", b"\r", b"\t", b"\x1b[2J", b"\x07", b"\x01", b"\xff", "\uffff".encode(), "\u202e".encode(), b"<b>"]
+    parts = [choose.choice([*acting, bytes([choose.choice([*range(1, 47), *range(48, 256)])])]) for _ in range(20)]
+    return os.fsdecode(b"".join(parts[: choose.randint(3, 20)]))
+
+
+def enlarged(folder: Path, seed: int) -> str:
+    """Let a file of a run directory claim to have a terabyte, of which the disk holds nothing; say which."""
+    path = folder / random.Random(seed).choice([name for name in FILES if (folder / name).is_file()])
+    os.truncate(path, 2**40)
+    return f"{path.name} of a terabyte"
+
+
 def write_fifo(path: Path) -> None:
     """Put a pipe that nobody writes into in place of a file."""
     path.unlink(missing_ok=True)

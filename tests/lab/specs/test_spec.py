@@ -70,6 +70,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"model": {"arch": "mlp", "norm": "none", "scale_invariant": True}},
         "model.scale_invariant: needs a normalisation",
     ),
+    (
+        {"model": {"arch": "mlp", "norm": "layer", "init_scale": 0.5}},
+        "model.init_scale: changes the loss of this network",
+    ),
     ({"data.name": "mnist"}, "data.name: must be one of fashion-small,"),
     ({"data.name": "npz"}, "data.path: is missing"),
     ({"data.path": "a.npz"}, "data.path: belongs to name: npz"),

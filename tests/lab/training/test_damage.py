@@ -9,7 +9,7 @@ import pytest
 from tests.lab.training.small import go, interrupted, same_bits, small
 
 from svag.lab.execution.plan import PlannedRun
-from svag.lab.records.record import REMEDY, load_records, read_record
+from svag.lab.records.record import REMEDY, RunFailed, load_records, read_record
 from svag.lab.training import loop
 from svag.lab.training.loop import Loop
 from svag.lab.training.state import CheckpointError
@@ -46,7 +46,7 @@ def test_a_bit_of_the_metrics_of_a_finished_run(npz: Path, tmp_path: Path, compr
         assert (record.state, record.readings, record.rows) == ("broken", [], ())
         assert "damaged" in record.problem or "is not ours" in record.problem
         assert "\n" not in record.problem
-        with pytest.raises(ValueError, match=r"holds a run that cannot be read") as refused:
+        with pytest.raises(RunFailed, match=r"holds a run that cannot be read") as refused:
             go(spec, folder)
         remedies = ("give another --out", "remove the folder to run it again")
         assert sum(str(refused.value).endswith(remedy) for remedy in remedies) == 1
@@ -101,7 +101,7 @@ def test_a_bit_of_the_metrics_that_a_checkpoint_continues(
     for content in [*flips(whole, seed=3), whole[:-1], b""]:
         path.write_bytes(content)
         # a reading that is none makes the record broken, a number that is another one is seen by its digest
-        with pytest.raises((CheckpointError, ValueError), match=r"is damaged|cannot be read"):
+        with pytest.raises((CheckpointError, RunFailed), match=r"is damaged|cannot be read"):
             go(spec, folder)
         assert contents(folder) == before | {"metrics.jsonl": content}
     path.write_bytes(whole + b'{"kind": "evaluation", "st')  # written after the checkpoint, and cut by a kill
@@ -152,7 +152,7 @@ def test_evidence_may_be_compressed(npz: Path, tmp_path: Path) -> None:
     (folder / "spec.json").unlink()
     assert [record.state for record in load_records(tmp_path)] == ["broken"]
     before = contents(folder)
-    with pytest.raises(ValueError, match=r"spec\.json is missing or cannot be read\): give another --out"):
+    with pytest.raises(RunFailed, match=r"spec\.json is missing or cannot be read\): give another --out"):
         go(small(npz), folder)
     planned = PlannedRun(small(npz), plain.identity, folder)
     assert (planned.record().state, contents(folder)) == ("broken", before), "nothing is run into it"

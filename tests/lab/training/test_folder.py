@@ -1,5 +1,6 @@
 """What can go wrong with a run directory is one sentence, and the last good checkpoint survives it."""
 
+import os
 import resource
 import subprocess
 import sys
@@ -10,11 +11,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.lab.specs.fuzz import answers_within
 from tests.lab.training.small import same_bits, small
 
 import svag
 import svag.lab
 from svag.lab.records.files import DiskError, FolderInUse, RunLock
+from svag.lab.records.record import RunFailed
 from svag.lab.training import loop, state
 from svag.lab.training.folder import RunFolder
 from svag.lab.training.run import run
@@ -103,6 +106,15 @@ def test_a_run_that_another_process_has_just_ended_is_only_read(
     assert len((tmp_path / "run" / "timings.jsonl").read_text().splitlines()) == 4
 
 
+def test_a_file_of_a_terabyte_is_refused_before_it_takes_memory(npz: Path, tmp_path: Path) -> None:
+    for name, refusal in (("timings.jsonl", DiskError), ("checkpoint.pt", CheckpointError)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+        os.truncate(tmp_path / name / name, 2**40)  # on the paper only: the disk holds none of it
+        with answers_within(60), pytest.raises(refusal, match=f"{name} .*: remove it to start the run anew"):
+            run(small(npz), tmp_path / name, progress=False)
+
+
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04half a zip"], ids=["empty", "text", "cut"])
 def test_a_checkpoint_that_cannot_be_read_names_the_way_out(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "checkpoint.pt").write_bytes(content)
@@ -139,7 +151,7 @@ def test_a_folder_with_something_broken_in_it_is_left_alone(npz: Path, tmp_path:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "spec.json").write_text("{")
-    with pytest.raises(ValueError, match="holds a run that cannot be read"):
+    with pytest.raises(RunFailed, match="holds a run that cannot be read"):
         run(small(npz), folder, progress=False)
     assert (folder / "spec.json").read_text() == "{"
 

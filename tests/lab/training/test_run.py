@@ -238,3 +238,17 @@ def test_workers_keep_it_from_their_start_and_so_does_svag_run(monkeypatch: pyte
     spec.write_text(small(npz, {}).to_yaml())
     found = CliRunner().invoke(app, ["run", str(spec), "--out", str(npz.parent / "run")])
     assert isinstance(found.exception, KeptError)
+
+
+def test_scaled_first_weights_are_the_same_training_in_other_units(npz: Path, tmp_path: Path) -> None:
+    """L(cx) = L(x): from c·x₀ at c²η and λ/c² each step is that from x₀ times c, exactly so if c is a power of two."""
+    spec = small(npz, {"model": {"arch": "preresnet8", "norm": "group", "width": 0.25, "scale_invariant": True}})
+    scaled = spec.edited({"model.init_scale": 0.5, "lr": spec.lr / 4, "weight_decay": 4 * spec.weight_decay})
+    (one, other) = (fresh(each).model.named_parameters() for each in (spec, scaled))
+    for (name, weight), (_, half) in zip(one, other, strict=True):
+        factor = 1.0 if name.startswith("linear") else 0.5  # the last layer is frozen, and no part of x
+        assert torch.equal(half, factor * weight), name
+    first, second = (run(each, tmp_path / f"{number}") for number, each in enumerate((spec, scaled)))
+    losses = [[row["test_loss"] for row in record.evaluations] for record in (first, second)]
+    assert losses[0] == losses[1]
+    assert [row["param_sq"] / 4 for row in first.evaluations] == [row["param_sq"] for row in second.evaluations]

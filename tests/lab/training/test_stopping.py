@@ -14,7 +14,7 @@ from torch import Tensor
 from svag.lab.records.record import read_record
 from svag.lab.training.run import run
 from svag.lab.training.training import Training
-from svag.lab.training.watching import HeldSignals
+from svag.lab.training.watching import HeldSignals, Stopped, stoppable
 
 
 class Terminated(BaseException):
@@ -23,14 +23,15 @@ class Terminated(BaseException):
 
 @pytest.fixture
 def terminating() -> Iterator[None]:
-    """SIGTERM raises, instead of ending the tests."""
+    """SIGTERM and SIGHUP raise, instead of ending the tests."""
 
     def stop(number: int, frame: object) -> None:
         raise Terminated
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
     yield
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def stopped(npz: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, sent: list[signal.Signals]) -> type[Any]:
@@ -53,14 +54,23 @@ def stopped(npz: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, sent: list
 
 @pytest.mark.usefixtures("terminating")
 @pytest.mark.parametrize(
-    ("sent", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)], ids=["ctrl-c", "sigterm"]
+    ("sent", "raised"),
+    [
+        ([signal.SIGINT], KeyboardInterrupt),
+        ([signal.SIGTERM], Terminated),
+        ([signal.SIGHUP], Terminated),
+        ([signal.SIGTERM, signal.SIGTERM], Terminated),  # to the job, then to each of its processes
+        ([signal.SIGHUP, signal.SIGHUP, signal.SIGTERM], Terminated),  # by the system, the shell and the parent
+    ],
+    ids=["ctrl-c", "sigterm", "sighup", "a job's end", "a terminal's end"],
 )
 def test_a_run_saves_before_it_leaves(
-    npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals, raised: type[BaseException]
+    npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: list[signal.Signals], raised: type[BaseException]
 ) -> None:
-    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    assert stopped(npz, tmp_path / "run", monkeypatch, [sent]) is raised
-    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
+    handled = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handlers = [signal.getsignal(number) for number in handled]
+    assert stopped(npz, tmp_path / "run", monkeypatch, sent) is raised
+    assert [signal.getsignal(number) for number in handled] == handlers
     assert (tmp_path / "run" / "checkpoint.pt").exists()
     assert read_record(tmp_path / "run").state == "interrupted"
     state = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
@@ -91,3 +101,38 @@ def test_a_run_in_another_thread_holds_nothing(npz: Path, tmp_path: Path) -> Non
     thread.start()
     thread.join()
     assert states == ["finished"]
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
+def test_what_would_end_the_program_without_a_word_can_be_caught(sent: signal.Signals) -> None:
+    before = signal.signal(sent, signal.SIG_DFL)
+    try:
+        with stoppable(), stoppable():  # the inner one changes nothing
+            with pytest.raises(Stopped) as caught:
+                signal.raise_signal(sent)
+            assert caught.value.number == sent
+            signal.raise_signal(sent)  # a second one does not disturb the end that the first has begun
+        assert signal.getsignal(sent) is signal.SIG_DFL
+        signal.signal(sent, signal.SIG_IGN)
+        with stoppable(always=True):
+            signal.raise_signal(sent)  # as under nohup
+    finally:
+        signal.signal(sent, before)
+
+
+def test_a_handler_is_replaced_where_that_is_asked_for_only() -> None:
+    class Theirs(BaseException):
+        pass
+
+    def theirs(number: int, frame: object) -> None:
+        raise Theirs
+
+    before = signal.signal(signal.SIGTERM, theirs)
+    try:
+        with stoppable(), pytest.raises(Theirs):
+            signal.raise_signal(signal.SIGTERM)
+        with stoppable(always=True), pytest.raises(Stopped):
+            signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) is theirs
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,11 +1,16 @@
-"""A person sees a bar, a file gets lines, and nobody gets nothing."""
+"""A person sees a bar, a file gets lines, and nobody gets nothing; that nobody reads does not end a run."""
 
+import errno
 import io
+import os
 import re
+from pathlib import Path
 
 import pytest
+from tests.lab.training.small import small
 
-from svag.lab.training.watching import Bar, Lines, describe, watcher
+from svag.lab.training.run import run
+from svag.lab.training.watching import Bar, Lines, Lossy, describe, watcher
 
 ROW = {"step": 5, "test_accuracy": 0.5, "test_loss": 1.25, "train_loss": None}
 
@@ -50,3 +55,29 @@ def test_80_columns_are_enough_for_the_count_and_the_time_left(monkeypatch: pyte
     assert "31200/62400" in seen
     assert re.search(r"\d:\d\d:\d\d|-:--:--", seen)
     assert "test accuracy 0.5000" in seen
+
+
+def test_a_run_does_not_need_anybody_to_read_its_lines(
+    npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr", None)  # what Python makes of a stream that was closed at its start
+    assert run(small(npz), tmp_path / "closed").state == "finished"
+
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("sys.stderr", Full())
+    assert run(small(npz), tmp_path / "full").state == "finished"
+
+
+def test_a_stream_that_nobody_reads_takes_everything_and_remembers() -> None:
+    reading, writing = os.pipe()
+    with Lossy(writing, "w") as stream:
+        assert stream.write(b"heard") == 5
+        assert stream.lost is None
+        assert os.read(reading, 5) == b"heard"
+        os.close(reading)
+        assert [stream.write(b"unheard"), stream.write(memoryview(b"too"))] == [7, 3]
+        assert stream.lost is not None
+        assert stream.lost.errno == errno.EPIPE

@@ -5,7 +5,9 @@ import pytest
 from svag.paper.charts.sections import theory_figures
 
 
-@pytest.mark.parametrize("label", ["thm:sde_svag", "sec:counterexample", "fig:app_exotic_lr"])
+@pytest.mark.parametrize(
+    "label", ["thm:sde_svag", "sec:counterexample", "fig:app_exotic_lr", "fig:diagram", "fig:app_proof_overview"]
+)
 def test_a_label_is_drawn_with_its_numbers_and_its_sentence(label: str) -> None:
     figures = theory_figures(label)
     assert figures

@@ -45,6 +45,7 @@ def test_a_figure_that_cannot_be_is_refused(arguments: list[str], sentence: str,
         (["thm:sde_svag", "--shard", "2/2"], "--shard: must be i/n"),
         (["thm:sde_svag", "--executor", "ray"], "--executor: a label of the theory is checked on this machine"),
         (["thm:sde_svag", "--address", "auto"], "--address: is that of a Ray cluster"),
+        (["thm:sde_svag", "--spec"], "--spec: a label of the theory has no panels with settings"),
         (["thm:sde_svag", "--fresh"], "--fresh: a label of the theory has no records"),
         (["sec:app_heayvtailed", "--seeds", "2"], "--seeds: a label of the theory has no arms"),
         (["sec:app_heayvtailed", "--lr", "-1"], "lr: must be greater than 0, got -1"),
@@ -57,12 +58,32 @@ def test_what_a_label_of_the_theory_has_not_is_refused(arguments: list[str], sen
     assert result.stderr.count("\n") == 1
 
 
+def test_settings_are_printed_beside_the_papers_and_nothing_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    rows = answer(["reproduce", "fig:svag_accs", "--spec", "--lr", "0.3"])
+    first = {row["name"]: row for row in rows if row["panel"] == rows[0]["panel"]}
+    assert {row["label"] for row in rows} == {"fig:svag_accs"}
+    assert (first["lr"]["paper"], first["lr"]["here"], first["lr"]["reason"]) == ("0.4", "0.3", "flag")
+    assert (first["model.arch"]["differs"], first["model.arch"]["reason"]) == (True, "smaller_network")
+    assert {row["label"] for row in answer(["reproduce", "all", "--spec"])} == {
+        label for label, kind in LABELS.items() if kind != "theory"
+    }
+    printed = invoke(app, ["reproduce", "fig:svag_accs", "--spec"]).stdout
+    assert printed.count("model.scale_invariant") == 2, "a name is never broken"
+    assert max(map(len, printed.splitlines())) <= 80
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_dry_run_of_the_theory_says_what_would_be_trained(tmp_path: Path) -> None:
     flags = ["--out", str(tmp_path / "out"), "--data-dir", str(tmp_path), "--dry-run"]
     checked = answer(["reproduce", "thm:sde_svag", *flags])
     assert (checked["kind"], checked["runs"]) == ("theory", 0)
     tails = answer(["reproduce", "sec:app_heayvtailed", "--size", "smoke", *flags, "--budget", "20"])
-    assert (tails["runs"], tails["estimate"]["examples"], tails["note"]) == (1, 20 * 32, "with budget = 20")
+    examples = (20 + 2 + 8) * 32  # the run, and the same stopped after a tenth and four tenths of it
+    assert (tails["runs"], tails["estimate"]["examples"], tails["note"]) == (3, examples, "with budget = 20")
     paper = answer(["reproduce", "sec:app_heayvtailed", "--size", "paper", *flags])
     assert "svag data get cifar10" in paper["estimate"]["unknown"]
     assert "preresnet32" in invoke(app, ["reproduce", "sec:app_heayvtailed", "--size", "paper", *flags]).stdout
@@ -149,7 +170,7 @@ def test_a_figure_with_records_is_answered_from_them(
     keep(checkout / "results" / "older", evaluate={"every": 0.5, "train": True})
     found = answer(["reproduce", NGD])
     assert found["paper"]["verdict"] == "agrees"
-    assert [claim["verdict"] for claim in found["paper"]["claims"]] == ["agrees"] * 3
+    assert [claim["verdict"] for claim in found["paper"]["claims"]] == ["agrees"] * 4
     assert {Path(run["path"]).parent for run in found["runs"]} == {Path("results/older/runs")}
     assert Path(found["page"]) == Path("experiments/fig-ngd_sgd_vgg-small/report/index.html")
     monkeypatch.chdir(checkout / "deeper")

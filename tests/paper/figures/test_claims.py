@@ -3,19 +3,23 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.lab.experiments.on_disk import at, given, readings_at, write_run
 
-from svag.lab.experiments.compare_finding import CompareFinding
+from svag.lab.experiments.compare_finding import CompareFinding, ComparePanelFinding
 from svag.lab.experiments.evidence import Limit
 from svag.lab.experiments.ladder import Ladder, LadderPanel
 from svag.lab.experiments.ladder_finding import LadderFinding, LadderPanelFinding
 from svag.lab.experiments.ngd_finding import CurvesApart, NgdFinding, arm_gap
+from svag.lab.experiments.sde_evidence import CurveGap, Decomposition, Term
 from svag.lab.experiments.wording import Judgement, PaperVerdict, overall
 from svag.lab.records.record import load_records
 from svag.paper.figures import figure, judged
+from svag.paper.figures.compare import PanelRow, Shown
 from svag.prices.estimate import Estimate
+from svag.prices.reasons import Code
 from svag.verdicts.scaling import ScalingAnswer
 from svag.verdicts.sde import sde_verdict
 
@@ -32,7 +36,7 @@ def of_compare(label: str, svag: Sequence[Sequence[float] | None]) -> tuple[Judg
     found = figure(label, "small").find([])
     assert isinstance(found, CompareFinding)
     panels = [
-        replace(panel, verdict=None if values is None else sde_verdict({1: SGD, 16: values}, 0.01))
+        replace(panel, verdict=None if values is None else sde_verdict({1: SGD, 4: values, 16: values}, 0.01))
         for panel, values in zip(found.panels, svag, strict=True)
     ]
     return judged(figure(label, "small"), CompareFinding(found.title, tuple(panels)))
@@ -51,19 +55,19 @@ def of_compare(label: str, svag: Sequence[Sequence[float] | None]) -> tuple[Judg
 def test_a_comparison_is_held_against_what_the_paper_says_of_each_panel(
     svag: Sequence[float] | None, same: PaperVerdict, apart: PaperVerdict, below: PaperVerdict
 ) -> None:
-    first, second = of_compare("fig:svag_accs", [svag, svag])
+    first, second = (one for one in of_compare("fig:svag_accs", [svag, svag]) if one.code == "end")
     assert (first.claim, first.verdict) == ("SGD ends where its SDE ends", same)
     assert (second.claim, second.verdict) == ("SGD does not end where its SDE ends", apart)
     panels = figure("fig:app_svag_c100", "small").panels
-    claims = of_compare("fig:app_svag_c100", [svag] * len(panels))
+    claims = [one for one in of_compare("fig:app_svag_c100", [svag] * len(panels)) if one.code == "end"]
     grouped = [one for one in claims if one.panel.endswith("GN")]
     assert {(one.claim, one.verdict) for one in grouped} == {("SGD ends below its SDE", below)}
     assert {one.verdict for one in claims if one not in grouped} <= {same}
 
 
 def test_a_comparison_says_its_numbers() -> None:
-    first, second = of_compare("fig:svag_accs", [THERE, None])
-    assert first.found.startswith("SGD − SDE +0.00 points [")
+    first, second = (one for one in of_compare("fig:svag_accs", [THERE, None]) if one.code == "end")
+    assert first.found.startswith("test accuracy: SGD − SDE +0.00 points [")
     assert first.found.endswith("], margin ±1.00 points")
     assert (second.found, second.panel) == ("no result", figure("fig:svag_accs", "small").panels[1].name)
 
@@ -86,12 +90,99 @@ def test_a_gap_within_the_margin_is_told_where_it_is_seen(svag: Sequence[float],
     assert panel.answer().headline == headline
 
 
+def panel_with(**changed: Any) -> ComparePanelFinding:
+    """The first panel of a figure, at which the paper says that SGD ends where its SDE ends, with what is given."""
+    found = figure("fig:app_svag_baselines", "small").find([])
+    assert isinstance(found, CompareFinding)
+    return replace(found.panels[0], **changed)
+
+
+def claim_of(panel: ComparePanelFinding, code: str, shows: Shown = "same") -> Judgement:
+    (found,) = (one for one in PanelRow(panel.name, {}, shows=shows).judged(panel) if one.code == code)
+    return found
+
+
+@pytest.mark.parametrize("code", ["end", "converged"])
+def test_a_line_through_sgd_and_one_refinement_shows_nothing(code: str) -> None:
+    assert sde_verdict({1: SGD, 4: THERE}, 0.01).answer == "equivalent"
+    assert claim_of(panel_with(verdict=sde_verdict({1: SGD, 4: THERE}, 0.01)), code).verdict == "cannot tell"
+    three = sde_verdict({1: SGD, 2: THERE, 4: SGD, 8: THERE}, 0.01)
+    assert claim_of(panel_with(verdict=three), code).verdict == "agrees", "the control"
+
+
+@pytest.mark.parametrize(("last", "verdict"), [(THERE, "agrees"), (ABOVE, "differs"), (WIDE, "cannot tell")])
+def test_convergence_is_judged_from_l_and_4l(last: Sequence[float], verdict: PaperVerdict) -> None:
+    panel = panel_with(verdict=sde_verdict({1: SGD, 2: THERE, 4: THERE, 8: last}, 0.01))
+    found = claim_of(panel, "converged")
+    assert found.verdict == verdict
+    assert "from l = 2 and 8" in found.found
+
+
+def test_the_more_precise_of_accuracy_and_loss_decides() -> None:
+    arms = {1: SGD, 2: THERE, 4: SGD, 8: THERE}
+    wide = {ell: [value + 0.02 * (-1) ** k for k, value in enumerate(values)] for ell, values in arms.items()}
+    above = {ell: [value + (ell == 1) * 0.4 for value in values] for ell, values in arms.items()}
+    panel = panel_with(verdict=sde_verdict(wide, 0.01), loss=sde_verdict(above, 0.025))
+    assert claim_of(panel, "end").verdict == "differs"
+    assert claim_of(panel, "end", "below").verdict == "agrees", "more loss is worse"
+    assert claim_of(panel, "end").found.startswith("test loss (nats): SGD − SDE +0.")
+    panel = panel_with(verdict=sde_verdict(arms, 0.01), loss=sde_verdict(above, 1e-4))
+    assert claim_of(panel, "end").verdict == "agrees"
+
+
+@pytest.mark.parametrize(
+    ("reach", "apart", "diverged", "verdict"),
+    [
+        (0.049, 0.01, 0, "agrees"),
+        (0.049, 0.0, 1, "cannot tell"),  # a curve that ended early
+        (0.051, 0.04, 0, "cannot tell"),
+        (0.09, 0.051, 0, "differs"),
+        (math.inf, 0.0, 0, "cannot tell"),
+    ],
+)
+def test_a_trajectory_is_followed_within_5_points(
+    reach: float, apart: float, diverged: int, verdict: PaperVerdict
+) -> None:
+    curve = CurveGap(8, 0.5, 0.01, 1.0, 40, 0.0, -0.1, 0.1, 400, 16, diverged, reach, apart)
+    panel = panel_with(verdict=sde_verdict({1: SGD, 4: THERE}, 0.01), curve=curve)
+    assert claim_of(panel, "trajectory").verdict == verdict
+    codes = [one.code for one in PanelRow(panel.name, {}, shows="apart").judged(panel)]
+    assert codes == ["end", "converged"], "where the paper says that SGD leaves its SDE, it follows no trajectory"
+
+
+@pytest.mark.parametrize(
+    ("total", "excess", "verdict"),
+    [
+        ((0.04, 0.03, 0.05), (0.03, 0.02, 0.04), "agrees"),
+        ((-0.04, -0.05, -0.03), (-0.03, -0.04, -0.02), "agrees"),  # of a loss, which falls
+        ((0.04, 0.03, 0.05), (0.01, -0.01, 0.03), "cannot tell"),
+        ((0.04, 0.03, 0.05), (-0.03, -0.04, -0.02), "differs"),
+        ((0.01, -0.01, 0.03), (0.01, 0.005, 0.015), None),  # nothing to decompose
+    ],
+)
+def test_what_separates_sgd_from_its_sde_is_judged_where_they_are_apart(
+    total: tuple[float, float, float], excess: tuple[float, float, float], verdict: PaperVerdict | None
+) -> None:
+    terms = Term("a", total[0] / 2, 0, 0), Term("b", total[0] / 2, 0, 0)
+    route = Decomposition("gaussian", terms, Term("SDE − SGD", *total), Term("a − b", *excess), 5, 0)
+    panel = panel_with(decompositions=(route, replace(route, route="ladder")))
+    found = [one for one in PanelRow(panel.name, {}).judged(panel) if one.code == "decomposition"]
+    assert [one.verdict for one in found] == [verdict] * (verdict is not None)
+    assert all("discretisation is 50% of it" in one.found for one in found)
+    ladder = replace(panel, decompositions=(replace(route, route="ladder"),))
+    assert [one.verdict for one in PanelRow("p", {}).judged(ladder) if one.code == "decomposition"] == [
+        one.verdict for one in found
+    ]
+
+
 @pytest.mark.parametrize(
     ("ngd", "gd", "verdicts"),
     [
         (THERE, BELOW, ("agrees", "agrees")),
+        (THERE, ABOVE, ("agrees", "differs")),
         (ABOVE, ABOVE, ("differs", "differs")),
-        (THERE, THERE, ("agrees", "differs")),
+        (THERE, THERE, ("cannot tell", "differs")),  # GD ends there too: any noise would do
+        (THERE, WIDE, ("cannot tell", "cannot tell")),
         (WIDE, WIDE, ("cannot tell", "cannot tell")),
         ((), (), ("cannot tell", "cannot tell")),
     ],
@@ -103,13 +194,19 @@ def test_ngd_is_held_against_both_claims(
     assert isinstance(found, NgdFinding)
     gaps = [arm_gap("SGD − x", dict(enumerate(SGD)), dict(enumerate(one)), 0.01) for one in (ngd, gd)]
     (panel,) = found.panels
-    changed = NgdFinding(found.title, (replace(panel, sgd_ngd=gaps[0], sgd_gd=gaps[1]),))
-    claims = judged(figure("fig:ngd_sgd_accs", "small"), changed)
-    ends, curves, below = claims
-    assert (ends.claim, below.claim) == ("NGD ends where SGD ends", "GD ends below SGD")
-    assert (ends.verdict, below.verdict) == verdicts
+    test = NgdFinding(found.title, (replace(panel, sgd_ngd=gaps[0], sgd_gd=gaps[1]),))
+    train = NgdFinding(found.title, (replace(panel, train_ngd=gaps[0], train_gd=gaps[1]),))
+    on_train, on_test, curves, below = judged(figure("fig:ngd_sgd_accs", "small"), test)
+    assert [one.code for one in (on_train, on_test, curves, below)] == ["ngd", "ngd", "curves", "gd"]
+    assert (on_test.verdict, below.verdict) == verdicts
+    assert on_train.verdict == "cannot tell"
+    assert [one.verdict for one in judged(figure("fig:ngd_sgd_accs", "small"), train)[:2]] == [
+        verdicts[0],
+        "cannot tell",
+    ]
     assert (curves.found, curves.verdict) == ("no curves", "cannot tell")
-    assert [one.claim for one in judged(figure("fig:ngd_sgd_b500", "small"), changed)] == [ends.claim, curves.claim]
+    without = judged(figure("fig:ngd_sgd_b500", "small"), test)
+    assert [one.code for one in without] == ["ngd", "ngd", "curves"], "the paper shows no GD there"
 
 
 @pytest.mark.parametrize(
@@ -132,14 +229,14 @@ def test_curves_are_held_against_the_claim_that_they_are_close(
         for metric, reach, far in zip(metrics, reaches, apart, strict=True)
     ]
     panel = replace(found.panels[0], apart=tuple(curves))
-    claim = judged(figure("fig:ngd_sgd_accs", "small"), NgdFinding(found.title, (panel,)))[1]
+    claim = judged(figure("fig:ngd_sgd_accs", "small"), NgdFinding(found.title, (panel,)))[2]
     assert claim.claim == "train and test curves of SGD and NGD are close (within 5 points)"
     assert claim.verdict == verdict
     first = "within 2.00 points at every step (95%), " if metrics == BOTH else ""
     assert claim.found.startswith(f"test curves: {first}p = 0.5; test curves: within ")
     lost = arm_gap("SGD − NGD", dict(enumerate(SGD)), {**dict(enumerate(THERE)), 3: math.nan}, 0.01)
     with_lost = NgdFinding(found.title, (replace(panel, sgd_ngd=lost),))
-    claim = judged(figure("fig:ngd_sgd_accs", "small"), with_lost)[1]
+    claim = judged(figure("fig:ngd_sgd_accs", "small"), with_lost)[2]
     assert claim.verdict == ("differs" if verdict == "differs" else "cannot tell"), "a curve that ended early"
 
 
@@ -183,8 +280,9 @@ def test_the_drift_is_held_against_the_prediction(
     drift = given(ladder.drift)
     first = replace(drift.crossings[0], observed=Estimate(*seen), over_predicted=Estimate(*over))
     changed = replace(ladder, drift=replace(drift, crossings=(first, *drift.crossings[1:])))
-    found, _ = of_ladder(changed)
+    found, other = of_ladder(changed)
     assert found.verdict == verdict
+    assert (found.counted, other.counted) == (False, True)
     # by hand, without the term in ηλ: B* = B·(2 + N/G) = 16·(2 + 5) = 112
     assert found.found.startswith("B* = 112 [")
     assert found.found.endswith("from 16; not seen up to 1,024") == math.isinf(seen[0])
@@ -270,6 +368,9 @@ def test_one_claim_that_differs_decides() -> None:
     assert overall([one("agrees"), one("cannot tell"), one("differs")]) == "differs"
     assert overall([one("agrees"), one("cannot tell")]) == "cannot tell"
     assert overall([]) == "cannot tell"
+    drift = Judgement("p", "c", "f", "differs", "drift")
+    assert overall([one("agrees"), drift]) == "agrees", "at equilibrium the drift is algebra"
+    assert overall([drift]) == "cannot tell"
 
 
 def test_what_is_not_the_figure_makes_no_claim(ladder: LadderPanelFinding) -> None:
@@ -280,3 +381,32 @@ def test_what_is_not_the_figure_makes_no_claim(ladder: LadderPanelFinding) -> No
     assert judged(renamed, found) == ()
     assert judged(figure("fig:app_lsr_svhn", "smoke"), found) == ()
     assert judged(experiment.model_copy(update={"label": None}), found) == ()
+
+
+@pytest.mark.parametrize(
+    ("balance", "rung", "judged_too"),
+    [(1.09, 1, True), (0.91, 3, True), (1.11, 3, False), (0.89, 0, False), (None, 3, False)],
+)
+def test_a_ladder_is_judged_only_where_every_rung_is_at_equilibrium(
+    ladder: LadderPanelFinding, balance: float | None, rung: int, judged_too: bool
+) -> None:
+    """The fixture agrees twice, so that what is left of the verdicts is the work of one rung's balance."""
+    rungs = list(ladder.rungs)
+    rungs[rung] = replace(rungs[rung], balance=balance)
+    changed = replace(ladder, rungs=tuple(rungs))
+    assert [size for size, _ in changed.unbalanced] == ([] if judged_too else [rungs[rung].batch_size])
+    before, after = of_ladder(ladder), of_ladder(changed)
+    assert [one.reason for one in before] == [None, None]
+    assert "agrees" in {one.verdict for one in before}
+    if judged_too:
+        assert after == before
+    else:
+        assert [(one.verdict, one.reason) for one in after] == [("cannot tell", Code.NOT_BALANCED)] * 2
+
+
+def test_test_error_is_judged_where_there_is_no_equilibrium_to_be_at(ladder: LadderPanelFinding) -> None:
+    """An ordinary network has no balance at any rung, and no theorem; the paper expects the failure there too."""
+    ordinary = replace(ladder, rungs=tuple(replace(rung, balance=None) for rung in ladder.rungs))
+    drift, error = of_ladder(ordinary)
+    assert (drift.verdict, drift.reason) == ("cannot tell", Code.NOT_BALANCED)
+    assert error == of_ladder(ladder)[1]

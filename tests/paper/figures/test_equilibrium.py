@@ -3,6 +3,8 @@
 The ordinary ResNet at its small size is a run of the atlas, at the small rate that people use: it has no equilibrium.
 """
 
+from itertools import product
+
 import pytest
 
 from svag.lab.experiments.ladder import Ladder
@@ -10,7 +12,7 @@ from svag.lab.specs.fields import step_of
 from svag.lab.specs.parts import FrozenProbe, InRunProbe
 from svag.lab.specs.schedules import Constant, Steps
 from svag.lab.specs.spec import RunSpec
-from svag.paper.figures import LABELS, figure
+from svag.paper.figures import LABELS, MEDIUM, figure
 
 LADDERS = [label for label, kind in LABELS.items() if kind == "ladder"]
 LEAST = 3.5
@@ -35,8 +37,9 @@ def e_folds(spec: RunSpec) -> float:
     return 4 * lr * spec.weight_decay * (read[0] - since)
 
 
-@pytest.mark.parametrize("size", ["small", "paper"])
-@pytest.mark.parametrize("label", LADDERS)
+@pytest.mark.parametrize(
+    ("label", "size"), [*product(LADDERS, ["small", "paper"]), *((one, "medium") for one in LADDERS if one in MEDIUM)]
+)
 def test_enough_e_folds_at_every_rung(label: str, size: str) -> None:
     experiment = figure(label, size)  # type: ignore[arg-type]
     assert isinstance(experiment, Ladder)

@@ -79,6 +79,17 @@ def test_of_two_records_the_one_that_measured_more_counts_then_the_one_at_home(t
     assert (found.count(measured), len(found)) == (1, 6)
 
 
+def test_a_probe_that_is_asked_for_counts_before_one_that_measured_more(tmp_path: Path) -> None:
+    asked, more = ({"kind": "frozen", "readings": readings} for readings in (2, 9))
+    probed = BASE.edited({"probe": asked})
+    experiment = Ngd(title="t", size="small", seeds=(0,), panels=(NgdPanel(name="p", base=probed),))
+    for spec in experiment.runs():
+        other = spec.edited({"probe": more})
+        write_run(tmp_path / "a", spec, 0.8, readings=readings_at(spec, 1.0, 2.0, count=2))
+        write_run(tmp_path / "b", other, 0.8, readings=readings_at(other, 1.0, 2.0, count=9))
+    assert {record.path.parent for record in kept_records(experiment, tmp_path)} == {tmp_path / "a"}
+
+
 def test_a_header_is_read_without_the_metrics(tmp_path: Path) -> None:
     run, other = write_run(tmp_path, BASE, 0.8), write_run(tmp_path, BASE.edited({"seed": 1}), 0.8)
     (run / "metrics.jsonl").unlink()

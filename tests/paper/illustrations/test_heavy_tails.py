@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import levy_stable
 
-from svag.paper.illustrations.heavy_tails import CONTROL, CONTROL_ALPHA, heavy_tails
+from svag.paper.illustrations.heavy_tails import CONTROL, CONTROL_ALPHA, TailMoments, heavy_tails
 
 RNG_SEED = 5
 # Over 20 seeds of 512 × 40: growth .02 to .07 (these Gaussians) and .17 to .98 (stable); 1/6 lies between.
@@ -67,3 +67,18 @@ def test_the_traces_to_draw_are_the_rows_relative_to_the_first() -> None:
     assert (ours[0].relative, control[0].relative) == (1.0, 1.0)
     assert ours[-1].relative == pytest.approx(1, abs=0.3)
     assert control[-1].relative > 2
+
+
+def test_several_moments_are_flat_only_if_each_is() -> None:
+    rng = np.random.default_rng(0)
+    calm = heavy_tails(rng.standard_normal((400, 20)))
+    wild = heavy_tails(np.asarray(levy_stable.rvs(CONTROL_ALPHA, 0.0, size=(400, 20), random_state=rng)))
+    assert TailMoments({10: calm, 40: calm}).flat
+    assert not TailMoments({10: wild, 40: calm}).flat, "negative control: heavy tails at an early moment"
+    found = TailMoments({10: wild, 40: calm})
+    assert found.last is calm
+    sources = dict.fromkeys(row.source for row in found.traces())
+    assert list(sources) == ["after 10 steps", "after 40 steps", CONTROL]
+    assert len(found.traces()) == len(wild.rows) + 2 * len(calm.rows)
+    assert TailMoments.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    assert found.to_dict()["growth"] == calm.growth, "the end of the training leads"

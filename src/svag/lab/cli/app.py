@@ -1,8 +1,6 @@
 """The commands, and how an error reaches the user: one sentence and an exit code, never a traceback."""
 
 import inspect
-import io
-import sys
 from collections.abc import Callable
 from typing import Annotated
 
@@ -13,6 +11,7 @@ from svag.lab.cli.experiments import compare, demo, ladder, ngd
 from svag.lab.cli.flags import ExperimentCommand
 from svag.lab.cli.listing import data
 from svag.lab.cli.run import predict, run
+from svag.lab.training.watching import make_streams_lossy
 
 TRAIN, ASK, LOOK, CHECK = "One run", "Experiments: several runs and an answer", "Results and data", "The paper"
 
@@ -79,8 +78,6 @@ def with_help(app: typer.Typer) -> typer.Typer:
 
 
 def start(app: typer.Typer) -> None:
-    """Run the command line; a terminal that has no η gets a question mark, not a traceback."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+    """Run the command line; whoever reads what it prints may go away, and the exit code tells about the command."""
+    make_streams_lossy()
     app()

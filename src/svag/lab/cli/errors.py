@@ -6,6 +6,7 @@ Under torchrun several processes share a run; they have one voice, and all of th
 import errno
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -20,12 +21,26 @@ def echo(text: str, *, err: bool = False) -> None:
     """Print text that may come from records, in which an escape code would act on the terminal."""
     from svag.lab.specs.fields import visible
 
-    typer.echo(visible(text), err=err)
+    typer.echo(visible(text, lines=True), err=err)
 
 
 def aloud(sentence: str) -> None:
-    """Say something on standard error."""
-    echo(sentence, err=True)
+    """Say something on standard error, in one line."""
+    from svag.lab.specs.fields import visible
+
+    typer.echo(visible(sentence), err=True)
+
+
+def all_printed() -> None:
+    """End with a sentence and exit code 1 if what a command was asked to print could not be printed."""
+    from svag.lab.training.watching import Lossy
+
+    sys.stdout.flush()
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    if isinstance(raw, Lossy) and raw.lost is not None:
+        if raw.lost.errno != errno.EPIPE:  # who reads only the first lines knows that there were more
+            aloud(f"Error: standard output cannot be written ({raw.lost.strerror}): the answer is not complete")
+        raise typer.Exit(1)
 
 
 # What a place says that is closed to this user, in an error that nobody has put into a sentence before.
@@ -40,9 +55,11 @@ def reported(say: Callable[[str], None] = aloud) -> Iterator[None]:
     """
     from svag.lab.records.files import DiskError, FolderInUse
     from svag.lab.specs.fields import SpecError
+    from svag.lab.training.watching import Stopped, stoppable
 
     try:
-        yield
+        with stoppable():
+            yield
     except (typer.Exit, typer.BadParameter, typer.Abort):
         raise
     except (SpecError, FolderInUse) as error:
@@ -53,7 +70,8 @@ def reported(say: Callable[[str], None] = aloud) -> Iterator[None]:
         raise typer.Exit(1) from None
     except KeyboardInterrupt as interrupt:
         say(str(interrupt) or "interrupted: the same command continues from the last checkpoint")
-        raise typer.Exit(130) from None
+        number = interrupt.number if isinstance(interrupt, Stopped) else signal.SIGINT
+        raise typer.Exit(128 + number) from None
     except OSError as error:
         if error.filename is None or error.errno not in _CLOSED:
             raise

@@ -32,7 +32,7 @@ from svag.lab.experiments.base import MARGIN
 from svag.lab.experiments.compare import ELLS, PILOT_ELL, PILOT_SEEDS, Compare
 from svag.lab.experiments.ladder import C2, Ladder
 from svag.lab.experiments.ngd import Ngd
-from svag.lab.specs.fields import SpecError
+from svag.lab.specs.fields import SpecError, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -87,7 +87,7 @@ def compare(
             load_base(base, context),
             momentum_limit=limit,
             metric=metric,
-            name=base.stem,
+            name=visible(base.stem),
             title=Compare.title_from(base),
         )
         _answer_within(pilot, within, folder, setup)
@@ -102,7 +102,7 @@ def compare(
         momentum_limit=limit,
         margin=margin,
         metric=metric,
-        name=base.stem,
+        name=visible(base.stem),
         title=Compare.title_from(base),
     )
     answer(experiment, folder, setup)
@@ -184,7 +184,7 @@ def ladder(
         momentum_limit=limit,
         tolerance=tolerance,
         c2=c2,
-        name=base.stem,
+        name=visible(base.stem),
         title=Ladder.title_from(base),
     )
     answer(experiment, out or default_out(base, "ladder"), setup)
@@ -209,7 +209,9 @@ def ngd(
     Example: svag ngd base.yaml --seeds 3 --data.augment false
     """
     title = Ngd.title_from(base)
-    experiment = Ngd.of(load_base(base, context), seeds, margin=margin, metric=metric, name=base.stem, title=title)
+    experiment = Ngd.of(
+        load_base(base, context), seeds, margin=margin, metric=metric, name=visible(base.stem), title=title
+    )
     answer(experiment, out or default_out(base, "ngd"), setup)
 
 
@@ -239,7 +241,7 @@ def answer(
             typer.echo("The larger batches are planned from these runs: their cost is known after them.", err=True)
         return
     code = [spec for spec in experiment.runs() if spec.model.is_callable]
-    left = [run.spec for run in plan_runs(code, out) if run.record().to_do]
+    left = [run.spec for run in plan_runs(code, out) if run.record(whole=False).to_do]
     ask_about_code(left, trusted=setup.trust_code)
     from svag.lab.report.tracking import following
 
@@ -256,10 +258,11 @@ def answer(
         typer.echo(json.dumps(counts) if setup.as_json else sentence)
     else:
         from svag.lab.cli.report import tell
-        from svag.lab.report.build import no_claims, report_of, write_files
+        from svag.lab.report.build import no_claims, report_on, write_files
 
-        found = report_of(experiment, done.records, judge or no_claims)
-        lines = None if learned is None else learned(experiment.find(done.records))
+        finding = experiment.find(done.records)
+        found = report_on(experiment, finding, done.records, judge or no_claims)
+        lines = None if learned is None else learned(finding)
         tell(found, write_files(found, out / "report", formats=()), as_json=setup.as_json, learned=lines)
     for failure in done.failures:
         aloud(f"Error: {failure}")
@@ -327,7 +330,7 @@ def _predict_first(experiment: Ladder, folder: Path, execution: Execution) -> No
         f"1. The price: train at batch size {size} ({len(plan)} seeds) and measure the gradient noise.", err=True
     )
     records = execute(plan, execution)
-    typer.echo(f"\n{predict_from_runs(records)}\n", err=True)
+    echo(f"\n{predict_from_runs(records)}\n", err=True)
     for larger, price in baseline_prices(experiment, records).items():
         typer.echo(f"Price of batch size {larger}: {price:.2f}× the examples of batch size {size}.", err=True)
     typer.echo("\n2. The check: the same training at larger batches. Was the price right?", err=True)

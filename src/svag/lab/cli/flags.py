@@ -26,6 +26,7 @@ from svag.lab.report.tracking import Tracker
 from svag.lab.specs.documents import parse_value
 from svag.lab.specs.fields import SpecError, near, shown
 from svag.lab.specs.spec import FIELDS, RunSpec
+from svag.lab.training.watching import somebody_watches
 from svag.theory.optimizers import MomentumLimit
 
 BaseFile = Annotated[Path, typer.Argument(metavar="BASE", help="YAML spec of your run.")]
@@ -192,7 +193,8 @@ def shard_of(text: str | None) -> tuple[int, int] | None:
 
 def somebody_is_there() -> bool:
     """Whether a question would be seen and could be answered: several processes of one run ask nothing."""
-    return os.environ.get("WORLD_SIZE", "1") == "1" and sys.stdin.isatty() and sys.stderr.isatty()
+    asked = sys.stdin is not None and sys.stdin.isatty() and somebody_watches()
+    return os.environ.get("WORLD_SIZE", "1") == "1" and asked
 
 
 def ask_about_code(specs: Iterable[RunSpec], *, trusted: bool, quiet: bool = False) -> None:

@@ -26,19 +26,20 @@ def list_runs(
 
     Example: svag list ladder
     """
-    from svag.lab.cli.errors import echo
-    from svag.lab.records.record import load_records
+    from svag.lab.cli.errors import aloud, echo
+    from svag.lab.records.record import each_record
+    from svag.lab.specs.fields import visible
 
     if not folder.is_dir():
-        echo(f"Error: there is no folder {folder}", err=True)
+        aloud(f"Error: there is no folder {folder}")
         raise typer.Exit(2)
-    records = load_records(folder)
     if as_json:
-        echo(json.dumps([record.to_dict() for record in records], ensure_ascii=False, indent=2))
-    elif not records:
-        echo(f"no runs in {folder}")
-    else:
+        # one record after the other: what a run measured is counted, not kept
+        echo(json.dumps([record.to_dict() for record in each_record(folder)], ensure_ascii=False, indent=2))
+    elif records := list(each_record(folder, whole=False)):
         _print(records, folder)
+    else:
+        echo(f"no runs in {visible(str(folder))}")
 
 
 def _quality(record: "RunRecord") -> str:
@@ -82,9 +83,11 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
     Example: svag data list --json
     """
+    from svag.lab.cli.errors import all_printed, echo
     from svag.lab.data import files, sources
     from svag.lab.data.files import data_folder
     from svag.lab.data.sources import SOURCES
+    from svag.lab.specs.fields import visible
 
     folder = data_folder(data_dir)
     embedded = {sources.NAME: sources.TITLE, **sources.TEXT_TITLES}
@@ -103,19 +106,20 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
             }
         )
     if as_json:
-        typer.echo(json.dumps({"data_dir": str(folder), "data": rows}, ensure_ascii=False, indent=2))
+        echo(json.dumps({"data_dir": str(folder), "data": rows}, ensure_ascii=False, indent=2))
+        all_printed()
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("name", no_wrap=True)
     table.add_column("what", no_wrap=True)
     table.add_column("here", overflow="fold")
     for row in rows:
-        table.add_row(
-            str(row["name"]), str(row["title"]), str(row["where"]) if row["here"] else f"no ({row['megabytes']} MB)"
-        )
+        where = visible(str(row["where"])) if row["here"] else f"no ({row['megabytes']} MB)"
+        table.add_row(str(row["name"]), str(row["title"]), Text(where))
     table.add_row("npz", "your own arrays", "your file")
     Console().print(table)
-    typer.echo(f"\n`svag data get NAME` downloads one into {folder}.")
+    echo(f"\n`svag data get NAME` downloads one into {visible(str(folder))}.")
+    all_printed()
 
 
 @data.command()
@@ -130,10 +134,12 @@ def get(
 
     Example: svag data get cifar10
     """
+    from svag.lab.cli.errors import aloud, echo
     from svag.lab.data import files, sources
     from svag.lab.data.files import data_folder
     from svag.lab.data.formats import DataError
     from svag.lab.data.sources import SOURCES
+    from svag.lab.specs.fields import visible
 
     if name in sources.TEXT_TITLES:
         typer.echo(json.dumps({"name": name, "where": "embedded"}) if as_json else f"{name} is embedded.")
@@ -144,15 +150,14 @@ def get(
     try:
         arrays = sources.read_small() if name == sources.NAME else files.read(SOURCES[name], data_folder(data_dir))
     except DataError as error:
-        typer.echo(f"Error: {error}", err=True)
+        aloud(f"Error: {error}")
         raise typer.Exit(1) from error
     found = None if name == sources.NAME else files.find(SOURCES[name], data_folder(data_dir))
     where = str(found[0].parent) if found else "embedded"
     train, test = len(arrays.train_x), len(arrays.test_x)
     if as_json:
         row = {"name": name, "where": where, "train": train, "test": test, "classes": arrays.num_classes}
-        typer.echo(json.dumps(row, ensure_ascii=False, indent=2))
+        echo(json.dumps(row, ensure_ascii=False, indent=2))
     else:
-        typer.echo(
-            f"{name} is complete ({where}): {train} training and {test} test images, {arrays.num_classes} classes."
-        )
+        found_there = f"{train} training and {test} test images, {arrays.num_classes} classes."
+        echo(f"{name} is complete ({visible(where)}): {found_there}")

@@ -110,4 +110,4 @@ def tell(found: "Report", written: "Written", *, as_json: bool, learned: "Iterab
         console.print("\nWhat this shows", style="bold", highlight=False)
         for line in learned:
             console.print(visible(line), markup=False, highlight=False)
-    echo(f"\nPage: {written.page}\nSummary: {written.summary}")
+    echo(f"\nPage: {visible(str(written.page))}\nSummary: {visible(str(written.summary))}")

@@ -28,7 +28,7 @@ def run(
     """Train one run from a YAML spec, or continue it where it stopped.
 
     Every field of the spec is also a flag: --lr 0.1 --model.norm batch. A finished run is read, not repeated. Exit code
-    0 when done (a diverged run is a result), 1 if the run fails.
+    0 when done (a diverged run is a result), 1 if the run fails or its files are damaged.
 
     On several GPUs: torchrun --nproc-per-node 2 -m svag run SPEC.
 
@@ -44,7 +44,7 @@ def run(
         quiet = ranks is not None and ranks.rank > 0
         chosen = RunSpec.load(spec, edits_from(context.args))
         folder = out or Path("runs") / identity(chosen)[:12]
-        if not read_record(folder).ended:
+        if not read_record(folder, whole=False).ended:
             ask_about_code([chosen], trusted=trust_code, quiet=quiet)
         if chosen.process.kind == "svag" and chosen.sampling == "shuffle" and not quiet:
             typer.echo(
@@ -63,6 +63,8 @@ def run(
             record = run_spec(chosen, folder, device=device, data_dir=data_dir, threads=threads, process_group=group)
     if not quiet:
         echo(json.dumps(record.to_dict(), ensure_ascii=False, indent=2) if as_json else str(record))
+    if not record.ended:  # somebody has damaged or removed its files by now
+        raise typer.Exit(1)
 
 
 def predict(
@@ -100,14 +102,15 @@ def predict(
 
     Example: svag predict runs/baseline --window 0.5 0.8
     """
-    from svag.lab.cli.errors import echo, reported
+    from svag.lab.cli.errors import all_printed, aloud, echo, reported
 
     with reported():
         found = _predictions(paths, c2, confidence, window, throughput, device, data_dir, threads, trust_code)
     for sentence in found.skipped:
-        echo(f"Note: {sentence}", err=True)
+        aloud(f"Note: {sentence}")
     text = found.details() if details else str(found)
     echo(json.dumps(found.to_dict(), ensure_ascii=False, indent=2) if as_json else text)
+    all_printed()
 
 
 def _predictions(

@@ -13,9 +13,12 @@ data sets expects.
 import gzip
 import hashlib
 import logging
+import math
 import os
+import queue
 import shutil
 import tarfile
+import threading
 import time
 import zlib
 from functools import partial
@@ -29,6 +32,8 @@ from svag.lab.data.formats import Arrays, DataError, checked
 from svag.lab.data.sources import Download, Source
 
 CHUNK = 1 << 18
+SLOWEST = 50_000
+"""Bytes per second of a connection that is worth waiting for: an hour for CIFAR-10."""
 
 
 class Resume:
@@ -39,10 +44,17 @@ class Resume:
         most: bytes after which the server is not believed any more.
         patience: how many attempts in a row may bring nothing before it gives up.
         wait: seconds between attempts.
+        limit: seconds from now after which it gives up, whatever arrives.
     """
 
-    def __init__(self, part: Path, most: int, patience: int = 3, wait: float = 1.0) -> None:
+    def __init__(self, part: Path, most: int, patience: int = 3, wait: float = 1.0, limit: float = math.inf) -> None:
         self.part, self.most, self.patience, self.wait = part, most, patience, wait
+        self.limit, self._end = limit, time.monotonic() + limit
+
+    @property
+    def late(self) -> bool:
+        """Whether its time is over."""
+        return time.monotonic() >= self._end
 
     def __call__(self, url: str, output_file: str, pooch: object = None, check_only: bool = False) -> None:
         """Fetch `url` into `output_file`, with a progress bar on standard error when a person watches."""
@@ -55,16 +67,41 @@ class Resume:
             task = progress.add_task(url.rpartition("/")[2], total=None)
             while True:
                 try:
-                    self._attempt(url, progress, task)
+                    self._attempt_in_time(url, progress, task)
                     break
                 except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
-                    if isinstance(error, requests.HTTPError):
-                        raise  # the server has answered: asking again will not help
+                    if isinstance(error, requests.HTTPError) or self.late:
+                        raise  # the server has answered, or was asked long enough: asking again will not help
                     failures, best = (0, self._size()) if self._size() > best else (failures + 1, best)
                     if failures >= self.patience:
                         raise
                     time.sleep(self.wait)
         self.part.replace(output_file)
+
+    def _attempt_in_time(self, url: str, progress: Progress, task: TaskID) -> None:
+        """Make an attempt in a thread of its own: a server that sends a byte now and then never lets a read end."""
+        import requests
+
+        ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+
+        def attempt() -> None:
+            try:
+                self._attempt(url, progress, task)
+            except BaseException as error:
+                ended.put(error)
+            else:
+                ended.put(None)
+
+        threading.Thread(target=attempt, daemon=True).start()
+        try:
+            error = ended.get(timeout=min(max(self._end - time.monotonic(), 0.0), threading.TIMEOUT_MAX))
+        except queue.Empty:
+            raise requests.Timeout from None
+        except BaseException:  # Ctrl-C: the thread shall write nothing more either
+            self._end = -math.inf
+            raise
+        if error is not None:
+            raise error
 
     def _attempt(self, url: str, progress: Progress, task: TaskID) -> None:
         import requests
@@ -81,11 +118,15 @@ class Resume:
             total = have + _declared(response.headers.get("Content-Length", ""))
             self._refuse_longer(url, total)
             progress.update(task, total=total or None, completed=have)
-            with self.part.open("ab" if have else "wb") as file:
+            if self.late:  # nobody waits for this thread any more, and the file may be another's by now
+                raise requests.Timeout
+            with self.part.open("ab" if have else "wb", buffering=0) as file:
                 # the raw stream: a server that labels .gz as an encoding must not make us unpack it
                 for chunk in response.raw.stream(CHUNK, decode_content=False):
                     have += len(chunk)
                     self._refuse_longer(url, have)
+                    if self.late:
+                        raise requests.Timeout
                     file.write(chunk)
                     progress.advance(task, len(chunk))
         if self._size() < total:
@@ -112,7 +153,7 @@ def _declared(length: str) -> int:
     return int(length) if length.isdecimal() and len(length) < 20 else 0
 
 
-def fetch(download: Download, folder: Path, wait: float = 1.0) -> Path:
+def fetch(download: Download, folder: Path, wait: float = 1.0, limit: float | None = None) -> Path:
     """Return `folder`/filename, after downloading and verifying it unless it is already there.
 
     A download that breaks is continued, now or by the next call; one with a wrong checksum is thrown away.
@@ -121,6 +162,7 @@ def fetch(download: Download, folder: Path, wait: float = 1.0) -> Path:
         download: what to fetch.
         folder: where the file shall be.
         wait: seconds before a broken connection is tried again.
+        limit: seconds that it may take in all; by default a minute more than at the slowest speed worth waiting for.
     """
     from filelock import FileLock
 
@@ -130,7 +172,8 @@ def fetch(download: Download, folder: Path, wait: float = 1.0) -> Path:
         staging.mkdir(parents=True, exist_ok=True)
         with FileLock(staging / f"{download.filename}.lock"):
             if not target.exists():  # else another process has brought it while this one waited
-                _download(download, staging / download.filename, target, wait)
+                seconds = 60 + _most(download) / SLOWEST if limit is None else limit
+                _download(download, staging / download.filename, target, wait, seconds)
     except OSError as error:
         raise DataError(
             f"cannot write {target} ({error.strerror or error}): choose another folder with --data-dir or $SVAG_DATA"
@@ -138,7 +181,7 @@ def fetch(download: Download, folder: Path, wait: float = 1.0) -> Path:
     return target
 
 
-def _download(download: Download, work: Path, target: Path, wait: float) -> None:
+def _download(download: Download, work: Path, target: Path, wait: float, limit: float) -> None:
     import pooch
     import requests
     import urllib3
@@ -151,16 +194,16 @@ def _download(download: Download, work: Path, target: Path, wait: float) -> None
     if part.is_symlink():  # not ours: what it points to stays as it is
         part.unlink()
     continued = part.exists()
+    downloader = Resume(part, _most(download), wait=wait, limit=limit)
     try:
-        downloader = Resume(part, _most(download), wait=wait)
         pooch.retrieve(download.url, f"md5:{download.md5}", "done", work, downloader=downloader)
     except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
         kept = "run it again to continue" if part.exists() else "try again later"
         if not part.exists():
             work.rmdir()
+        reason = f"it is not complete after {limit:.0f} s" if downloader.late else _reason(error)
         raise DataError(
-            f"cannot download {download.url} ({_reason(error)}): {kept}, or put {download.filename} "
-            f"into {target.parent}"
+            f"cannot download {download.url} ({reason}): {kept}, or put {download.filename} into {target.parent}"
         ) from error
     except (OSError, DataError):  # a full disk, say: it shall not stay full because of us
         shutil.rmtree(work, ignore_errors=True)
@@ -168,7 +211,7 @@ def _download(download: Download, work: Path, target: Path, wait: float) -> None
     except ValueError as error:
         part.unlink(missing_ok=True)
         if continued:  # the old part may have been the bad one
-            return _download(download, work, target, wait)
+            return _download(download, work, target, wait, limit)
         work.rmdir()
         raise DataError(
             f"{download.url} gave a file whose md5 is not {download.md5}: try again later, or put the official "

@@ -4,7 +4,6 @@ The experiment becomes a plan, what is left of it is announced with an estimate 
 machine, or with tasks of a Ray cluster. The experiment then reads its answer off the records.
 """
 
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,8 +19,9 @@ from svag.lab.experiments.base import Experiment, save_experiment
 from svag.lab.experiments.compare import Compare, plan_within
 from svag.lab.experiments.runs import one_version
 from svag.lab.records.identity import NUMERICS_VERSION
-from svag.lab.records.record import REMEDY, RUNS, RunRecord, load_records
+from svag.lab.records.record import REMEDY, RUNS, RunRecord, each_record
 from svag.lab.specs.fields import SpecError, visible
+from svag.lab.training.watching import say
 
 AnyExperiment = TypeVar("AnyExperiment", bound=Experiment)
 
@@ -56,11 +56,12 @@ class Announcement:
 
     def __str__(self) -> str:
         head = " at size ".join(filter(None, (self.label, self.size)))
-        lines = [f"{head}: {self.title}" if head else self.title]
+        title = visible(self.title)
+        lines = [f"{head}: {title}" if head else title]
         if self.note:
             lines.append(f"Differs from the paper: {self.note}.")
         lines += [self.planned] if self.planned else []
-        lines.append(f"{self.out}: {self.estimate}")
+        lines.append(f"{visible(str(self.out))}: {self.estimate}")
         return "\n".join([*lines, *([f"Note: {self.caution}"] if self.caution else [])])
 
     def to_dict(self) -> dict[str, Any]:
@@ -116,7 +117,7 @@ def conduct(experiment: Experiment, out: Path, execution: Execution = HERE) -> C
     left = _left(plan, execution)
 
     def announced(estimate: TimeEstimate | str) -> str:
-        return visible(str(_announcement(experiment, out, plan, estimate)))
+        return visible(str(_announcement(experiment, out, plan, estimate)), lines=True)
 
     if left and execution.executor == "local":
         with WorkerGroup(execution.threads, _started_early(left, execution)) as workers:
@@ -127,7 +128,7 @@ def conduct(experiment: Experiment, out: Path, execution: Execution = HERE) -> C
         shapes: Mapping[str, DataShape] = {}
         if execution.progress:
             estimate, shapes = look_ahead(plan, execution)
-            print(announced(estimate), file=sys.stderr, flush=True)
+            say(announced(estimate))
         elif left:
             shapes = _look_at_data(left, execution)
         save_experiment(experiment, out)
@@ -222,7 +223,7 @@ def preview(
 
 def _checked_plan(experiment: Experiment, out: Path, execution: Execution) -> list[PlannedRun]:
     execution.check_extra()
-    one_version(load_records(out / RUNS), to_come=NUMERICS_VERSION)
+    one_version(each_record(out / RUNS, whole=False), to_come=NUMERICS_VERSION)
     return plan_runs(experiment.runs(), out)
 
 
@@ -232,7 +233,8 @@ def _announcement(
     from svag.lab.experiments.baseline import shortfall
 
     about = (experiment.kind, experiment.title, experiment.label, experiment.size, experiment.note)
-    caution = shortfall(run.spec for run in plan)
+    to_come = [run.spec for run in plan if run.record(whole=False).to_do]
+    caution = shortfall(to_come, (record for run in plan if (record := run.record()).ended))
     return Announcement(*about, out, len(plan), estimate, caution, experiment.planned())
 
 
@@ -262,12 +264,12 @@ def look_ahead(
 def _without_time(plan: Sequence[PlannedRun], execution: Execution, known: str) -> str:
     own = own_runs(plan, execution.shard)
     runs = "1 run" if len(own) == 1 else f"{len(own)} runs"
-    done = sum(run.record().ended for run in own)
+    done = sum(run.record(whole=False).ended for run in own)
     return f"{runs}, {done} already done; time {known}"
 
 
 def _left(plan: Sequence[PlannedRun], execution: Execution) -> list[PlannedRun]:
-    return [run for run in own_runs(plan, execution.shard) if run.record().to_do]
+    return [run for run in own_runs(plan, execution.shard) if run.record(whole=False).to_do]
 
 
 def _look_at_data(left: Sequence[PlannedRun], execution: Execution) -> dict[str, DataShape]:
@@ -327,7 +329,7 @@ def _here(
     own, here = own_runs(plan, execution.shard), replace(execution, device=looked.device)
     announcing = None
     if announced is not None:
-        before = {run.identity: run.record() for run in own}
+        before = {run.identity: run.record(whole=False) for run in own}
 
         def text(measured: Mapping[str, float] | str) -> str:
             if isinstance(measured, str):

@@ -4,13 +4,10 @@ Here is also what those who start local workers and tasks on a cluster share: th
 what happens when the plan is interrupted. Torch is imported only to record that a run has failed.
 """
 
-import signal
-import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic
-from types import FrameType
 from typing import Any
 
 from svag.lab.data.formats import DataError
@@ -20,6 +17,7 @@ from svag.lab.execution.view import Board, HeldBack, View, view_of
 from svag.lab.records.files import DiskError
 from svag.lab.records.record import RunFailed
 from svag.lab.specs.fields import SpecError
+from svag.lab.training.watching import stoppable
 
 
 class PlanFailed(RunFailed):
@@ -96,7 +94,7 @@ class Dispatch:
         """The next run that is neither done or broken by now nor in other hands; None if there is none."""
         while self._waiting:
             run = self._waiting.popleft()
-            now = run.record()
+            now = run.record(whole=False)
             if not now.to_do:
                 self.end(run, now.state)
             elif now.state == "running":
@@ -125,7 +123,7 @@ class Dispatch:
                 self._board.move(run, report["step"], report["test_accuracy"])
                 return False
             case "ended":
-                self.end(run, run.record().state)
+                self.end(run, run.record(whole=False).state)
             case "elsewhere":
                 self.leave_to_others(run)
             case "failed":
@@ -137,7 +135,7 @@ class Dispatch:
     def end(self, run: PlannedRun, state: str) -> None:
         """A run has ended, here or elsewhere."""
         self._board.end(run, state, self._work[run.identity])
-        accuracy = run.record().final.get("test_accuracy")
+        accuracy = run.record(whole=False).final.get("test_accuracy")
         self._view.say(f"{run.name} {state}" + ("" if accuracy is None else f", test accuracy {accuracy:.4f}"))
 
     def died(self, run: PlannedRun, how: str) -> None:
@@ -168,7 +166,7 @@ class Dispatch:
             return
         self._looked = monotonic()
         for run in list(self._elsewhere):
-            now = run.record()
+            now = run.record(whole=False)
             if now.state == "running":
                 continue
             self._elsewhere.remove(run)
@@ -210,14 +208,14 @@ def dispatching(
     """
     work = {run.identity: cost(run.spec, shapes[run.identity]) for run in waiting}
     longest_first = sorted(waiting, key=lambda run: -work[run.identity])
-    states = [run.record().state for run in own if run.identity not in work]
+    states = [run.record(whole=False).state for run in own if run.identity not in work]
     done, diverged = states.count("finished"), states.count("diverged")
     board = Board(len(own), sum(work.values()), done, diverged, failed=len(states) - done - diverged)
     view = view_of(board, progress=execution.progress)
     with (
         view if announced else HeldBack(view) as view,
         _interrupted_in_words(board),
-        _terminated_is_interrupted(),
+        stoppable(always=True),
     ):
         yield Dispatch(longest_first, work, shapes, execution, board, view)
 
@@ -227,23 +225,7 @@ def _interrupted_in_words(board: Board) -> Iterator[None]:
     """Let an interruption say how far the plan is and how it goes on."""
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         sentence = f"interrupted, {board.ended} of {board.total} runs have ended"
-        raise KeyboardInterrupt(f"{sentence}: the same command continues from the last checkpoints") from None
-
-
-@contextmanager
-def _terminated_is_interrupted() -> Iterator[None]:
-    """Let SIGTERM, by which schedulers stop a job, do what Ctrl-C does."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may say what a signal does
-        return
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        interrupt.args = (f"{sentence}: the same command continues from the last checkpoints",)
+        raise

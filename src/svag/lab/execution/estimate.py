@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from svag.lab.execution.execution import HERE, Execution
 from svag.lab.execution.plan import DataShape, PlannedRun, own_runs
 from svag.lab.execution.view import roughly
-from svag.lab.records.record import RunRecord, load_records
+from svag.lab.records.record import RunRecord, each_record
 from svag.lab.specs.spec import RunSpec, examples_per_step
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def estimate_seconds(
     if for_cluster:
         execution = replace(execution, executor="local", address=None, workers=execution.workers or 1, device="cpu")
     own = own_runs(plan, execution.shard)
-    records = {run.identity: run.record() for run in own}
+    records = {run.identity: run.record(whole=False) for run in own}
     left = [run for run in own if records[run.identity].to_do]
     done = sum(record.ended for record in records.values())
     broken = len(own) - done - len(left)
@@ -173,7 +173,7 @@ def _known(folders: Iterable[Path]) -> dict[str, float]:
     """Seconds per effective step of each shape that has been run to its end in the folders."""
     steps, seconds = defaultdict[str, int](int), defaultdict[str, float](float)
     for folder in sorted(set(folders)):
-        for record in load_records(folder):
+        for record in each_record(folder, whole=False):
             if record.state == "finished" and record.spec is not None and record.outcome.get("seconds"):
                 steps[_shape(record.spec)] += record.steps
                 seconds[_shape(record.spec)] += float(record.outcome["seconds"])

@@ -48,10 +48,14 @@ class PlannedRun:
         """What it is called among the runs of a plan: process, batch size, seed."""
         return self.spec.name
 
-    def record(self) -> RunRecord:
-        """What there is of it. A run that nobody has written anything of is an interrupted one at its start."""
+    def record(self, *, whole: bool = True) -> RunRecord:
+        """What there is of it. A run that nobody has written anything of is an interrupted one at its start.
+
+        Args:
+            whole: read all rows, see `read_record`; who only asks for its state or its step does without.
+        """
         if holds_run(self.folder):
-            return read_record(self.folder)
+            return read_record(self.folder, whole=whole)
         try:
             steps = self.spec.steps()
         except SpecError:  # epochs of an npz file that has not been opened
@@ -95,7 +99,11 @@ def ended_elsewhere(plan: Iterable[PlannedRun], places: Iterable[Path]) -> dict[
     found: dict[str, Path] = {}
     for place in places if missing else ():
         for header in load_headers(place):
-            if header.identity in missing and header.identity not in found and read_record(header.path).ended:
+            if (
+                header.identity in missing
+                and header.identity not in found
+                and read_record(header.path, whole=False).ended
+            ):
                 found[header.identity] = header.path
     return found
 

@@ -12,6 +12,7 @@ from svag.lab.experiments.ladder import C2, Ladder, LadderRule
 from svag.lab.experiments.ladder_finding import LadderFinding
 from svag.lab.experiments.ngd import Ngd
 from svag.lab.experiments.ngd_finding import NgdFinding
+from svag.lab.specs.fields import visible
 from svag.lab.specs.spec import Base, RunSpec
 
 
@@ -200,4 +201,4 @@ def ngd(
 def _origin(base: Base) -> tuple[RunSpec, str, Path | None]:
     """The spec, what its panel is called, and the file that it comes from."""
     file = Path(base) if isinstance(base, str | Path) else None
-    return RunSpec.of(base), "base" if file is None else file.stem, file
+    return RunSpec.of(base), "base" if file is None else visible(file.stem), file

@@ -3,7 +3,7 @@
 A view is a bar for every running run at a terminal, lines in a file, or nothing if not wanted.
 """
 
-import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from types import TracebackType
@@ -17,7 +17,7 @@ from rich.text import Text
 
 from svag.lab.execution.plan import PlannedRun
 from svag.lab.specs.fields import visible
-from svag.lab.training.watching import NothingToClose
+from svag.lab.training.watching import NothingToClose, say, somebody_watches
 
 
 def roughly(seconds: float) -> str:
@@ -186,15 +186,17 @@ class Bars:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._live.stop()
+        with suppress(OSError):  # the terminal has gone
+            self._live.stop()
 
     def say(self, sentence: str) -> None:
         """Say what happened, above the bars."""
-        self._live.console.print(Text(visible(sentence)))
+        self.announce(visible(sentence))
 
     def announce(self, announcement: str) -> None:
         """Say what is being done, above the bars."""
-        self._live.console.print(Text(announcement))
+        with suppress(OSError):
+            self._live.console.print(Text(announcement))
 
 
 class RunLines(NothingToClose):
@@ -206,12 +208,12 @@ class RunLines(NothingToClose):
     def say(self, sentence: str) -> None:
         """Say what happened, and where the plan is."""
         if not self._quiet:
-            print(f"{visible(sentence)} ({summary(self._board)})", file=sys.stderr, flush=True)
+            say(f"{visible(sentence)} ({summary(self._board)})")
 
     def announce(self, announcement: str) -> None:
         """Say what is being done."""
         if not self._quiet:
-            print(announcement, file=sys.stderr, flush=True)
+            say(announcement)
 
 
 class HeldBack:
@@ -247,6 +249,6 @@ class HeldBack:
 
 def view_of(board: Board, *, progress: bool) -> View:
     """Bars for a person at a terminal, lines for a file, nothing if not wanted."""
-    if progress and sys.stderr.isatty():
+    if progress and somebody_watches():
         return Bars(board, Console(stderr=True))
     return RunLines(board, quiet=not progress)

@@ -33,7 +33,7 @@ from svag.lab.specs.spec import RunSpec
 from svag.lab.training.run import keep_freed_memory, run
 from svag.lab.training.state import CheckpointError, load_checkpoint
 from svag.lab.training.training import pick_device
-from svag.lab.training.watching import NothingToClose
+from svag.lab.training.watching import NothingToClose, make_streams_lossy
 
 WorkerReport = Callable[[dict[str, Any]], None]
 
@@ -126,6 +126,7 @@ def carry_out(order: dict[str, Any], report: WorkerReport) -> None:
 def main() -> None:
     """Serve until standard input ends."""
     keep_freed_memory()
+    make_streams_lossy(line_by_line=True)  # a worker that is killed has said what it printed
     reports = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a user's network prints shall not look like a report
     orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()

@@ -14,7 +14,7 @@ from svag.lab.experiments.ngd import Ngd
 from svag.lab.experiments.runs import one_version
 from svag.lab.records.files import parse_json, read_file
 from svag.lab.records.record import load_records
-from svag.lab.specs.fields import SpecError, cut, shown
+from svag.lab.specs.fields import SpecError, cut, shown, visible
 
 FAMILIES: dict[str, type[Experiment]] = {"compare": Compare, "ladder": Ladder, "ngd": Ngd}
 
@@ -60,4 +60,4 @@ def experiment_of_runs(folder: Path, kind: str) -> Experiment:
     specs = [record.spec for record in records if record.spec is not None]
     if not specs:
         raise SpecError(str(folder), "holds no runs that can be read: give a folder that svag has written")
-    return family.from_specs(specs, title=f"Runs in {folder.resolve().name}")
+    return family.from_specs(specs, title=f"Runs in {visible(folder.resolve().name)}")

@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, ValidationErr
 
 from svag.lab.records.files import make_folder, replace_file
 from svag.lab.records.record import RunRecord
-from svag.lab.specs.fields import RefusesInOneSentence, Seed, SpecError, refusal_inside, spec_error
+from svag.lab.specs.fields import RefusesInOneSentence, Seed, SpecError, refusal_inside, spec_error, visible
 from svag.lab.specs.optimizers import TITLES
 from svag.lab.specs.parts import EvaluateSpec, InRunProbe, NoProbe, Process, SgdSpec, SvagSpec
 from svag.lab.specs.spec import RunSpec
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 EXPERIMENT = "experiment.json"
 
-Size = Literal["smoke", "small", "paper"]
+Size = Literal["smoke", "small", "medium", "paper"]
 Metric = Literal["test_accuracy", "test_loss", "train_loss", "test_bits_per_character"]
 MARGIN = 0.01
 
@@ -195,7 +195,7 @@ class Experiment(_Frozen, ABC):
     @classmethod
     def title_from(cls, file: Path | None) -> str:
         """The title of an experiment about the base in a file, or about one that was given without a file."""
-        return cls.subject if file is None else f"{cls.subject} from {file.name}"
+        return cls.subject if file is None else f"{cls.subject} from {visible(file.name)}"
 
     def asks(self) -> tuple[str, str]:
         """The question of the family, about the optimizers of the panels, and how it is answered."""

@@ -3,6 +3,7 @@
 Before a run starts, `shortfall` says what its price list cannot become.
 """
 
+import math
 import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -11,8 +12,8 @@ from pathlib import Path
 
 from svag.lab.experiments.base import setting
 from svag.lab.experiments.runs import by_seed, one_version
-from svag.lab.records.record import REMEDY, RunRecord, notes_on
-from svag.lab.specs.fields import SpecError, step_of
+from svag.lab.records.record import REMEDY, RunFailed, RunRecord, notes_on
+from svag.lab.specs.fields import SpecError, step_of, visible
 from svag.lab.specs.optimizers import SgdOptimizer
 from svag.lab.specs.parts import NoProbe, SgdSpec
 from svag.lab.specs.schedules import Constant, Steps
@@ -21,7 +22,7 @@ from svag.noise.reading import Reading, load_readings
 from svag.prices import wording
 from svag.prices.price import Throughput
 from svag.prices.price_list import PriceList, price_list
-from svag.theory.equilibrium import E_FOLDS, effective_lr, steps_to_equilibrium
+from svag.theory.equilibrium import E_FOLDS, e_folds_to_balance, effective_lr, steps_to_equilibrium
 
 # So many runs are named in the text; JSON names them all.
 _NAMED = 3
@@ -72,7 +73,7 @@ def _named(runs: Sequence[str]) -> str:
     ('From runs/0:', 'From 4 runs, a, b, c and 1 more:')
     """
     more = f" and {len(runs) - _NAMED} more" if len(runs) > _NAMED else ""
-    return f"From {f'{len(runs)} runs, ' if len(runs) > 1 else ''}{', '.join(runs[:_NAMED])}{more}:"
+    return f"From {f'{len(runs)} runs, ' if len(runs) > 1 else ''}{', '.join(map(visible, runs[:_NAMED]))}{more}:"
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,8 @@ def predict_from_runs(
 ) -> BaselinePredictions:
     """Predict B* from runs of SGD that finished with readings, the seeds of one setting together.
 
-    A run that has nothing to say is skipped with a sentence; if none has, that is an error.
+    A run that has nothing to say is skipped with a sentence; if none has, that is an error, a `RunFailed` where all of
+    them are broken.
 
     Args:
         records: of one run, of seeds, or of a ladder.
@@ -134,6 +136,8 @@ def predict_from_runs(
             seeds[setting(record.spec)].append(record)
         elif problem is not None:
             skipped.append(problem)
+    if there and all(record.state == "broken" for record in there):
+        raise RunFailed(skipped[0])
     if not seeds:
         raise SpecError("", skipped[0] if skipped else "there is no run here: give a folder that svag run has written")
     groups = [[run for _, run in by_seed(group)] for group in seeds.values()]
@@ -227,24 +231,48 @@ def _problem(record: RunRecord) -> str | None:
     return None
 
 
-def shortfall(specs: Iterable[RunSpec]) -> str:
+def start_over_settled(record: RunRecord) -> float | None:
+    """R₀/R* of a run that measured it; None if it has not.
+
+    R* = R·√(growth over decay), as `svag.theory.equilibrium.relaxed_param_sq` has it, of the last balance measured.
+    """
+    balances = [row["noise"] for row in record.evaluations if ((row.get("noise") or {}).get("balance") or 0) > 0]
+    if not balances or record.evaluations[0]["step"]:
+        return None
+    last = balances[-1]
+    return float(record.evaluations[0]["param_sq"] / (last["param_sq"] * math.sqrt(last["balance"])))
+
+
+def shortfall(specs: Iterable[RunSpec], records: Iterable[RunRecord] = ()) -> str:
     """Say that measured runs are too short for their weights to settle, by the shortest of them; empty if none is.
 
-    Nothing is said where that is not known beforehand: without weight decay, with a rate that changes all the time, and
-    for a budget in epochs of a file that has not been opened.
+    How long that takes depends on how far from equilibrium the weights begin, which runs of the same network may have
+    measured. Nothing is said where it is not known beforehand: without weight decay, with a rate that changes all the
+    time, and for a budget in epochs of a file that has not been opened.
 
     >>> spec = RunSpec.from_yaml('''{data: {name: svhn}, model: {arch: mlp}, batch_size: 128, lr: 0.1, budget: 93,
     ...     weight_decay: 1.0e-3, probe: {kind: in_run, parts: 4}}''')
     >>> print(shortfall([spec]))
     93 steps at the first learning rate are too few for equilibrium, which takes 3 to 5 relaxation times
     1/(4ηλ) of 2,500 steps: the prices will be estimates, and no theorem will apply.
+
+    Args:
+        specs: the runs.
+        records: of runs that have ended; looked at only where one of these is measured.
     """
-    times = [found for spec in specs if (found := _settling(spec)) is not None]
-    steps, relaxation = min(times, key=lambda found: found[0] / found[1], default=(0, 0.0))
-    if steps >= E_FOLDS * relaxation:
+    settling = [(found, spec.model) for spec in specs if (found := _settling(spec)) is not None]
+    known: dict[object, float] = {}
+    for record in records if settling else ():
+        if record.spec is not None and (ratio := start_over_settled(record)) is not None:
+            known[record.spec.model] = max(known.get(record.spec.model, 0.0), e_folds_to_balance(ratio))
+    times = [(*found, known.get(model)) for found, model in settling]
+    short = [one for one in times if one[0] < (E_FOLDS if one[2] is None else one[2]) * one[1]]
+    if not short:
         return ""
+    steps, relaxation, needed = min(short, key=lambda found: found[0] / found[1])
+    several = "3 to 5" if needed is None else f"{needed:.1f}"
     return (
-        f"{steps:,} steps at the first learning rate are too few for equilibrium, which takes 3 to 5 "
+        f"{steps:,} steps at the first learning rate are too few for equilibrium, which takes {several} "
         f"relaxation times 1/(4ηλ) of {relaxation:,.0f} steps: the prices will be estimates, and no theorem will apply."
     )
 

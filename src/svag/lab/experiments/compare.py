@@ -124,6 +124,7 @@ class ComparePanel(Panel):
         sde: refinements of Euler–Maruyama (eq:em), another road to the SDE; refine = 1 is NGD. None if empty.
         momentum_limit: which limit the SVAG arms of a base with momentum follow.
         plan: which seeds each arm gets, and how the limit is made of them; without one every arm gets all seeds.
+        fewer: (ell, seeds) of the SVAG arms that get fewer seeds than the others: a large ell is expensive.
     """
 
     ells: tuple[Count, ...]
@@ -133,12 +134,13 @@ class ComparePanel(Panel):
     sde: tuple[Count, ...] = ()
     momentum_limit: MomentumLimit | None = None
     plan: SdePlan | None = None
+    fewer: tuple[tuple[Count, Count], ...] = ()
 
     def asks_for(self, slot: Slot) -> bool:
         """Whether this seed of this arm belongs to the plan."""
-        if self.plan is None:
-            return True
-        return slot.seed < dict(zip(self.plan.ells, self.plan.seeds, strict=True))[slot.arm.refinement]
+        if self.plan is not None:
+            return slot.seed < dict(zip(self.plan.ells, self.plan.seeds, strict=True))[slot.arm.refinement]
+        return slot.seed < dict(self.fewer).get(slot.arm.refinement, math.inf) or slot.arm.kind != "svag"
 
     def arms(self) -> list[tuple[ArmName, RunSpec]]:
         """SGD, SVAG by increasing ell, the coupled ladder by increasing parts, NGD, Euler–Maruyama."""
@@ -156,7 +158,7 @@ class ComparePanel(Panel):
 
     def smallest(self, edits: Mapping[str, Any]) -> Self:
         """SGD and one SVAG."""
-        return super().smallest(edits).model_copy(update={"ells": (1, 2), "plan": None})
+        return super().smallest(edits).model_copy(update={"ells": (1, 2), "plan": None, "fewer": ()})
 
 
 class Compare(Experiment):
@@ -169,6 +171,7 @@ class Compare(Experiment):
     Attributes:
         margin: the gap in `metric` that would not matter, in its units (accuracies are fractions).
         metric: what is compared.
+        loss_margin: the gap in test loss that would not matter, if that is compared as well.
     """
 
     question: ClassVar[str] = "Does the SDE describe this {optimizer}?"
@@ -184,6 +187,7 @@ class Compare(Experiment):
     panels: tuple[ComparePanel, ...] = Field(min_length=1)
     margin: Positive = MARGIN
     metric: Metric = Field(default_factory=metric_of)
+    loss_margin: Positive | None = None
 
     @classmethod
     def of(

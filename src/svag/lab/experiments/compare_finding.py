@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -60,7 +61,7 @@ class ComparePanelFinding:
         arms: what each arm came to, SGD first.
         limit: the SDE's value, fitted to all ell; None without two arms of two seeds.
         richardson: the same from the two largest ell alone.
-        curve: SGD against the largest ell over the whole of training; None without enough curves.
+        curve: SGD against the largest ell with the most seeds over the whole of training; None without enough curves.
         closeness: R, G and N of SGD over those of the largest ell at equilibrium; None without readings of both.
         own_noise: whether N/G of SGD alone rules its SDE out; None without readings of SGD.
         decompositions: why SGD and the SDE end apart, by each route that the runs allow.
@@ -71,6 +72,10 @@ class ComparePanelFinding:
         status: what to do next.
         optimizer: what people call the one that is compared with its SDE.
         plan: how seeds and limit were planned, if they were.
+        loss: the verdict on the final test loss, where the experiment has a margin for it.
+        collapsed: ell of the arms with a seed that learned less than half of what the best arm did; no limit is
+            extrapolated from them.
+        loss_decompositions: as `decompositions`, of the final test loss where that is compared.
     """
 
     name: str
@@ -91,6 +96,9 @@ class ComparePanelFinding:
     optimizer: str
     plan: SdePlan | None = None
     euler: tuple[Limit, Difference] | None = None
+    loss: SDEVerdict | None = None
+    collapsed: tuple[int, ...] = ()
+    loss_decompositions: tuple[Decomposition, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """Return the panel for a JSON document: the fields of the verdict, then the rest; without the curves."""
@@ -107,10 +115,13 @@ class ComparePanelFinding:
             "results": [arm.to_dict() for arm in self.arms],
             "limit_value": None if self.limit is None else self.limit.to_dict(),
             "richardson": None if self.richardson is None else self.richardson.to_dict(),
+            "collapsed": list(self.collapsed),
+            "loss": None if self.loss is None else self.loss.to_dict(),
             "curve": None if self.curve is None else self.curve.to_dict(),
             "closeness": None if self.closeness is None else self.closeness.to_dict(),
             "own_noise": None if self.own_noise is None else self.own_noise.to_dict(),
             "decompositions": [one.to_dict() for one in self.decompositions],
+            "loss_decompositions": [one.to_dict() for one in self.loss_decompositions],
             "euler": None if self.euler is None else {**self.euler[1].to_dict(), "limit": self.euler[0].to_dict()},
             "runs": [row.to_dict() for row in self.runs],
             "missing": [asdict(run) for run in self.missing],
@@ -150,6 +161,10 @@ class ComparePanelFinding:
             yield "over the curve", self.curve.said(self.metric, self.optimizer)
         if self.verdict is not None:
             yield "convergence in ell", _convergence(self.verdict)
+        if self.loss is not None:
+            apart = wording.difference(self.loss.gap, "test_loss")
+            limits = wording.interval(self.loss.low, self.loss.high, "test_loss")
+            yield "final test loss", f"{self.loss.answer}: {self.optimizer} − SDE {apart} {limits}"
         if self.richardson is not None:
             ells = " and ".join(map(str, self.richardson.ells))
             yield "Richardson", f"{self.richardson.said(self.metric)} from ell = {ells}"
@@ -157,8 +172,13 @@ class ComparePanelFinding:
             yield from self.own_noise.rows(self.optimizer)
         if self.closeness is not None:
             yield from self.closeness.rows(self.optimizer)
+        if self.collapsed:
+            arms = ", ".join(str(svag_arm(ell)) for ell in self.collapsed)
+            yield "collapsed", f"{arms}: a seed learned less than half of what the best arm did"
         for one in self.decompositions:
             yield _ROUTES[one.route], one.said(self.metric)
+        for one in self.loss_decompositions:
+            yield f"test loss, {_ROUTES[one.route]}", one.said("test_loss")
         if self.euler is not None:
             limit, gap = self.euler
             steps = " and ".join(map(str, limit.ells))
@@ -242,6 +262,8 @@ def _convergence(found: SDEVerdict) -> str:
             return f"{shown}; the limit is E_∞ of E_∞ + c/ell ({tested})"
         case "largest_ell":
             return f"{shown}; the limit is the largest ell, because E_∞ + c/ell does not fit ({tested})"
+        case "collapsed":
+            return f"{shown}; the limit is the largest ell, because an arm collapsed"
         case "plan":
             return f"{shown}; the limit is by the planned weights"
         case "none":
@@ -312,11 +334,17 @@ def _panel(experiment: Compare, panel: ComparePanel, runs: PanelRuns) -> Compare
     largest = max(by_ell, default=1)
     weights, bias = (None, 0.0) if panel.plan is None else (panel.plan.limit_weights, panel.plan.bias)
     compared = 1 in by_ell and largest > 1
-    verdict = sde_verdict(arrays, experiment.margin, limit_weights=weights, bias=bias) if compared else None
+    collapsed = _collapsed(runs, size, by_ell, metric)
+    judge = partial(sde_verdict, limit_weights=weights, bias=bias, extrapolate=not collapsed)
+    verdict = judge(arrays, experiment.margin) if compared else None
+    with_loss = compared and experiment.loss_margin is not None
+    losses = {arm: runs.finals(arm, size, "test_loss") for arm in finals} if with_loss else {}
+    loss_by_ell = {ell: losses[svag_arm(ell)] for ell in by_ell if with_loss}
     limit = None if weights is None else planned_limit(arrays, weights, bias)
     if weights is None and largest > 1:
-        limit = fitted_limit(arrays)
+        limit = fitted_limit(arrays, extrapolate=not collapsed)
     refined = richardson_limit(arrays) if largest > 1 else None
+    best_known = max(by_ell, key=lambda ell: (ell > 1, len(by_ell[ell]), ell), default=1)
     return ComparePanelFinding(
         name=panel.name,
         batch_size=size,
@@ -325,7 +353,7 @@ def _panel(experiment: Compare, panel: ComparePanel, runs: PanelRuns) -> Compare
         arms=tuple(arm_result(arm, found) for arm, found in finals.items() if found),
         limit=None if limit is None else limit.limit,
         richardson=None if refined is None else refined.limit,
-        curve=None if largest == 1 else curve_gap(*_curves(runs, size, largest), largest, metric),
+        curve=None if largest == 1 else curve_gap(*_curves(runs, size, best_known), best_known, metric),
         closeness=None if largest == 1 else _closeness(runs, size, largest),
         own_noise=own_noise([one for own in runs.readings(SGD, size).values() for one in own]),
         decompositions=_decompositions(panel, finals, by_ell),
@@ -336,7 +364,25 @@ def _panel(experiment: Compare, panel: ComparePanel, runs: PanelRuns) -> Compare
         optimizer=panel.optimizer,
         plan=panel.plan,
         euler=_euler(finals, limit, experiment.margin),
+        loss=None
+        if experiment.loss_margin is None or not compared
+        else judge({ell: np.array(list(found.values())) for ell, found in loss_by_ell.items()}, experiment.loss_margin),
+        collapsed=collapsed,
+        loss_decompositions=_decompositions(panel, losses, loss_by_ell) if with_loss else (),
     )
+
+
+def _collapsed(
+    runs: PanelRuns, size: int, by_ell: Mapping[int, Mapping[int, float]], metric: Metric
+) -> tuple[int, ...]:
+    """The ell with a seed that learned less than half of what the best arm did, from before the first step on."""
+    first = [
+        dict(run.curve(metric)).get(0, math.nan) for ell in by_ell for run in runs.of(svag_arm(ell), size).values()
+    ]
+    start = float(np.mean(first)) if first else math.nan
+    learned = {ell: np.abs(np.array(list(found.values())) - start) for ell, found in by_ell.items()}
+    most = max((float(np.nanmean(one)) for one in learned.values() if np.isfinite(one).any()), default=math.nan)
+    return tuple(ell for ell, one in learned.items() if np.any(one < most / 2))
 
 
 def _next_step(verdict: SDEVerdict, panel: ComparePanel, metric: Metric) -> str:

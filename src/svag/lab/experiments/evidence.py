@@ -152,7 +152,10 @@ def arm_result(arm: ArmName, finals: Mapping[int, float]) -> ArmResult:
     )
 
 
-LimitMethod = Literal["fit", "richardson", "largest_ell", "plan"]
+# A single evaluation is noisy while the learning rate is large: trajectories are means of so many in a row.
+SMOOTHED = 4
+
+LimitMethod = Literal["fit", "richardson", "largest_ell", "collapsed", "plan"]
 _LEVEL = 0.05
 
 
@@ -165,7 +168,8 @@ class Limit:
         low: lower 95% limit.
         high: upper 95% limit.
         source: "fit" (E_∞ of E_ell = E_∞ + c/ell), "richardson" (the same through the two largest ell),
-            "largest_ell" (the line does not fit), or "plan" (weights that were chosen beforehand).
+            "largest_ell" (the line does not fit), "collapsed" (the largest ell too, because an arm collapsed), or
+            "plan" (weights that were chosen beforehand).
         ells: the ell it was made of.
         diverged: seeds that diverged there, and are not in it.
     """
@@ -223,8 +227,10 @@ class LimitEstimate:
         )
 
 
-def fitted_limit(finals: Mapping[int, FloatArray]) -> LimitEstimate | None:
+def fitted_limit(finals: Mapping[int, FloatArray], *, extrapolate: bool = True) -> LimitEstimate | None:
     """The limit from all ell, ell = 1 being SGD, or from the largest when 1/ell does not fit; None without spread.
+
+    Where an arm collapsed (`extrapolate` is False) no line is drawn: the limit is the largest ell.
 
     >>> found = fitted_limit({1: np.array([3.0, 5.0]), 4: np.array([1.0, 1.0])})
     >>> found.limit.source, round(found.limit.value, 12)
@@ -234,10 +240,11 @@ def fitted_limit(finals: Mapping[int, FloatArray]) -> LimitEstimate | None:
     if len(used) < 2:
         return None
     fit = fit_limit([1 / ell for ell in used], list(used.values()))
-    if fit.lack_of_fit is None or fit.lack_of_fit >= _LEVEL:
+    if extrapolate and (fit.lack_of_fit is None or fit.lack_of_fit >= _LEVEL):
         return _result(used, fit.limit_weights, "fit", tuple(used), diverged)
     largest = max(used)
-    return _result(used, [float(ell == largest) for ell in used], "largest_ell", (largest,), diverged)
+    source: LimitMethod = "largest_ell" if extrapolate else "collapsed"
+    return _result(used, [float(ell == largest) for ell in used], source, (largest,), diverged)
 
 
 def planned_limit(finals: Mapping[int, FloatArray], weights: Mapping[int, float], bias: float) -> LimitEstimate | None:

@@ -30,6 +30,10 @@ from svag.stats.means import welch
 from svag.stats.samples import json_fields
 from svag.theory.gain import Factors, least_spread
 
+# The final training loss is the mean over the last part of training: at a constant rate a single moment fluctuates by
+# more than recipes differ by.
+LAST = 0.1
+
 # A larger batch counts as ending where the smallest ended up to this share above its training loss.
 CLOSE = 0.07
 
@@ -127,7 +131,7 @@ class GainFinding:
         baseline: the smallest batch size.
         measured: whether the gain was measured while training, and not planned.
         loss_metric: which training loss is compared at the end: of the whole training set where it was evaluated, or
-            the mean over the last steps.
+            the mean over the last tenth of training.
         rungs: the larger batch sizes.
         history: N/G along the runs of the baseline; None without readings.
         rows: gain, price and training loss along all runs.
@@ -211,7 +215,22 @@ def _loss_metric(runs: Sequence[RunRecord]) -> LossMetric:
 
 
 def _finals(runs: Mapping[int, RunRecord], metric: LossMetric) -> list[float]:
-    return [float(run.final[metric]) for run in runs.values() if run.state == "finished" and run.final.get(metric)]
+    finished = [run for run in runs.values() if run.state == "finished"]
+    found = (final_loss(run) if metric == "train_loss" else float(run.final[metric]) for run in finished)
+    return [loss for loss in found if loss > 0]
+
+
+def final_loss(run: RunRecord) -> float:
+    """Mean training loss over the last tenth of a run, in baseline time; NaN where no loss was logged."""
+    rows = _rows(run, 0)
+    end = rows[-1].baseline_time if rows else 0.0
+    # A row is the mean since the one before: those that begin in the last tenth count, at least the last one.
+    starts = [0.0, *(row.baseline_time for row in rows)]
+    late = [(row, start) for row, start in zip(rows, starts, strict=False) if start >= (1 - LAST) * end * (1 - 1e-9)]
+    late = late or list(zip(rows, starts, strict=False))[-1:]
+    spans = [row.baseline_time - start for row, start in late]
+    total = fsum(row.train_loss * span for (row, _), span in zip(late, spans, strict=True))
+    return total / fsum(spans) if late and fsum(spans) > 0 else math.nan
 
 
 def _ratio(large: Sequence[float], small: Sequence[float]) -> Estimate:

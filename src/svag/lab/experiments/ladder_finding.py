@@ -29,6 +29,7 @@ from svag.lab.experiments.ladder_evidence import (
 from svag.lab.experiments.runs import CurveRow, MissingRun, PanelRuns, RunRow, gather
 from svag.lab.experiments.wording import Answer
 from svag.lab.records.record import RunRecord
+from svag.prices.basis import BALANCED
 from svag.prices.estimate import Estimate
 from svag.stats.samples import json_fields
 from svag.theory.optimizers import Rule
@@ -91,6 +92,12 @@ class LadderPanelFinding:
     def adaptive(self) -> bool:
         """Whether this is about Adam or its kin: all that is predicted is then an estimate, and there is no theorem."""
         return self.rule == "square_root"
+
+    @property
+    def unbalanced(self) -> tuple[tuple[int, float | None], ...]:
+        """Batch sizes whose weights were not measured at equilibrium: growth over decay is unknown or off by 10%."""
+        rungs = ((rung.batch_size, rung.balance) for rung in self.rungs)
+        return tuple((size, found) for size, found in rungs if found is None or abs(found - 1) > BALANCED)
 
     @property
     def observed(self) -> float | None:

@@ -8,12 +8,12 @@ import numpy as np
 
 from svag.lab.experiments import wording
 from svag.lab.experiments.base import GD, NGD, SGD, Metric
-from svag.lab.experiments.evidence import TONES, ArmResult, Finding, arm_result, sgd_curve
+from svag.lab.experiments.evidence import SMOOTHED, TONES, ArmResult, Finding, arm_result, sgd_curve
 from svag.lab.experiments.ngd import Ngd, NgdPanel
 from svag.lab.experiments.runs import CurveRow, MissingRun, PanelRuns, RunRow, gather
 from svag.lab.experiments.wording import Answer
 from svag.lab.records.record import RunRecord
-from svag.stats.curves import compare_curves, gap_band
+from svag.stats.curves import compare_curves, gap_band, running_means
 from svag.stats.decisions import Decision, compare_rates, holm, samples_to_decide, three_way
 from svag.stats.means import paired, welch
 from svag.stats.samples import json_fields
@@ -22,6 +22,7 @@ _LEVEL = 0.05
 # From so many seeds on, pairs are compared: with fewer, what they cost in degrees of freedom outweighs what they share.
 _PAIRS = 4
 _ROUNDING = 1e-12
+LAST_STEPS = 100  # the paper's train curves are means over so many steps
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,7 @@ class CurvesApart:
         low: lower 95% limit, which holds at all steps at once; −∞ when the seeds are too few.
         high: upper limit.
         reach: the largest distance from 0 of any limit at any step: the margin within which the curves are known to be.
+            The curves are means of `SMOOTHED` evaluations in a row here, as for `apart`.
         apart: how far apart they surely are at some step; 0 where the limits include 0 at all of them.
     """
 
@@ -170,7 +172,8 @@ def curves_apart(
         return None
     first, second = (np.array([[curve[step] for step in steps] for curve in group]) for group in groups)
     test, band = compare_curves(first, second), gap_band(first, second)
-    reach = float(np.maximum(-band.low, band.high).max())
+    smooth = gap_band(running_means(first, SMOOTHED), running_means(second, SMOOTHED))
+    reach = float(np.maximum(-smooth.low, smooth.high).max())
     answer: Decision = "inconclusive"
     if test.p_value < _LEVEL:
         answer = "different"
@@ -178,7 +181,7 @@ def curves_apart(
         answer = "equivalent"
     at = test.index
     limits = (float(band.gap[at]), float(band.low[at]), float(band.high[at]))
-    apart = max(float(np.maximum(band.low, -band.high).max()), 0.0)
+    apart = max(float(np.maximum(smooth.low, -smooth.high).max()), 0.0)
     return CurvesApart(name, metric, answer, test.p_value, test.smallest_p, steps[at], *limits, reach, apart)
 
 
@@ -195,6 +198,9 @@ class NgdPanelFinding:
         best: mean over seeds of the best metric along the run, by arm, as the paper prints it; NaN without results.
         sgd_ngd: SGD − NGD; None while either has no result.
         sgd_gd: SGD − GD; None while either has no result.
+        train_ngd: SGD − NGD in train accuracy at the end, a mean over the last `LAST_STEPS`; None where it was not
+            evaluated.
+        train_gd: SGD − GD in the same.
         apart: the curves of SGD and NGD over the whole of training: of the training set, and of the metric.
         verdict: one sentence.
         runs: all results.
@@ -211,6 +217,8 @@ class NgdPanelFinding:
     best: tuple[tuple[str, float], ...]
     sgd_ngd: ArmGap | None
     sgd_gd: ArmGap | None
+    train_ngd: ArmGap | None
+    train_gd: ArmGap | None
     apart: tuple[CurvesApart, ...]
     verdict: str
     runs: tuple[RunRow, ...]
@@ -228,6 +236,8 @@ class NgdPanelFinding:
             "verdict": self.verdict,
             "sgd_ngd": None if self.sgd_ngd is None else self.sgd_ngd.to_dict(),
             "sgd_gd": None if self.sgd_gd is None else self.sgd_gd.to_dict(),
+            "train_ngd": None if self.train_ngd is None else self.train_ngd.to_dict(),
+            "train_gd": None if self.train_gd is None else self.train_gd.to_dict(),
             "curves": [one.to_dict() for one in self.apart],
             "arms": [arm.to_dict() for arm in self.arms],
             "best": json_fields(dict(self.best)),
@@ -259,6 +269,9 @@ class NgdPanelFinding:
         best = [f"{arm} {wording.value(value, self.metric)}" for arm, value in self.best if math.isfinite(value)]
         if best:
             yield "best along the run", f"{', '.join(best)} (means over seeds, as the paper prints them)"
+        for gap in (self.train_ngd, self.train_gd):
+            if gap is not None:
+                yield f"{gap.name} in train accuracy", f"{gap.answer}: {gap.said('test_accuracy')}"
         if any(one.in_pairs for one in self.gaps):
             yield "compared", "seed by seed: the arms of a seed start from the same weights"
         for curves in self.apart:
@@ -300,6 +313,7 @@ def _panel(experiment: Ngd, panel: NgdPanel, runs: PanelRuns) -> NgdPanelFinding
     finals = {arm: runs.finals(arm, size, metric) for arm in (SGD, NGD, GD)}
     with_ngd = arm_gap("SGD − NGD", finals[SGD], finals[NGD], experiment.margin)
     with_gd = arm_gap("SGD − GD", finals[SGD], finals[GD], experiment.margin)
+    train = {arm: _train_finals(runs.of(arm, size)) for arm in finals}
     return NgdPanelFinding(
         name=panel.name,
         batch_size=size,
@@ -309,6 +323,8 @@ def _panel(experiment: Ngd, panel: NgdPanel, runs: PanelRuns) -> NgdPanelFinding
         best=tuple((str(arm), _best(runs.of(arm, size).values(), metric)) for arm in finals),
         sgd_ngd=with_ngd,
         sgd_gd=with_gd,
+        train_ngd=arm_gap("SGD − NGD", train[SGD], train[NGD], experiment.margin),
+        train_gd=arm_gap("SGD − GD", train[SGD], train[GD], experiment.margin),
         apart=tuple(_apart(runs, size, metric, experiment.margin)),
         verdict=_verdict(with_ngd, with_gd),
         runs=runs.rows(),
@@ -316,6 +332,19 @@ def _panel(experiment: Ngd, panel: NgdPanel, runs: PanelRuns) -> NgdPanelFinding
         missing=runs.missing,
         status=_next(runs, with_ngd, with_gd),
     )
+
+
+def _train_finals(runs: Mapping[int, RunRecord]) -> dict[int, float]:
+    """Train accuracy over the last steps by seed, NaN where diverged; none unless every run evaluated it."""
+    curves = {seed: run.curve("train_set_accuracy") for seed, run in runs.items()}
+    if not all(curves.values()):
+        return {}
+    return {
+        seed: float(np.mean([value for step, value in curve if step > curve[-1][0] - LAST_STEPS]))
+        if runs[seed].state == "finished"
+        else math.nan
+        for seed, curve in curves.items()
+    }
 
 
 def _apart(runs: PanelRuns, size: int, metric: Metric, margin: float) -> Iterator[CurvesApart]:

@@ -202,8 +202,9 @@ def gather(
             offered[matched(record.spec)].append(record)
     found: list[dict[Slot, RunRecord]] = [{} for _ in experiment.panels]
     missing: list[list[MissingRun]] = [[] for _ in experiment.panels]
-    asked = {slot: matched(spec) for slot, spec in experiment.slots().items()}
-    broken = _broken_slots(experiment.slots(), records)
+    slots = experiment.slots()
+    asked = {slot: matched(spec) for slot, spec in slots.items()}
+    broken = _broken_slots(slots, records)
     for slot, spec in asked.items():
         best = min(offered[spec], key=lambda run: (-run.ended, -len(run.readings)), default=None)
         if best is None and (lost := broken.get(slot)) is not None:

@@ -15,14 +15,14 @@ import numpy as np
 from svag.arrays import FloatArray
 from svag.lab.experiments import wording
 from svag.lab.experiments.base import SGD, Metric
-from svag.lab.experiments.evidence import fitted_limit
+from svag.lab.experiments.evidence import SMOOTHED, LimitEstimate, fitted_limit
 from svag.lab.records.record import RunRecord
 from svag.noise.reading import Reading
 from svag.prices.averages import Averages
 from svag.prices.basis import BALANCED
 from svag.prices.price_list import price_list
 from svag.prices.windows import choose_window
-from svag.stats.curves import compare_curves, gap_band
+from svag.stats.curves import compare_curves, gap_band, running_means
 from svag.stats.means import Contrast, contrast, welch
 from svag.stats.ratios import Interval, quotient
 from svag.stats.samples import json_fields
@@ -49,6 +49,9 @@ class CurveGap:
         until_step: the last effective step compared; earlier than the end if a seed diverged.
         times: evaluations compared.
         diverged: seeds that diverged, in both arms.
+        reach: the largest distance from 0 of any 95% limit of the gap between the trajectories, which are means of
+            `SMOOTHED` evaluations in a row: they are known to be within this of each other at all steps at once.
+        apart: how far apart the trajectories surely are at some step; 0 where the limits include 0 at all of them.
     """
 
     ell: int
@@ -62,6 +65,8 @@ class CurveGap:
     until_step: int
     times: int
     diverged: int
+    reach: float
+    apart: float
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; an infinite t is null, and so is an infinite limit."""
@@ -97,6 +102,7 @@ def curve_gap(sgd: Sequence[RunRecord], svag: Sequence[RunRecord], ell: int, met
     one, other = ([[curve[step] for step in finite] for curve in group] for group in groups)
     test = compare_curves(np.array(one), np.array(other))
     band = gap_band(np.array(one), np.array(other))
+    smooth = gap_band(*(running_means(rows, SMOOTHED) for rows in (one, other)))
     return CurveGap(
         ell=ell,
         p_value=test.p_value,
@@ -109,6 +115,8 @@ def curve_gap(sgd: Sequence[RunRecord], svag: Sequence[RunRecord], ell: int, met
         until_step=finite[-1],
         times=len(finite),
         diverged=sum(run.state == "diverged" for run in [*sgd, *svag]),
+        reach=float(np.maximum(-smooth.low, smooth.high).max()),
+        apart=max(float(np.maximum(smooth.low, -smooth.high).max()), 0.0),
     )
 
 
@@ -281,6 +289,7 @@ class Decomposition:
         route: "gaussian", the paper's (eq:noise_decomposition); "ladder", over the coupled ladder (def:glsr).
         terms: the two steps.
         total: what they add up to.
+        excess: the first step minus the second: of the sign of the total where the first is most of it.
         seeds: how many entered.
         left_out: seeds that diverged in an arm and are not in it.
     """
@@ -288,13 +297,15 @@ class Decomposition:
     route: Literal["gaussian", "ladder"]
     terms: tuple[Term, Term]
     total: Term
+    excess: Term
     seeds: int
     left_out: int
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; unknown limits are null."""
         terms = [json_fields(asdict(term)) for term in self.terms]
-        return {**json_fields(asdict(self)), "terms": terms, "total": json_fields(asdict(self.total))}
+        sums = {name: json_fields(asdict(getattr(self, name))) for name in ("total", "excess")}
+        return {**json_fields(asdict(self)), "terms": terms, **sums}
 
     def said(self, metric: Metric) -> str:
         """The total and its two steps."""
@@ -330,9 +341,16 @@ def gaussian_route(
             _term("non-Gaussian noise NGD − SGD", welch(gaussian, ours)),
         ),
         _term("SDE − SGD", limit.minus_arm(1)),
+        _term("discretisation − non-Gaussian noise", _excess(limit, gaussian)),
         min(ours.size, gaussian.size),
         sum(not math.isfinite(value) for finals in (sgd, ngd, *svag.values()) for value in finals.values()),
     )
+
+
+def _excess(limit: LimitEstimate, ngd: FloatArray) -> Contrast:
+    """(SDE − NGD) − (NGD − SGD), where the SDE's value is itself made of SGD and SVAG."""
+    weights = [weight + (ell == 1) for ell, weight in zip(limit.groups, limit.weights, strict=True)]
+    return contrast([*limit.groups.values(), ngd], [*weights, -2.0])
 
 
 def ladder_route(
@@ -355,6 +373,7 @@ def ladder_route(
             _term(f"ladder of {parts} − SVAG ell={ell}", contrast([rung - refined], [1.0])),
         ),
         _term(f"SGD − SVAG ell={ell}", contrast([ours - refined], [1.0])),
+        _term("first − second", contrast([ours - 2 * rung + refined], [1.0])),
         len(finite),
         len(shared) - len(finite),
     )

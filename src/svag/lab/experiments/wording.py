@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from svag.lab.specs.optimizers import TITLES
+from svag.prices.reasons import Code
 
 Tone = Literal["yes", "no", "open", "note"]
 PaperVerdict = Literal["agrees", "differs", "cannot tell"]
+ClaimCode = Literal[
+    "end", "converged", "trajectory", "roads", "sampling", "decomposition", "drift", "error", "ngd", "curves", "gd", ""
+]
 Numbers = tuple[tuple[str, str], ...]
 
 
@@ -71,21 +75,30 @@ class Judgement:
         claim: what the paper says of such a setting.
         found: what the runs say, in numbers.
         verdict: whether that is the same.
+        code: which claim it is.
+        reason: why it is not judged, if it is not: a premise that was measured and does not hold.
     """
 
     panel: str
     claim: str
     found: str
     verdict: PaperVerdict
+    code: ClaimCode = ""
+    reason: Code | None = None
+
+    @property
+    def counted(self) -> bool:
+        """Whether it counts as evidence: at equilibrium, that statistics drift apart is algebra."""
+        return self.code != "drift"
 
 
 def overall(judgements: Iterable[Judgement]) -> PaperVerdict:
-    """What several claims come to: one that differs decides, and without one that cannot be told they agree.
+    """What the claims that count come to: one that differs decides, and if none is open they agree.
 
     >>> overall([Judgement("p", "c", "f", "agrees"), Judgement("p", "d", "f", "cannot tell")])
     'cannot tell'
     """
-    found = {one.verdict for one in judgements}
+    found = {one.verdict for one in judgements if one.counted}
     if "differs" in found:
         return "differs"
     return "agrees" if found == {"agrees"} else "cannot tell"
@@ -174,6 +187,8 @@ def difference(number: float, metric: str) -> str:
 
     >>> difference(-0.0123, "test_accuracy"), difference(math.nan, "test_loss")
     ('−1.23 points', 'unknown')
+    >>> difference(-0.003949999999999991, "test_accuracy")  # a tie but for its last bits, which differ by machine
+    '−0.40 points'
     >>> difference(0.0123, "test_bits_per_character")
     '+0.0123 bits per character'
     """
@@ -197,7 +212,8 @@ def interval(low: float, high: float, metric: str) -> str:
 
 
 def _signed(number: float, metric: str) -> str:
-    text = f"{100 * number:+.2f}" if is_share(metric) else f"{number:+.3g}"
+    number = float(f"{100 * number if is_share(metric) else number:.9g}")  # ties round alike on every machine
+    text = f"{number:+.2f}" if is_share(metric) else f"{number:+.3g}"
     return text.replace("-", "−")
 
 

@@ -10,8 +10,10 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -87,9 +89,16 @@ def _regular(handle: int, path: Path) -> int:
     raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
-def read_file(path: Path) -> bytes:
-    """The content of a regular file."""
+# Bytes that no spec or outcome of a run exceeds, and no metrics or timings: a file may claim any length.
+SMALL, LARGEST = 2**24, 2**30
+
+
+def read_file(path: Path, most: int = SMALL) -> bytes:
+    """The content of a regular file of at most `most` bytes; a longer one is an OSError, before it takes any memory."""
     with os.fdopen(open_to_read(path), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise OSError(errno.EFBIG, f"it has {size:,} bytes, more than {most:,}", str(path))
         return file.read()
 
 
@@ -101,7 +110,7 @@ def parse_json(content: bytes) -> Any:
     ValueError: Infinity is not JSON
     """
     try:
-        value = json.loads(content, parse_constant=_refuse_constant)
+        value = _DECODER.decode(content.decode(json.detect_encoding(content), "surrogatepass"))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if b"\\u" in content:
@@ -111,6 +120,10 @@ def parse_json(content: bytes) -> Any:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+# `json.loads` with an option makes a decoder for every call, which takes longer than most lines of a metrics file
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def to_line(fields: Mapping[str, Any]) -> str:
@@ -125,7 +138,7 @@ def parse_lines(content: bytes) -> list[dict[str, Any]]:
     [{'step': 1}]
     """
     rows: list[dict[str, Any]] = []
-    for line in content.split(b"\n")[:-1]:
+    for line in _whole_lines(content):
         try:
             row = parse_json(line)
         except ValueError:
@@ -134,6 +147,14 @@ def parse_lines(content: bytes) -> list[dict[str, Any]]:
             break
         rows.append(row)
     return rows
+
+
+def _whole_lines(content: bytes) -> Iterator[bytes]:
+    """The lines that end, one at a time: a file may hold nothing but ends of lines."""
+    start = 0
+    while (end := content.find(b"\n", start)) >= 0:
+        yield content[start:end]
+        start = end + 1
 
 
 def digest(content: bytes) -> str:
@@ -158,6 +179,9 @@ class Journal:
 
     def _forget_torn_line(self) -> None:
         """A kill may have cut the last line: what is appended next must not continue it."""
+        if (size := self._file.seek(0, os.SEEK_END)) > LARGEST:
+            self._file.close()
+            raise DiskError(f"{self._path} has {size:,} bytes, more than a run leaves: remove it to start the run anew")
         self._file.seek(0)
         content = self._file.read()
         self._keep(content[: content.rfind(b"\n") + 1])
@@ -225,36 +249,52 @@ class FolderInUse(Exception):  # noqa: N818  # it is not an error of the program
     """Another process works in the folder."""
 
 
+# What is locked: a regular file, because NFS passes no lock on a folder to its server. It is there while the run is.
+LOCK = ".lock"
+
+
 class RunLock:
     """Holds a folder while the context is open."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder, self._file = folder, folder / LOCK
         self._handle = -1
 
     def __enter__(self) -> Self:
-        try:
-            self._handle = os.open(self._folder, os.O_RDONLY)
-        except OSError as error:
-            raise disk_error(self._folder, error) from error
         end = time.monotonic() + _PATIENCE
-        while not _locks(self._handle, exclusive=True):
+        while not self._taken():
             if time.monotonic() > end:
-                os.close(self._handle)
                 raise FolderInUse(f"another process is running in {self._folder}: wait for it, or give another --out")
             time.sleep(0.02)
         return self
 
+    def _taken(self) -> bool:
+        """Try once to lock the file, and see that it is still the one that others would find."""
+        try:
+            # to read and write: NFS makes a lock on bytes of it, which needs a file that may be written
+            handle = os.open(self._file, os.O_RDWR | os.O_CREAT | _NO_LINK | _NO_WAIT, 0o666)
+        except OSError as error:
+            raise disk_error(self._folder, error) from error
+        if _locks(handle, exclusive=True):
+            with suppress(FileNotFoundError):  # whoever had it has just removed it
+                if os.path.samestat(os.fstat(handle), self._file.stat()):
+                    self._handle = handle
+                    return True
+        os.close(handle)
+        return False
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        with suppress(OSError):
+            self._file.unlink()  # while it is locked: who waits for it notices, and makes a new one
         os.close(self._handle)
 
 
 def in_use(folder: Path) -> bool:
     """Whether a process holds the folder right now."""
     try:
-        handle = os.open(folder, os.O_RDONLY)
+        handle = open_to_read(folder / LOCK)
     except OSError:
         return False
     try:
@@ -270,6 +310,17 @@ def _locks(handle: int, *, exclusive: bool) -> bool:
         fcntl.flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # a file system without locks
+    except OSError as error:
+        if exclusive:  # who only looks has nothing to protect
+            _warn_of_no_locks(error.strerror)
         return True
     return True
+
+
+@cache
+def _warn_of_no_locks(why: str) -> None:
+    warnings.warn(
+        f"this file system has no locks ({why}), so runs are not protected from a second process: start only one in "
+        "each folder",
+        stacklevel=2,
+    )

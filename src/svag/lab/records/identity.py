@@ -30,7 +30,7 @@ NUMERICS_VERSION = 2
 # default it is left out of the hash, so that the runs made before it keep their identities. List every new field here,
 # and empty the list when NUMERICS_VERSION is raised. Those of `optimizer` need not be listed: there only `kind` and
 # what differs from its default count.
-ADDED: tuple[str, ...] = ("compile",)
+ADDED: tuple[str, ...] = ("compile", "clip_norm", "model.init_scale")
 
 
 def identity(spec: RunSpec, folder: Path | None = None) -> str:

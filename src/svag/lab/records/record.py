@@ -5,12 +5,12 @@ a finished run has its last evaluation at the end of its budget. Where that fail
 it gives out no numbers. The first runs (numerics version 1) left no digest; they are read with a note.
 """
 
-import io
+import errno
 import lzma
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,9 +19,9 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from svag.lab.records.files import digest, in_use, parse_json, parse_lines, read_file
+from svag.lab.records.files import LARGEST, digest, in_use, parse_json, parse_lines, read_file
 from svag.lab.records.identity import NUMERICS_VERSION
-from svag.lab.specs.fields import SpecError, cut, shown
+from svag.lab.specs.fields import SpecError, cut, shown, visible
 from svag.lab.specs.spec import RunSpec
 from svag.noise.reading import KIND, Reading, reading_of
 from svag.printed import Printed
@@ -149,7 +149,7 @@ class RunRecord(Printed):
         }
 
     def __str__(self) -> str:
-        parts = [f"{self.path}: {self.state} at effective step {self.step} of {self.steps}"]
+        parts = [f"{visible(str(self.path))}: {self.state} at effective step {self.step} of {self.steps}"]
         if "test_bits_per_character" in self.final:
             parts.append(f"{self.final['test_bits_per_character']:.4f} bits per character of the test set")
         elif "test_accuracy" in self.final:
@@ -157,7 +157,7 @@ class RunRecord(Printed):
         if self.final.get("train_loss") is not None:
             parts.append(f"train loss {self.final['train_loss']:.4g}")
         if self.problem:
-            parts.append(self.problem)
+            parts.append(visible(self.problem))
         return ", ".join(parts)
 
     def _of_kind(self, kind: str) -> list[dict[str, Any]]:
@@ -173,8 +173,18 @@ def load_records(path: str | Path) -> list[RunRecord]:
     Args:
         path: a run directory, or a folder that holds some.
     """
-    root = Path(path)
-    return [read_record(file.parent) for file in sorted(_spec_files(root))]
+    return list(each_record(path))
+
+
+def each_record(path: str | Path, *, whole: bool = True) -> Iterator[RunRecord]:
+    """Read the run directories of a folder one after the other, as `load_records` does, and keep none of them.
+
+    Args:
+        path: a run directory, or a folder that holds some.
+        whole: see `read_record`.
+    """
+    for file in sorted(_spec_files(Path(path))):
+        yield read_record(file.parent, whole=whole)
 
 
 @dataclass(frozen=True)
@@ -236,8 +246,14 @@ def holds_run(folder: Path) -> bool:
     return any(os.path.lexists(folder / name) for name in _SIGNS)
 
 
-def read_record(folder: Path) -> RunRecord:
-    """Read one run directory, whatever state it is in."""
+def read_record(folder: Path, *, whole: bool = True) -> RunRecord:
+    """Read one run directory, whatever state it is in.
+
+    Args:
+        folder: the run directory.
+        whole: read all rows. Otherwise, where the digest vouches for the metrics, `rows` holds the last evaluation
+            only: enough for the state, the step and the final numbers, in a tenth of the time.
+    """
     found, header = _json(folder / OUTCOME), _json(folder / SPEC)
     if found is None and os.path.lexists(folder / OUTCOME):  # it is written whole, or not at all
         return _broken(folder, {}, f"{OUTCOME} is damaged: {REMEDY}")
@@ -249,15 +265,17 @@ def read_record(folder: Path) -> RunRecord:
     if _spec_is_damaged(folder, outcome):
         return _broken(folder, outcome, f"{SPEC} is damaged, it is not what it was when the run ended: {REMEDY}")
     try:
-        content = _metrics(folder)
-    except (lzma.LZMAError, EOFError):
+        content = metrics_of(folder)
+    except lzma.LZMAError:
         return _broken(folder, outcome, f"{COMPRESSED_METRICS} is damaged: {REMEDY}")
-    except OSError as error:  # a folder, a pipe, a device
+    except OSError as error:  # a folder, a pipe, a device, or longer than any run's
         return _broken(folder, outcome, f"{METRICS} cannot be read ({error.strerror}): {REMEDY}")
     if header is None:
         return _broken(folder, outcome, f"{SPEC} is missing or cannot be read")
     try:
-        rows = tuple(parse_lines(content))
+        # a run that has not ended, or left no digest, is as long as its lines are whole: all must be parsed
+        whole = whole or outcome.get("state") not in ENDED or outcome.get("metrics_sha256") != digest(content)
+        rows = tuple(parse_lines(content) if whole else _last_evaluation(content))
         spec = RunSpec.from_dict(header["spec"])
         identity, steps = str(header["identity"]), _counted("steps", header["steps"])
         numerics = _counted("numerics", header.get("numerics", 1))
@@ -271,7 +289,7 @@ def read_record(folder: Path) -> RunRecord:
             _check_loss(row)
     except (SpecError, ValidationError, KeyError, TypeError, ValueError, ArithmeticError) as error:
         return _broken(folder, outcome, f"{SPEC} or {METRICS} is not ours: {cut(str(error), 120)}")
-    if damage := _damage(record, content):
+    if damage := _damage(record, content, whole=whole):
         return _broken(folder, outcome, f"{damage}: {REMEDY}")
     return record
 
@@ -279,22 +297,36 @@ def read_record(folder: Path) -> RunRecord:
 _NO_DIGEST = "no digest of the metrics, so that damage to them would not be noticed"
 
 
-# No run leaves more than this; a few bytes of a compressed file may stand for it.
-_LARGEST = 2**30
+# Lines of metrics that no run exceeds; a few bytes of a compressed file may stand for them.
+_MOST_LINES = 2**23
+# Bytes that unpacking takes at most, by the header of the file; the strongest setting of xz needs 65 MiB.
+_TO_UNPACK = 2**28
 
 
-def _metrics(folder: Path) -> bytes:
-    """The content of metrics.jsonl, which counts when both are there, or of metrics.jsonl.xz."""
+def metrics_of(folder: Path) -> bytes:
+    """The bytes of metrics.jsonl, which counts when both are there, or of metrics.jsonl.xz."""
     try:
-        return read_file(folder / METRICS)
+        content = read_file(folder / METRICS, LARGEST)
     except FileNotFoundError:
         if not (folder / COMPRESSED_METRICS).exists():
             return b""
-    with lzma.open(io.BytesIO(read_file(folder / COMPRESSED_METRICS))) as file:
-        content = file.read(_LARGEST + 1)
-    if len(content) > _LARGEST:
-        raise lzma.LZMAError
+        unpacking = lzma.LZMADecompressor(memlimit=_TO_UNPACK)
+        content = unpacking.decompress(read_file(folder / COMPRESSED_METRICS, LARGEST), max_length=LARGEST)
+        if not unpacking.eof or unpacking.unused_data:  # cut off, or without end
+            raise lzma.LZMAError from None
+    if (lines := content.count(b"\n")) > _MOST_LINES:
+        raise OSError(errno.EFBIG, f"it has {lines:,} lines, more than {_MOST_LINES:,}")
     return content
+
+
+def _last_evaluation(content: bytes) -> list[dict[str, Any]]:
+    """The last evaluation among the lines of a metrics file; the others are not parsed."""
+    for line in reversed(content.split(b"\n")):
+        if b'"evaluation"' in line:
+            found = [row for row in parse_lines(line + b"\n") if row.get("kind") == "evaluation"]
+            if found:
+                return found
+    return []
 
 
 def _spec_is_damaged(folder: Path, outcome: dict[str, Any]) -> bool:
@@ -303,7 +335,7 @@ def _spec_is_damaged(folder: Path, outcome: dict[str, Any]) -> bool:
     return outcome.get("state") in ENDED and expected is not None and content != b"" and digest(content) != expected
 
 
-def _damage(record: RunRecord, content: bytes) -> str:
+def _damage(record: RunRecord, content: bytes, *, whole: bool) -> str:
     """What is wrong with the metrics of a run that has ended; empty when nothing is, or when it has not."""
     if not record.ended:
         return ""
@@ -312,7 +344,7 @@ def _damage(record: RunRecord, content: bytes) -> str:
         return f"{OUTCOME} has lost the digest of {METRICS}"
     if expected is not None and expected != digest(content):
         return f"{METRICS} is damaged, it is not what it was when the run ended"
-    if len(record.rows) < content.count(b"\n") + (not content.endswith(b"\n") and content != b""):
+    if whole and len(record.rows) < content.count(b"\n") + (not content.endswith(b"\n") and content != b""):
         return f"line {len(record.rows) + 1} of {METRICS} is damaged"
     if record.state == "finished" and record.step != record.steps:
         return f"{METRICS} ends at effective step {record.step}, and the run finished at {record.steps}"
@@ -374,7 +406,7 @@ def _spec_files(root: Path) -> Iterable[Path]:
 def _bytes(path: Path) -> bytes:
     try:
         return read_file(path)
-    except OSError:
+    except OSError:  # also one that is too long to be ours
         return b""
 
 

@@ -2,21 +2,22 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from svag.lab.experiments import load_experiment
 from svag.lab.experiments.base import Experiment
+from svag.lab.experiments.evidence import Finding, PanelFinding
 from svag.lab.experiments.wording import Judgement, count, overall
 from svag.lab.records.files import make_folder, replace_file
 from svag.lab.records.record import RunRecord, load_records, notes_on
 from svag.lab.report import folder
 from svag.lab.report.content import Provenance, Report, Row, Table
 from svag.lab.report.render import render_markdown, render_page
-from svag.lab.report.save import save
+from svag.lab.report.save import save_as
 from svag.lab.report.sections import FIGURES, WORDS
-from svag.lab.specs.fields import SpecError
-from svag.lab.specs.parts import substeps
+from svag.lab.specs.fields import SpecError, visible
 
 PAGE, SUMMARY, CHARTS, TABLES = "index.html", "summary.md", "figures", "tables"
 
@@ -77,7 +78,8 @@ def write_files(report: Report, out: str | Path, formats: Sequence[str] = ("png"
     page, summary = folder / PAGE, folder / SUMMARY
     replace_file(page, render_page(report).encode())
     replace_file(summary, render_markdown(report).encode())
-    figures = [save(one.chart, folder / CHARTS / f"{one.name}.{kind}") for one in report.figures for kind in formats]
+    endings = [f".{kind}" for kind in formats]
+    figures = [path for one in report.figures for path in save_as(one.chart, folder / CHARTS / one.name, endings)]
     tables = []
     for table in (report.runs, *(table for figure in report.figures for table in figure.tables)):
         target = folder / TABLES / f"{table.name}.csv"
@@ -113,7 +115,7 @@ def build_report(path: str | Path, judge: Judge = no_claims) -> Report:
     predicted = folder.predictions(records)
     return Report(
         title=folder.QUESTION,
-        subject=f"Runs in {root.resolve().name}",
+        subject=f"Runs in {visible(root.resolve().name)}",
         method="",
         words=WORDS["folder"],
         notes=(folder.NOTE,) if len(records) > 1 else (),
@@ -126,9 +128,21 @@ def build_report(path: str | Path, judge: Judge = no_claims) -> Report:
     )
 
 
+# No page has more figures: every one of them takes tenths of a second to draw, and nobody looks at so many.
+MOST_FIGURES = 60
+
+
 def report_of(experiment: Experiment, records: Sequence[RunRecord], judge: Judge = no_claims) -> Report:
     """The report of an experiment whose records are at hand."""
-    finding = experiment.find(records)
+    return report_on(experiment, experiment.find(records), records, judge)
+
+
+def report_on(
+    experiment: Experiment, finding: Finding[PanelFinding], records: Sequence[RunRecord], judge: Judge = no_claims
+) -> Report:
+    """The report of an experiment whose finding is at hand."""
+    figures = tuple(islice(FIGURES[experiment.kind](finding), MOST_FIGURES + 1))
+    cut = (f"Only the first {MOST_FIGURES} figures are drawn; the answers are about all {len(finding.panels)} panels.",)
     claims = judge(experiment, finding)
     paper = {"verdict": overall(claims), "claims": [asdict(one) for one in claims]}
     question, method = experiment.asks()
@@ -137,10 +151,10 @@ def report_of(experiment: Experiment, records: Sequence[RunRecord], judge: Judge
         subject=_subject(experiment),
         method=method,
         words=WORDS[experiment.kind],
-        notes=_notes(experiment, claims),
+        notes=(*_notes(experiment, claims), *(cut if len(figures) > MOST_FIGURES else ())),
         warnings=finding.warnings,
         answers=finding.answers(),
-        figures=tuple(FIGURES[experiment.kind](finding)),
+        figures=figures[:MOST_FIGURES],
         provenance=provenance(experiment, records),
         runs=runs_table(records),
         finding={**finding.to_dict(), "paper": paper} if claims else finding.to_dict(),
@@ -221,14 +235,7 @@ def _duration(seconds: float) -> str:
 
 def runs_table(records: Sequence[RunRecord]) -> Table:
     """Every run with its outcome, whatever state it is in, alike ones together; those that cannot be read come last."""
-    return Table("runs", "every run", [_row(record) for record in sorted(records, key=_place)])
-
-
-def _place(record: RunRecord) -> tuple[bool, str, int, int, int]:
-    spec = record.spec
-    if spec is None:
-        return True, "", 0, 0, 0
-    return False, spec.process.kind, substeps(spec.process), spec.batch_size, spec.seed
+    return Table("runs", "every run", [_row(record) for record in folder.in_order(records)])
 
 
 def _row(record: RunRecord) -> Row:

@@ -2,17 +2,19 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from svag.lab.experiments import FAMILIES, wording
 from svag.lab.experiments.base import EXPERIMENT, Metric
 from svag.lab.experiments.baseline import BaselinePrediction, BaselinePredictions, predict_from_runs
 from svag.lab.experiments.runs import CurveRow, RunRow
 from svag.lab.experiments.wording import Answer
-from svag.lab.records.record import RunRecord
+from svag.lab.records.record import RunFailed, RunRecord
 from svag.lab.report.charts import curves
 from svag.lab.report.content import Figure
 from svag.lab.report.sections import curve_figure
 from svag.lab.specs.fields import SpecError
+from svag.lab.specs.parts import substeps
 from svag.lab.specs.text import TextSpec
 
 QUESTION = "How did these runs go?"
@@ -22,12 +24,15 @@ NOTE = (
 )
 _MOST = 8
 
+# A chart tells no more lines apart, and drawing a thousand of them takes minutes.
+DRAWN = 20
+
 
 def predictions(records: Sequence[RunRecord]) -> BaselinePredictions:
     """What `svag predict` says of these runs; where it refuses, the reason stands among what was skipped."""
     try:
         return predict_from_runs(records)
-    except SpecError as error:
+    except (SpecError, RunFailed) as error:
         return BaselinePredictions((), (str(error),))
 
 
@@ -73,14 +78,29 @@ def _next(records: Sequence[RunRecord]) -> str:
 
 
 def figures(records: Sequence[RunRecord]) -> Iterator[Figure]:
-    """Test accuracy, or bits per character of texts, and training loss of every run that was evaluated, by its name."""
-    rows = [row for record in records for row in _curve_rows(record)]
-    runs = [_run_row(record) for record in records]
-    drawn: tuple[Metric, ...] = (_metric(records), "train_loss")
-    for metric in drawn:
-        found = curves.table(rows, runs, metric)
+    """Test accuracy, or bits per character of texts, and training loss of runs that were evaluated, by their names."""
+    metrics: tuple[Metric, ...] = (_metric(records), "train_loss")
+    for metric in metrics:
+        there = [record for record in in_order(records) if record.curve(metric)]
+        rows = [row for record in there[:DRAWN] for row in _curve_rows(record)]
+        found = curves.table(rows, [_run_row(record) for record in there[:DRAWN]], metric)
         if found.rows:
-            yield curve_figure(metric.replace("_", "-"), "All runs", found)
+            cut = f"The first {DRAWN} of {len(there)} runs, in the order of the table of every run."
+            whose, said = ("Some runs", f"{cut} ") if len(there) > DRAWN else ("All runs", "")
+            figure = curve_figure(metric.replace("_", "-"), whose, found)
+            yield replace(figure, sentence=said + figure.sentence)
+
+
+def in_order(records: Sequence[RunRecord]) -> list[RunRecord]:
+    """Alike runs together; those that cannot be read come last."""
+    return sorted(records, key=_place)
+
+
+def _place(record: RunRecord) -> tuple[bool, str, int, int, int]:
+    spec = record.spec
+    if spec is None:
+        return True, "", 0, 0, 0
+    return False, spec.process.kind, substeps(spec.process), spec.batch_size, spec.seed
 
 
 def _metric(records: Sequence[RunRecord]) -> Metric:

@@ -59,8 +59,13 @@ DARK = _config("#d8dee6", "#8b949e", "#2c333b", "transparent")
 
 
 def data(rows: Sequence[Mapping[str, object]]) -> alt.Data:
-    """Rows for a chart."""
-    return alt.Data(values=[dict(row) for row in rows])  # type: ignore[no-untyped-call]
+    """Rows for a chart; what is not finite is left out, since JSON has no word for it."""
+    values = [{name: value for name, value in row.items() if _is_finite(value)} for row in rows]
+    return alt.Data(values=values)  # type: ignore[no-untyped-call]
+
+
+def _is_finite(value: object) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def colour(field: str, series: Sequence[str], *, grey: Sequence[str] = ()) -> alt.Color:

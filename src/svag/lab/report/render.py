@@ -91,7 +91,7 @@ def escape(text: str) -> str:
     >>> escape("a|b <script>")
     'a\\|b \\<script\\>'
     """
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+    return _SPECIAL.sub(r"\\\1", visible(" ".join(text.split())))
 
 
 def render_terminal(report: Report, *, brief: bool = False) -> Iterator[RenderableType]:

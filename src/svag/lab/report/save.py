@@ -6,6 +6,7 @@ scripts that draw charts in a browser, which each page carries with it.
 
 import json
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
@@ -20,6 +21,7 @@ from markupsafe import Markup
 
 from svag.lab.records.files import DiskError, make_folder, replace_file
 from svag.lab.report.look import LIGHT
+from svag.lab.specs.fields import visible
 
 FORMATS = (".html", ".png", ".svg", ".pdf")
 _END = "\n// end of the bundle\n"  # a cached file without it was torn while it was written
@@ -37,29 +39,58 @@ def save(chart: alt.TopLevelMixin, path: str | Path) -> Path:
         path: ends in .html (interactive, opens offline), .png, .svg or .pdf.
     """
     target = Path(path)
-    kind = target.suffix.lower()
-    if kind not in FORMATS:
-        raise ValueError(f"{target.name}: a chart is saved as {', '.join(FORMATS)}, not as '{kind}'")
+    (saved,) = save_as(chart, target.with_suffix(""), [target.suffix])
+    return saved
+
+
+def save_as(chart: alt.TopLevelMixin, stem: Path, formats: Sequence[str]) -> list[Path]:
+    """Write a chart in several formats, one file beside the other, and return their paths.
+
+    Args:
+        chart: any chart of `svag.lab.report.charts`.
+        stem: the path without its ending.
+        formats: endings, as `save` takes them.
+    """
+    kinds = [kind.lower() for kind in formats]
+    for kind in kinds:
+        if kind not in FORMATS:
+            raise ValueError(f"{stem.name}{kind}: a chart is saved as {', '.join(FORMATS)}, not as '{kind}'")
+    if not kinds:
+        return []
     spec = {**specification(chart), "config": LIGHT}
-    text = json.dumps(spec)
-    make_folder(target.parent)
-    if kind == ".png":
-        content = vlc.vegalite_to_png(text, scale=2)
-    elif kind == ".pdf":
-        content = vlc.vegalite_to_pdf(text)
-    elif kind == ".svg":
-        content = vlc.vegalite_to_svg(text).encode()
-    else:
-        content = _html(spec, target.stem).encode()
-    replace_file(target, content)
-    return target
+    # laying out the chart takes most of the time, and PNG and PDF are drawn from the same picture
+    svg = vlc.vegalite_to_svg(json.dumps(spec)) if set(kinds) - {".html"} else ""
+    make_folder(stem.parent)
+    paths = []
+    for kind in kinds:
+        if kind == ".png":
+            content = vlc.svg_to_png(svg, scale=2)
+        elif kind == ".pdf":
+            content = vlc.svg_to_pdf(svg)
+        else:
+            content = (svg if kind == ".svg" else _html(spec, stem.name)).encode()
+        paths.append(stem.with_name(stem.name + kind))
+        replace_file(paths[-1], content)
+    return paths
 
 
 def specification(chart: alt.TopLevelMixin) -> dict[str, Any]:
     """The chart as Vega-Lite, without a look of its own: the place where it is drawn gives it one."""
-    spec: dict[str, Any] = chart.to_dict()
+    spec: dict[str, Any] = _visible(chart.to_dict())
     spec.pop("config", None)
     return spec
+
+
+def _visible(value: Any) -> Any:
+    """The same with every text in it visible: a control character in a label is fatal to whatever draws it."""
+    match value:
+        case str():
+            return visible(value)
+        case dict():
+            return {name: _visible(one) for name, one in value.items()}
+        case list():
+            return [_visible(one) for one in value]
+    return value
 
 
 def _html(spec: dict[str, Any], title: str) -> str:
@@ -74,6 +105,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=lambda value: visible(value, lines=True) if type(value) is str else value,  # not what is Markup
     )
     environment.filters["cell"] = cell
     return environment

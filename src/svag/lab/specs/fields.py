@@ -314,17 +314,28 @@ Several = Annotated[int, Field(ge=2, le=10**9), BeforeValidator(_whole)]
 Seed = Annotated[int, Field(ge=0, lt=2**63), BeforeValidator(_whole)]
 
 
-def visible(text: str) -> str:
-    r"""Text from a record, for a terminal: what would act there is shown as JSON writes it; lines and tabs stay.
+def visible(text: str, *, lines: bool = False) -> str:
+    r"""Text for people, in a terminal, a table or a chart: what would act there is shown as JSON writes it.
 
-    >>> print(visible("\x1b[2J\x9bm η"))
-    \u001b[2J\u009bm η
+    Everything that somebody else has named passes here before it is shown: folders, runs, panels, networks, errors.
+
+    >>> print(visible("\x1b[2J\x9bm η\n"), visible("two\nlines", lines=True), sep="|")
+    \u001b[2J\u009bm η\n|two
+    lines
+
+    Args:
+        text: anything.
+        lines: let ends of lines and tabs be: for a text of ours, in which every name is visible already.
     """
-    return "".join(_as_json(char) if category(char) in _ACTING and char not in "\n\t" else char for char in text)
+    if text.isprintable():
+        return text
+    kept = "\n\t" if lines else ""
+    return "".join(_as_json(char) if category(char) in _ACTING and char not in kept else char for char in text)
 
 
-# control characters, marks that change the direction of what follows, halves of characters, other ends of lines
-_ACTING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+# control characters, marks that change the direction of what follows, halves of characters, what is no character, other
+# ends of lines
+_ACTING = {"Cc", "Cf", "Cs", "Cn", "Zl", "Zp"}
 
 
 def _as_json(char: str) -> str:

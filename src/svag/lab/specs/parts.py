@@ -146,6 +146,8 @@ class ModelSpec(BaseModel):
         norm: normalisation layers.
         width: factor on the number of channels.
         scale_invariant: the loss does not change when all trainable weights are multiplied by one number.
+        init_scale: factor on the first trainable weights, which the loss of a scale-invariant network does not see:
+            √(R*/R₀) starts the weight norm where it settles. Other networks have no such freedom.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -154,6 +156,7 @@ class ModelSpec(BaseModel):
     norm: Norm = "batch"
     width: Factor = 1.0
     scale_invariant: bool = False
+    init_scale: Positive = 1.0
 
     @property
     def is_callable(self) -> bool:
@@ -181,6 +184,8 @@ class ModelSpec(BaseModel):
     def _consistent(self) -> "ModelSpec":
         if self.scale_invariant and self.norm == "none":
             raise SpecError("model.scale_invariant", "needs a normalisation: set model.norm to batch, group or layer")
+        if self.init_scale != 1 and not self.scale_invariant:
+            raise SpecError("model.init_scale", "changes the loss of this network: set model.scale_invariant to true")
         channels = 64 if _VGG.fullmatch(self.arch) else 256 if self.arch == "mlp" else 16
         if not self.is_callable and (channels * self.width % 1 or channels * self.width > WIDEST):
             rule = "a whole number of channels" if channels * self.width % 1 else f"at most {WIDEST} channels"

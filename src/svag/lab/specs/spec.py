@@ -109,6 +109,10 @@ def _check_process(spec: "RunSpec") -> None:
                     "probe.kind", "a gain that is measured needs readings of the run: use in_run, or give process.plan"
                 )
             plan_of(spec)
+    if spec.clip_norm is not None and not isinstance(process, SgdSpec | GainSpec):
+        raise SpecError(
+            "clip_norm", f"{process.kind} moves along sums of gradients that were not clipped one by one: leave it out"
+        )
     if spec.model.norm == "batch" and not spec.model.is_callable and smallest_batch(spec) < 2:
         raise SpecError("model.norm", "batch norm cannot normalise a batch of one example: use group")
 
@@ -250,6 +254,7 @@ class RunSpec(RefusesInOneSentence):
         lr: η of the SGD run in question; a process that refines it does so itself. With gain, that of the baseline, and
             so are all other settings.
         weight_decay: λ: decoupled with adamw, coupled L2 with every other optimizer.
+        clip_norm: gradients longer than this are shortened to it before the step, after they were measured.
         optimizer: {"kind": "sgd", "momentum": 0.9}, or adam, adamw, rmsprop; an old spec's `momentum: 0.9` means SGD.
         schedule: how the learning rate changes with the effective step.
         budget: effective steps, or {"epochs": 60}.
@@ -268,6 +273,7 @@ class RunSpec(RefusesInOneSentence):
     batch_size: Count
     lr: Positive
     weight_decay: NonNegative = 0.0
+    clip_norm: Positive | None = None
     optimizer: Optimizer = Field(default_factory=SgdOptimizer)
     schedule: Schedule = Field(default_factory=Constant)
     budget: Budget

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from svag.lab.records.files import (
+    LARGEST,
     DiskError,
     Journal,
     RunLock,
@@ -313,7 +314,7 @@ def _seconds(folder: Path) -> float:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return read_file(path)
+        return read_file(path, LARGEST)
     except OSError:
         return b""
 

@@ -187,7 +187,12 @@ class Loop:
             if stop or progress.step == self._steps or time.monotonic() - self._saved >= self._save_seconds:
                 self._save()
             if self._held is not None and stop:
-                self._held.deliver()
+                try:
+                    self._held.deliver()
+                except KeyboardInterrupt as interrupt:
+                    saved = f"saved at effective step {progress.step} of {self._steps}"
+                    interrupt.args = (f"interrupted, {saved}: the same command continues from there",)
+                    raise
 
     def _take_step(self) -> None:
         run, step = self._run, self._run.progress.step

@@ -3,7 +3,6 @@
 import ctypes
 import math
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -32,7 +31,7 @@ from svag.lab.training.training import (
     prepare,
     refuse_small_shares,
 )
-from svag.lab.training.watching import HeldSignals, Watcher, watcher
+from svag.lab.training.watching import HeldSignals, Watcher, say, watcher
 from svag.noise.group import LostMessage
 from svag.theory import domain
 
@@ -131,7 +130,7 @@ def _run(training: Training, folder: Path, name: str, told: Watcher, note: str, 
             return ended
         start_together(moving, ranks)
         if note:
-            print(note, file=sys.stderr, flush=True)
+            say(note)
         until_the_end.enter_context(told)
         held = HeldSignals() if ranks.size == 1 else None  # ranks would not stop at the same step
         try:
@@ -167,8 +166,8 @@ def _refuse_another(folder: Path, record: RunRecord, name: str) -> None:
         raise ValueError(f"{folder} holds another run ({record.identity[:12]}): give another --out")
     if not record.identity and holds_run(folder):
         if REMEDY in record.problem:
-            raise ValueError(f"{folder} holds a run that cannot be read: {record.problem}")
-        raise ValueError(f"{folder} holds a run that cannot be read ({record.problem}): give another --out")
+            raise RunFailed(f"{folder} holds a run that cannot be read: {record.problem}")
+        raise RunFailed(f"{folder} holds a run that cannot be read ({record.problem}): give another --out")
 
 
 @contextmanager

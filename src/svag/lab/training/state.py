@@ -40,13 +40,17 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     replace_file(path, content + hashlib.sha256(content).digest())
 
 
+# Bytes that no checkpoint exceeds: a file may claim any length.
+_LARGEST = 2**36
+
+
 def load_checkpoint(path: Path, identity: str, device: torch.device) -> dict[str, Any] | None:
     """Read a checkpoint of the run with this identity; None if there is none. No pickle but tensors is ever loaded."""
     if not path.exists():
         return None
     try:
-        file = read_file(path)
-    except OSError as error:
+        file = read_file(path, _LARGEST)
+    except (OSError, MemoryError) as error:
         raise CheckpointError(f"{path} cannot be read: remove it to start the run anew") from error
     content, sha256 = file[:-_SHA256], file[-_SHA256:]
     if hashlib.sha256(content).digest() != sha256:

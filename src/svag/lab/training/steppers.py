@@ -7,7 +7,8 @@ batch; losses and readings are those of the whole batch.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import fsum
@@ -128,9 +129,10 @@ class SgdStepper:
         if self._probe is None:
             return []
         probe = self._probe
+        found = without_broken(lambda: probe.readings)
         probe.close()
         self._probe = self._fresh_probe()
-        return one_per_step(without_broken(lambda: list(probe.readings)))
+        return one_per_step(found)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the process is."""
@@ -156,6 +158,7 @@ class SgdStepper:
             loss = training.loss(mine)
             loss.backward()
             loss = training.average_gradients(loss.detach(), len(mine[1]))
+        training.clip_gradients()
         training.optimizer.step()  # x ← x − (η/smaller) ∇L_γ
         return loss
 
@@ -175,6 +178,7 @@ class SgdStepper:
             training.optimizer,
             batch_size=training.spec.batch_size // self._smaller,
             population=training.population,
+            check_loss=False,  # the laboratory's losses are means
             process_group=training.ranks.group.process_group,
         )
 
@@ -444,12 +448,11 @@ def _average(group: list[Reading]) -> Reading:
     )
 
 
-def without_broken(collect: Callable[[], list[Reading]]) -> list[Reading]:
-    """Readings of the steps whose gradients were finite: a probe reports the others once, as an error.
+def without_broken(collect: Callable[[], Iterable[Reading]]) -> list[Reading]:
+    """Readings of the steps whose gradients were finite, without the warning that there were others.
 
     A run that goes on to diverge is noticed by its loss; its last readings are not a failure of the program.
     """
-    try:
-        return collect()
-    except ValueError:
-        return collect()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return list(collect())

@@ -112,6 +112,11 @@ class Training:
             return loss
         return self.ranks.group.average_gradients(trained_parameters(self.optimizer), loss, examples).loss
 
+    def clip_gradients(self) -> None:
+        """Shorten the gradient of the whole batch to the spec's `clip_norm`, if there is one."""
+        if self.spec.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(trained_parameters(self.optimizer), self.spec.clip_norm)
+
     def set_rate(self, rate: float) -> None:
         """Set the learning rate of the optimizer."""
         for group in self.optimizer.param_groups:
@@ -171,6 +176,11 @@ def _network(spec: RunSpec, data: DataSet) -> nn.Module:
         generator=generator,
     ).to(data.device)
     check_network(model, data.train_x[:_TRIAL], data.num_classes, scale_invariant=spec.model.scale_invariant)
+    if spec.model.init_scale != 1:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.requires_grad:
+                    parameter.mul_(spec.model.init_scale)
     return model
 
 

@@ -10,7 +10,8 @@ from svag.lab.report.sections import FIGURES, WORDS
 from svag.paper.atlas.atlas import Atlas
 from svag.paper.charts import atlas, theory
 from svag.paper.illustrations.curves import learning_rates, poisson_cdfs, poisson_distances, sample_paths, weak_errors
-from svag.paper.illustrations.heavy_tails import TailFinding
+from svag.paper.illustrations.drawings import diagram, hybrids
+from svag.paper.illustrations.heavy_tails import TailMoments
 from svag.paper.illustrations.weight_norm import norm_balances, norm_transient
 
 _LADDER_WORD = (
@@ -91,7 +92,7 @@ def theory_figures(label: str) -> tuple[Figure, ...]:
     return _PICTURES[label]() if label in _PICTURES else ()
 
 
-def tail_figure(found: TailFinding) -> Figure:
+def tail_figure(found: TailMoments) -> Figure:
     """N against the number of batches it is estimated from, on a network's gradients (sec:app_heayvtailed)."""
     rows = found.traces()
     title = "Noise trace against the number of batches"
@@ -138,9 +139,23 @@ def _learning_rates() -> tuple[Figure, ...]:
     return (Figure.of("schedules", "Learning rates", picture, str(found), "learning rates", found.rows),)
 
 
+def _diagram() -> tuple[Figure, ...]:
+    found = diagram()
+    title = "Which process tends to which SDE"
+    return (Figure.of("diagram", title, theory.diagram_chart(found), str(found), "arrows", found.arrows),)
+
+
+def _hybrids() -> tuple[Figure, ...]:
+    found = hybrids()
+    title = "From one step to many: SVAG first, then the SDE"
+    return (Figure.of("hybrids", title, theory.hybrid_chart(found.rows), str(found), "hybrids", found.rows),)
+
+
 _PICTURES: dict[str, Callable[[], tuple[Figure, ...]]] = {
     "thm:sde_svag": _weak_error,
     "fig:proof_concept": _sample_paths,
+    "fig:app_proof_overview": _hybrids,
+    "fig:diagram": _diagram,
     "sec:counterexample": _poisson,
     "thm:eq_sde_sgd": _balances,
     "eq:norm_sgd_wd": _transient,

@@ -2,10 +2,12 @@
 
 - Weak errors, sample paths and learning rates: thm:sde_svag, fig:proof_concept and fig:app_exotic_lr.
 - Laws under Poisson gradients, and N where tails may be heavy: sec:counterexample and sec:app_heayvtailed.
+- The diagram of limits and the idea of the proof: fig:diagram and fig:app_proof_overview.
 - The balance at equilibrium, and E|x|² on its way there: thm:eq_sde_sgd with eq:RGN_sgd and eq:RGN_sde; eq:norm_sgd_wd
   and eq:norm_sde_wd.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -13,6 +15,7 @@ import altair as alt
 
 from svag.lab.report import look
 from svag.paper.illustrations.curves import REFERENCE, CdfPoint, LawDistance, LearningRate, SamplePaths, WeakError
+from svag.paper.illustrations.drawings import PLACES, SVAG, Diagram, HybridPoint
 from svag.paper.illustrations.heavy_tails import TracePoint
 from svag.paper.illustrations.weight_norm import OTHER, OWN, BalanceRatio, NormPoint
 
@@ -142,6 +145,69 @@ def noise_trace_chart(rows: Sequence[TracePoint]) -> look.Picture:
     lines = base.mark_line().encode(strokeDash=look.dash("source", sources, quiet=True))
     points = base.mark_point(filled=True, size=50).encode(shape=look.shape("source", sources))
     return alt.layer(lines, points).add_params(picked, look.zoom()).properties(width=look.WIDTH, height=look.HEIGHT)
+
+
+_BESIDE = {("NGD", "SVAG"): 0.035, ("NGD", "LSR"): -0.035}  # two arrows between the same two places
+_GAP = 0.14  # from the middle of a name to where an arrow begins or ends
+
+
+def diagram_chart(found: Diagram) -> look.Picture:
+    """The names in a square, and an arrow for every limit, with the order at which it is reached."""
+    lines, heads, words = [], [], []
+    for one in found.arrows:
+        (left, low), (right, high) = PLACES[one.start], PLACES[one.end]
+        beside, slope = _BESIDE.get((one.start, one.along), 0.0), (high - low) / (right - left)
+        ends = {"x": left + _GAP, "y": low + beside + slope * _GAP}
+        ends |= {"x2": right - _GAP, "y2": high + beside - slope * _GAP}
+        tilt = math.degrees(math.atan2((high - low) * look.HEIGHT, (right - left) * look.WIDTH))
+        above = 0.07 if one.along == "SVAG" else -0.07
+        lines.append({"along": one.along, **ends})
+        heads.append({"along": one.along, "x": ends["x2"], "y": ends["y2"], "turn": 90 - tilt})
+        words.append({"along": one.along, "x": (left + right) / 2, "y": (low + high) / 2 + beside + above})
+        words[-1] |= {"said": f"{one.along}, order {one.order:.2f}", "turn": -tilt}
+    axes = {
+        "x": alt.X("x:Q", axis=None, scale=alt.Scale(domain=[-0.25, 1.25])),
+        "y": alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[-0.25, 1.25])),
+    }
+    alongs = ["SVAG", "LSR"]
+    colour, turned = look.colour("along", alongs).legend(None), alt.Angle("turn:Q", scale=None)
+    drawn = [
+        alt.Chart(look.data(lines))
+        .mark_rule(strokeWidth=2)
+        .encode(**axes, x2="x2:Q", y2="y2:Q", color=colour, strokeDash=look.dash("along", alongs).legend(None)),
+        alt.Chart(look.data(heads))
+        .mark_point(shape="triangle-up", filled=True, size=120, opacity=1)
+        .encode(**axes, color=colour, angle=turned),
+        alt.Chart(look.data(words)).mark_text(fontSize=12).encode(**axes, color=colour, angle=turned, text="said:N"),
+    ]
+    named = [{"said": name, "x": x, "y": y} for name, (x, y) in PLACES.items()]
+    drawn.append(
+        alt.Chart(look.data(named))
+        .mark_text(fontSize=18, fontWeight=600, style="guide-words")
+        .encode(**axes, text="said:N")
+    )
+    between = [
+        {"x": 0.0, "y": 0.5, "said": "↑ Gaussian noise"},
+        {"x": 1.0, "y": 0.5, "said": f"≠ (LSR → Itô SDE: order {found.apart:.2f})"},
+    ]
+    drawn.append(
+        alt.Chart(look.data(between)).mark_text(fontSize=12, style="guide-words").encode(**axes, text="said:N")
+    )
+    return alt.layer(*drawn).properties(width=look.WIDTH, height=look.HEIGHT)
+
+
+def hybrid_chart(rows: Sequence[HybridPoint]) -> look.Picture:
+    """SVAG's points, and from each of them the way of the SDE to the end."""
+    series = [name for name in dict.fromkeys(row.process for row in rows) if name != SVAG]
+    base = alt.Chart(look.data([asdict(row) for row in rows])).encode(
+        x=alt.X("step:Q", title="steps of η/ell").axis(tickMinStep=1),
+        y=alt.Y("mean:Q", title="E x", scale=alt.Scale(zero=False)),
+        color=look.colour("process", series, grey=[SVAG]),
+        tooltip=["process:N", "step:Q", alt.Tooltip("mean:Q", format=".4f")],
+    )
+    lines = base.mark_line(strokeWidth=2).encode(strokeDash=look.dash("process", series, grey=[SVAG], quiet=True))
+    points = base.mark_point(filled=True, size=70, opacity=1).transform_filter(alt.datum.process == SVAG)
+    return alt.layer(lines, points).properties(width=look.WIDTH, height=look.HEIGHT)
 
 
 def balance_chart(rows: Sequence[BalanceRatio]) -> look.Picture:

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from svag.lab.cli.errors import all_printed
 from svag.lab.cli.listing import list_runs
 
 
@@ -28,6 +29,7 @@ def list_runs_or_figures(
         list_figures(as_json)
     else:
         list_runs(folder, as_json)
+    all_printed()
 
 
 def list_figures(as_json: bool) -> None:

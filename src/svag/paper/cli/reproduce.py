@@ -31,6 +31,9 @@ Label = Annotated[
 Fresh = Annotated[
     bool, typer.Option("--fresh", help="Compute the runs even if this checkout has their records in results/.")
 ]
+Spec = Annotated[
+    bool, typer.Option("--spec", help="Print every setting beside what the paper says, then stop; runs nothing.")
+]
 
 
 @with_setup
@@ -38,14 +41,18 @@ def reproduce(
     context: typer.Context,
     label: Label,
     size: Annotated[
-        Literal["smoke", "small", "paper"],
-        typer.Option(help="smoke: seconds; small: a laptop without a GPU; paper: the paper's setting, for GPUs."),
+        Literal["smoke", "small", "medium", "paper"],
+        typer.Option(
+            help="smoke: seconds; small: a laptop without a GPU; medium: real CIFAR-10 on a workstation, for three "
+            "figures; paper: the paper's setting, for GPUs."
+        ),
     ] = "small",
     seeds: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Seeds per arm (default: as the figure says).")
     ] = None,
     out: Out = None,
     fresh: Fresh = False,
+    spec: Spec = False,
     *,
     setup: Setup,
 ) -> None:
@@ -60,11 +67,16 @@ def reproduce(
     Example: svag reproduce fig:lsr_acc_gnr --size small --out ladder
 
     Example: svag reproduce all --dry-run
+
+    Example: svag reproduce fig:lsr_acc_gnr --spec
     """
     from svag.paper.figures import family, figure, folder_name
 
     edits = field_edits(context)
     results = None if fresh else find_results(Path.cwd())
+    if spec:
+        _print_settings(label, size, edits, seeds, as_json=setup.as_json)
+        return
     if label == ALL:
         if edits:
             raise SpecError(f"--{next(iter(edits))}", "changes one figure: give its label in place of all")
@@ -76,6 +88,29 @@ def reproduce(
         _theory(label, size, edits, folder, setup)
     else:
         _figure(figure(label, size).edited(edits, seeds), folder, results, setup)
+
+
+def _print_settings(label: str, size: "Size", edits: "Mapping[str, Any]", seeds: int | None, *, as_json: bool) -> None:
+    """Every setting of every panel of a figure, or of all, with the reason of each deviation from the paper."""
+    from svag.paper.figures import LABELS, family
+    from svag.paper.figures.settings import LEGEND, PASSES, settings
+
+    if label != ALL and family(label) == "theory":
+        raise SpecError("--spec", "a label of the theory has no panels with settings")
+    labels = [one for one, kind in LABELS.items() if kind != "theory"] if label == ALL else [label]
+    found = {one: settings(one, size, edits, seeds) for one in labels}
+    if as_json:
+        rows = [{"label": one, **setting.to_dict()} for one in labels for setting in found[one]]
+        echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    for one in labels:
+        for panel in dict.fromkeys(setting.panel for setting in found[one]):
+            echo(f"{one}, size {size}: {panel}")
+            _print(("setting", "the paper", "here", "because"), [s.row() for s in found[one] if s.panel == panel])
+            echo("")
+    echo(LEGEND)
+    if "compare" in map(family, labels):
+        echo(PASSES)
 
 
 def find_results(start: Path) -> Path | None:
@@ -173,14 +208,14 @@ def _all(size: "Size", seeds: int | None, out: Path, results: Path | None, setup
 
     Runs that two figures share are computed once. Exit code 1 when a run failed.
     """
-    from svag.paper.figures import LABELS, figure, folder_name
+    from svag.paper.figures import LABELS, MEDIUM, figure, folder_name
 
     places = [] if results is None else [results]
     rows: list[Row] = []
     planned: set[str] = set()
     for label, kind in LABELS.items():
         folder = out / f"{folder_name(label)}-{size}"
-        if kind == "theory" and not label.startswith("fig:"):
+        if (kind == "theory" and not label.startswith("fig:")) or (size == "medium" and label not in MEDIUM):
             continue
         if kind == "theory":
             rows.append(_drawn(label, folder, setup))
@@ -300,7 +335,9 @@ def _print(names: "Sequence[str]", rows: "Sequence[Sequence[str]]") -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in names:
         number = name in {"runs", "to do", "time"}
-        table.add_column(name, justify="right" if number else "left", no_wrap=name == "figure", overflow="fold")
+        table.add_column(
+            name, justify="right" if number else "left", no_wrap=name in {"figure", "setting"}, overflow="fold"
+        )
     for row in rows:
         table.add_row(*row)
     Console(markup=False, highlight=False).print(table)
@@ -350,35 +387,38 @@ def _theory(label: str, size: "Size", edits: "Mapping[str, Any]", out: Path, set
 
 
 def _tails(size: "Size", edits: "Mapping[str, Any]", out: Path, setup: Setup) -> None:
-    """Train one network, and ask its gradients about their tails; exit code 1 when it cannot be trained."""
+    """Train a network, and ask its gradients about their tails at several moments; exit code 1 if it cannot be."""
     from svag.lab.execution.conduct import Announcement, execute, look_ahead, trouble
     from svag.lab.execution.plan import plan_runs
-    from svag.paper.figures import THEORY, trained
+    from svag.paper.figures import THEORY, trained, until
 
     spec = trained(size).edited(edits)
-    plan = plan_runs([spec], out)
+    plan = plan_runs(until(spec), out)
     note = "with " + ", ".join(f"{path} = {value}" for path, value in edits.items()) if edits else ""
     title = f"{THEORY[TAILS]} One is trained: {spec.model.arch} {spec.model.norm} on {spec.data.name}"
     alone = replace(setup.execution, workers=1)
     if not setup.dry_run:
         ask_about_code([spec], trusted=setup.trust_code)
     estimate, _ = look_ahead(plan, alone, fetch=not setup.dry_run)
-    announce(Announcement("theory", title, TAILS, size, note, out, 1, estimate), setup)
+    announce(Announcement("theory", title, TAILS, size, note, out, len(plan), estimate), setup)
     if setup.dry_run:
         return
-    [record] = execute(plan, alone)
-    if record.state != "finished":
-        aloud(f"Error: {trouble(plan[0], record)}")
-        raise typer.Exit(1)
+    for run, record in zip(plan, execute(plan, alone), strict=True):
+        if record.state != "finished":
+            aloud(f"Error: {trouble(run, record)}")
+            raise typer.Exit(1)
     from svag.lab.training.gradients import run_gradients
     from svag.paper.charts.sections import tail_figure
-    from svag.paper.illustrations.heavy_tails import heavy_tails
+    from svag.paper.illustrations.heavy_tails import TailMoments, heavy_tails
 
     batches, coordinates = {"smoke": (80, 400), "small": (512, 100_000), "paper": (512, 400)}[size]  # small: all
-    gradients = run_gradients(
-        plan[0].folder, batches, coordinates=coordinates, device=alone.device, data_dir=alone.data_dir
-    )
-    figure = tail_figure(found := heavy_tails(gradients))
+    findings = {}
+    for run in plan:
+        gradients = run_gradients(
+            run.folder, batches, coordinates=coordinates, device=alone.device, data_dir=alone.data_dir
+        )
+        findings[run.spec.steps()] = heavy_tails(gradients)
+    figure = tail_figure(found := TailMoments(findings))
     paths = _save([figure], out)
     if setup.as_json:
         typer.echo(json.dumps({**found.to_dict(), "figures": paths}, indent=2, ensure_ascii=False))

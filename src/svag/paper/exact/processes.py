@@ -14,6 +14,7 @@ All three amplify the covariance by l; they part at the third cumulant, which de
 How fast errors fall as l grows (def:weak_approx), and Richardson's trick, are at the end.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -67,6 +68,18 @@ class Svag:
         m = self.split
         a, b = svag_weights(self.ell, m)
         return (batch(m * a * theta) + batch(m * b * theta)) / m
+
+
+@dataclass(frozen=True)
+class Copies:
+    """One step of η/l from several independent batches with these weights (the remark after lem:D)."""
+
+    ell: int
+    weights: tuple[float, ...]
+
+    def cumulant_factor(self, j: int) -> float:
+        """Σ w^j: the cumulants of independent numbers add."""
+        return math.fsum(weight**j for weight in self.weights)
 
 
 @dataclass(frozen=True)

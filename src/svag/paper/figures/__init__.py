@@ -1,7 +1,8 @@
-"""Every figure of the paper by its label: an experiment at size smoke, small or paper, or a check of the theory.
+"""Every figure of the paper by its label: an experiment at one of the sizes, or a check of the theory.
 
 What the paper proves or draws without training a network has an exact answer. fig:app_exotic_lr draws schedules,
-sec:app_heayvtailed looks at a network's gradients, and `svag verify` checks the rest.
+fig:diagram and fig:app_proof_overview are drawings with numbers, sec:app_heayvtailed looks at a network's gradients,
+and `svag verify` checks the rest.
 """
 
 from collections.abc import Sequence
@@ -11,12 +12,15 @@ from typing import Any, get_args
 
 from svag.lab.experiments.base import Experiment, Size, matched
 from svag.lab.experiments.bases import FASHION
+from svag.lab.experiments.compare import Compare
 from svag.lab.experiments.wording import Judgement
 from svag.lab.records.record import RunHeader, RunRecord, load_headers, read_record
 from svag.lab.specs.fields import SpecError, shown
+from svag.lab.specs.parts import NoProbe
 from svag.lab.specs.spec import RunSpec
 from svag.paper.figures import compare, ladder, ngd
 from svag.paper.figures.bases import CIFAR, smoke
+from svag.paper.figures.remarks import CIFAR100, norms_judged
 
 THEORY = {
     "thm:sde_svag": "SVAG is an order-1 weak approximation of the Itô SDE",
@@ -45,10 +49,12 @@ THEORY = {
     "thm:test_on_gaussian": "what the tail-index estimator reads on correlated Gaussians",
     "sec:app_heayvtailed": "are the gradients of a network heavy-tailed?",
     "fig:app_exotic_lr": "the triangular and the cosine schedule",
+    "fig:diagram": "which process tends to which SDE",
+    "fig:app_proof_overview": "the idea of the proof: SVAG first, then the SDE",
 }
 """What each label says, in a line."""
 
-UNVERIFIED = ("sec:app_heayvtailed", "fig:app_exotic_lr")
+UNVERIFIED = ("sec:app_heayvtailed", "fig:app_exotic_lr", "fig:diagram", "fig:app_proof_overview")
 """Labels that `svag verify` has no check for: there is something to look at."""
 
 
@@ -59,8 +65,30 @@ def trained(size: Size) -> RunSpec:
             return FASHION.edited({"data.subset": 320, "model.width": 0.25, "budget": 10})
         case "small":
             return FASHION.edited({"budget": {"epochs": 10}})
+        case "medium":
+            raise _without_medium("sec:app_heayvtailed")
         case "paper":
             return CIFAR.edited({"model.norm": "group"})
+
+
+def until(spec: RunSpec, shares: Sequence[float] = (0.1, 0.4)) -> list[RunSpec]:
+    """A run stopped after these shares of its budget, and the whole of it: moments to look at its gradients.
+
+    Moments at which its schedule has changed the learning rate are left out, since a shorter run has another schedule.
+
+    >>> [(one.budget, one.schedule.kind) for one in until(trained("smoke"))]
+    [(1, 'constant'), (4, 'constant'), (10, 'steps')]
+    """
+    steps = spec.steps()
+    counts = [max(1, round(share * steps)) for share in shares]
+    early = [count for count in dict.fromkeys(counts) if _unchanged(spec, count)]
+    return [*(spec.edited({"budget": count, "schedule": {"kind": "constant"}}) for count in early), spec]
+
+
+def _unchanged(spec: RunSpec, count: int) -> bool:
+    """Whether the first steps of a run all have the learning rate of its spec."""
+    steps = spec.steps()
+    return count < steps and all(spec.schedule.multiplier(step, steps) == 1 for step in range(count))
 
 
 _FIGURES: dict[str, tuple[compare.CompareRow | ladder.LadderRow | ngd.NgdRow, ...]] = {
@@ -69,6 +97,8 @@ _FIGURES: dict[str, tuple[compare.CompareRow | ladder.LadderRow | ngd.NgdRow, ..
     "ngd": ngd.ROWS,
 }
 _ROWS = {row.label: row for rows in _FIGURES.values() for row in rows}
+MEDIUM = tuple(label for label, row in _ROWS.items() if row.medium)
+"""The figures that have a medium size."""
 
 LABELS = {row.label: kind for kind, rows in _FIGURES.items() for row in rows} | dict.fromkeys(THEORY, "theory")
 """Every label, and which family of experiments it belongs to, or that it is theory."""
@@ -102,11 +132,19 @@ def figure(label: str, size: Size) -> Experiment:
     match size:
         case "paper":
             return row.at_paper_size()
+        case "medium":
+            if not row.medium:
+                raise _without_medium(label)
+            return row.at_medium_size()
         case "small":
             return row.at_small_size()
         case "smoke":
             return smoke(row.at_small_size())
     raise SpecError("size", f"must be one of {', '.join(get_args(Size))}, got {shown(size)}")
+
+
+def _without_medium(label: str) -> SpecError:
+    return SpecError("size", f"{label} has no medium size: use small or paper, or one of {', '.join(MEDIUM)}")
 
 
 def judged(experiment: Experiment, finding: Any) -> tuple[Judgement, ...]:
@@ -122,7 +160,16 @@ def judged(experiment: Experiment, finding: Any) -> tuple[Judgement, ...]:
     if label not in _ROWS or size is None or size == "smoke":
         return ()
     own = [panel.name for panel in figure(label, size).panels]
-    return _ROWS[label].judged(finding, size) if [panel.name for panel in experiment.panels] == own else ()
+    if [panel.name for panel in experiment.panels] != own:
+        return ()
+    remarks = norms_judged(experiment, finding) if label == CIFAR100 and isinstance(experiment, Compare) else ()
+    return (*_ROWS[label].judged(finding, size), *remarks)
+
+
+def printed_beside(experiment: Experiment, finding: Any) -> tuple[tuple[str, float, float], ...]:
+    """The numbers that the paper prints with a figure: what of, the paper's, and ours; none where it prints none."""
+    row = _ROWS.get(experiment.label or "")
+    return row.beside(finding) if isinstance(row, ngd.NgdRow) else ()
 
 
 def folder_name(label: str) -> str:
@@ -138,22 +185,33 @@ def kept_records(experiment: Experiment, results: Path, headers: Sequence[RunHea
     """The records that a folder of results has of an experiment, one a run; none unless every run has ended there.
 
     They are found by what `matched` compares. All are of one version of the numerics, the newest that has all runs.
-    Where a run was kept more than once, the record with the most readings counts, then that in the figure's own folder.
+    Where a run was kept more than once, the record of the probe that is asked for counts, then that with the most
+    readings, then that in the figure's own folder.
 
     Args:
         experiment: any.
         results: looked through at any depth, such as `results` in a checkout of this project.
         headers: of all its runs, where several experiments are asked about.
     """
-    wanted = {matched(spec) for spec in experiment.slots().values()}
+    wanted = {matched(spec): spec.probe for spec in experiment.slots().values()}
     home = results / "figures" / folder_name(experiment.label or "")
+
+    def fitness(record: RunRecord) -> tuple[bool, int, bool]:
+        assert record.spec is not None
+        probe = wanted[matched(record.spec)]
+        return (
+            not isinstance(probe, NoProbe) and record.spec.probe == probe,
+            len(record.readings),
+            home in record.path.parents,
+        )
+
     offered: dict[int, dict[RunSpec, list[Path]]] = {}
     for header in load_headers(results) if headers is None else headers:
         if (spec := matched(header.spec)) in wanted:
             offered.setdefault(header.numerics, {}).setdefault(spec, []).append(header.path)
     for _, places in sorted(offered.items(), reverse=True):
-        if places.keys() == wanted:
+        if places.keys() == wanted.keys():
             several = [[one for path in paths if (one := read_record(path)).ended] for paths in places.values()]
             if all(several):
-                return [max(ones, key=lambda one: (len(one.readings), home in one.path.parents)) for ones in several]
+                return [max(ones, key=fitness) for ones in several]
     return []

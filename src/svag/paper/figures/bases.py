@@ -23,6 +23,16 @@ CIFAR = RunSpec.from_dict(
     }
 )
 
+# All of CIFAR-10 at 16×16 and a shallow network. Learning rate and weight decay are the paper's own.
+MEDIUM = CIFAR.edited(
+    {
+        "data": {"name": "cifar10", "pool": 2, "augment": {"pad": 2, "flip": True}},
+        "model": {"arch": "preresnet8", "norm": "group", "scale_invariant": True},
+        "budget": {"epochs": 12},
+        "evaluate": {"every": 0.025},
+    }
+)
+
 PLAIN: Edits = {"data.augment": False}
 BATCH, GROUP = ({"model.norm": norm} for norm in ("batch", "group"))
 

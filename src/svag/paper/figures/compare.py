@@ -1,25 +1,37 @@
 """The figures that compare SGD with SVAG (subsec:app_svag_exp), as rows."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from svag.lab.experiments import wording
-from svag.lab.experiments.base import Metric, Size
+from svag.lab.experiments.base import MARGIN, Metric, Size
 from svag.lab.experiments.bases import FASHION, Edits, at
 from svag.lab.experiments.compare import Compare, ComparePanel
 from svag.lab.experiments.wording import Judgement, PaperVerdict
 from svag.lab.specs.spec import RunSpec
-from svag.paper.figures.bases import BATCH, CIFAR, GROUP, PLAIN, decays, network
+from svag.paper.figures.bases import BATCH, CIFAR, GROUP, MEDIUM, PLAIN, decays, network
 
 if TYPE_CHECKING:
     from svag.lab.experiments.compare_finding import CompareFinding, ComparePanelFinding
     from svag.lab.experiments.evidence import AcrossPanels, Difference
+    from svag.lab.experiments.sde_evidence import Decomposition
+    from svag.verdicts.sde import SDEVerdict
 
 ELLS = (1, 2, 4, 8, 16)
-TWO = (1, 4)  # of a small panel: enough for the gap, but not to see whether SVAG has converged
-SEEDS = 3
-ROUTES: dict[str, Any] = {"glsr": (4,), "ngd": True, "sde": (4,)}
+TWO = (1, 4)  # of a small panel: a line through SGD itself, which cannot show whether SVAG has converged
+FOUR = (1, 2, 4, 8)
+HALVED = (1, 4, 8, 16)  # with batches cut in two, l = 2 is a rung of the linear ladder
+SEEDS = 4  # fewer give no limits of a trajectory at 95%
+# Nats of test loss that go with a change of 1 in accuracy: 2.4 to 3.8 where SGD and SVAG end at least 2 points apart.
+LOSS_PER_ACCURACY = 2.5
+CLOSE = 0.05  # of an axis from 0 to 100%, on which the paper draws its curves: those so near look like one
+_REFINED = 3  # values of l above 1 without which nothing is said about convergence
+LATE = 4  # seeds of the arms that only show whether SVAG has converged
+NO_EULER: dict[str, Any] = {"glsr": (4,), "ngd": True}
+ROUTES: dict[str, Any] = {**NO_EULER, "sde": (4,)}
+MEDIUM_ELLS, MEDIUM_SEEDS, MEDIUM_MARGIN = (1, 2, 4, 8), 4, 0.015
 
 PHASES = {"budget": 62_400, **decays(0.5, 0.75)}
 LONG = {"budget": {"epochs": 300}, **decays(250 / 300)}
@@ -58,7 +70,8 @@ class PanelRow:
         ells: other than the figure's.
         seeds: how many, if other than the figure's.
         shows: what the paper says of it.
-        routes: whether it also runs the coupled ladder, NGD and Euler–Maruyama, as in `ROUTES`.
+        routes: fields of the panel for the coupled ladder, NGD and Euler–Maruyama, such as `ROUTES`.
+        late: ell of the arms that have only `LATE` seeds.
     """
 
     name: str
@@ -67,31 +80,129 @@ class PanelRow:
     ells: tuple[int, ...] = ()
     seeds: int = 0
     shows: Shown = "same"
-    routes: bool = False
+    routes: Edits = field(default_factory=dict)
+    late: tuple[int, ...] = ()
 
-    def judged(self, found: "ComparePanelFinding") -> tuple[Judgement, ...]:
-        """Whether SGD and its SDE end as the paper says, and whether two roads to the SDE have one limit."""
-        roads = () if found.euler is None else (_roads_judged(self.name, found.euler[1], found.metric),)
-        return (self._end_judged(found), *roads)
+    def judged(self, found: "ComparePanelFinding") -> Iterator[Judgement]:
+        """Every claim about a panel, beside what was found.
+
+        Whether SGD and its SDE end as the paper says, whether SVAG has converged, whether SGD follows its trajectory,
+        whether two roads to the SDE have one limit, and what lies between SGD and the SDE where they end apart.
+        """
+        yield self._end_judged(found)
+        yield _convergence_judged(self.name, found)
+        if self.shows == "same":
+            yield _trajectory_judged(self.name, found)
+        if found.euler is not None:
+            yield _roads_judged(self.name, found.euler[1], found.metric)
+        yield from _steps_judged(self.name, found)
 
     def _end_judged(self, found: "ComparePanelFinding") -> Judgement:
-        verdict = found.verdict
-        if verdict is None:
-            return Judgement(self.name, CLAIMS[self.shows], "no result", "cannot tell")
-        gap = wording.difference(verdict.gap, found.metric)
-        margin = wording.difference(verdict.margin, found.metric).removeprefix("+")
-        said = f"SGD − SDE {gap} {wording.interval(verdict.low, verdict.high, found.metric)}, margin ±{margin}"
-        return Judgement(self.name, CLAIMS[self.shows], said, self._paper_verdict(verdict.answer, verdict.gap))
+        """By accuracy or loss, whichever places the gap more precisely within its margin."""
+        if found.verdict is None:
+            return Judgement(self.name, CLAIMS[self.shows], "no result", "cannot tell", "end")
+        (verdict, metric), *others = _by_precision(found)
+        said = "; beside it ".join(_gap_said(one, by) for one, by in ((verdict, metric), *others))
+        answer = self._paper_verdict(verdict.answer, verdict.gap if wording.is_share(metric) else -verdict.gap)
+        if _through_sgd(verdict):
+            ells = " and ".join(str(arm.key) for arm in verdict.arms)
+            said, answer = f"{said}; from l = {ells} alone, a line through SGD itself", "cannot tell"
+        elif found.collapsed:
+            arms = ", ".join("SGD" if ell == 1 else f"SVAG l = {ell}" for ell in found.collapsed)
+            said += f"; {arms} collapsed, so the SDE is taken to be the largest l"
+        elif answer == "cannot tell" and verdict.seeds_needed is not None:
+            said += f"; {verdict.seeds_needed} seeds would probably decide"
+        return Judgement(self.name, CLAIMS[self.shows], said, answer, "end")
 
-    def _paper_verdict(self, answer: str, gap: float) -> PaperVerdict:
-        if answer == "inconclusive" or (self.shows == "below" and answer == "different" and math.isnan(gap)):
+    def _paper_verdict(self, answer: str, above: float) -> PaperVerdict:
+        """`above`: by how much SGD is better than its SDE."""
+        if answer == "inconclusive" or (self.shows == "below" and answer == "different" and math.isnan(above)):
             return "cannot tell"
         seen = {
             "same": answer == "equivalent",
             "apart": answer == "different",
-            "below": answer == "different" and gap < 0,
+            "below": answer == "different" and above < 0,
         }
         return "agrees" if seen[self.shows] else "differs"
+
+
+def _by_precision(found: "ComparePanelFinding") -> list[tuple["SDEVerdict", Metric]]:
+    """The verdicts on the metric and on test loss, the one with the narrower interval for its margin first.
+
+    The choice looks at the spread alone and not at the gap, so the error rates stay as they are.
+    """
+    verdicts: list[tuple[SDEVerdict, Metric]] = []
+    if found.verdict is not None:
+        verdicts.append((found.verdict, found.metric))
+    if found.loss is not None:
+        verdicts.append((found.loss, "test_loss"))
+    return sorted(verdicts, key=lambda one: (one[0].high - one[0].low) / one[0].margin)
+
+
+def _gap_said(verdict: "SDEVerdict", metric: Metric) -> str:
+    gap, limits = wording.difference(verdict.gap, metric), wording.interval(verdict.low, verdict.high, metric)
+    return f"{wording.UNITS[metric]}: SGD − SDE {gap} {limits}, margin ±{_size(verdict.margin, metric)}"
+
+
+def _size(number: float, metric: Metric) -> str:
+    return wording.difference(number, metric).removeprefix("+")
+
+
+def _through_sgd(verdict: "SDEVerdict") -> bool:
+    """Whether the limit is a line through SGD and one SVAG, which assumes what is to be shown."""
+    return verdict.limit == "fit" and verdict.lack_of_fit is None
+
+
+def _convergence_judged(panel: str, found: "ComparePanelFinding") -> Judgement:
+    """Whether what SVAG still misses at some l is within half the margin, from l and 4l."""
+    claim = "SVAG has converged in l, to within half the margin"
+    if found.verdict is None:
+        return Judgement(panel, claim, "no result", "cannot tell", "converged")
+    verdict, metric = _by_precision(found)[0]
+    refined = [arm.key for arm in verdict.arms if arm.key > 1]
+    if len(refined) < _REFINED or not verdict.biases:
+        said = f"l = {', '.join(map(str, refined))} cannot show it: {_REFINED} values above 1 are needed"
+        return Judgement(panel, claim, said, "cannot tell", "converged")
+    shown = [one for one in verdict.biases if one.ell == verdict.converged_at] or verdict.biases[-1:]
+    bias = wording.difference(shown[0].value, metric), wording.interval(shown[0].low, shown[0].high, metric)
+    said = (
+        f"{wording.UNITS[metric]}: l = {shown[0].ell} still misses {bias[0]} {bias[1]}, from l = {shown[0].ell} and "
+        f"{shown[0].against}; half the margin is {_size(verdict.margin / 2, metric)}"
+    )
+    return Judgement(panel, claim, said, _VERDICTS[shown[0].answer], "converged")
+
+
+def _trajectory_judged(panel: str, found: "ComparePanelFinding") -> Judgement:
+    """Whether the curves of SGD and SVAG stay together from the first step to the last, as far as one can see."""
+    claim, curve = f"SGD follows the trajectory of SVAG (within {100 * CLOSE:g} points)", found.curve
+    if curve is None or not wording.is_share(found.metric):
+        return Judgement(panel, claim, "no curves", "cannot tell", "trajectory")
+    verdict: PaperVerdict = "cannot tell"
+    if curve.apart > CLOSE:
+        verdict = "differs"
+    elif curve.reach <= CLOSE and not curve.diverged:
+        verdict = "agrees"
+    reach = f"within {_size(curve.reach, found.metric)}" if math.isfinite(curve.reach) else "too few seeds for a limit"
+    apart = f", surely {_size(curve.apart, found.metric)} apart at some step" if curve.apart else ""
+    said = f"SVAG l = {curve.ell}: {reach}{apart} (95% at all steps at once, running means)"
+    return Judgement(panel, claim, said, verdict, "trajectory")
+
+
+def _steps_judged(panel: str, found: "ComparePanelFinding") -> Iterator[Judgement]:
+    """Where SGD ends apart from its SDE: whether that is the size of the steps rather than non-Gaussian noise."""
+    measured: list[tuple[Decomposition, Metric]] = [(one, found.metric) for one in found.decompositions]
+    measured += [(one, "test_loss") for one in found.loss_decompositions]
+    route = "gaussian" if any(one.route == "gaussian" for one, _ in measured) else "ladder"
+    told = [(one, by) for one, by in measured if one.route == route and one.total.low * one.total.high > 0]
+    if not told:
+        return
+    one, metric = min(told, key=lambda pair: (pair[0].total.high - pair[0].total.low) / abs(pair[0].total.value))
+    share, sign = one.terms[0].value / one.total.value, math.copysign(1.0, one.total.value)
+    low, high = sorted((sign * one.excess.low, sign * one.excess.high))
+    verdict: PaperVerdict = "agrees" if low > 0 else "differs" if high < 0 else "cannot tell"
+    said = f"{wording.UNITS[metric]}: {one.said(metric)}; discretisation is {100 * share:.0f}% of it"
+    claim = "the size of SGD's steps, more than non-Gaussian noise, separates it from its SDE"
+    yield Judgement(panel, claim, said, verdict, "decomposition")
 
 
 @dataclass(frozen=True)
@@ -108,6 +219,8 @@ class CompareRow:
         seeds: of the small size.
         margin: of the small size, in accuracy.
         base: of the small size, which its panels change.
+        medium: panels that a workstation runs overnight; none where there is no such size.
+        medium_note: how these differ from the paper's.
     """
 
     label: str
@@ -119,11 +232,33 @@ class CompareRow:
     seeds: int = 8
     margin: float = 0.03
     base: RunSpec = TINY
+    medium: tuple[PanelRow, ...] = ()
+    medium_note: str = ""
 
     def at_paper_size(self) -> Compare:
         """The paper's own setting."""
         panels = _panels(CIFAR, self.paper, ELLS)
-        return Compare(title=self.title, label=self.label, size="paper", seeds=tuple(range(SEEDS)), panels=panels)
+        return Compare(
+            title=self.title,
+            label=self.label,
+            size="paper",
+            seeds=tuple(range(SEEDS)),
+            loss_margin=LOSS_PER_ACCURACY * MARGIN,
+            panels=panels,
+        )
+
+    def at_medium_size(self) -> Compare:
+        """For a workstation overnight."""
+        return Compare(
+            title=self.title,
+            label=self.label,
+            size="medium",
+            note=self.medium_note,
+            seeds=tuple(range(MEDIUM_SEEDS)),
+            margin=MEDIUM_MARGIN,
+            loss_margin=LOSS_PER_ACCURACY * MEDIUM_MARGIN,
+            panels=_panels(MEDIUM, self.medium, MEDIUM_ELLS),
+        )
 
     def at_small_size(self) -> Compare:
         """For a laptop."""
@@ -134,12 +269,13 @@ class CompareRow:
             note=self.note,
             seeds=tuple(range(self.seeds)),
             margin=self.margin,
+            loss_margin=LOSS_PER_ACCURACY * self.margin,
             panels=_panels(self.base, self.small, self.ells),
         )
 
     def judged(self, finding: "CompareFinding", size: Size) -> tuple[Judgement, ...]:
         """The paper's claim about every panel, beside what was found."""
-        rows = self.paper if size == "paper" else self.small
+        rows = {"paper": self.paper, "medium": self.medium}.get(size, self.small)
         each = [one for row, panel in zip(rows, finding.panels, strict=True) for one in row.judged(panel)]
         return (*each, *(_sampling_judged(one, finding.panels[0].metric) for one in finding.across))
 
@@ -153,14 +289,15 @@ _VERDICTS: dict[str, PaperVerdict] = {
 
 def _roads_judged(panel: str, gap: "Difference", metric: Metric) -> Judgement:
     claim = "SVAG and Euler–Maruyama tend to the same limit"
-    return Judgement(panel, claim, gap.said(metric), _VERDICTS[gap.answer])
+    return Judgement(panel, claim, gap.said(metric), _VERDICTS[gap.answer], "roads")
 
 
 def _sampling_judged(found: "AcrossPanels", metric: Metric) -> Judgement:
     furthest = max(found.pairs, key=lambda pair: abs(pair.value))
     margin = wording.difference(found.margin, metric).removeprefix("+")
     said = f"furthest apart: {furthest.said(metric)}, margin ±{margin}"
-    return Judgement("all panels", f"{found.of} is the same however batches are drawn", said, _VERDICTS[found.answer])
+    claim = f"{found.of} is the same however batches are drawn"
+    return Judgement("all panels", claim, said, _VERDICTS[found.answer], "sampling")
 
 
 def _panels(base: RunSpec, rows: tuple[PanelRow, ...], ells: tuple[int, ...]) -> tuple[ComparePanel, ...]:
@@ -171,7 +308,8 @@ def _panels(base: RunSpec, rows: tuple[PanelRow, ...], ells: tuple[int, ...]) ->
             seeds=tuple(range(row.seeds)),
             ells=row.ells or ells,
             split=row.split,
-            **(ROUTES if row.routes else {}),
+            fewer=tuple((ell, LATE) for ell in row.late),
+            **row.routes,
         )
         for row in rows
     )
@@ -217,6 +355,11 @@ ROWS = (
         seeds=4,
         margin=0.015,
         base=FASHION,
+        medium=(
+            PanelRow("PreResNet-8 GN, B = 64", decays(250 / 300) | at(MEDIUM, 64), split=2),
+            PanelRow("PreResNet-8 GN, B = 1024", decays(250 / 300) | at(MEDIUM, 1024), split=2, shows="apart"),
+        ),
+        medium_note="CIFAR-10 at 16×16, PreResNet-8 with GroupNorm for PreResNet-32 with BatchNorm, 12 epochs for 300",
     ),
     CompareRow(
         "fig:app_svag_sampling",
@@ -352,14 +495,14 @@ ROWS = (
                 "PreResNet-32 GN",
                 PLAIN | GROUP | {"budget": 10_000, **decays(0.8)},
                 ells=(1, 4, 16),
-                routes=True,
+                routes=ROUTES,
             ),
         ),
         small=(
             PanelRow(
                 "PreResNet-8 GN, B = 8",
                 PLAIN | GROUP | SETTLED | {"data.subset": 640, "batch_size": 8, "lr": 0.25, "budget": 400},
-                routes=True,
+                routes=ROUTES,
             ),
         ),
         note=_note(

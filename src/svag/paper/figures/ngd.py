@@ -1,27 +1,29 @@
 """The figures that put Gaussian noise in the place of SGD's (sec:app_ngd_exps), as rows."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from svag.lab.experiments import wording
-from svag.lab.experiments.base import Size
+from svag.lab.experiments.base import GD, Size
 from svag.lab.experiments.bases import FASHION, Edits
 from svag.lab.experiments.ngd import Ngd, NgdPanel
 from svag.lab.experiments.wording import Judgement, PaperVerdict
 from svag.lab.specs.spec import RunSpec
-from svag.paper.figures.bases import CIFAR, PLAIN, decays, network
+from svag.paper.figures.bases import CIFAR, MEDIUM, PLAIN, decays, network
+from svag.paper.figures.compare import CLOSE
 
 if TYPE_CHECKING:
     from svag.lab.experiments.ngd_finding import ArmGap, CurvesApart, NgdFinding, NgdPanelFinding
 
-SEEDS = 3
-INTERVALS = {"evaluate": {"every": 100}}  # train curves are averages over 100 steps
+SEEDS = 4  # the fewest that are compared in pairs and give limits of a curve at 95%
+INTERVALS = {"evaluate": {"every": 100, "train": True}}  # train curves are averages over 100 steps
 
 # NGD and GD pay a pass over all images a step.
 SMALL: Edits = {"data": {"name": "fashion-small", "subset": 1000, "pool": 2}, "budget": 1000}
 SMALL |= {"evaluate": {"every": 50, "train": True}}
-SMALL_SEEDS = 8
+SMALL_SEEDS, MEDIUM_SEEDS = 8, 5
 
 
 def decayed_at(step: int) -> Edits:
@@ -39,8 +41,10 @@ class NgdRow:
         paper: name of the network and what it changes in the base.
         small: the same for a laptop.
         note: how this differs from the paper's.
-        with_gd: whether the paper shows GD beside the other two.
+        printed: the best test accuracies that the paper prints, by arm; GD is there where the paper shows it.
         seeds: of the small size.
+        medium: the same for a workstation overnight; None where there is no such size.
+        medium_note: how this differs from the paper's.
     """
 
     label: str
@@ -48,13 +52,27 @@ class NgdRow:
     paper: tuple[str, Edits]
     small: tuple[str, Edits]
     note: str
-    with_gd: bool = True
+    printed: Mapping[str, float]
     seeds: int = SMALL_SEEDS
+    medium: tuple[str, Edits] | None = None
+    medium_note: str = ""
 
     def at_paper_size(self) -> Ngd:
         """The paper's own setting."""
         panels = _panel(CIFAR.edited(PLAIN | INTERVALS), *self.paper)
         return Ngd(title=self.title, label=self.label, size="paper", seeds=tuple(range(SEEDS)), panels=panels)
+
+    def at_medium_size(self) -> Ngd:
+        """For a workstation overnight."""
+        assert self.medium is not None
+        return Ngd(
+            title=self.title,
+            label=self.label,
+            size="medium",
+            note=self.medium_note,
+            seeds=tuple(range(MEDIUM_SEEDS)),
+            panels=_panel(MEDIUM.edited(PLAIN), *self.medium),
+        )
 
     def at_small_size(self) -> Ngd:
         """For a laptop."""
@@ -68,22 +86,35 @@ class NgdRow:
             panels=panels,
         )
 
+    def beside(self, finding: "NgdFinding") -> tuple[tuple[str, float, float], ...]:
+        """The best test accuracies: the arm, the paper's and ours."""
+        (panel,) = finding.panels
+        ours = dict(panel.best)
+        return tuple((arm, value, ours[arm]) for arm, value in self.printed.items())
+
     def judged(self, finding: "NgdFinding", size: Size) -> tuple[Judgement, ...]:
         """The paper's claims beside what was found; they are the same at every size."""
-        found = [judge(panel) for panel in finding.panels for judge in (_ngd_judged, _curves_judged)]
-        return tuple(found + [_gd_judged(panel) for panel in finding.panels if self.with_gd])
+        found = []
+        for panel in finding.panels:
+            found.append(_ngd_judged(panel, "train accuracy", panel.train_ngd, panel.train_gd))
+            found.append(_ngd_judged(panel, "test accuracy", panel.sgd_ngd, panel.sgd_gd))
+            found.append(_curves_judged(panel))
+            found += [_gd_judged(panel)] if str(GD) in self.printed else []
+        return tuple(found)
 
 
-def _ngd_judged(panel: "NgdPanelFinding") -> Judgement:
-    """Whether NGD ends where SGD ends."""
-    gap = panel.sgd_ngd
-    seen: dict[str, PaperVerdict] = {"equivalent": "agrees", "different": "differs"}
-    verdict = "cannot tell" if gap is None else seen.get(gap.answer, "cannot tell")
-    return Judgement(panel.name, "NGD ends where SGD ends", _said(panel, gap), verdict)
-
-
-# Of an axis from 0 to 100%, on which the paper draws its curves: those so near to each other look like one.
-_CLOSE = 0.05
+def _ngd_judged(panel: "NgdPanelFinding", where: str, ngd: "ArmGap | None", gd: "ArmGap | None") -> Judgement:
+    """Whether NGD ends where SGD ends and GD does not: where GD ends there too, any noise would do."""
+    verdict: PaperVerdict = "cannot tell"
+    if ngd is not None and ngd.answer == "different":
+        verdict = "differs"
+    elif ngd is not None and gd is not None and (ngd.answer, gd.answer) == ("equivalent", "different"):
+        verdict = "agrees"
+    claim = f"NGD ends where SGD ends, and GD does not ({where})"
+    said = f"{_said(panel, ngd)}; " + ("no GD" if gd is None else f"SGD − GD {gd.said(panel.metric)}")
+    if ngd is not None and ngd.seeds_needed is not None:
+        said += f"; {ngd.seeds_needed} seeds would probably decide"
+    return Judgement(panel.name, claim, said, verdict, "ngd")
 
 
 def _curves_judged(panel: "NgdPanelFinding") -> Judgement:
@@ -91,13 +122,13 @@ def _curves_judged(panel: "NgdPanelFinding") -> Judgement:
     shares = [one for one in panel.apart if _is_share(one)]
     lost = panel.sgd_ngd is not None and panel.sgd_ngd.p_divergence is not None  # a curve that ends early is not judged
     verdict: PaperVerdict = "cannot tell"
-    if any(one.apart > _CLOSE for one in shares):
+    if any(one.apart > CLOSE for one in shares):
         verdict = "differs"
-    elif len(shares) > 1 and not lost and all(one.reach <= _CLOSE for one in shares):
+    elif len(shares) > 1 and not lost and all(one.reach <= CLOSE for one in shares):
         verdict = "agrees"
     said = "; ".join(map(_curves_said, panel.apart)) or "no curves"
-    claim = f"train and test curves of SGD and NGD are close (within {100 * _CLOSE:g} points)"
-    return Judgement(panel.name, claim, said, verdict)
+    claim = f"train and test curves of SGD and NGD are close (within {100 * CLOSE:g} points)"
+    return Judgement(panel.name, claim, said, verdict, "curves")
 
 
 def _is_share(one: "CurvesApart") -> bool:
@@ -120,7 +151,7 @@ def _gd_judged(panel: "NgdPanelFinding") -> Judgement:
         verdict = "differs"
     elif gap is not None and gap.answer == "different" and gap.gap > 0:
         verdict = "agrees"
-    return Judgement(panel.name, "GD ends below SGD", _said(panel, gap), verdict)
+    return Judgement(panel.name, "GD ends below SGD", _said(panel, gap), verdict, "gd")
 
 
 def _said(panel: "NgdPanelFinding", gap: "ArmGap | None") -> str:
@@ -150,7 +181,15 @@ ROWS = (
             {"data.subset": 2000, "batch_size": 25, "lr": 0.4, "budget": 1500, "evaluate.every": 100},
         ),
         note=_note("PreResNet-8 at half width for PreResNet-32 4×, B = 25 for 125", images=2000, steps=1500),
+        printed={"GD": 0.755, "SGD": 0.894, "NGD": 0.893},
         seeds=5,
+        medium=(
+            "PreResNet-8 GN",
+            {"data.subset": 5000, "batch_size": 125, "lr": 0.8, "evaluate": {"every": 100, "train": True}}
+            | decayed_at(960),
+        ),
+        medium_note="5,000 images of CIFAR-10 at 16×16, PreResNet-8 for PreResNet-32 4×, 1,200 steps (30 epochs) with "
+        "the decay at 960",
     ),
     NgdRow(
         "fig:ngd_sgd_b500",
@@ -161,7 +200,7 @@ ROWS = (
             network("preresnet8", "group", 0.25) | {"batch_size": 100, "lr": 1.6, "budget": 500, "evaluate.every": 25},
         ),
         note=_note("PreResNet-8 at a quarter of the width for PreResNet-32, B = 100 for 500", steps=500),
-        with_gd=False,
+        printed={"SGD": 0.823, "NGD": 0.825},
     ),
     NgdRow(
         "fig:ngd_sgd_b125",
@@ -172,6 +211,7 @@ ROWS = (
         ),
         small=("PreResNet-8 GN", network("preresnet8", "group", 0.25) | {"batch_size": 25, "lr": 0.4}),
         note=_note("PreResNet-8 at a quarter of the width for PreResNet-32, B = 25 for 125"),
+        printed={"GD": 0.765, "SGD": 0.869, "NGD": 0.868},
     ),
     NgdRow(
         "fig:ngd_sgd_vgg",
@@ -179,5 +219,6 @@ ROWS = (
         paper=("VGG-16 GN", network("vgg16", "group") | {"batch_size": 125, "lr": 0.8} | decayed_at(32_000)),
         small=("VGG-11 GN", network("vgg11", "group", 0.125) | {"batch_size": 25, "lr": 0.02}),
         note=_note("VGG-11 at an eighth of the width for VGG-16, B = 25 for 125"),
+        printed={"GD": 0.809, "SGD": 0.868, "NGD": 0.865},
     ),
 )

@@ -1,7 +1,9 @@
 """Are the gradients of a network heavy-tailed? What N and the tail index read on them (sec:app_heayvtailed)."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any, Self
 
 import numpy as np
 from scipy.stats import levy_stable
@@ -114,6 +116,56 @@ class TailFinding(Printed):
         if self.draws < 400:
             return f"collect about 400 gradients for a steadier reading; these are {self.draws}."
         return "nothing more to run." if self.flat else "collect more gradients, or look for examples of extreme loss."
+
+
+@dataclass(frozen=True)
+class TailMoments(Printed):
+    """What gradients say at several moments of one training, the last of them at its end.
+
+    Attributes:
+        findings: effective steps taken → what the gradients say there, in order.
+    """
+
+    findings: Mapping[int, TailFinding]
+
+    @property
+    def last(self) -> TailFinding:
+        """At the end of the training."""
+        return self.findings[max(self.findings)]
+
+    @property
+    def flat(self) -> bool:
+        """Whether N stays flat at every moment."""
+        return all(one.flat for one in self.findings.values())
+
+    def traces(self) -> tuple[TracePoint, ...]:
+        """The estimates of N at every moment, then those for the control of the last."""
+        ours = [
+            row
+            for steps, one in self.findings.items()
+            for row in one.traces(f"after {steps:,} steps")
+            if row.source != CONTROL
+        ]
+        return (*ours, *(row for row in self.last.traces() if row.source == CONTROL))
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields for a JSON document: the end of the training, then every moment."""
+        moments = [{"steps": steps, **one.to_dict()} for steps, one in self.findings.items()]
+        return {**self.last.to_dict(), "moments": moments}
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` wrote."""
+        return cls({one["steps"]: _finding(one) for one in fields["moments"]})
+
+    def __str__(self) -> str:
+        growths = [f"n^{round(one.growth, 2) + 0.0:+.2f} after {steps:,}" for steps, one in self.findings.items()]
+        return f"Growth of N with the number of batches n: {', '.join(growths)} steps.\n{self.last}"
+
+
+def _finding(fields: Mapping[str, Any]) -> TailFinding:
+    own = {name: value for name, value in fields.items() if name not in {"rows", "flat", "steps"}}
+    return TailFinding(rows=tuple(TraceRow(**row) for row in fields["rows"]), **own)
 
 
 def heavy_tails(gradients: FloatArray, seed: int = 0) -> TailFinding:

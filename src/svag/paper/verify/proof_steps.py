@@ -1,7 +1,7 @@
 """The steps of the proof: one-step moments and what they add up to (lem:D, lem:Dtil and the lemmas behind them)."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -9,11 +9,11 @@ import numpy as np
 from scipy.special import comb
 
 from svag.arrays import FloatArray
-from svag.paper.exact.processes import ExactProcess, Ito, SmallerBatches, Svag, WeakOrder
+from svag.paper.exact.processes import Copies, ExactProcess, Ito, SmallerBatches, Svag, WeakOrder
 from svag.paper.verify.beds import EFFECTIVE_STEPS, SKEWED, AdditiveNoise, ProportionalNoise, moments_of
-from svag.paper.verify.check import Check, claims, relative_error
+from svag.paper.verify.check import Check, Claim, claims, relative_error
 from svag.paper.verify.svag_limit import ELLS, ONE_STEP_ELLS, SLOPE, affine_order, furthest, one_step_order
-from svag.theory.weights import outer, sde_step_moments, svag_step_moments, svag_weights, symmetrise
+from svag.theory.weights import copy_weights, outer, sde_step_moments, svag_step_moments, svag_weights, symmetrise
 
 
 def svag_increment(rng: np.random.Generator) -> Iterator[Check]:
@@ -51,6 +51,30 @@ def svag_increment(rng: np.random.Generator) -> Iterator[Check]:
     yield control.at_least("(iii) without its sign, as printed (relative)", slips[1], 0.1)
     third = WeakOrder(ONE_STEP_ELLS, np.abs(_increment_moments(SmallerBatches, 3)[:, 3:]))
     yield control.near("(iii) fails for the ladder: slope in l of E Δ³", third.slopes[-1, 0], -1, SLOPE)
+    yield from _more_copies(claim, control)
+
+
+def _more_copies(claim: Claim, control: Claim) -> Iterator[Check]:
+    """The remark after lem:D: three or more batches a step reach the same SDE, if their weights satisfy (iii) too."""
+    for copies in (3, 5):
+        slope = furthest(affine_order(SKEWED, _evenly(copies), Ito()).slopes[-1], -1)
+        yield claim.near(f"{copies} batches a step → Itô: slope in l, degrees 1–4", slope, -1, SLOPE)
+    # the mean and the covariance of SVAG, but w₂ = w₃: Σw³ grows like l^(3/2)
+    slopes = affine_order(SKEWED, lambda ell: Copies(ell, _lopsided(ell)), Ito()).slopes[-1]
+    yield control.near("3 batches, two of equal weight: x and x² pass, slope", furthest(slopes[:2], -1), -1, SLOPE)
+    yield control.at_least("but ↛ Itô at order 1: slope of x⁴", slopes[3], -0.8)
+    third = WeakOrder(ONE_STEP_ELLS, np.abs(_increment_moments(lambda ell: Copies(ell, _lopsided(ell)), 3)[:, 3:]))
+    yield control.at_least("since (iii) fails: slope in l of E Δ³", third.slopes[-1, 0], -1.7)
+
+
+def _evenly(copies: int) -> Callable[[int], Copies]:
+    return lambda ell: Copies(ell, copy_weights(ell, copies))
+
+
+def _lopsided(ell: int) -> tuple[float, float, float]:
+    """Weights with Σw = 1, Σw² = l and w₂ = w₃."""
+    root = math.sqrt((3 * ell - 1) / 2)
+    return (1 + 2 * root) / 3, (1 - root) / 3, (1 - root) / 3
 
 
 def sde_increment(rng: np.random.Generator) -> Iterator[Check]:
@@ -211,7 +235,7 @@ class OverAmplified:
         return {1: 1.0, 2: float(self.ell**2)}.get(j, 0.0)
 
 
-def _increment_moments(process: type[Svag | SmallerBatches], degree: int) -> FloatArray:
+def _increment_moments(process: Callable[[int], ExactProcess], degree: int) -> FloatArray:
     """E Δ^p of one step for each l, p = 0 … degree."""
     origin = SKEWED.recentred()
     return np.array([origin.step_matrix(process(ell), degree)[:, 0] for ell in ONE_STEP_ELLS])

@@ -10,6 +10,7 @@ from svag.paper.exact.rayleigh import RayleighProblem, param_sq, simulate
 from svag.paper.verify.beds import rayleigh, sphere
 from svag.paper.verify.check import Z_LIMIT, Check, claims, relative_error, z_score
 from svag.theory.equilibrium import (
+    relaxed_param_sq,
     sde_param_sq_rate,
     second_order_sde_param_sq_rate,
     sgd_next_param_sq,
@@ -98,13 +99,26 @@ def sgd_norm(rng: np.random.Generator) -> Iterator[Check]:
 
 def relaxation(rng: np.random.Generator) -> Iterator[Check]:
     """eq:norm_sgd_wd: the distance to equilibrium falls by e in 1/(4ηλ) steps, where G + N = const/|x|²."""
-    claim, _ = claims("eq:norm_sgd_wd")
+    claim, control = claims("eq:norm_sgd_wd")
     lr, decay, constant = 0.1, 0.01, 3.0
     fixed = np.sqrt(lr**2 * constant / (1 - (1 - lr * decay) ** 2))
     r = 1.001 * fixed
     for _ in range(round(steps_to_equilibrium(lr, decay))):
         r = sgd_next_param_sq(r, constant / r, 0.0, lr=lr, weight_decay=decay)
     yield claim.near("what is left of a distance after 1/(4ηλ) steps, times e", (r / fixed - 1) / 0.001 * np.e, 1, 0.02)
+    # from far away it is R² that relaxes: the gap to the recursion, at 3.5 e-folds from R₀ = 5R*, is of order ηλ
+    gaps, plain = [], 0.0
+    for decay in (0.01, 0.001):
+        fixed = np.sqrt(lr**2 * constant / (1 - (1 - lr * decay) ** 2))
+        r, steps = 5 * fixed, round(steps_to_equilibrium(lr, decay, e_folds=3.5))
+        for _ in range(steps):
+            r = sgd_next_param_sq(r, constant / r, 0.0, lr=lr, weight_decay=decay)
+        passed = 4 * lr * decay * steps
+        gaps.append(abs(relaxed_param_sq(5 * fixed, fixed, passed) / r - 1))
+        plain = abs((1 + 4 * np.exp(-passed)) * fixed / r - 1)
+    yield claim.near("R after 3.5 e-folds from 5R*: slope in ηλ of its gap", np.log10(gaps[0] / gaps[1]), 1, 0.02)
+    yield claim.near("growth over decay there, (R*/R)²", (fixed / r) ** 2, 1 / (1 + 24 * np.exp(-3.5)), 0.001)
+    yield control.at_least("the same if R relaxed as R² does (relative gap)", plain, 0.1)
 
 
 def sde_norm(rng: np.random.Generator) -> Iterator[Check]:

@@ -10,8 +10,9 @@ from tests.lab.report.conftest import Build, Find
 from tests.lab.report.folders import CASES
 
 from svag.lab.experiments.compare_finding import CompareFinding, ComparePanelFinding
+from svag.lab.experiments.gain_finding import GainFinding, GainRow
 from svag.lab.experiments.runs import CurveRow, MeanPoint, RunRow
-from svag.lab.report.charts import curves, gap
+from svag.lab.report.charts import curves, gains, gap
 
 
 def compare(finding_of: Find, name: str) -> ComparePanelFinding:
@@ -40,8 +41,19 @@ def test_a_diverged_run_ends_in_a_cross() -> None:
     found = curves.table(rows, [run(0, "diverged"), run(1)], "test_accuracy")
     assert curves.sentence(found) == "One seed a line. 1 run diverged, at the cross."
     drawn = curves.chart(found)
-    assert marks(drawn) == ["area", "line", "point", "point"]
+    assert marks(drawn) == ["line", "point", "point"], "a single seed has no band"
     assert layers(drawn)[-1]["rows"] == [{"series": "SGD", "seed": 0, "step": 10, "budget": 0.5, "value": 0.4}]
+
+
+@pytest.mark.parametrize(("seeds", "lines"), [(3, 2 * 3), (gains.SEEDS, 2 * gains.SEEDS), (25, 2 * gains.SEEDS)])
+def test_so_many_seeds_of_a_batch_size_are_drawn_and_the_others_counted(seeds: int, lines: int) -> None:
+    rows = [
+        GainRow(size, seed, time, 1.0, 1.0, 0.5, 9) for size in (8, 32) for seed in range(seeds) for time in (0.0, 1.0)
+    ]
+    table = gains.table(GainFinding(8, False, "train_loss", (), None, tuple(reversed(rows))), "train_loss")
+    drawn = {(row["batch_size"], row["seed"]) for row in layers(gains.chart(table))[0]["rows"]}
+    assert drawn == {(size, seed) for size in (8, 32) for seed in range(lines // 2)}
+    assert (f"the first {gains.SEEDS} of {seeds}" in gains.sentence(table)) == (seeds > gains.SEEDS)
 
 
 def test_curves_of_a_comparison_are_drawn_against_effective_steps_and_can_be_hidden(finding_of: Find) -> None:

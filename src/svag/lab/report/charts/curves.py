@@ -85,7 +85,8 @@ def chart(found: CurveTable) -> look.Picture:
     bands = base.mark_area(opacity=0.18, tooltip=False).encode(y=alt.Y("low:Q", axis=axis), y2="high:Q")
     lines = base.mark_line().encode(y=y, strokeDash=look.dash("series", series, quiet=True))
     points = base.mark_point(filled=True, size=45, opacity=1).encode(y=y, shape=look.shape("series", series))
-    layers: list[alt.Chart] = [bands, lines, points]
+    # the band of a single seed has no width, and still takes as long to draw as its line
+    layers: list[alt.Chart] = [bands, lines, points] if any(row.seeds > 1 for row in found.rows) else [lines, points]
     if found.diverged:
         ends = alt.Chart(look.data([asdict(end) for end in found.diverged])).transform_filter(picked)
         layers.append(

@@ -24,21 +24,32 @@ class GainTable:
     Attributes:
         drawn: which one.
         baseline: the smallest batch size, whose steps are the time.
-        rows: one for every point of the training loss.
+        rows: one for every point of the training loss, of the first `SEEDS` seeds of every batch size.
+        seeds: how many seeds the batch size with the most of them has.
     """
 
     drawn: Drawn
     baseline: int
     rows: tuple[GainRow, ...]
+    seeds: int
+
+
+# So many lines of one batch size can be told apart; the others are in the answer, which is about all of them.
+SEEDS = 10
 
 
 def table(found: GainFinding, drawn: Drawn) -> GainTable:
     """The rows of a finding, without gain and price of the baseline itself, which are 1, and without cut last gains."""
+    seeds: dict[int, set[int]] = {}
+    for row in found.rows:
+        seeds.setdefault(row.batch_size, set()).add(row.seed)
+    first = {size: set(sorted(there)[:SEEDS]) for size, there in seeds.items()}
     rows = [row for row in found.rows if drawn == "train_loss" or row.batch_size != found.baseline]
     if drawn == "gain":
         end = max((row.baseline_time for row in rows), default=0.0)
         rows = [row for row in rows if row.baseline_time < end]
-    return GainTable(drawn, found.baseline, tuple(rows))
+    rows = [row for row in rows if row.seed in first[row.batch_size]]
+    return GainTable(drawn, found.baseline, tuple(rows), max(map(len, seeds.values()), default=0))
 
 
 def chart(found: GainTable) -> look.Picture:
@@ -74,7 +85,8 @@ def chart(found: GainTable) -> look.Picture:
 
 def sentence(found: GainTable) -> str:
     """What the lines are."""
-    return f"One line a seed. Time is counted in steps of the baseline, batch size {found.baseline}."
+    lines = "One line a seed" if found.seeds <= SEEDS else f"One line a seed, the first {SEEDS} of {found.seeds}"
+    return f"{lines}. Time is counted in steps of the baseline, batch size {found.baseline}."
 
 
 def _series(rows: Sequence[GainRow]) -> list[str]:

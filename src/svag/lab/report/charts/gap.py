@@ -118,6 +118,7 @@ SEEDS, MEAN, LIMIT = "one seed", "mean with 95% interval", "SDE limit with 95% i
 _HOW = {
     "fit": "fitted to all ell as E_∞ + c/ell",
     "largest_ell": "taken from the largest ell, because E_∞ + c/ell does not fit",
+    "collapsed": "taken from the largest ell, because an arm collapsed",
     "richardson": "from the two largest ell",
     "plan": "by weights that were planned beforehand",
 }

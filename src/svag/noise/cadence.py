@@ -1,0 +1,99 @@
+"""Which steps are measured: every k-th, or as many as slow a run by about 3%."""
+
+import math
+from collections.abc import Callable, Mapping
+from time import perf_counter
+from typing import Any, Literal
+
+from svag.theory import domain
+
+Every = int | Literal["auto"]
+
+# Of the 3% that "auto" may cost, what readings get; the rest is for the calls in steps that are not measured.
+_SPENT = 0.02
+# Steps that are timed, and how far those of them that are measured are apart.
+TIMED, APART = 50, 5
+# The first steps allocate memory, compile, and check the loss.
+_WARM_UP = APART
+
+
+class Cadence:
+    """Says of every step whether it is measured.
+
+    With "auto" the first 50 steps are timed, of which every fifth is measured: the time between the ends of successive
+    steps, lower quartiles of both kinds. Then k is the smallest number for which measuring every k-th step costs at
+    most 2% of the plain run, so that 1% is left for calls in the other steps. The ten steps measured so far count:
+    measuring pauses until they are paid for.
+
+    >>> Cadence(10).next(20), Cadence(10).next(21)
+    (True, False)
+
+    Args:
+        every: k, or "auto".
+        wait: waits until the device has finished a step; called in timed steps only.
+        agree: what the first rank has chosen, on all ranks.
+
+    Attributes:
+        every: k; None while "auto" is still timing.
+    """
+
+    def __init__(
+        self, every: Every, *, wait: Callable[[], None] = lambda: None, agree: Callable[[int], int] = lambda k: k
+    ) -> None:
+        self.auto = every == "auto"
+        self.every = None if every == "auto" else domain.whole("every", every)
+        self._wait, self._agree = wait, agree
+        self._first = 0  # from here on every k-th
+        self._begun: int | None = None
+        self._ended: float | None = None
+        self._times: tuple[list[float], list[float]] = ([], [])
+
+    def next(self, step: int) -> bool:
+        """Whether `step` is measured, asked once when the one before it is over."""
+        if self.every is None:
+            self._time(step)
+        if self.every is None:
+            return (step - (self._begun or 0)) % APART == 0
+        return step >= self._first and (step - self._first) % self.every == 0
+
+    def _time(self, step: int) -> None:
+        """Time the step that is over; after the last one of them, choose."""
+        self._wait()
+        now = perf_counter()
+        if self._begun is None:
+            self._begun = step
+        passed = step - self._begun
+        if self._ended is not None and passed > _WARM_UP:
+            self._times[(passed - 1) % APART == 0].append(now - self._ended)
+        self._ended = now
+        if passed >= TIMED:
+            # lower quartiles: other work on the machine can only make a step slower, and longer steps more so
+            plain, measured = (sorted(times)[len(times) // 4] for times in self._times)
+            self.every = self._agree(chosen(plain, measured))
+            self._first = self._begun + max(TIMED, TIMED // APART * self.every)
+
+    def readings(self, steps: int) -> int:
+        """How many of the first `steps` are measured, once k is known."""
+        assert self.every is not None
+        timed = TIMED // APART if self.auto else 0
+        return timed + max(0, math.ceil((steps - self._first) / self.every))
+
+    def state_dict(self) -> dict[str, Any]:
+        """What "auto" has chosen."""
+        return {"every": self.every, "first": self._first}
+
+    def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
+        """Keep what was chosen; a checkpoint from before that times again, and k that was given stays."""
+        if self.auto:
+            self._begun = self._ended = None
+            self._times = ([], [])
+            self.every, self._first = (None, 0) if state is None else (state["every"], state["first"])
+
+
+def chosen(plain: float, measured: float) -> int:
+    """The smallest k for which measuring every k-th step costs at most 2%, from the times of both kinds of step.
+
+    >>> chosen(1.0, 2.9), chosen(1.0, 1.02), chosen(1.0, 0.9)
+    (95, 1, 1)
+    """
+    return max(1, math.ceil(round((measured - plain) / (_SPENT * plain), 9))) if plain > 0 else 1

@@ -1,0 +1,319 @@
+"""The atlas under the rules that the price list prints: each larger batch beside its baseline, arm by arm.
+
+The folder has one subfolder per arm, and in it one ladder per setting (`tools/run_atlas.py`): `planned` and `on_line`
+are ladders by the gain rule, `linear` and `one_gain` single runs at the largest batch with the examples of the plan.
+The baselines are in `planned`, and all arms share them. Other tools note single numbers beside them, as JSON.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any, Literal
+
+import numpy as np
+
+from svag.lab.experiments import load_experiment
+from svag.lab.experiments.base import EXPERIMENT
+from svag.lab.experiments.data_price import SHARES
+from svag.lab.experiments.drift import measure_drift
+from svag.lab.experiments.gain_finding import CLOSE, GainFinding, GainRung, final_loss
+from svag.lab.experiments.ladder import Ladder
+from svag.lab.records.record import RunRecord, load_records
+from svag.lab.specs.spec import RunSpec, plan_of
+from svag.noise.reading import Reading
+from svag.paper.atlas.answer import Success
+from svag.paper.atlas.atlas import Setting, setting_of
+from svag.prices.ranges import Calibration, price_range
+
+GainArm = Literal["planned", "on_line", "linear", "one_gain"]
+ARMS: tuple[GainArm, ...] = ("planned", "on_line", "linear", "one_gain")
+
+# Set before the arms were run.
+PRICED = 4.0  # the planned arm is judged up to this price
+PRICE_NEAR, BILL_NEAR = 1.3, 1.2
+ON_LINE_CLOSE = 0.05
+MOVED = 2.0  # drift of the linear rule from which on the gain rule is to halve it
+
+
+@dataclass(frozen=True)
+class GainResult:
+    """How one arm ended at one larger batch.
+
+    Attributes:
+        losses: final training loss over the baseline's, seed by seed; infinite where a run diverged.
+        examples: times those of the baseline, on average over seeds.
+        errors: pairs (baseline, arm) of final test errors, seed by seed; bits per character of a text.
+        ratios: at each level of the training loss, examples that it took over the price up to there; infinite where the
+            level was not reached. Empty for the arms that announce no price.
+        drift: the largest over the smallest of the ratios of R, G and κN to the baseline's; None without readings.
+        least: what theorem (iii) says that the drift is at least; None where it says nothing.
+    """
+
+    losses: tuple[float, ...]
+    examples: float
+    errors: tuple[tuple[float, float], ...]
+    ratios: tuple[float, ...] = ()
+    drift: float | None = None
+    least: float | None = None
+
+    @property
+    def loss(self) -> float:
+        """Final training loss over the baseline's, geometric mean over seeds."""
+        return math.inf if math.inf in self.losses else geometric_mean(self.losses)
+
+    @property
+    def ratio(self) -> float:
+        """Examples to the same loss over the price, over the levels that were reached.
+
+        Infinite where none was, and where one was not and the run ended above the baseline: near the end of a run the
+        loss hardly falls, and whether a level is reached there is chance.
+        """
+        reached = [ratio for ratio in self.ratios if math.isfinite(ratio)]
+        missed = len(reached) < len(self.ratios) and self.loss > 1 + CLOSE
+        return math.inf if missed or not reached else geometric_mean(reached)
+
+
+@dataclass(frozen=True)
+class GainPair:
+    """A baseline and one larger batch.
+
+    Attributes:
+        setting: of the ladder.
+        baseline: batch size of the baseline.
+        batch_size: the larger one.
+        price: what the list announced for it.
+        arms: how each arm ended.
+        announced: whether the price was committed before any larger batch of the ladder ran.
+    """
+
+    setting: Setting
+    baseline: int
+    batch_size: int
+    price: float
+    arms: Mapping[GainArm, GainResult]
+    announced: bool = False
+
+    @property
+    def kappa(self) -> float:
+        """κ."""
+        return self.batch_size / self.baseline
+
+
+@dataclass(frozen=True)
+class GainAtlas:
+    """All pairs, and what other tools noted beside them.
+
+    Attributes:
+        pairs: by ladder and batch size.
+        baseline_losses: final training loss of the baseline, by ladder, seed by seed.
+        baseline_examples: examples of the baseline, by ladder.
+        betas: final training loss over the baseline's with betas that follow the gain, by batch size.
+        adascale: rows of `tools/run_adascale.py`.
+        schedules: rows of `tools/run_schedules.py`.
+    """
+
+    pairs: tuple[GainPair, ...]
+    baseline_losses: Mapping[str, Mapping[int, float]]
+    baseline_examples: Mapping[str, int]
+    betas: Mapping[str, Mapping[int, tuple[float, ...]]] = field(default_factory=dict)
+    adascale: Sequence[Mapping[str, Any]] = ()
+    schedules: Sequence[Mapping[str, Any]] = ()
+
+
+def find_gain_atlas(folder: Path) -> GainAtlas:
+    """Read what all arms left."""
+    announced = _json(folder / "predictions.json", {})
+    pairs: list[GainPair] = []
+    losses: dict[str, dict[int, float]] = {}
+    examples: dict[str, int] = {}
+    betas: dict[str, dict[int, tuple[float, ...]]] = {}
+    for place in sorted(path.parent for path in (folder / "planned").glob(f"*/{EXPERIMENT}")):
+        name, ladder, runs = place.name, load_experiment(place), load_records(place)
+        assert isinstance(ladder, Ladder), f"{place} is no ladder"
+        spec = ladder.panels[0].baseline
+        small = {run.spec.seed: run for run in runs if run.spec is not None and run.spec.batch_size == spec.batch_size}
+        losses[name] = {seed: final_loss(run) for seed, run in sorted(small.items())}
+        examples[name] = int(next(iter(small.values())).outcome["examples"])
+        found: dict[int, dict[GainArm, GainResult]] = {}
+        prices = {}
+        for arm in ARMS:
+            others = runs if arm == "planned" else load_records(folder / arm / name)
+            if not others:
+                continue
+            gains = _gains(folder / arm / name, [*others, *small.values()])
+            for size in sorted({one.spec.batch_size for one in others if one.spec} - {spec.batch_size}):
+                rung = None if gains is None else next(one for one in gains.rungs if one.batch_size == size)
+                mine = [one for one in others if one.spec is not None and one.spec.batch_size == size]
+                found.setdefault(size, {})[arm] = _result(spec, small, mine, gains, rung)
+                if arm == "planned" and rung is not None:
+                    prices[size] = rung.price
+        for size, arms in sorted(found.items()):
+            setting = setting_of(name, spec)
+            pairs.append(GainPair(setting, spec.batch_size, size, prices[size], arms, name in announced))
+        following = load_records(folder / "betas" / name)
+        for size in sorted({one.spec.batch_size for one in following if one.spec}):
+            mine = [one for one in following if one.spec is not None and one.spec.batch_size == size]
+            betas.setdefault(name, {})[size] = _losses(small, mine)
+    return GainAtlas(
+        tuple(pairs),
+        losses,
+        examples,
+        betas,
+        _json(folder / "adascale.json", []),
+        _json(folder / "schedules.json", []),
+    )
+
+
+def _json(path: Path, default: Any) -> Any:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else default
+
+
+def _gains(place: Path, records: Sequence[RunRecord]) -> GainFinding | None:
+    """What a ladder by the gain rule found; None for single runs."""
+    experiment = load_experiment(place) if (place / EXPERIMENT).exists() else None
+    return experiment.find(records).panels[0].gain if isinstance(experiment, Ladder) else None
+
+
+def _result(
+    spec: RunSpec,
+    small: Mapping[int, RunRecord],
+    large: Sequence[RunRecord],
+    gains: GainFinding | None,
+    rung: GainRung | None,
+) -> GainResult:
+    base = next(iter(small.values())).outcome["examples"]
+    ended = [one for one in large if one.state == "finished"]
+    paid = math.fsum(one.outcome["examples"] for one in ended) / len(ended) / base if ended else math.nan
+    errors = tuple(
+        (_error(small[one.spec.seed]), _error(one)) for one in _by_seed(ended) if one.spec and one.spec.seed in small
+    )
+    losses = _losses(small, large)
+    if rung is None or gains is None:
+        return GainResult(losses, paid, errors, drift=_drift(spec, small, ended))
+    drift = None if rung.drift is None else rung.drift.spread.value
+    return GainResult(losses, paid, errors, _ratios(rung, gains, large, small), drift, rung.least)
+
+
+def _by_seed(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    return sorted(runs, key=lambda one: -1 if one.spec is None else one.spec.seed)
+
+
+def _losses(small: Mapping[int, RunRecord], large: Sequence[RunRecord]) -> tuple[float, ...]:
+    return tuple(
+        final_loss(one) / final_loss(small[one.spec.seed]) if one.state == "finished" else math.inf
+        for one in _by_seed(large)
+        if one.spec is not None and one.spec.seed in small
+    )
+
+
+def _error(run: RunRecord) -> float:
+    """Test error, or bits per character of a text."""
+    bits = run.final.get("test_bits_per_character")
+    return float(bits) if bits is not None else 1 - float(run.final["test_accuracy"])
+
+
+def _ratios(
+    rung: GainRung, gains: GainFinding, large: Sequence[RunRecord], small: Mapping[int, RunRecord]
+) -> tuple[float, ...]:
+    """Examples to each level of the training loss over the price up to there: planned, or paid on line."""
+    if rung.examples is None:
+        return ()
+    steps = max(run.steps for run in small.values())
+    plan = next((plan for one in large if one.spec is not None and (plan := plan_of(one.spec)) is not None), None)
+    found = []
+    for share, factor in zip(SHARES, rung.examples.factors, strict=True):
+        if plan is not None:
+            price = plan.price(round(share * steps))
+        else:
+            price = _paid_at(gains, rung.batch_size, share * steps)
+        found.append(factor.value / price)
+    return tuple(found)
+
+
+def _paid_at(gains: GainFinding, batch_size: int, time: float) -> float:
+    """The bill of the on-line rule at a moment of baseline time, on average over seeds."""
+    bills: dict[int, list[tuple[float, float]]] = {}
+    for row in gains.rows:
+        if row.batch_size == batch_size:
+            bills.setdefault(row.seed, []).append((row.baseline_time, row.price))
+    found = [float(np.interp(time, [at for at, _ in bill], [paid for _, paid in bill])) for bill in bills.values()]
+    return math.fsum(found) / len(found)
+
+
+def _drift(spec: RunSpec, small: Mapping[int, RunRecord], large: Sequence[RunRecord]) -> float | None:
+    """Drift between two arms over the second half of training, each by its own clock."""
+    rungs = {
+        size: [_late(run) for run in runs]
+        for size, runs in (
+            (spec.batch_size, list(small.values())),
+            *((one.spec.batch_size, [one]) for one in large if one.spec),
+        )
+    }
+    found = measure_drift(rungs, rng=np.random.default_rng(0))
+    return None if found is None or not found.pairs else found.pairs[0].spread.value
+
+
+def _late(run: RunRecord) -> list[Reading]:
+    return [one for one in run.readings if one.step is not None and one.step >= run.steps / 2]
+
+
+def successes(atlas: GainAtlas) -> tuple[Success, ...]:
+    """The criteria that were set before the arms were run, and on how many pairs each was met."""
+    planned = [pair.arms["planned"] for pair in atlas.pairs if pair.price <= PRICED and "planned" in pair.arms]
+    lines = [pair.arms["on_line"] for pair in atlas.pairs if "on_line" in pair.arms]
+    both = [
+        (pair.arms["planned"].drift, pair.arms["linear"].drift)
+        for pair in atlas.pairs
+        if pair.setting.optimizer == "SGD" and {"planned", "linear"} <= set(pair.arms)
+    ]
+    moved = [(gain, linear) for gain, linear in both if gain is not None and linear is not None and linear > MOVED]
+    inside, of = coverage(calibration(atlas))
+    return (
+        _success(
+            f"planned, price up to {PRICED:g}: loss at most 7% above", [one.loss <= 1 + CLOSE for one in planned], 0.8
+        ),
+        _success(
+            f"planned, price up to {PRICED:g}: price within 30%", [_near(one.ratio, PRICE_NEAR) for one in planned], 0.8
+        ),
+        _success("on line: loss at most 5% above", [one.loss <= 1 + ON_LINE_CLOSE for one in lines], 0.9),
+        _success("on line: its own bill within 20%", [_near(one.ratio, BILL_NEAR) for one in lines], 0.9),
+        Success("printed range of a price, leaving one ladder out", inside, of, 0.8),
+        _success(
+            "SGD without momentum: at most half the drift of the linear rule", [2 * a <= b for a, b in moved], 1.0
+        ),
+    )
+
+
+def _success(what: str, met: Sequence[bool], needed: float) -> Success:
+    return Success(what, sum(met), len(met), needed)
+
+
+def _near(ratio: float, factor: float) -> bool:
+    return 1 / factor <= ratio <= factor
+
+
+def calibration(atlas: GainAtlas) -> dict[str, tuple[float, ...]]:
+    """Examples to the same loss over the planned price, by ladder: what the range of a price rests on."""
+    found: dict[str, tuple[float, ...]] = {}
+    for pair in atlas.pairs:
+        if "planned" in pair.arms and pair.arms["planned"].ratios:
+            name = pair.setting.ladder
+            found[name] = (*found.get(name, ()), pair.arms["planned"].ratio)
+    return found
+
+
+def coverage(ladders: Mapping[str, Sequence[float]], level: float = 0.8) -> tuple[int, int]:
+    """How many pairs lie inside the range that the other ladders give, and of how many.
+
+    >>> coverage({str(ladder): [1.0 + ladder / 100] for ladder in range(30)})
+    (24, 30)
+    """
+    inside = total = 0
+    for name, ratios in ladders.items():
+        rest = Calibration("planned", tuple(tuple(other) for key, other in ladders.items() if key != name))
+        low, high = price_range(level=level, calibration=rest)
+        inside, total = inside + sum(low <= ratio <= high for ratio in ratios), total + len(ratios)
+    return inside, total

@@ -1,0 +1,148 @@
+"""The two pictures of the gain rule: where each larger batch ended, and whether its price was right."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import altair as alt
+
+from svag.lab.report import look
+from svag.paper.atlas.atlas import AtlasPair
+from svag.paper.atlas.gain_atlas import GainArm, GainPair
+
+NAMES: dict[GainArm, str] = {
+    "on_line": "measured while training",
+    "planned": "planned",
+    "linear": "linear or square-root",
+}
+_RULES, _GREY = [NAMES["on_line"], NAMES["planned"]], NAMES["linear"]
+_COLOUR = look.colour("arm", _RULES, grey=[_GREY])
+_SHAPE = look.shape("arm", list(NAMES.values()))
+WORST, BEST = 4.0, 0.55
+"""Where the axis of losses ends; runs beyond it, which stopped training, lie on the edge."""
+
+
+@dataclass(frozen=True)
+class LossPoint:
+    """Where one arm of a ladder ended.
+
+    Attributes:
+        ladder: its name.
+        setting: in words.
+        arm: which rule.
+        loss: final training loss over the baseline's.
+        drawn: the same, within the axis.
+    """
+
+    ladder: str
+    setting: str
+    arm: str
+    loss: float | None
+    drawn: float
+
+
+def loss_points(pairs: Sequence[GainPair], kappa: float) -> list[LossPoint]:
+    """One point per setting and rule, at κ times the batch."""
+    return [
+        LossPoint(
+            pair.setting.ladder,
+            str(pair.setting),
+            name,
+            loss if math.isfinite(loss) else None,
+            min(max(loss, BEST), WORST),
+        )
+        for pair in pairs
+        if pair.kappa == kappa
+        for arm, name in NAMES.items()
+        if arm in pair.arms
+        for loss in (pair.arms[arm].loss,)
+    ]
+
+
+def loss_chart(points: Sequence[LossPoint]) -> look.Picture:
+    """One row per setting; the line is where the baseline ended."""
+    picked = look.shown("arm", list(NAMES.values()))
+    x = alt.X("drawn:Q", title="final training loss over that of the small batch").axis(values=[0.7, 1, 1.5, 2, 3, 4])
+    x = x.scale(type="log", domain=[BEST, WORST], nice=False, clamp=True)
+    y = alt.Y("ladder:N", title=None, sort=sorted({point.ladder for point in points}))
+    line = alt.Chart(look.data([{"drawn": 1.0}])).mark_rule(style="guide", strokeDash=[5, 4]).encode(x=x)
+    dots = (
+        alt.Chart(look.data([asdict(point) for point in points]))
+        .transform_filter(picked)
+        .mark_point(size=70, filled=True, opacity=0.85)
+        .encode(
+            x=x,
+            y=y,
+            color=_COLOUR,
+            shape=_SHAPE,
+            tooltip=["ladder:N", "setting:N", "arm:N", alt.Tooltip("loss:Q", format=".3f")],
+        )
+    )
+    height = 22 * len({point.ladder for point in points})
+    return alt.layer(line, dots).add_params(picked).properties(width=look.WIDTH, height=height)
+
+
+@dataclass(frozen=True)
+class PricePoint:
+    """What one larger batch took against what was announced.
+
+    Attributes:
+        pair: ladder and batch sizes.
+        arm: which rule.
+        price: announced.
+        examples: to the same training loss.
+    """
+
+    pair: str
+    arm: str
+    price: float
+    examples: float
+
+
+def price_points(pairs: Sequence[GainPair], linear: Sequence[AtlasPair]) -> list[PricePoint]:
+    """Planned and measured arms, and every pair of the ladders by the linear rule that reached the loss."""
+    found = []
+    for pair in pairs:
+        for arm in ("planned", "on_line"):
+            if arm in pair.arms and math.isfinite(ratio := pair.arms[arm].ratio):
+                price = pair.price if arm == "planned" else pair.arms[arm].examples
+                name = f"{pair.setting.ladder}: {pair.baseline} → {pair.batch_size}"
+                found.append(PricePoint(name, NAMES[arm], price, price * ratio))
+    for other in linear:
+        if other.factor is not None:
+            name = f"{other.setting.ladder}: {other.drift.baseline} → {other.drift.batch_size}"
+            found.append(PricePoint(name, NAMES["linear"], other.predicted.value, other.factor.value))
+    return found
+
+
+def price_chart(points: Sequence[PricePoint]) -> look.Picture:
+    """Both axes logarithmic; on the dashed line the price was right."""
+    end = 1.1 * max(max(point.price, point.examples) for point in points)
+    start = 0.9 * min(1.0, *(point.examples for point in points))
+    axes = [
+        encoding(field, title=title).axis(format="~g", tickCount=6).scale(type="log", domain=[start, end], nice=False)
+        for encoding, field, title in (
+            (alt.X, "price:Q", "announced price (times the examples)"),
+            (alt.Y, "examples:Q", "examples to the same training loss"),
+        )
+    ]
+    ends = look.data([{"price": start, "examples": start}, {"price": end, "examples": end}])
+    line = alt.Chart(ends).mark_line(style="guide", strokeDash=[5, 4]).encode(x=axes[0], y=axes[1])
+    rows = sorted((asdict(point) for point in points), key=lambda row: row["arm"] != _GREY)
+    dots = (
+        alt.Chart(look.data(rows))
+        .mark_point(size=60, filled=True, opacity=0.75)
+        .encode(
+            x=axes[0],
+            y=axes[1],
+            color=_COLOUR,
+            shape=_SHAPE,
+            tooltip=[
+                "pair:N",
+                "arm:N",
+                alt.Tooltip("price:Q", format=".3g"),
+                alt.Tooltip("examples:Q", format=".3g"),
+            ],
+        )
+    )
+    return alt.layer(line, dots).add_params(look.zoom()).properties(width=look.WIDTH, height=400)
