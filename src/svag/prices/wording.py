@@ -378,7 +378,7 @@ def _two(value: float) -> str:
 
 def _meaning(found: "PriceList", rows: Sequence["Price"]) -> Iterator[str]:
     """What the columns mean, what else may work, and what to multiply."""
-    yield f'"examples": how many times as many to end at the same training loss{_checked(found, rows)}.'
+    yield f'"examples": how many times as many to end at the same training loss{_checked(rows)}.'
     limit = "" if found.linear.rule is None else f", up to {_RULES[found.linear.rule].lower()}'s,"
     yield f"A larger rate{limit} may need less or stop training."
     rest = ""
@@ -395,14 +395,13 @@ def _meaning(found: "PriceList", rows: Sequence["Price"]) -> Iterator[str]:
 _RULES = {"linear": "The linear rule", "square_root": "The square-root rule"}
 
 
-def _checked(found: "PriceList", rows: Sequence["Price"]) -> str:
+def _checked(rows: Sequence["Price"]) -> str:
     """How good the price was where it was checked; nothing for an optimizer that was never checked."""
     known = [row.examples for row in rows if row.examples.low > 0 or math.isfinite(row.examples.high)]
     if not known:
         return ""
-    but = " (none with momentum)" if found.setting.momentum else ""
     last = "" if all(math.isfinite(one.high) for one in known) else "; no upper limit is known"
-    return f"; in brackets, the range in 80% of the ladders checked{but}{last}"
+    return f"; in brackets, the range in 80% of the ladders checked{last}"
 
 
 # Speeds whose rounds differ by more than this share are called unsteady.
