@@ -126,7 +126,7 @@ class LinearRule(Printed):
         """Conclude from averages and from what they rest on."""
         ratio = Estimate(*limits_of(ground.interval))
         batch = found.setting.batch_size
-        limit = ratio.mapped(lambda rho: critical_batch_size(batch, rho, c2, "sharp", ground.lr_wd))
+        limit = ratio.mapped(lambda rho: critical_batch_size(batch, rho, c2, ground.lr_wd))
         doubted = tuple(doubts(found, ground.interval, limit.low, limit.high))
         is_resolved = resolved(ground.interval) and not doubted
         proved = is_resolved and ground.theorem
