@@ -362,6 +362,11 @@ class GainRule:
             self._source.close()
         self._handle = None
 
+    def __repr__(self) -> str:
+        end = "" if self._end is None else f" of {self._end}"
+        gain = "" if self.gain is None else f", gain {self.gain:.4g}"
+        return f"<svag.GainRule at baseline step {self.time:.6g}{end}: {self._progress.steps} steps{gain}>"
+
     def __enter__(self) -> Self:
         return self
 

@@ -229,7 +229,9 @@ class Readings(Sequence[Reading]):
     __hash__ = None  # type: ignore[assignment]  # as a list
 
     def __repr__(self) -> str:
-        return repr(list(self))
+        if not self:
+            return "<no readings>"
+        return f"<{len(self)} readings, the last: {self[-1]}>"
 
 
 class PendingReadings:

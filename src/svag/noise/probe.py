@@ -330,6 +330,10 @@ class NoiseProbe(Printed):
             readings = [replace(reading, lr=None) for reading in readings]
         return price_list(readings, c2, confidence, window)
 
+    def __repr__(self) -> str:
+        # without the readings, for which `str` waits for the device
+        return f"<svag.NoiseProbe at batch size {self._batch_size}: {self._closed} steps>"
+
     def __str__(self) -> str:
         from svag.prices.progress import progress
 

@@ -45,7 +45,7 @@ class ScheduleRow:
         return asdict(self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BatchSchedule(Printed):
     """Batch sizes by examples seen, with the settings of the gain rule at each.
 

@@ -55,7 +55,7 @@ _TWO_SIDED = NormalDist().inv_cdf(0.975)
 _PRINTED = (8, 32)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Phase:
     """One stretch of the baseline and its N/G.
 
@@ -137,13 +137,17 @@ class Phase:
         }
         return {**given, "noise_to_signal": self.noise_to_signal.to_dict()}
 
+    def __repr__(self) -> str:
+        steps = "all steps" if self.end is None else f"steps {self.start} to {self.end - 1}"
+        return f"<svag.Phase of {steps}: N/G = {self.noise_to_signal}, {self.readings} readings>"
+
     @property
     def _signal(self) -> float:
         rho = self.noise_to_signal.value
         return 1 / rho if rho > 0 else math.inf
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class History(Printed):
     """N/G, gain and price along a run.
 

@@ -26,7 +26,7 @@ _STEPS = 4  # points per pair of rungs at which the excess is tested; the limits
 ScalingAnswer = Literal["fails", "never fails", "fails from the start", "improves", "not decided"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ScalingVerdict(Printed):
     """Where the linear scaling rule was seen to fail.
 

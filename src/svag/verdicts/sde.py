@@ -47,7 +47,7 @@ class RemainingBias:
     answer: Decision
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SDEVerdict(Printed):
     """Whether the SDE describes this SGD run, in one metric.
 
