@@ -13,14 +13,15 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
+from torch.optim import SGD, Adam, AdamW, NAdam, Optimizer, RAdam, RMSprop
 
 from svag.noise.parameters import by_device, on_this_rank, precise, total
 from svag.theory.adaptive import WHAT_REFINES, AdamSettings, RMSpropSettings
-from svag.theory.optimizers import WHAT_WORKS, OptimizerSettings, SGDSettings, optimizer_kind
+from svag.theory.optimizers import DECOUPLED, WHAT_WORKS, OptimizerSettings, SGDSettings, optimizer_kind
 
 _SECOND_MOMENT: dict[type[Optimizer], str] = {Adam: "exp_avg_sq", AdamW: "exp_avg_sq", RMSprop: "square_avg"}
 _REFINED_SETTINGS: dict[type[OptimizerSettings], tuple[str, ...]] = {
@@ -66,6 +67,10 @@ def all_unwrapped(optimizer: Optimizer | Sequence[Optimizer]) -> list[Optimizer]
     if not given:
         raise ValueError("the list of optimizers is empty: give those that train this model")
     return [unwrapped(one) for one in given]
+
+
+BY_GAIN_RULE: WeakSet[Optimizer] = WeakSet()
+"""Optimizers that a gain rule steps: their groups hold the settings of the baseline, and steps are taken at others."""
 
 
 @dataclass(frozen=True)
@@ -422,8 +427,8 @@ def _averages(settings: OptimizerSettings) -> tuple[float, ...]:
 
 
 def _kind(optimizer: Optimizer, groups: list[dict[str, Any]]) -> str:
-    if type(optimizer) is Adam and all(group.get("decoupled_weight_decay") for group in groups):
-        return AdamW.__name__
+    if type(optimizer) in (Adam, NAdam, RAdam) and all(group.get("decoupled_weight_decay") for group in groups):
+        return AdamW.__name__ if type(optimizer) is Adam else f"{type(optimizer).__name__}{DECOUPLED}"
     if not isinstance(optimizer, SGD):
         return type(optimizer).__name__
     if any(group["nesterov"] for group in groups):

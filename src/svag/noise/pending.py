@@ -5,7 +5,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, overload
@@ -249,6 +249,8 @@ class PendingReadings:
 
     Attributes:
         skipped: number of steps without a reading, because G or N was not finite.
+        rates_known: whether steps are taken at the learning rate that their readings carry. While a gain rule takes
+            them at another, `everything`, from which prices are made, and the file have no rate.
     """
 
     def __init__(
@@ -262,6 +264,7 @@ class PendingReadings:
         if self._path is not None and self._writes and not self._path.absolute().parent.is_dir():
             raise ValueError(f"save_to names a file in {self._path.parent}, which is not there: make the folder first")
         self.skipped = 0
+        self.rates_known = True
         self._told_of_skipped = self._told_of_zero = False
         self._waiting: list[Pending] = []
         self._readings: list[Reading] = []
@@ -294,9 +297,13 @@ class PendingReadings:
         """All readings of this run: with a file, those in it and those that could not be written yet."""
         kept = self.in_memory()
         if not self._writes or self._path is None:
-            return kept
+            return self._priced(kept)
         written = load_readings(self._path) if self._path.exists() else []
         return [one for one in written if one.run == self._run] + self._unwritten
+
+    def _priced(self, readings: Sequence[Reading]) -> Sequence[Reading]:
+        """The readings as prices may be made of them."""
+        return readings if self.rates_known else [replace(reading, lr=None) for reading in readings]
 
     def flush(self) -> None:
         """Write what is not in the file yet, or say why that is not possible; it may be tried again."""
@@ -338,7 +345,7 @@ class PendingReadings:
                 )
         self._readings += found
         if self._writes:
-            self._unwritten += found
+            self._unwritten += self._priced(found)
             self._write(again)
         if self._path is not None and len(self._readings) > KEPT:
             self._readings = self._readings[-KEPT:]  # a new list: views of the old one stay what they are

@@ -33,7 +33,7 @@ from svag.noise.cadence import APART, Cadence, Every
 from svag.noise.frozen import MOST_BATCHES, PartsComparison, compare_parts
 from svag.noise.group import DataParallelParts
 from svag.noise.loss_check import LossFound, LossKind, NotAMean, check_loss
-from svag.noise.optimizer import all_unwrapped, all_velocities, settings_of, shares, state_for_later
+from svag.noise.optimizer import BY_GAIN_RULE, all_unwrapped, all_velocities, settings_of, shares, state_for_later
 from svag.noise.parameters import (
     Watched,
     batch_norms,
@@ -320,15 +320,12 @@ class NoiseProbe(Printed):
     ) -> "PriceList":
         """What other batch sizes cost, from all readings so far; with `save_to`, from all in the file.
 
-        Arguments as in `svag.price_list`. After a run by a measured `svag.GainRule` rates are given as factors: its
-        readings carry the baseline's rate, and its steps were taken at another.
+        Arguments as in `svag.price_list`. After a run by a `svag.GainRule`, rates are given as factors: its readings
+        carry the baseline's rate, and its steps were taken at another. A file has no rate then.
         """
         from svag.prices.price_list import price_list
 
-        readings = self._pending.everything()
-        if self.measure_short:
-            readings = [replace(reading, lr=None) for reading in readings]
-        return price_list(readings, c2, confidence, window)
+        return price_list(self._pending.everything(), c2, confidence, window)
 
     def __repr__(self) -> str:
         # without the readings, for which `str` waits for the device
@@ -621,6 +618,8 @@ class NoiseProbe(Printed):
         self.close()
 
     def _keep(self, sums: StepSums, step: int | None, approximate: bool) -> None:
+        if any(optimizer in BY_GAIN_RULE for optimizer in self._optimizers):
+            self._pending.rates_known = False
         reading = self._reading(sums, step, approximate, self._batch_size)
         self._pending.add([reading])
         self._advance(ClosedStep(self._batch_size, reading))

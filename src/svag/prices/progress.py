@@ -1,5 +1,6 @@
 """Where a measurement is, and how many steps are still needed for a price list."""
 
+import math
 from collections.abc import Sequence
 
 from svag.noise.reading import Reading
@@ -7,14 +8,17 @@ from svag.prices.averages import Averages, of_one_batch_size
 from svag.prices.basis import doubts, limits_of, plain_ratio
 from svag.prices.estimate import Estimate
 from svag.prices.reasons import Code, Reason
-from svag.prices.windows import choose_window
+from svag.prices.windows import Choice, Chosen, choose_window
 
 FEWEST = 200
 """Readings that a price list needs: 20 blocks of 10, if readings are independent."""
 
 
 def steps_needed(readings: Sequence[Reading], every: int = 1) -> int:
-    """Steps that are still needed for a price list, about: 0 when there is one; each `every`-th step is read.
+    """Steps that are still needed for a price list, about; each `every`-th step is read.
+
+    0 when there is one, and where more steps would not help. Of the readings still to come only a share is averaged,
+    where the list leaves out a start at which weights or noise were still settling.
 
     >>> few = [Reading(1.0, 8.0, 1.0, 32, 4, step=k) for k in range(10)]
     >>> steps_needed(few), steps_needed(few, every=10), steps_needed(few * 40)
@@ -22,7 +26,12 @@ def steps_needed(readings: Sequence[Reading], every: int = 1) -> int:
     """
     if not readings:
         return FEWEST * every
-    return max((_missing(reason, len(readings)) for reason in _doubts(readings)), default=0) * every
+    chosen = choose_window(readings)
+    if chosen.choice is Choice.LATE_PHASE:  # a phase of the schedule that is over gets no more readings
+        return 0
+    averaged = len(chosen.readings)
+    missing = max((_missing(reason, averaged) for reason in _doubts(chosen)), default=0)
+    return math.ceil(missing * len(readings) / averaged) * every
 
 
 def progress(readings: Sequence[Reading], steps: int, every: int, batch_size: int) -> str:
@@ -41,16 +50,16 @@ def progress(readings: Sequence[Reading], steps: int, every: int, batch_size: in
     needed = steps_needed(readings, every)
     if needed:
         return f"{start}.\nAbout {needed} more steps are needed for a price list."
-    others = [] if not readings else _doubts(readings)
-    if others:
+    chosen = choose_window(readings)
+    if others := _doubts(chosen):
         return f"{start}.\n{others[0]}"
-    interval = plain_ratio(Averages.over(choose_window(readings, (0.0, 1.0)).readings), 0.95)
-    ratio = Estimate(*limits_of(interval))
+    ratio = Estimate(*limits_of(plain_ratio(Averages.over(chosen.readings), 0.95)))
     return f"{start}, N/G = {ratio}.\nEnough for a price list: print(probe.price_list())."
 
 
-def _doubts(readings: Sequence[Reading]) -> list[Reason]:
-    found = Averages.over(choose_window(readings, (0.0, 1.0)).readings)
+def _doubts(chosen: Chosen) -> list[Reason]:
+    """What speaks against a price list from the readings that it would average."""
+    found = Averages.over(chosen.readings)
     interval = plain_ratio(found, 0.95)
     _, low, high = limits_of(interval)
     return list(doubts(found, interval, low, high))

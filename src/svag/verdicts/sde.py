@@ -117,7 +117,7 @@ class SDEVerdict(Printed):
 
 
 def sde_verdict(
-    finals: Mapping[int, ArrayLike],
+    finals_by_ell: Mapping[int, ArrayLike],
     margin: float,
     *,
     limit_weights: Mapping[int, float] | None = None,
@@ -128,9 +128,9 @@ def sde_verdict(
 
     $$E_l = E_\infty + c/l,\qquad \text{gap} = E_1 - E_\infty = c$$
 
-    where E_l are the metrics of `finals[l]`; l = 1 is SGD and E_∞ the SDE (thm:sde_svag: the error of SVAG is of order
-    1/l). "equivalent": the two one-sided tests at 5% place the gap inside ±`margin`. "different": otherwise, and the
-    95% interval leaves out 0. The gap is SGD *minus* the SDE limit.
+    where E_l are the metrics of `finals_by_ell[l]`; l = 1 is SGD and E_∞ the SDE (thm:sde_svag: the error of SVAG is of
+    order 1/l). "equivalent": the two one-sided tests at 5% place the gap inside ±`margin`. "different": otherwise, and
+    the 95% interval leaves out 0. The gap is SGD *minus* the SDE limit.
 
     >>> print(sde_verdict({1: [61.0, 61.5, 61.2], 4: [61.1, 60.8, 61.3], 16: [61.0, 61.4, 61.0]}, margin=1.0))
     equivalent: SGD − SDE = +0.1397 [-0.4322, +0.7116], margin ±1
@@ -146,7 +146,7 @@ def sde_verdict(
     test (with Holm's correction beside the gap of the survivors), and nothing is equivalent on the survivors' word.
 
     Args:
-        finals: ell → one final metric per seed; all at one `split`, and with the seeds of SGD under ell = 1.
+        finals_by_ell: ell → one final metric per seed; all at one `split`, and with the seeds of SGD under ell = 1.
         margin: the largest gap that would not matter to you, in the metric's units.
         limit_weights: ell → weight of its mean in the SDE limit, where a plan has fixed the estimate beforehand; then
             nothing is fitted.
@@ -154,11 +154,11 @@ def sde_verdict(
         extrapolate: False if the line must not be used, because an arm collapsed: then the limit is the largest ell.
     """
     domain.positive("margin", margin)
-    arms = read_arms("finals", finals, "ell")
+    arms = read_arms("finals_by_ell", finals_by_ell, "ell")
     if arms[0].key != 1:
-        raise ValueError(f"finals lack ell=1, which is SGD itself; got ell = {[arm.key for arm in arms]}")
+        raise ValueError(f"finals_by_ell lacks ell=1, which is SGD itself; got ell = {[arm.key for arm in arms]}")
     if len(arms) == 1:
-        raise ValueError("finals hold only ell=1, which is SGD: run SVAG too, best at ell=4 and ell=16")
+        raise ValueError("finals_by_ell holds only ell=1, which is SGD: run SVAG too, best at ell=4 and ell=16")
     if limit_weights is not None:
         if not isinstance(limit_weights, Mapping):
             raise TypeError(f"limit_weights must map ell to a weight, got a {type(limit_weights).__name__}")
