@@ -420,7 +420,9 @@ def _as_it_was(module: LightningModule) -> Iterator[None]:
         for name, value in kept.items()
         if isinstance(value, list | dict | set) and not name.startswith("_")
     }
-    metrics = [(vars(one), copy.deepcopy(_state(one))) for one in module.modules() if isinstance(one, Metric)]
+    metrics = [
+        (vars(metric), copy.deepcopy(_state(metric))) for metric in module.modules() if isinstance(metric, Metric)
+    ]
     vars(module).update(collected, log=_unlogged)
     try:
         yield

@@ -195,7 +195,7 @@ def _each(batch: Batch, size: int, change: Callable[[Tensor], Tensor], remedy: s
                 )
             return change(value) if value.ndim else value
         if isinstance(value, Mapping):
-            return {key: walk(one) for key, one in value.items()}
+            return {key: walk(item) for key, item in value.items()}
         if isinstance(value, tuple) and type(value) is not tuple:  # a named tuple
             return type(value)(*map(walk, value))  # type: ignore[arg-type]
         if isinstance(value, list | tuple):

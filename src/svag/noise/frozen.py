@@ -114,7 +114,7 @@ class GradientStream:
     def _estimate(self, products: list[list[float]], squares: list[float], groups: list[int]) -> NoiseEstimate:
         n = sum(self.counts[group] for group in groups)
         sum_sq = sum(squares[group] for group in groups)
-        sq_sum = max(sum(products[one][other] for one in groups for other in groups), 0.0)
+        sq_sum = max(sum(products[group][other] for group in groups for other in groups), 0.0)
         if self.population is None:
             return u_statistic(sum_sq, sq_sum, n)
         return disjoint_parts(

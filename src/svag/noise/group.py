@@ -175,8 +175,8 @@ class Shards:
         found = set()
         for name, parameter in parameters.items():
             placements = parameter.placements if isinstance(parameter, DTensor) else ()
-            sharded = [number for number, one in enumerate(placements) if isinstance(one, Shard)]
-            copied = [one for one in placements if isinstance(one, Replicate)]
+            sharded = [number for number, placement in enumerate(placements) if isinstance(placement, Shard)]
+            copied = [placement for placement in placements if isinstance(placement, Replicate)]
             if len(sharded) != 1 or len(copied) != len(placements) - 1:
                 how = ", ".join(map(repr, placements)) or "not sharded"
                 raise TypeError(

@@ -158,11 +158,11 @@ def _compare(
         return found(LossKind.MEAN)
     if _random_state(trained) != start:
         return found(LossKind.RANDOM)
-    again = [one / _OTHER_ROUNDING for one in gradient(batch, _OTHER_ROUNDING)]
+    again = [tensor / _OTHER_ROUNDING for tensor in gradient(batch, _OTHER_ROUNDING)]
     allowed = max(TOLERANCE, _ROUNDING * _norm(_minus(whole, again)) / length) if length else TOLERANCE
     if difference <= allowed:
         return found(LossKind.MEAN)
-    if _norm(_minus(whole, [len(parts) * one for one in together])) <= allowed * length:
+    if _norm(_minus(whole, [len(parts) * tensor for tensor in together])) <= allowed * length:
         return found(LossKind.SUM)
     # a mean with unequal weights is a sum of the parts' own means, with weights that the parts did not get
     each = torch.stack([torch.cat([g.reshape(-1).cpu() for g in gradient(part)]) for part, _ in parts], dim=1).double()

@@ -66,7 +66,7 @@ def all_unwrapped(optimizer: Optimizer | Sequence[Optimizer]) -> list[Optimizer]
     given = list(optimizer) if isinstance(optimizer, Sequence) else [optimizer]
     if not given:
         raise ValueError("the list of optimizers is empty: give those that train this model")
-    return [unwrapped(one) for one in given]
+    return [unwrapped(wrapped) for wrapped in given]
 
 
 BY_GAIN_RULE: WeakSet[Optimizer] = WeakSet()
@@ -173,19 +173,19 @@ def _together(settings: Sequence[ReadingSettings]) -> ReadingSettings:
     """The settings of several optimizers as those of one. Optimizers of different kinds are a kind of their own."""
     if len(settings) == 1:
         return settings[0]
-    fields = [one.reading_fields() for one in settings]
-    kinds = list(dict.fromkeys(one.optimizer for one in settings))
+    fields = [own.reading_fields() for own in settings]
+    kinds = list(dict.fromkeys(own.optimizer for own in settings))
     common = {
-        name: fields[0][name] if all(one[name] == fields[0][name] for one in fields) else None
+        name: fields[0][name] if all(own[name] == fields[0][name] for own in fields) else None
         for name in ("lr", "weight_decay", "momentum", "betas", "eps")
     }
-    moments = [one.second_moment for one in settings if one.second_moment is not None]
+    moments = [own.second_moment for own in settings if own.second_moment is not None]
     known = len(kinds) == 1 and len(moments) == len(settings)
     return ReadingSettings(
         " + ".join(kinds),
         **common,
         second_moment=total(moments) if known else None,
-        dimension=sum(one.dimension or 0 for one in settings) if known else None,
+        dimension=sum(own.dimension or 0 for own in settings) if known else None,
     )
 
 

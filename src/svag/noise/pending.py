@@ -299,7 +299,7 @@ class PendingReadings:
         if not self._writes or self._path is None:
             return self._priced(kept)
         written = load_readings(self._path) if self._path.exists() else []
-        return [one for one in written if one.run == self._run] + self._unwritten
+        return [reading for reading in written if reading.run == self._run] + self._unwritten
 
     def _priced(self, readings: Sequence[Reading]) -> Sequence[Reading]:
         """The readings as prices may be made of them."""
@@ -321,26 +321,26 @@ class PendingReadings:
         waiting, self._waiting = self._waiting, []
         found: list[Reading] = []
         warn: list[str] = []
-        for one in waiting:
-            numbers = one.fetch()
+        for pending in waiting:
+            numbers = pending.fetch()
             if not all(math.isfinite(number) for number in numbers):
                 self.skipped += 1
-                if not one.may_overflow and not self._told_of_skipped:
+                if not pending.may_overflow and not self._told_of_skipped:
                     self._told_of_skipped = True
                     warn.append(
-                        f"the gradients of {self._step} {one.step} are not finite, so there is no reading of it, nor "
-                        f"of other such {self._unit}: if more follow, the run has diverged: lower its learning rate"
+                        f"the gradients of {self._step} {pending.step} are not finite, so there is no reading of it, "
+                        f"nor of other such {self._unit}: if more follow, the run has diverged: lower its learning rate"
                     )
                 continue
             try:
-                found.append(one.reading(numbers))
+                found.append(pending.reading(numbers))
             except ValueError as error:  # a long run goes on; whoever asks for its readings is told
                 self._refused = self._refused or error
                 continue
             if found[-1].grad_sq == found[-1].noise_trace == 0 and not self._told_of_zero:
                 self._told_of_zero = True
                 warn.append(
-                    f"all gradients of {self._step} {one.step} are 0: check that the loss depends on the measured "
+                    f"all gradients of {self._step} {pending.step} are 0: check that the loss depends on the measured "
                     "parameters, and call zero_grad() after the step, never between backward() and close_step()"
                 )
         self._readings += found

@@ -684,7 +684,7 @@ def _make_room(model: nn.Module, parameters: Sequence[nn.Parameter], *, replace:
     mine = {*map(id, parameters)}
 
     def others() -> list[NoiseProbe]:
-        return [one for one in _PROBES.get(model, ()) if one._open and {*map(id, one._parameters)} == mine]
+        return [probe for probe in _PROBES.get(model, ()) if probe._open and {*map(id, probe._parameters)} == mine]
 
     if not replace and others():
         gc.collect()  # one that nobody can reach may still be there, in a circle of references

@@ -65,7 +65,9 @@ class Averages:
                 raise ValueError(
                     f"readings of different {field} ({shown}) cannot be averaged: predict from one at a time"
                 )
-        moving = any(reading.momentum for reading in readings) and any(one.velocity_sq is not None for one in readings)
+        moving = any(reading.momentum for reading in readings) and any(
+            reading.velocity_sq is not None for reading in readings
+        )
         # the velocity does not exist before the first step with momentum
         return cls(tuple(r for r in readings if r.velocity_sq is not None or not moving))
 
@@ -271,7 +273,7 @@ class Averages:
             stop = start + len(list(run))
             if stop - start >= _STRETCHES * _STRETCH:
                 pieces = np.array_split(row[start:stop], _STRETCHES)
-                level[start:stop] = row[start:stop].mean() + np.concatenate([_without_line(one) for one in pieces])
+                level[start:stop] = row[start:stop].mean() + np.concatenate([_without_line(piece) for piece in pieces])
             start = stop
         return level
 

@@ -199,7 +199,7 @@ class History(Printed):
         used = [phase.ratio_used(kappa) for phase in self.phases]
         known = [index for index, phase in enumerate(self.phases) if phase.resolved(kappa)]
         for index in range(len(used)):
-            before, after = ([one for one in known if one < index], [one for one in known if one > index])
+            before, after = ([phase for phase in known if phase < index], [phase for phase in known if phase > index])
             if kappa > 1 and index not in known and before and after:
                 used[index] = min(used[index], max(used[before[-1]], used[after[0]]))
         return used

@@ -129,8 +129,8 @@ def domain_of(found: Sequence[Estimate], also: Sequence[float]) -> tuple[float, 
     >>> domain_of([Estimate(2.0, 0.0, math.inf)], also=[1.0])
     (0.9, 2.2)
     """
-    values = [*(one.value for one in found if 0 < one.value < math.inf), *also]
-    ends = [end for one in found for end in (one.low, one.high) if 0 < end < math.inf]
+    values = [*(estimate.value for estimate in found if 0 < estimate.value < math.inf), *also]
+    ends = [end for estimate in found for end in (estimate.low, estimate.high) if 0 < end < math.inf]
     low, high = min(values), max(values)
     bottom, top = max(min([low, *ends]), low / _REACH), min(max([high, *ends]), high * _REACH)
     return round(0.9 * bottom, 12), round(1.1 * top, 12)

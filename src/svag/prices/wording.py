@@ -263,12 +263,12 @@ def answer(found: "PriceList", throughput: "Throughput | None" = None, rows: "Se
     """
     if not found.usable:
         told = [unusable(found), str(found.reasons[0]), _numbers(found)]
-        return "\n".join(line for one in told for line in wrapped(one))
+        return "\n".join(line for text in told for line in wrapped(text))
     rows = found.prices(throughput=throughput) if rows is None else rows
     head = wrapped(recommended(found, throughput) if throughput else headline(found, rows))
     lines = [*head, "", *table(found, rows), ""]
-    last = [line for one in (*_unsteady(throughput), *_meaning(found, rows)) for line in wrapped(one)]
-    for reason in (*found.reasons, *(one for one in found.linear.reasons if one.code == Code.SDE_RULED_OUT)):
+    last = [line for text in (*_unsteady(throughput), *_meaning(found, rows)) for line in wrapped(text)]
+    for reason in (*found.reasons, *(reason for reason in found.linear.reasons if reason.code == Code.SDE_RULED_OUT)):
         told = wrapped(str(reason), bullet=True)
         if reason.code in _PRINTED and len(lines) + len(told) + len(last) <= LINES:
             lines += told
@@ -299,7 +299,7 @@ def headline(found: "PriceList", rows: Sequence["Price"]) -> str:
     within = [row for row in rows if row.examples.value <= found.c2]
     if not within:
         return f"None of these batches costs at most {found.c2:g}× the examples of batch {found.batch_size}."
-    row = max(within, key=lambda one: one.batch_size)
+    row = max(within, key=lambda price: price.batch_size)
     steps = f"{1 / row.steps:.2g} times fewer steps" if row.steps <= 1 else f"{row.steps:.2g} times the steps"
     return f"Batch {row.batch_size}: {row.examples.value:.2g}× the examples, {steps} ({_rate(found, row)})."
 
@@ -403,7 +403,7 @@ def _checked(found: "PriceList", rows: Sequence["Price"]) -> str:
     if not known:
         return ""
     but = " (none with momentum)" if found.setting.momentum else ""
-    last = "" if all(math.isfinite(one.high) for one in known) else "; no upper limit is known"
+    last = "" if all(math.isfinite(examples.high) for examples in known) else "; no upper limit is known"
     return f"; in brackets, the range in 80% of the ladders checked{but}{last}"
 
 

@@ -4,7 +4,7 @@
 - How far the batch can grow before the linear scaling rule must fail (thm:lsr_kappa_bound, thm:lsr_condition); the
   curve that this bound is one point of is in `svag.theory.distortion`.
 - When SGD and its SDEs cannot be C-close at equilibrium (thm:eq_sde_sgd, thm:app_1st_2nd_sde).
-- The quantities that other people report: the gradient noise scale and AdaScale's gain.
+- The quantity that other people report: the gradient noise scale.
 """
 
 import math
@@ -191,19 +191,3 @@ def b_simple(batch_size: float, noise_to_signal: float, population: int | None =
         return scale
     domain.population(population, batch_size)
     return scale / (1 - batch_size / population)
-
-
-def adascale_gain(noise_to_signal: float, scale: float = math.inf) -> float:
-    """AdaScale's gain at `scale` times the batch, (ρ + 1)/(ρ/scale + 1); its limit is 1 + ρ.
-
-    >>> adascale_gain(10.0)
-    11.0
-    >>> adascale_gain(10.0, scale=10.0)
-    5.5
-    """
-    rho = domain.noise_to_signal(noise_to_signal)
-    if math.isnan(scale) or scale < 1:
-        raise ValueError(f"scale must be at least 1, got {scale}")
-    if math.isinf(rho):
-        return scale
-    return (rho + 1) / (rho / scale + 1)

@@ -112,7 +112,7 @@ class SDEVerdict(Printed):
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; unknown and infinite numbers are null."""
-        biases = [json_fields(vars(one)) for one in self.biases]
+        biases = [json_fields(vars(bias)) for bias in self.biases]
         return {**json_fields(vars(self)), "biases": biases, "arms": [arm.to_dict("ell") for arm in self.arms]}
 
 
@@ -162,7 +162,9 @@ def sde_verdict(
     if limit_weights is not None:
         if not isinstance(limit_weights, Mapping):
             raise TypeError(f"limit_weights must map ell to a weight, got a {type(limit_weights).__name__}")
-        limit_weights = {ell: domain.finite("a weight of limit_weights", one) for ell, one in limit_weights.items()}
+        limit_weights = {
+            ell: domain.finite("a weight of limit_weights", weight) for ell, weight in limit_weights.items()
+        }
     found = _weigh(arms, float(margin), limit_weights, domain.non_negative("bias", bias), extrapolate=extrapolate)
     low, high = found.gap.interval() if found.measured else (-math.inf, math.inf)
     return SDEVerdict(
@@ -173,7 +175,7 @@ def sde_verdict(
         margin=found.margin,
         converged=found.converged_at is not None,
         converged_at=found.converged_at,
-        biases=tuple(_reported(one, found.margin) for one in reversed(found.biases)),
+        biases=tuple(_reported(bias, found.margin) for bias in reversed(found.biases)),
         status=_next_step(found),
         limit=found.gap.limit,
         lack_of_fit=found.gap.lack_of_fit,
@@ -281,10 +283,10 @@ def _weigh(
     """Test everything: `arms` in increasing ell, the first of them SGD."""
     several = [arm for arm in arms if arm.key > 1 and arm.finite.size > 1]
     # The factor r/(r − 1) multiplies the noise: 4/3 from l and 4l, 2 from l and 2l.
-    fourfold = [(one, other) for one in several for other in several if other.key == 4 * one.key]
+    fourfold = [(arm, other) for arm in several for other in several if other.key == 4 * arm.key]
     biases = [
-        (one.key, other.key, remaining_bias(1 / one.key, 1 / other.key, one.finite, other.finite))
-        for one, other in fourfold or list(pairwise(several))
+        (arm.key, other.key, remaining_bias(1 / arm.key, 1 / other.key, arm.finite, other.finite))
+        for arm, other in fourfold or list(pairwise(several))
     ][::-1]
     converged_at = _converged_at(biases, margin)
     gap = _gap(arms, None if converged_at is None else margin / 2, extrapolate=extrapolate)

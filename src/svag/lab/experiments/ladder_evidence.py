@@ -23,7 +23,6 @@ from svag.stats.means import Contrast, contrast
 from svag.stats.ratios import Interval, quotient
 from svag.stats.samples import json_fields
 from svag.theory.bounds import (
-    adascale_gain,
     critical_batch_size,
     large_run_refutes,
     large_run_threshold,
@@ -284,7 +283,7 @@ def _seed_row(found: PriceList) -> dict[str, object]:
         **_triple("noise_to_signal", rule.noise_to_signal),
         "signal": rule.signal,
         "b_simple": found.noise_scale.value,
-        "gain_limit": adascale_gain(found.noise_to_signal.value),
+        "gain_limit": 1 + found.noise_to_signal.value,
         "batch_size": rule.batch_size,
         "c2": rule.c2,
         "confidence": found.confidence,

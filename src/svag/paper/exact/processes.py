@@ -181,12 +181,6 @@ class WeakOrder:
         finest: FloatArray = self.slopes[-1]
         return -finest
 
-    @property
-    def limit_constant(self) -> FloatArray:
-        """l × error at the finest refinement: the C of an error C/l."""
-        finest: FloatArray = self.errors[-1]
-        return self.refinements[-1] * finest
-
 
 def measure_weak_order(
     refinements: Sequence[int], path: Callable[[int], FloatArray], limit: Callable[[int], FloatArray]

@@ -58,7 +58,9 @@ class Diagram:
     apart: float
 
     def __str__(self) -> str:
-        orders = "; ".join(f"{one.start} → {one.end} along {one.along}: {one.order:.2f}" for one in self.arrows)
+        orders = "; ".join(
+            f"{arrow.start} → {arrow.end} along {arrow.along}: {arrow.order:.2f}" for arrow in self.arrows
+        )
         return f"Orders in 1/ell. {orders}. The two SDEs differ: towards the Itô SDE the ladder has {self.apart:.2f}."
 
 
