@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # Relative to a gain: a remainder this small before the end is rounding, and not worth a step.
 _ROUNDING = 1e-6
-# bitsandbytes need not be installed: whoever holds one of its optimizers has imported it.
+# bitsandbytes need not be installed: a caller that holds one of its optimizers has imported it.
 _EIGHT_BIT = {
     f"{paged}{kind}{bits}" for paged in ("", "Paged") for kind in ("Adam", "AdamW") for bits in ("", "8bit", "32bit")
 }
@@ -142,7 +142,7 @@ class _Planned:
         """The step is over."""
         self.moved_on = False
         if self._handle is None:
-            # nobody tells of a step that a GradScaler did not take; one parameter tells of the gradient before it
+            # torch does not report a step that a GradScaler skipped; the gradient hook of one parameter does
             used = next((p for p in trained_parameters(self._optimizer) if p.grad is not None), None)
             self._handle = None if used is None else used.register_post_accumulate_grad_hook(self._notice)
 

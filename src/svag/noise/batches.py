@@ -94,7 +94,7 @@ class Cutting:
         batch_size: examples of one step, on all ranks.
         ranks: how many ranks have a share of them.
         uneven: shares may differ in size.
-        at_least: so many parts a rank must have.
+        at_least: minimum number of parts per rank.
     """
 
     batch_size: int
@@ -252,7 +252,7 @@ def _takes_one(function: Callable[..., object]) -> bool:
 def gradients_of(loss: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
     """Gradient of a loss, 0 where it does not depend on a parameter; `.grad` is left alone.
 
-    A loss that depends on none of them is one of another model, a copy perhaps: refused.
+    A loss that depends on none of them is refused: it belongs to another model, for example to a copy.
     """
     found: tuple[Tensor | None, ...] = torch.autograd.grad(loss, list(parameters), allow_unused=True)
     if all(gradient is None for gradient in found):

@@ -23,7 +23,7 @@ Batch = TypeVar("Batch")
 
 # Gradients of the parts and of the whole batch that differ by more than this, relative to the whole, are not the same.
 TOLERANCE = 0.01
-# So many times what rounding does to the gradient, they may differ in any case: half precision is not good to 1%.
+# They may always differ by this many times the rounding error of the gradient: half precision is not good to 1%.
 _ROUNDING = 10.0
 # A factor of the loss after which no number is rounded as before.
 _OTHER_ROUNDING = 0.7

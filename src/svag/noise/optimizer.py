@@ -46,7 +46,7 @@ _WRAPPERS = [
 def unwrapped(optimizer: Optimizer) -> Optimizer:
     """Return the torch optimizer inside the wrappers of Accelerate, Lightning and Fabric, or refuse what is none.
 
-    The packages need not be installed: whoever holds one of their objects has imported them.
+    The packages need not be installed: a caller that holds one of their objects has imported them.
     """
     anything: Any = optimizer
     for module, name, attribute in _WRAPPERS:

@@ -16,17 +16,17 @@ from svag.noise.optimizer import ReadingSettings
 from svag.noise.reading import Reading, append_readings, columns_of, load_readings, readings_of
 from svag.theory.estimators import NoiseEstimate, disjoint_parts, weighted_parts
 
-# So many are kept on the device before they are fetched together: memory stays bounded, waiting rare.
+# Fetch readings from the device in blocks of this size: memory stays bounded, and waiting is rare.
 _FETCH_EVERY = 1024
-# So many stay in memory when all of them go to a file; averages for a logger are over as many.
+# Readings kept in memory when all of them go to a file; averages for a logger are over the same number.
 KEPT = 1000
-# Weights are quotients of whole numbers, perhaps in single precision.
+# Weights are quotients of whole numbers, possibly in single precision.
 _ROUNDING = 1e-5
 
 
 @dataclass(frozen=True)
 class StepSums:
-    """Sums over the parts' gradients g_i of one step, in tensors that nobody has waited for yet.
+    """Sums over the parts' gradients g_i of one step, in tensors not yet synchronised.
 
     What little arithmetic is left, `reading` does with numbers: on a tensor each operation costs a training step time.
 
@@ -186,7 +186,7 @@ class StepReading:
 
 @dataclass(frozen=True, eq=False)
 class ClosedStep:
-    """The step that a probe has closed last; every step is an object of its own.
+    """The step that a probe has closed last; every step has its own object.
 
     Attributes:
         batch_size: examples of the step; None where only the other ranks know, in a short batch.
@@ -237,8 +237,8 @@ class Readings(Sequence[Reading]):
 class PendingReadings:
     """Fetches many readings at a time, without making a training step wait for the device.
 
-    Nothing is lost to a full disk: readings stay queued, as plain numbers, until they are in the file. Only whoever
-    asks (`collect`, `state_dict`, `flush`) gets the error; a training step never does.
+    Nothing is lost to a full disk: readings stay queued, as plain numbers, until they are in the file. The
+    error is raised only by `collect`, `state_dict` and `flush`, never in a training step.
 
     Args:
         step: what a step is called in a warning.
@@ -334,7 +334,7 @@ class PendingReadings:
                 continue
             try:
                 found.append(pending.reading(numbers))
-            except ValueError as error:  # a long run goes on; whoever asks for its readings is told
+            except ValueError as error:  # a long run goes on; the error is raised when readings are asked for
                 self._refused = self._refused or error
                 continue
             if found[-1].grad_sq == found[-1].noise_trace == 0 and not self._told_of_zero:

@@ -187,7 +187,7 @@ class NoiseProbe(Printed):
         if check is not None and ranks > 1:
             self.close()
             raise ValueError("check= compares the parts of one process, and here the ranks are the parts: leave it out")
-        # nothing here holds the probe itself: one that nobody holds any more must be gone at once
+        # nothing here refers to the probe itself, so that an abandoned one is freed at once
         agree = partial(self._recording.of_first, device=self._parameters[0].device)
         self._cadence = Cadence(every, wait=partial(wait_for, model), agree=agree)
         self._measuring = self._cadence.next(0)
@@ -687,7 +687,7 @@ def _make_room(model: nn.Module, parameters: Sequence[nn.Parameter], *, replace:
         return [probe for probe in _PROBES.get(model, ()) if probe._open and {*map(id, probe._parameters)} == mine]
 
     if not replace and others():
-        gc.collect()  # one that nobody can reach may still be there, in a circle of references
+        gc.collect()  # an abandoned one may still exist, in a reference cycle
     for other in others():
         if not replace:
             raise ValueError(

@@ -36,7 +36,7 @@ _STRETCHES = 4
 _STRETCH = 16
 # Scatter below this share of the averages makes nothing uncertain.
 _SCATTER = 1e-3
-# So many differences of successive readings know their own spread well enough for an interval.
+# Minimum number of differences of successive readings for an interval from their spread.
 _DIFFERENCES = 20
 # Level at which runs count as different.
 _DIFFER = 0.01

@@ -369,7 +369,7 @@ def run_history(readings: Iterable[Reading], base_steps: int | None = None, conf
 
 
 def _cuts(steps: Sequence[int], length: int) -> list[int]:
-    """Steps at which phases begin, and the last end, so that each has `MIN_READINGS` readings where there are so many.
+    """Steps at which phases begin, and the last end, so that each has at least `MIN_READINGS` readings if possible.
 
     A phase is extended to the next boundary until it has them; what is left at the end joins the last. To join every
     short phase to the one before it instead would make a single phase of any run with less than 20 readings a tenth.

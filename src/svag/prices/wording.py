@@ -64,7 +64,10 @@ def _window(v: Values) -> str:
 
 def _mixed_settings(v: Values) -> str:
     names = [name for name, mixed in (("weight decays", v["weight_decay"]), ("learning rates", v["lr"])) if mixed]
-    return f"The measured parameters have different {' and '.join(names)}: pass parameters= with those that share one."
+    different = f"The measured parameters have different {' and '.join(names)}"
+    if v["lr"]:
+        return f"{different}, or a gain rule chose the rate of every step: pass parameters= with those that share one."
+    return f"{different}: pass parameters= with those that share one."
 
 
 def _waited(v: Values) -> str:
@@ -361,7 +364,7 @@ def _examples(row: "Price") -> str:
 
 
 def _range(found: Estimate) -> str:
-    """The range in brackets; an end that is not known is left open, and nothing stands where neither is known."""
+    """The range in brackets; an unknown end is left open, and nothing is said where both are unknown."""
     low, high = found.low > 0, math.isfinite(found.high)
     if low and high:
         return f"({found.low:.1f}–{found.high:.1f})"

@@ -17,7 +17,7 @@ from svag.paper.verify.beds import SKEWED
 from svag.paper.verify.svag_limit import affine_order
 
 PLACES = {"NGD": (0.0, 1.0), "Itô SDE": (1.0, 1.0), "SGD": (0.0, 0.0), "Lévy SDE": (1.0, 0.0)}
-"""Where a process or a limit stands in the diagram."""
+"""Position of a process or a limit in the diagram."""
 
 _LIMITS: tuple[tuple[str, str, str, Callable[[int], ExactProcess], ExactLimit], ...] = (
     ("SGD", "Itô SDE", "SVAG", Svag, Ito()),

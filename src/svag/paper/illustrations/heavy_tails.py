@@ -29,7 +29,7 @@ _DRAWS = 80  # so that the growth is fitted to two rows or more
 
 @dataclass(frozen=True)
 class TraceRow:
-    """N estimated from so many batches: the median over disjoint groups of the table, for it and for the control."""
+    """N estimated from `batches` batches: the median over disjoint groups of the table, for it and for the control."""
 
     batches: int
     groups: int
@@ -39,12 +39,12 @@ class TraceRow:
 
 @dataclass(frozen=True)
 class TracePoint:
-    """N of one source from so many batches: a row for drawing.
+    """N of one source from a number of batches: a row for drawing.
 
     Attributes:
         source: the gradients, or the control.
         batches: how many.
-        noise_trace: the estimate, a median over groups of so many batches.
+        noise_trace: the estimate, a median over groups of this many batches.
         relative: the same over the estimate from the fewest batches.
     """
 
