@@ -286,7 +286,7 @@ def kept_position(batches: Iterable[object]) -> Iterator[None]:
             owner.load_state_dict(state)
 
 
-# From this share of an epoch on, a batch without its population is worth a word: N is too large by about as much.
+# Warn of a missing population when a batch is at least this share of an epoch: N is too large by about as much.
 _SHARE = 0.02
 
 

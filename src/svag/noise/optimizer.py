@@ -1,6 +1,6 @@
 """The one place that reads and writes the state of a torch optimizer: its kind, its settings, its velocity, its v.
 
-Whoever takes an optimizer looks through the wrappers of other packages first (`unwrapped`). Then two readers need it.
+Wrappers of other packages are taken off an optimizer first (`unwrapped`). Its settings then have two readers.
 A `Reading` writes down what it can learn about any optimizer (`state_of`, `velocities`). SVAG and noisy gradient
 descent need the settings of an optimizer that the theory covers (`refinable_settings`), and put refined ones in their
 place for the duration of one step (`write_settings`). The second moment of Adam and RMSprop is put into the units of

@@ -529,7 +529,7 @@ class NoiseProbe(Printed):
     def _checked(
         self, loss_fn: Callable[[Batch], Tensor], batch: Batch, cut: Sequence[tuple[Batch, float]], scaled: bool
     ) -> LossFound:
-        """What kind of loss it is; one that is no mean over examples is refused, on all ranks if it is on one."""
+        """Find the kind of loss; refuse one that is not a mean over examples, on all ranks if one rank sees it."""
         found, group = LossFound(LossKind.MEAN, 1), self._recording.group
         if len(cut) > 1:
             self._recorder.listen(False)

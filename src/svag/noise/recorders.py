@@ -109,7 +109,7 @@ class MicroBatches:
     def _look(self) -> None:
         """A backward pass is about to add to `.grad`; keep the least norm that it had before any of the first part.
 
-        The first part may have several passes, and some before it may belong to a step of another kind.
+        The first part may have several passes, and passes before it may belong to a step that is not measured.
         """
         gradient, least = self._parameters[-1].grad, self._before
         if gradient is None:

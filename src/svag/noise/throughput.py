@@ -191,13 +191,13 @@ def _unchanged(model: nn.Module, optimizer: Optimizer) -> Iterator[Callable[[], 
 
 
 def wait_for(model: nn.Module) -> None:
-    """Wait until every device of the model has done what it was told: a number of it has to be fetched."""
+    """Wait until every device of the model has finished its work, by fetching one number from it."""
     for parameter in {parameter.device: parameter for parameter in on_this_rank(model.parameters())}.values():
         parameter.detach().reshape(-1)[:1].tolist()
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Whether a device, or torch's allocator of main memory, had no more to give."""
+    """Whether an error means that a device, or main memory, is exhausted."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return "can't allocate memory" in str(error) or "not enough memory" in str(error)

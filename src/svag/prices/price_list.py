@@ -113,7 +113,7 @@ class PriceList(Printed):
 
     @property
     def usable(self) -> bool:
-        """Whether enough is known for a list to be printed; prices themselves err on the side of caution."""
+        """Whether enough is known to print a list. Prices are conservative in any case."""
         return self.resolved or self.window_only or self.one_sided
 
     def prices(self, batch_sizes: Iterable[int] | None = None, throughput: Throughput | None = None) -> "Prices":

@@ -477,7 +477,7 @@ _DRIFT = {
 
 
 def linear_text(rule: "LinearRule") -> str:
-    """What is known of the linear (square-root) rule: its limit, what that is, and why it is no more or no less."""
+    """What is known of the linear (square-root) rule: its limit, what it means, and what it rests on."""
     lines = wrapped(linear_headline(rule))
     if rule.measured is not None:
         low, sizes = rule.measured.low, [rule.batch_size * kappa for kappa in (2, 4, 8)]

@@ -80,7 +80,7 @@ def max_kappa(noise_to_signal: float, c2: float = 2.0, lr_wd: float = 0.0) -> fl
       \;\xrightarrow{\eta\lambda\to0}\; C^2 + (C^2-1)\rho$$
 
     where ρ = N/G is the argument `noise_to_signal`, C² is `c2` and ηλ is `lr_wd`, all of the baseline run at its own
-    batch size. It is where `svag.theory.distortion` reaches C². A larger κ is refuted; a smaller one is not thereby
+    batch size. It is where `svag.theory.distortion` reaches C². A larger κ is refuted; a smaller one is not
     certified.
 
     >>> max_kappa(10.0)

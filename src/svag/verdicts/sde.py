@@ -344,7 +344,7 @@ def _gap(arms: Sequence[Arm], still_missing: float | None, *, extrapolate: bool 
         return _Gap(fit.slope, "fit", fit.lack_of_fit, 0.0, seeds)
     if still_missing is None:
         # From l to 4l an error of order 1/l falls to a quarter: what is left is less than that move. A shorter last
-        # step in l would leave more than it moved, by an amount that nobody knows while the line does not fit.
+        # step in l would leave more than it moved, by an unknown amount while the line does not fit.
         last_move = welch(used[-2].finite, used[-1].finite)
         wide = used[-2].key > 1 and used[-1].key >= 4 * used[-2].key
         still_missing = max(map(abs, last_move.interval())) if wide else math.inf

@@ -263,7 +263,7 @@ def _quadratics(claim: Claim, control: Claim) -> Iterator[Check]:
 
 
 def _stability(claim: Claim, control: Claim) -> Iterator[Check]:
-    """How far the rule can go on a quadratic with additive noise: in one dimension, as far as one likes.
+    """How far the rule can go on a quadratic with additive noise: in one dimension, to any κ.
 
     A stationary direction of curvature h has N/G = 2/(ηh) − 1, so that 1 + ρ, which the gain never exceeds, is the
     largest stable factor on the rate, and the law of x stays as it was. With several curvatures 1 + ρ lies beyond the
