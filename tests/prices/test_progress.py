@@ -38,6 +38,14 @@ def test_steps_needed_are_those_of_the_window_that_the_list_averages() -> None:
     assert "Enough" not in progress(readings, 120, 1, 64)
 
 
+def test_a_list_with_a_lower_limit_only_is_a_list() -> None:
+    drowned = [make(float(g), 10.0) for g in 1.0 + 20 * np.random.default_rng(2).standard_normal(400)]
+    assert price_list(drowned).usable
+    said = progress(drowned, 400, 1, 64)
+    assert "Enough for a price list" in said
+    assert f"About {steps_needed(drowned)} more steps would resolve G." in said
+
+
 def test_more_steps_do_not_help_a_phase_of_the_schedule_that_is_over() -> None:
     """The list averages the last third of 90 readings at the first rate, however long the second rate is kept."""
     readings = [replace(r, step=k, lr=0.5 if k < 90 else 0.05) for k, r in enumerate(settled(180))]
