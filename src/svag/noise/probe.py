@@ -461,6 +461,8 @@ class NoiseProbe(Printed):
         # under DistributedDataParallel a rank's batch that is not cut is what BatchNorm sees in the run itself
         uncut = len(pieces) == 1 and not self._recording.shared
         approximate = bool(batch_norms(self._norms, synchronised_only=uncut))
+        # A sharded model is not checked: its whole-batch pass communicates, and if it ran out of memory on one rank,
+        # which here only means that nothing is checked, the other ranks would wait for that rank for ever.
         first = measured and self._check_loss and not self._tried and not is_sharded(self._parameters)
         checked = self._checked(loss_fn, batch, cut, scaler is not None) if first else None
         if measured and approximate and self._check is not None:
