@@ -131,6 +131,13 @@ def test_what_the_page_says_of_single_networks() -> None:
     assert halved["mlp_fashion"] > 0.5
 
 
+def test_the_answer_about_ramps_quotes_the_table() -> None:
+    asked = " ".join((ROOT / "docs" / "questions.md").read_text(encoding="utf-8").split())
+    saved = {(row["ladder"], row["batch"]): row["realised"] for row in rows("schedules")}
+    first, second = ((saved[name, "schedule"], saved[name, "constant"]) for name in ("mlp_fashion", "mlp_noise"))
+    assert f"{first[0]} of the steps instead of {first[1]}, and {second[0]} instead of {second[1]}" in asked
+
+
 def test_what_the_page_counts_in_words() -> None:
     assert sum(loss < 0.9 for loss in numbers("linear: loss")) == 8
     assert sum(loss > 1.1 for loss in numbers("linear: loss")) == 5
