@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from svag.lab.experiments.base import setting
+from svag.lab.experiments.arms import shared_by_seeds
 from svag.lab.experiments.runs import by_seed, one_version
 from svag.lab.records.record import REMEDY, RunFailed, RunRecord, notes_on
 from svag.lab.specs.fields import SpecError, step_of, visible
@@ -133,7 +133,7 @@ def predict_from_runs(
     for record in there:
         problem = _problem(record)
         if problem is None and record.spec is not None:
-            seeds[setting(record.spec)].append(record)
+            seeds[shared_by_seeds(record.spec)].append(record)
         elif problem is not None:
             skipped.append(problem)
     if there and all(record.state == "broken" for record in there):
@@ -213,7 +213,7 @@ def _problem(record: RunRecord) -> str | None:
     if spec is None:
         remedy = "" if REMEDY in record.problem else "; run its spec again in another folder"
         return f"{where} cannot be read: {record.problem}{remedy}"
-    if not isinstance(setting(spec).process, SgdSpec):
+    if not isinstance(shared_by_seeds(spec).process, SgdSpec):
         return f"{where} is a run of {spec.process.kind}, but predictions come from SGD: use a run of sgd"
     if record.state == "diverged":
         return f"{where} diverged and has no equilibrium to measure at: lower the learning rate and run it again"
@@ -279,7 +279,7 @@ def shortfall(specs: Iterable[RunSpec], records: Iterable[RunRecord] = ()) -> st
 
 def _settling(spec: RunSpec) -> tuple[int, float] | None:
     """Effective steps at the first learning rate, and the relaxation time there; None where this is not known."""
-    measured = not isinstance(spec.probe, NoProbe) and isinstance(setting(spec).process, SgdSpec)
+    measured = not isinstance(spec.probe, NoProbe) and isinstance(shared_by_seeds(spec).process, SgdSpec)
     counted = isinstance(spec.budget, int) or spec.data.examples is not None
     if not (measured and counted and spec.weight_decay and isinstance(spec.schedule, Constant | Steps)):
         return None

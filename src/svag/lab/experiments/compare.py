@@ -3,30 +3,26 @@
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict, Unpack
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from svag.lab.experiments import wording
-from svag.lab.experiments.base import (
-    MARGIN,
+from svag.lab.experiments.arms import (
     NGD,
     ArmName,
-    Experiment,
-    Metric,
-    Panel,
+    ArmSpec,
     Slot,
-    described,
-    metric_of,
     other_arm,
     processes_at,
     require_sgd,
-    seeds_from,
-    setting,
+    shared_by_seeds,
     svag_arm,
     svag_arms,
     svag_fields,
 )
+from svag.lab.experiments.experiment import MARGIN, Experiment, Metric, Panel, described, metric_of
 from svag.lab.records.record import RunRecord
 from svag.lab.specs.fields import Count, Positive, SpecError
 from svag.lab.specs.parts import GlsrSpec, NgdSpec, SdeSpec
@@ -142,23 +138,37 @@ class ComparePanel(Panel):
             return slot.seed < dict(zip(self.plan.ells, self.plan.seeds, strict=True))[slot.arm.refinement]
         return slot.seed < dict(self.fewer).get(slot.arm.refinement, math.inf) or slot.arm.kind != "svag"
 
-    def arms(self) -> list[tuple[ArmName, RunSpec]]:
+    def arms(self) -> list[ArmSpec]:
         """SGD, SVAG by increasing ell, the coupled ladder by increasing parts, NGD, Euler–Maruyama."""
         require_sgd(self.base)
-        found = [(self.itself, self.base), *svag_arms(self.base, self.ells, self.split, self.momentum_limit)]
+        arms = [(self.itself, self.base), *svag_arms(self.base, self.ells, self.split, self.momentum_limit)]
         others = [(ArmName("glsr", parts), {"kind": "glsr", "parts": parts}) for parts in sorted(set(self.glsr) - {1})]
         others += [(NGD, {"kind": "ngd"})] if self.ngd else []
         refined = sorted(set(self.sde) - {1})
         others += [(ArmName("sde", refine), {"kind": "sde", "refine": refine}) for refine in refined]
-        found += [other_arm(arm, self.base, process) for arm, process in others]
+        arms += [other_arm(arm, self.base, process) for arm, process in others]
         if not any(ell > 1 for ell in self.ells):
             alone = f"{self.optimizer} alone has nothing to be compared with"
             raise SpecError("ell", f"{alone}: name at least one ell above 1")
-        return found
+        return arms
 
     def smallest(self, edits: Mapping[str, Any]) -> Self:
         """SGD and one SVAG."""
         return super().smallest(edits).model_copy(update={"ells": (1, 2), "plan": None, "fewer": ()})
+
+
+class CompareOptions(TypedDict, total=False):
+    """Options besides base, ell and seeds.
+
+    Each is a field of `ComparePanel` or `Compare`, an argument of `svag.lab.compare` and a flag of `svag compare`.
+    """
+
+    split: int
+    glsr: Iterable[int]
+    ngd: bool
+    momentum_limit: MomentumLimit | None
+    margin: float
+    metric: Metric | None
 
 
 class Compare(Experiment):
@@ -180,7 +190,6 @@ class Compare(Experiment):
         "answer compares where {optimizer} ends with where that limit ends."
     )
     needs: ClassVar[str] = "SGD, and SVAG at some ell above 1 with all other fields equal"
-    subject: ClassVar[str] = "SGD and SVAG"
     default_seeds: ClassVar[int] = 5
 
     kind: Literal["compare"] = "compare"
@@ -196,42 +205,14 @@ class Compare(Experiment):
         ells: Iterable[int],
         seeds: int | Iterable[int],
         *,
-        split: int = 1,
-        glsr: Iterable[int] = (),
-        ngd: bool = False,
-        momentum_limit: MomentumLimit | None = None,
-        margin: float = MARGIN,
-        metric: Metric | None = None,
         name: str | None = None,
-        title: str = subject,
+        file: Path | None = None,
+        title: str | None = None,
+        **options: Unpack[CompareOptions],
     ) -> Self:
-        """One panel from a base spec.
-
-        Args:
-            base: the SGD run in question.
-            ells: refinements of SVAG.
-            seeds: how many, or which.
-            split: into how many parts SVAG cuts its batches.
-            glsr: numbers of parts of the coupled ladder.
-            ngd: whether to run NGD too.
-            momentum_limit: which limit SVAG follows, if the base has momentum.
-            margin: the gap that would not matter.
-            metric: what is compared; when None test accuracy, or bits per character of a text.
-            name: of the panel; network and data when None.
-            title: one line.
-        """
-        panel = {
-            "name": name or described(base),
-            "base": base,
-            "ells": tuple(ells),
-            "split": split,
-            "glsr": tuple(glsr),
-            "ngd": ngd,
-            "momentum_limit": momentum_limit,
-        }
-        title = title.replace(cls.subject, f"{base.optimizer.title} and SVAG")
-        fields = {"title": title, "seeds": seeds_from(seeds), "panels": (panel,), "margin": margin}
-        return cls.model_validate(fields if metric is None else {**fields, "metric": metric})
+        """One panel around a base spec, see `Experiment.about`."""
+        subject, every = f"{base.optimizer.title} and SVAG", {"ells": tuple(ells), **options}
+        return cls.about(base, seeds, subject, name=name, file=file, title=title, options=every)
 
     @classmethod
     def pilot(
@@ -241,7 +222,7 @@ class Compare(Experiment):
         momentum_limit: MomentumLimit | None = None,
         metric: Metric | None = None,
         name: str | None = None,
-        title: str = subject,
+        file: Path | None = None,
     ) -> Self:
         """A few seeds of SGD and of one cheap SVAG, from which a comparison is planned.
 
@@ -252,24 +233,15 @@ class Compare(Experiment):
         >>> Compare.pilot(base).panels[0].split, Compare.pilot(base.edited({"model.norm": "batch"})).panels[0].split
         (2, 1)
         """
-        pilots = [
-            cls.of(
-                base,
-                (1, PILOT_ELL),
-                PILOT_SEEDS,
-                split=split,
-                momentum_limit=momentum_limit,
-                metric=metric,
-                name=name,
-                title=title,
-            )
-            for split in (2, 1)
-        ]
+        options: CompareOptions = {"momentum_limit": momentum_limit, "metric": metric}
+        whole = cls.of(base, (1, PILOT_ELL), PILOT_SEEDS, name=name, file=file, **options)
+        (panel,) = whole.panels
+        halved = panel.model_copy(update={"split": 2})
         try:
-            pilots[0].slots()
+            halved.arms()
         except SpecError:  # BatchNorm, or a batch that cannot be halved
-            return pilots[1]
-        return pilots[0]
+            return whole
+        return whole.model_copy(update={"panels": (halved,)})
 
     def with_plan(self, plan: SdePlan) -> Self:
         """The same comparison with the arms and the seeds of a plan."""
@@ -277,10 +249,6 @@ class Compare(Experiment):
         panels = (panel.model_copy(update={"ells": plan.ells, "split": plan.split, "plan": plan}),)
         seeds = tuple(range(max(plan.seeds)))
         return self.model_copy(update={"panels": panels, "seeds": seeds, "margin": plan.within})
-
-    def slots(self) -> dict[Slot, RunSpec]:
-        """The runs that belong to this comparison; those of a plan have seeds of their own in every arm."""
-        return {slot: spec for slot, spec in super().slots().items() if self.panels[slot.panel].asks_for(slot)}
 
     def planned(self) -> str:
         """The plans, where there are any."""
@@ -298,15 +266,16 @@ class Compare(Experiment):
         return find_compare(self, records)
 
     @classmethod
-    def _around(cls, base: RunSpec, settings: Collection[RunSpec]) -> ComparePanel:
-        there = processes_at({setting(base)}, settings)
-        svag = svag_fields(there)
+    def around(cls, base: RunSpec, known: Collection[RunSpec]) -> ComparePanel:
+        """The base with every arm at its batch size that is among the known specs."""
+        processes = processes_at({shared_by_seeds(base)}, known)
+        svag = svag_fields(processes)
         return ComparePanel(
             name=f"{described(base)}, B={base.batch_size}",
             base=base,
-            glsr=tuple(sorted({one.parts for one in there if isinstance(one, GlsrSpec)})),
-            ngd=any(isinstance(one, NgdSpec) for one in there),
-            sde=tuple(sorted({one.refine for one in there if isinstance(one, SdeSpec)})),
+            glsr=tuple(sorted({process.parts for process in processes if isinstance(process, GlsrSpec)})),
+            ngd=any(isinstance(process, NgdSpec) for process in processes),
+            sde=tuple(sorted({process.refine for process in processes if isinstance(process, SdeSpec)})),
             **{**svag, "ells": (1, *svag["ells"])},
         )
 
@@ -363,7 +332,7 @@ def plan_within(pilot: Compare, records: Sequence[RunRecord], within: float) -> 
             f"is out of reach at {within:g}: the spread of the pilot is {wording.value(spread, metric)}, and SGD may "
             f"be {wording.value(constant, metric)} from its SDE; widen it",
         )
-    examples = size * next(iter(runs.found.values())).steps  # of one run of SGD
+    examples = size * next(iter(runs.results.values())).steps  # of one run of SGD
     plan = SdePlan(
         metric=metric,
         within=margin,

@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from svag.lab.experiments import FAMILIES, wording
-from svag.lab.experiments.base import EXPERIMENT, Metric
+from svag.lab.experiments import EXPERIMENT, FAMILIES, wording
 from svag.lab.experiments.baseline import BaselinePrediction, BaselinePredictions, predict_from_runs
+from svag.lab.experiments.experiment import Metric
 from svag.lab.experiments.runs import CurveRow, RunRow
 from svag.lab.experiments.wording import Answer
 from svag.lab.records.record import RunFailed, RunRecord
