@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @with_setup
-@with_options(Compare, CompareOptions)
+@with_options(Compare)
 def compare(
     context: typer.Context,
     base: BaseFile,
@@ -99,7 +99,7 @@ def _answer_within(pilot: Compare, within: float, out: Path, setup: Setup) -> No
 
 
 @with_setup
-@with_options(Ladder, LadderOptions)
+@with_options(Ladder)
 def ladder(
     context: typer.Context,
     base: BaseFile,
@@ -133,7 +133,7 @@ def ladder(
 
 
 @with_setup
-@with_options(Ngd, NgdOptions)
+@with_options(Ngd)
 def ngd(
     context: typer.Context,
     base: BaseFile,

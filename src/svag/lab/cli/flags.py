@@ -200,14 +200,12 @@ def with_setup(command: Callable[..., None]) -> Callable[..., None]:
     return with_flags
 
 
-def with_options(family: type[Experiment], options: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_options(family: type[Experiment]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the flags of an experiment's options in place of its parameter `options`.
 
-    Args:
-        family: the experiment, whose fields have the defaults.
-        options: the typed dictionary that lists the options.
+    The experiment lists the options, and its fields have the defaults.
     """
-    names = list(options.__annotations__)
+    names = list(family.options.__annotations__)
     panel = get_args(family.model_fields["panels"].annotation)[0]
     fields = {**panel.model_fields, **family.model_fields}
     flags = [

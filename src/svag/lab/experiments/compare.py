@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 ELLS = (1, 4, 16)
-# The pilot of a planned comparison: seeds of SGD and of one cheap SVAG arm, which the plan goes on with.
+# The pilot of a planned comparison: seeds of SGD and of one cheap SVAG arm, which the plan then uses too.
 PILOT_ELL, PILOT_SEEDS = 4, 4
 
 
@@ -45,18 +45,18 @@ class SdePlan(BaseModel):
     Attributes:
         metric: what is compared.
         within: the accuracy wanted, in units of the metric: the margin of the comparison.
-        ells: of the arms; 1 is SGD.
-        seeds: of each arm.
-        weights: of the mean of each arm in the SDE limit; 0 of arms that are not in it.
-        split: of the SVAG arms.
+        ells: the ell of each arm; 1 is SGD.
+        seeds: number of seeds of each arm.
+        weights: weight of the mean of each arm in the SDE limit; 0 for arms that are not in it.
+        split: into how many parts SVAG cuts its batches.
         spread: standard deviation over seeds in the pilot.
         constant: how far SGD may be from its SDE, by the pilot: its estimate plus one standard error.
-        bias: what the limit may still miss if no coefficient of E_∞ + c₁/l + c₂/l² + … is above `constant`.
-        chance: of the answer "equivalent" if there is no gap.
-        examples: that all runs look at, those of the pilot included.
-        plain_ell: the ell of plain SVAG that does the same for the fewest examples.
-        plain_seeds: of SGD, and of that SVAG.
-        plain_examples: that those runs would look at.
+        bias: error that may remain in the limit if no coefficient of E_∞ + c₁/l + c₂/l² + … is above `constant`.
+        chance: probability of the answer "equivalent" if there is no gap.
+        examples: examples that all runs look at, those of the pilot included.
+        plain_ell: the ell at which plain SVAG does the same for the fewest examples.
+        plain_seeds: number of seeds of SGD, and of that SVAG.
+        plain_examples: examples that those runs would look at.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -114,11 +114,11 @@ class ComparePanel(Panel):
 
     Attributes:
         ells: refinements of SVAG; ell = 1 is SGD and is always run.
-        split: of all SVAG arms with ell > 1.
-        glsr: numbers of parts of the coupled ladder (def:glsr), for the decomposition over it; none if empty.
-        ngd: whether to run NGD too, for the paper's decomposition (eq:noise_decomposition).
-        sde: refinements of Euler–Maruyama (eq:em), another road to the SDE; refine = 1 is NGD. None if empty.
-        momentum_limit: which limit the SVAG arms of a base with momentum follow.
+        split: into how many parts SVAG cuts its batches.
+        glsr: also run the coupled ladder (def:glsr) with these numbers of parts, for the decomposition over it.
+        ngd: also run NGD, for the paper's decomposition (eq:noise_decomposition).
+        sde: also run Euler–Maruyama (eq:em) with these refinements, another way to the SDE; refine = 1 is NGD.
+        momentum_limit: which limit SVAG follows if the base has momentum.
         plan: which seeds each arm gets, and how the limit is made of them; without one every arm gets all seeds.
         fewer: (ell, seeds) of the SVAG arms that get fewer seeds than the others: a large ell is expensive.
     """
@@ -180,7 +180,7 @@ class Compare(Experiment):
 
     Attributes:
         margin: the gap in `metric` that would not matter, in its units (accuracies are fractions).
-        metric: what is compared.
+        metric: what is compared; by default test accuracy, or bits per character of a text.
         loss_margin: the gap in test loss that would not matter, if that is compared as well.
     """
 
@@ -190,6 +190,7 @@ class Compare(Experiment):
         "answer compares where {optimizer} ends with where that limit ends."
     )
     needs: ClassVar[str] = "SGD, and SVAG at some ell above 1 with all other fields equal"
+    options: ClassVar[type] = CompareOptions
     default_seeds: ClassVar[int] = 5
 
     kind: Literal["compare"] = "compare"
@@ -211,8 +212,8 @@ class Compare(Experiment):
         **options: Unpack[CompareOptions],
     ) -> Self:
         """One panel around a base spec, see `Experiment.about`."""
-        subject, every = f"{base.optimizer.title} and SVAG", {"ells": tuple(ells), **options}
-        return cls.about(base, seeds, subject, name=name, file=file, title=title, options=every)
+        subject, ell = f"{base.optimizer.title} and SVAG", {"ells": tuple(ells)}
+        return cls.about(base, seeds, subject, ell, options, name=name, file=file, title=title)
 
     @classmethod
     def pilot(
@@ -287,15 +288,15 @@ _POWER = 0.82
 
 
 def plan_within(pilot: Compare, records: Sequence[RunRecord], within: float) -> Compare:
-    """Plan a comparison that places the gap, and the SDE's value, within a given distance, from the runs of a pilot.
+    """Plan a comparison that finds the gap, and the SDE's value, to within a given accuracy, from the runs of a pilot.
 
-    The arms are SGD, the SVAG of the pilot, and what the cheapest extrapolation from at most three ell needs. Their
-    seeds are so many that "equivalent" is the answer with probability .8 if there is no gap, on average over what the
-    true spread may be after a pilot as short as this. The spread is taken to be the same in all arms.
+    The arms are SGD, the SVAG of the pilot, and what the cheapest extrapolation from at most three ell needs. There are
+    enough seeds that "equivalent" is the answer with probability .8 if there is no gap, averaged over what the true
+    spread may be after a pilot this short. The spread is taken to be the same in all arms.
 
     Args:
-        pilot: from `Compare.pilot`.
-        records: its runs, all ended.
+        pilot: a pilot from `Compare.pilot`.
+        records: its records, all ended.
         within: the margin: percentage points of an accuracy, otherwise in units of the metric.
     """
     import numpy as np
@@ -336,9 +337,9 @@ def plan_within(pilot: Compare, records: Sequence[RunRecord], within: float) -> 
     plan = SdePlan(
         metric=metric,
         within=margin,
-        ells=tuple(round(1 / one.x) for one in best.levels),
+        ells=tuple(round(1 / level.x) for level in best.levels),
         seeds=tuple(map(round, best.samples)),
-        weights=tuple((one == first) - weight for one, weight in zip(best.levels, best.weights, strict=True)),
+        weights=tuple((level == first) - weight for level, weight in zip(best.levels, best.weights, strict=True)),
         split=panel.split,
         spread=spread,
         constant=constant,

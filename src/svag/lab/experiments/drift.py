@@ -186,11 +186,22 @@ def measure_drift(
 
 @dataclass(frozen=True, eq=False)
 class _Rung:
-    """Averages of R, G, N, T, X, V at one batch size: the estimates in the first row, bootstrap draws in the others."""
+    """Averages at one batch size, the estimate first and then the bootstrap draws.
+
+    Attributes:
+        batch_size: B.
+        first: R, or T or V in its place.
+        grad: G.
+        noise: N.
+        moving: X.
+        signal: what N is divided by in the distortion.
+    """
 
     batch_size: int
-    means: FloatArray
     first: FloatArray
+    grad: FloatArray
+    noise: FloatArray
+    moving: FloatArray
     signal: FloatArray
 
     @classmethod
@@ -212,24 +223,12 @@ class _Rung:
         centre = blocks.mean(axis=(0, 1))
         scatter = _scatter(blocks, weights, centre)
         means = np.vstack([centre, centre + mean_deviations(scatter, RESAMPLES, 0.95, len(scatter) - 1, rng)])
-        first = means[:, _COLUMN[compared]]
-        if not (means[0, [_G, _N]] > 0).all() or not first[0] > 0:
+        first, grad, noise, moving = (means[:, column] for column in (_COLUMN[compared], _G, _N, _X))
+        if not (first[0] > 0 and grad[0] > 0 and noise[0] > 0):
             return None
         momentum = next(reading.momentum for run in runs for reading in run) or 0.0
-        estimated = means[:, _G] * estimated_momentum_signal(1.0, momentum)
-        return cls(size, means, first, {"G": means[:, _G], "X": means[:, _X], "X̂": estimated}[signal])
-
-    @cached_property
-    def grad(self) -> FloatArray:
-        return self.means[:, _G]
-
-    @cached_property
-    def noise(self) -> FloatArray:
-        return self.means[:, _N]
-
-    @cached_property
-    def moving(self) -> FloatArray:
-        return self.means[:, _X]
+        signals = {"G": grad, "X": moving, "X̂": grad * estimated_momentum_signal(1.0, momentum)}
+        return cls(size, first, grad, noise, moving, signals[signal])
 
     @cached_property
     def noise_to_signal(self) -> FloatArray:

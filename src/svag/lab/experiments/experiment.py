@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, ValidationErr
 
 from svag.lab.experiments.arms import ArmName, ArmSpec, Slot
 from svag.lab.records.record import RunRecord
-from svag.lab.specs.fields import RefusesInOneSentence, Seed, SpecError, refusal_inside, spec_error, visible
+from svag.lab.specs.fields import RefusesInOneSentence, Seed, SpecError, near, refusal_inside, spec_error, visible
 from svag.lab.specs.spec import RunSpec
 from svag.lab.specs.text import TextSpec
 
@@ -90,6 +90,7 @@ class Experiment(_Frozen, ABC):
     question: ClassVar[str]  # the title of its page, one sentence about {optimizer}
     method: ClassVar[str]  # how that is answered, about {optimizer} and its {rule}
     needs: ClassVar[str]  # the runs that this family needs at least
+    options: ClassVar[type]  # the typed dictionary of what it can be told besides its base and its arms
     default_seeds: ClassVar[int]
 
     title: str
@@ -118,11 +119,12 @@ class Experiment(_Frozen, ABC):
         base: RunSpec,
         seeds: int | Iterable[int],
         subject: str,
+        arms: Mapping[str, Any],
+        options: Mapping[str, Any],
         *,
         name: str | None,
         file: Path | None,
         title: str | None,
-        options: Mapping[str, Any],
     ) -> Self:
         """An experiment with one panel around a base spec: what `of` of the families has in common.
 
@@ -130,14 +132,19 @@ class Experiment(_Frozen, ABC):
             base: the run in question.
             seeds: how many, or which.
             subject: what is run, for the title.
+            arms: the fields of the panel that say which arms it has.
+            options: further fields of the panel and of the experiment, as `options` lists them; None is the default.
             name: name of the panel; when None the name of the file, or network and data.
             file: the file that the base was read from.
             title: title of the experiment; when None made of subject and file.
-            options: fields of the experiment, and of its panel; None is the default.
         """
+        if unknown := sorted(options.keys() - cls.options.__annotations__.keys()):
+            hint = near(unknown[0], list(cls.options.__annotations__))
+            raise TypeError(f"{cls.__name__} has no option {unknown[0]!r}: {hint}")
         given = {option: value for option, value in options.items() if value is not None}
         own = {option: given.pop(option) for option in list(given) if option in cls.model_fields}
-        panel = {"name": name or (described(base) if file is None else visible(file.stem)), "base": base, **given}
+        panel_name = name or (described(base) if file is None else visible(file.stem))
+        panel = {"name": panel_name, "base": base, **arms, **given}
         from_file = "" if file is None else f" from {visible(file.name)}"
         which = tuple(range(seeds)) if isinstance(seeds, int) else tuple(dict.fromkeys(seeds))
         return cls.model_validate({"title": title or subject + from_file, "seeds": which, "panels": (panel,), **own})

@@ -219,6 +219,7 @@ class Ladder(Experiment):
     needs: ClassVar[str] = (
         "SGD at two batch sizes, with the settings and every number of steps scaled exactly from the smaller one"
     )
+    options: ClassVar[type] = LadderOptions
     default_seeds: ClassVar[int] = 3
 
     kind: Literal["ladder"] = "ladder"
@@ -243,9 +244,8 @@ class Ladder(Experiment):
         """One panel around a base spec, which gets a probe if it has none; see `Experiment.about`."""
         sizes = tuple(batch_sizes)
         subject = _SUBJECTS["gain" if rule == "gain" else base.optimizer.rule]
-        every = {"batch_sizes": sizes, "rule": rule, **options}
-        probed = with_probe(base, sizes, whole=rule == "gain")
-        return cls.about(probed, seeds, subject, name=name, file=file, title=title, options=every)
+        probed, rungs = with_probe(base, sizes, whole=rule == "gain"), {"batch_sizes": sizes, "rule": rule}
+        return cls.about(probed, seeds, subject, rungs, options, name=name, file=file, title=title)
 
     @property
     def waits(self) -> bool:

@@ -51,6 +51,7 @@ class Ngd(Experiment):
         "gradient descent (GD) adds none."
     )
     needs: ClassVar[str] = "SGD, and NGD or GD with all other fields equal"
+    options: ClassVar[type] = NgdOptions
     default_seeds: ClassVar[int] = 3
 
     kind: Literal["ngd"] = "ngd"
@@ -70,7 +71,7 @@ class Ngd(Experiment):
         **options: Unpack[NgdOptions],
     ) -> Self:
         """One panel around a base spec, see `Experiment.about`."""
-        return cls.about(base, seeds, "SGD, NGD and GD", name=name, file=file, title=title, options=options)
+        return cls.about(base, seeds, "SGD, NGD and GD", {}, options, name=name, file=file, title=title)
 
     def asked(self) -> str:
         """The arms and the margin."""

@@ -52,7 +52,7 @@ def answers(records: Sequence[RunRecord], found: BaselinePredictions) -> tuple[A
         spark_of = f"{wording.UNITS[metric]} of {_name(run)}"
     predicted = _by_name(records, found)
     for name, prediction in list(predicted.items())[:_MOST]:
-        one = prediction.found.linear
+        one = prediction.price_list.linear
         limits = wording.batch_interval(one.limit.low, one.limit.high)
         doubt = "" if one.proved else f" ({'an estimate' if one.resolved else 'not resolved'}: {one.reasons[0]})"
         numbers.append((name, f"B* = {wording.batch(one.limit.value)} {limits}{doubt}"))
