@@ -17,9 +17,9 @@ from svag.lab.experiments.compare import Compare, ComparePanel, SdePlan
 from svag.lab.experiments.curve_gap import CurvesCompared, curves_compared
 from svag.lab.experiments.decomposition import Decomposition, gaussian_route, ladder_route
 from svag.lab.experiments.experiment import Metric
-from svag.lab.experiments.finding import TONES, ArmResult, Finding, arm_result, sgd_curve
+from svag.lab.experiments.finding import TONES, ArmResult, Finding, PanelFinding, arm_result, sgd_curve
 from svag.lab.experiments.json_row import JsonRow, json_fields_of, json_value
-from svag.lab.experiments.runs import CurveRow, MissingRun, PanelRuns, RunRow, gather
+from svag.lab.experiments.runs import PanelRuns, gather
 from svag.lab.experiments.sde_limit import Limit, LimitEstimate, fitted_limit, planned_limit, richardson_limit
 from svag.lab.experiments.wording import Answer
 from svag.lab.records.record import RunRecord
@@ -128,14 +128,12 @@ def across(of: str, pairs: Sequence[Difference], margin: float) -> AcrossPanels:
     return AcrossPanels(of, answer, margin, tuple(pairs))
 
 
-@dataclass(frozen=True)
-class ComparePanelFinding:
+@dataclass(frozen=True, kw_only=True)
+class ComparePanelFinding(PanelFinding):
     """Whether SGD ends where its SDE ends, in one setting.
 
     Attributes:
-        name: name of the panel.
         batch_size: B.
-        metric: what is compared.
         verdict: verdict on the final metric; None when SGD or all of SVAG have no result.
         arms: the result of each arm, SGD first.
         limit: the SDE's value, fitted to all ell; None without two arms of two seeds.
@@ -145,10 +143,6 @@ class ComparePanelFinding:
         own_noise: whether N/G of SGD alone rules its SDE out; None without readings of SGD.
         decompositions: why SGD and the SDE end apart, by each route that the runs allow.
         euler: the SDE's value by Euler–Maruyama, and SVAG's limit minus it; None without its runs.
-        runs: all results.
-        curves: all evaluations.
-        missing: runs without a result.
-        status: what to do next.
         optimizer: name of the optimizer that is compared with its SDE.
         plan: how seeds and limit were planned, if they were.
         loss: the verdict on the final test loss, where the experiment has a margin for it.
@@ -157,9 +151,7 @@ class ComparePanelFinding:
         loss_decompositions: as `decompositions`, of the final test loss where that is compared.
     """
 
-    name: str
     batch_size: int
-    metric: Metric
     verdict: SDEVerdict | None
     arms: tuple[ArmResult, ...]
     limit: Limit | None
@@ -168,10 +160,6 @@ class ComparePanelFinding:
     closeness: Closeness | None
     own_noise: OwnNoise | None
     decompositions: tuple[Decomposition, ...]
-    runs: tuple[RunRow, ...]
-    curves: tuple[CurveRow, ...]
-    missing: tuple[MissingRun, ...]
-    status: str
     optimizer: str
     plan: SdePlan | None = None
     euler: tuple[Limit, Difference] | None = None
@@ -185,11 +173,9 @@ class ComparePanelFinding:
         return {
             **dict.fromkeys(("answer", "gap", "low", "high")),
             **({} if self.verdict is None else self.verdict.to_dict()),
-            **json_fields_of(
-                self,
-                *("name", "batch_size", "metric", "richardson", "collapsed", "loss", "curve", "closeness", "own_noise"),
-                *("decompositions", "loss_decompositions", "runs", "missing", "status"),
-            ),
+            **self.shared_fields(),
+            **json_fields_of(self, "batch_size", "richardson", "collapsed", "loss", "curve", "closeness", "own_noise"),
+            **json_fields_of(self, "decompositions", "loss_decompositions"),
             "results": json_value(self.arms),
             "limit_value": json_value(self.limit),
             "euler": None if euler is None else {**euler[1].to_dict(), "limit": euler[0].to_dict()},
@@ -254,9 +240,6 @@ class ComparePanelFinding:
                 "p values",
                 wording.p_values(self.verdict.p_different, self.verdict.p_equivalent, self.verdict.p_divergence),
             )
-
-    def __str__(self) -> str:
-        return str(self.answer())
 
 
 @dataclass(frozen=True)
@@ -428,9 +411,7 @@ def _panel(experiment: Compare, panel: ComparePanel, runs: PanelRuns) -> Compare
         closeness=None if largest == 1 else _closeness(runs, size, largest),
         own_noise=own_noise(runs.pooled_readings(SGD, size)),
         decompositions=_decompositions(panel, finals, by_ell),
-        runs=runs.rows(),
-        curves=runs.curves(),
-        missing=runs.missing,
+        **runs.listed(),
         status=runs.remedy if verdict is None or runs.missing else _next_step(verdict, panel, metric),
         optimizer=panel.optimizer,
         plan=panel.plan,

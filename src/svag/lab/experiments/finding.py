@@ -1,17 +1,18 @@
 """What the findings of all experiments are made of: panels with an answer each, and the results of their arms."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
 from svag.lab.experiments import wording
 from svag.lab.experiments.arms import SGD, ArmName
 from svag.lab.experiments.experiment import Metric
-from svag.lab.experiments.json_row import JsonRow
-from svag.lab.experiments.runs import CurveRow, MissingRun
+from svag.lab.experiments.json_row import JsonRow, json_fields_of
+from svag.lab.experiments.runs import CurveRow, MissingRun, RunRow
 from svag.lab.experiments.wording import Answer, Tone
 from svag.printed import Printed
 from svag.stats.means import contrast
@@ -21,21 +22,40 @@ from svag.stats.samples import json_number
 TONES: dict[str, Tone] = {"equivalent": "yes", "different": "no", "inconclusive": "open"}
 
 
-class PanelFinding(Protocol):
-    """What the finding of an experiment needs from the finding of a panel."""
+@dataclass(frozen=True, kw_only=True)
+class PanelFinding(ABC):
+    """What the findings of all panels have.
 
-    @property
-    def missing(self) -> tuple[MissingRun, ...]:
-        """Runs without a result."""
-        ...
+    Attributes:
+        name: name of the panel.
+        metric: what is compared, or what scaling is judged by.
+        runs: all results.
+        curves: all evaluations.
+        missing: runs without a result.
+        status: what to do next.
+    """
 
+    name: str
+    metric: Metric
+    runs: tuple[RunRow, ...]
+    curves: tuple[CurveRow, ...]
+    missing: tuple[MissingRun, ...]
+    status: str
+
+    @abstractmethod
     def answer(self) -> Answer:
         """The answer in words, as plain data."""
-        ...
 
+    @abstractmethod
     def to_dict(self) -> dict[str, object]:
-        """Return the panel for a JSON document."""
-        ...
+        """Return the panel for a JSON document, without the curves."""
+
+    def shared_fields(self) -> dict[str, object]:
+        """The fields that all panels have, for a JSON document."""
+        return json_fields_of(self, "name", "metric", "runs", "missing", "status")
+
+    def __str__(self) -> str:
+        return str(self.answer())
 
 
 AnyPanel = TypeVar("AnyPanel", bound=PanelFinding, covariant=True)

@@ -24,8 +24,8 @@ from svag.lab.experiments.drift import (
     readings_between,
     steps_of,
 )
-from svag.lab.experiments.experiment import Metric, own_metric
-from svag.lab.experiments.finding import Finding
+from svag.lab.experiments.experiment import own_metric
+from svag.lab.experiments.finding import Finding, PanelFinding
 from svag.lab.experiments.gain_finding import GainFinding, find_gains
 from svag.lab.experiments.json_row import json_fields_of, json_value
 from svag.lab.experiments.ladder import Ladder, LadderPanel
@@ -39,18 +39,18 @@ from svag.lab.experiments.rungs import (
     final_errors,
     predictions_of,
     ranges,
+    ratio_of,
     ruled_out,
     rung_of,
     signal_slope,
 )
-from svag.lab.experiments.runs import CurveRow, MissingRun, PanelRuns, RunRow, gather
+from svag.lab.experiments.runs import PanelRuns, gather
 from svag.lab.experiments.wording import Answer, Tone, criterion, judged_by, percent, unbounded
 from svag.lab.records.record import RunRecord
 from svag.prices.basis import BALANCED, THEOREMS, Signal
 from svag.prices.estimate import Estimate
 from svag.prices.linear import LinearRule
 from svag.prices.windows import choose_window
-from svag.stats.ratios import Interval, quotient
 from svag.theory.adaptive import step_shortfall
 from svag.theory.optimizers import Rule
 from svag.verdicts.scaling import ScalingVerdict, scaling_verdict
@@ -98,12 +98,11 @@ class Shortfall:
         return f"{where}: {cause}"
 
 
-@dataclass(frozen=True)
-class LadderPanelFinding:
-    """What one ladder found.
+@dataclass(frozen=True, kw_only=True)
+class LadderPanelFinding(PanelFinding):
+    """What one ladder found; its metric is test accuracy, judged as test error, or bits per character of a text.
 
     Attributes:
-        name: name of the panel.
         rungs: one per batch size, increasing.
         predictions: one per rung with readings, increasing in batch size.
         drift: how far the rungs really drifted apart, pair by pair; None when fewer than two can be compared.
@@ -116,17 +115,11 @@ class LadderPanelFinding:
             rungs.
         certificates: what the measured N/G rule out.
         c2: C² of the predictions.
-        runs: all results.
-        curves: all evaluations.
-        missing: runs without a result.
-        status: what to do next.
-        metric: what scaling is judged by: test accuracy, as test error, or bits per character of a text.
         rule: the rule of the optimizer, "linear" or "square_root", which the batch sizes follow unless `gain` is set.
         gain: the results by the gain rule; None along the other rules. Then only the smallest batch size predicts, and
             `drift`, `shortfalls` and `certificates`, which are about the other rules, are empty.
     """
 
-    name: str
     rungs: tuple[Rung, ...]
     predictions: tuple[RungPrediction, ...]
     drift: Drift | None
@@ -138,11 +131,6 @@ class LadderPanelFinding:
     slope: Estimate | None
     certificates: tuple[Certificate, ...]
     c2: float
-    runs: tuple[RunRow, ...]
-    curves: tuple[CurveRow, ...]
-    missing: tuple[MissingRun, ...]
-    status: str
-    metric: Metric
     rule: Rule
     gain: GainFinding | None = None
 
@@ -177,8 +165,9 @@ class LadderPanelFinding:
         scaling, drift, nothing = self.scaling, self.drift, Estimate(math.nan, math.nan, math.nan)
         crossed = nothing if drift is None else drift.crossings[0].observed
         return {
-            **json_fields_of(self, "name", "observed", "predictions", "window", "rungs", "ranges", "slope"),
-            **json_fields_of(self, "certificates", "scaling", "c2", "metric", "runs", "missing", "status"),
+            **self.shared_fields(),
+            **json_fields_of(self, "observed", "predictions", "window", "rungs", "ranges", "slope"),
+            **json_fields_of(self, "certificates", "scaling", "c2"),
             "observed_low": None if scaling is None else json_value(scaling.low),
             "observed_high": None if scaling is None else json_value(scaling.high),
             "observed_dynamics": json_value(crossed.value),
@@ -216,9 +205,6 @@ class LadderPanelFinding:
             first=first,
             badge=badge,
         )
-
-    def __str__(self) -> str:
-        return str(self.answer())
 
 
 class LadderFinding(Finding[LadderPanelFinding]):
@@ -280,9 +266,7 @@ def _panel(experiment: Ladder, panel: LadderPanel, runs: PanelRuns) -> LadderPan
         slope=signal_slope(rungs),
         certificates=() if panel.gained else certificates(rules, sizes),
         c2=experiment.c2,
-        runs=runs.rows(),
-        curves=runs.curves(),
-        missing=runs.missing,
+        **runs.listed(),
         status=status,
         metric=own_metric([panel]),
         rule=panel.base.optimizer.rule,
@@ -371,8 +355,7 @@ def _as_priced(drift: Drift, rules: Mapping[int, LinearRule]) -> Drift:
 def _over(observed: Estimate, predicted: Estimate) -> Estimate:
     if not (math.isfinite(observed.value) and math.isfinite(predicted.value)):
         return Estimate(math.inf, 0.0, math.inf)
-    over = quotient(Interval(**vars(observed)), Interval(**vars(predicted)))
-    return Estimate(over.value, over.low, over.high)
+    return ratio_of(observed, predicted)
 
 
 def covered(pair: PairDrift, predictions: Sequence[RungPrediction]) -> bool:

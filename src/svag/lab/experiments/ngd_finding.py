@@ -10,10 +10,10 @@ from svag.lab.experiments import wording
 from svag.lab.experiments.arms import GD, NGD, SGD
 from svag.lab.experiments.curve_gap import CurvesCompared, curves_compared
 from svag.lab.experiments.experiment import Metric
-from svag.lab.experiments.finding import TONES, ArmResult, Finding, arm_result, sgd_curve
+from svag.lab.experiments.finding import TONES, ArmResult, Finding, PanelFinding, arm_result, sgd_curve
 from svag.lab.experiments.json_row import JsonRow, json_fields_of, json_value
 from svag.lab.experiments.ngd import Ngd, NgdPanel
-from svag.lab.experiments.runs import CurveRow, MissingRun, PanelRuns, RunRow, gather
+from svag.lab.experiments.runs import PanelRuns, gather
 from svag.lab.experiments.wording import Answer
 from svag.lab.records.record import RunRecord
 from svag.stats.decisions import Decision, compare_rates, holm, samples_to_decide, three_way
@@ -154,14 +154,12 @@ def curves_apart(
     return CurvesApart(**vars(test), name=name, metric=metric, answer=answer)
 
 
-@dataclass(frozen=True)
-class NgdPanelFinding:
+@dataclass(frozen=True, kw_only=True)
+class NgdPanelFinding(PanelFinding):
     """Whether Gaussian noise of the same covariance does what SGD's noise does.
 
     Attributes:
-        name: name of the panel.
         batch_size: B.
-        metric: what is compared.
         margin: the gap that would not matter.
         arms: the results of SGD, NGD and GD.
         best: mean over seeds of the best metric along the run, by arm, as the paper prints it; NaN without results.
@@ -172,15 +170,9 @@ class NgdPanelFinding:
         train_gd: SGD − GD in the same.
         apart: the curves of SGD and NGD over the whole of training: of the training set, and of the metric.
         verdict: one sentence.
-        runs: all results.
-        curves: all evaluations.
-        missing: runs without a result.
-        status: what to do next.
     """
 
-    name: str
     batch_size: int
-    metric: Metric
     margin: float
     arms: tuple[ArmResult, ...]
     best: tuple[tuple[str, float], ...]
@@ -190,19 +182,13 @@ class NgdPanelFinding:
     train_gd: ArmGap | None
     apart: tuple[CurvesApart, ...]
     verdict: str
-    runs: tuple[RunRow, ...]
-    curves: tuple[CurveRow, ...]
-    missing: tuple[MissingRun, ...]
-    status: str
 
     def to_dict(self) -> dict[str, object]:
         """Return the panel for a JSON document, without the curves."""
         return {
-            **json_fields_of(
-                self,
-                *("name", "batch_size", "metric", "margin", "verdict", "sgd_ngd", "sgd_gd", "train_ngd", "train_gd"),
-                *("arms", "runs", "missing", "status"),
-            ),
+            **self.shared_fields(),
+            **json_fields_of(self, "batch_size", "margin", "verdict", "arms"),
+            **json_fields_of(self, "sgd_ngd", "sgd_gd", "train_ngd", "train_gd"),
             "curves": json_value(self.apart),
             "best": json_fields(dict(self.best)),
         }
@@ -239,9 +225,6 @@ class NgdPanelFinding:
             yield curves.name, curves.said()
         for gap in self.gaps:
             yield f"p values of {gap.name}", wording.p_values(gap.p_different, gap.p_equivalent, gap.p_divergence)
-
-    def __str__(self) -> str:
-        return str(self.answer())
 
 
 class NgdFinding(Finding[NgdPanelFinding]):
@@ -287,9 +270,7 @@ def _panel(experiment: Ngd, panel: NgdPanel, runs: PanelRuns) -> NgdPanelFinding
         train_gd=arm_gap("SGD − GD", train[SGD], train[GD], experiment.margin),
         apart=tuple(_apart(runs, size, metric, experiment.margin)),
         verdict=_verdict(with_ngd, with_gd),
-        runs=runs.rows(),
-        curves=runs.curves(),
-        missing=runs.missing,
+        **runs.listed(),
         status=_next(runs, with_ngd, with_gd),
     )
 

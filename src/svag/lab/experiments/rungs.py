@@ -38,6 +38,7 @@ from svag.theory.distortion import distortion
 from svag.verdicts.scaling import ScalingVerdict
 
 _NORMAL = 1.959964  # two-sided 95% quantile
+_UNKNOWN = Estimate(math.nan, math.nan, math.nan)
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def rung_of(
     values = np.array([error for error in errors.values() if math.isfinite(error)])
     low, high = contrast([values], [1.0]).interval() if values.size > 1 else (-math.inf, math.inf)
     own = next((rule for rule in rules if rule.batch_size == size), None)
-    rho = Estimate(math.nan, math.nan, math.nan) if own is None else own.noise_to_signal
+    rho = _UNKNOWN if own is None else own.noise_to_signal
     limit = _sde_limit(panel, runs, size, errors)
     return Rung(
         batch_size=size,
@@ -174,10 +175,8 @@ class RungPrediction:
         usable: whether it predicts: N/G is at least `PREDICTS_FROM`, and `linear` is `resolved` or `window_only`, which
             is enough as rungs are compared over the same window of the same seeds.
         status: why not, or how reliable the prediction is.
-        over_observed: B* over the batch size at which test error was seen to fail, which no theorem connects; None when
-            it did not.
-        over_observed_low: lower 95% limit, both uncertainties included.
-        over_observed_high: upper limit, `math.inf` where unbounded.
+        over_observed: B* over the batch size at which test error was seen to fail, with a 95% interval; no theorem
+            connects the two. None when it did not fail.
     """
 
     price_list: PriceList
@@ -186,9 +185,7 @@ class RungPrediction:
     rise: float | None
     usable: bool
     status: str
-    over_observed: float | None
-    over_observed_low: float | None
-    over_observed_high: float | None
+    over_observed: Estimate | None
 
     @property
     def linear(self) -> LinearRule:
@@ -224,7 +221,8 @@ class RungPrediction:
         rule = self.linear
         return {
             **json_fields_of(rule, "batch_size", "basis", "balance", "second_moment_ratio", "window_only"),
-            **json_fields_of(self, "usable", "status", "over_observed", "over_observed_low", "over_observed_high"),
+            **json_fields_of(self, "usable", "status"),
+            **_flat("over_observed", self.over_observed or _UNKNOWN),
             **_limit_fields("sharp", rule),
             "b_simple": json_number(self.price_list.noise_scale.value),
             "readings": self.price_list.readings,
@@ -391,7 +389,6 @@ def _prediction(
     rule = together.linear
     enough = rule.noise_to_signal.value >= PREDICTS_FROM
     ratio = f"N/{rule.signal} = {rule.noise_to_signal.value:.3g} is below {PREDICTS_FROM:g}"
-    over = _over_observed(rule, scaling)
     return RungPrediction(
         price_list=together,
         by_seed=by_seed,
@@ -399,19 +396,23 @@ def _prediction(
         rise=rise,
         usable=(rule.resolved or rule.window_only) and enough,
         status=str(rule.reasons[0]) if enough else f"{ratio}: B* would be little more than C²B, whatever was measured.",
-        over_observed=None if over is None else over.value,
-        over_observed_low=None if over is None else over.low,
-        over_observed_high=None if over is None else over.high,
+        over_observed=_over_observed(rule, scaling),
     )
 
 
-def _over_observed(rule: LinearRule, scaling: ScalingVerdict | None) -> Interval | None:
+def _over_observed(rule: LinearRule, scaling: ScalingVerdict | None) -> Estimate | None:
     """B* over where test error failed; None when the ladder gives no such failure, or only a bound on it."""
     if scaling is None or scaling.observed is None or scaling.answer != "fails" or math.isinf(rule.limit.value):
         return None
     # the interval is a test inverted, and may leave out the estimate
     low, high = min(scaling.low, scaling.observed), max(scaling.high, scaling.observed)
-    return quotient(Interval(**vars(rule.limit)), Interval(scaling.observed, low, high))
+    return ratio_of(rule.limit, Estimate(scaling.observed, low, high))
+
+
+def ratio_of(above: Estimate, below: Estimate) -> Estimate:
+    """The ratio of two estimates that are finite, both uncertainties included."""
+    ratio = quotient(Interval(**vars(above)), Interval(**vars(below)))
+    return Estimate(ratio.value, ratio.low, ratio.high)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TypedDict
 
 from svag.lab.experiments.arms import SGD, ArmName, Slot, matched
 from svag.lab.experiments.experiment import Experiment, Metric
@@ -102,6 +103,14 @@ class CurveRow:
         return None if self.test_loss is None else self.test_loss / math.log(2)
 
 
+class Listed(TypedDict):
+    """The runs of a panel, as the fields of its finding."""
+
+    runs: tuple[RunRow, ...]
+    curves: tuple[CurveRow, ...]
+    missing: tuple[MissingRun, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class PanelRuns:
     """The runs of one panel.
@@ -153,6 +162,10 @@ class PanelRuns:
             for slot, run in self.results.items()
             if run.state == "finished" and run.readings
         }
+
+    def listed(self) -> Listed:
+        """Results, evaluations and missing runs, as the fields of a finding."""
+        return {"runs": self.rows(), "curves": self.curves(), "missing": self.missing}
 
     def rows(self) -> tuple[RunRow, ...]:
         """All results, as a table."""
