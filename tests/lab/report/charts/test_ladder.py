@@ -11,8 +11,7 @@ import vl_convert as vlc
 from tests.lab.report.charts.drawn import marks, of_kind
 from tests.lab.report.conftest import Find
 
-from svag.lab.experiments.ladder_answer import headline
-from svag.lab.experiments.ladder_finding import LadderFinding, LadderPanelFinding
+from svag.lab.experiments.ladder_finding import LadderFinding, LadderPanelFinding, drift_headline
 from svag.lab.report.charts import ladder_error, ladder_prices
 from svag.paper.bounds import plotted_max_kappa
 
@@ -137,7 +136,7 @@ def test_drift_is_drawn_as_predicted_lines_and_measured_points(finding_of: Find)
     drawn = ladder_prices.drift_chart(found)
     assert {"area", "line", "rule", "point"} <= set(marks(drawn))
     assert [{"factor": 2.0, "said": "C² = 2"}] in [layer["rows"] for layer in of_kind(drawn, "rule")]
-    assert ladder_prices.drift_sentence(found).startswith(headline(panel))
+    assert ladder_prices.drift_sentence(found).startswith(drift_headline(panel))
     assert "by a theorem, points lie on it or above" in ladder_prices.drift_sentence(found)
     assert "an estimate here" in ladder_prices.drift_sentence(replace(found, theorem=False))
     assert ladder_prices.drift_table(replace(panel, drift=None)) is None
@@ -162,7 +161,7 @@ def test_predictions_stand_beside_what_was_measured_and_an_unbounded_one_has_an_
     assert "Pale and in parentheses: not a prediction; where N/G is below 1" in ladder_prices.prediction_sentence(found)
     first = panel.predictions[0]
     limit = replace(first.linear.limit, value=math.inf, high=math.inf)
-    wild = replace(first, found=replace(first.found, linear=replace(first.linear, limit=limit)))
+    wild = replace(first, price_list=replace(first.price_list, linear=replace(first.linear, limit=limit)))
     open_ended = ladder_prices.prediction_table(replace(panel, predictions=(wild,)))
     assert (open_ended.rows[0].batch_size, open_ended.rows[0].high) == (None, None)
     rows = of_kind(ladder_prices.prediction_chart(open_ended), "tick")[0]["rows"]
@@ -229,7 +228,7 @@ def test_the_paper_s_lines_of_linear_scaling_are_not_drawn_for_the_square_root_r
     panel = ladder(finding_of, "ladder")
     assert ladder_error.ratio_table(panel).lines
     adam = [
-        replace(one, found=replace(one.found, linear=replace(one.linear, rule="square_root")))
+        replace(one, price_list=replace(one.price_list, linear=replace(one.linear, rule="square_root")))
         for one in panel.predictions
     ]
     assert not ladder_error.ratio_table(replace(panel, predictions=tuple(adam))).lines
