@@ -63,7 +63,7 @@ def run(
             record = run_spec(chosen, folder, device=device, data_dir=data_dir, threads=threads, process_group=group)
     if not quiet:
         echo(json.dumps(record.to_dict(), ensure_ascii=False, indent=2) if as_json else str(record))
-    if not record.ended:  # somebody has damaged or removed its files by now
+    if not record.ended:  # its files were damaged or removed meanwhile
         raise typer.Exit(1)
 
 

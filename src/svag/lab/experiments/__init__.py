@@ -12,8 +12,8 @@ from svag.lab.experiments.compare import Compare
 from svag.lab.experiments.ladder import Ladder
 from svag.lab.experiments.ngd import Ngd
 from svag.lab.experiments.runs import one_version
-from svag.lab.records.files import parse_json, read_file
 from svag.lab.records.record import load_records
+from svag.lab.records.storage import parse_json, read_file
 from svag.lab.specs.fields import SpecError, cut, shown, visible
 
 FAMILIES: dict[str, type[Experiment]] = {"compare": Compare, "ladder": Ladder, "ngd": Ngd}

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
 
-from svag.lab.records.files import make_folder, replace_file
 from svag.lab.records.record import RunRecord
+from svag.lab.records.storage import make_folder, replace_file
 from svag.lab.specs.fields import RefusesInOneSentence, Seed, SpecError, refusal_inside, spec_error, visible
 from svag.lab.specs.optimizers import TITLES
 from svag.lab.specs.parts import EvaluateSpec, InRunProbe, NoProbe, Process, SgdSpec, SvagSpec

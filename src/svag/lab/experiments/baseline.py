@@ -12,7 +12,7 @@ from pathlib import Path
 
 from svag.lab.experiments.base import setting
 from svag.lab.experiments.runs import by_seed, one_version
-from svag.lab.records.record import REMEDY, RunFailed, RunRecord, notes_on
+from svag.lab.records.record import RunFailed, RunRecord, notes_on
 from svag.lab.specs.fields import SpecError, step_of, visible
 from svag.lab.specs.optimizers import SgdOptimizer
 from svag.lab.specs.parts import NoProbe, SgdSpec
@@ -211,8 +211,7 @@ def _problem(record: RunRecord) -> str | None:
     """Why a run predicts nothing, and what to do; None if it does."""
     where, spec = record.path, record.spec
     if spec is None:
-        remedy = "" if REMEDY in record.problem else "; run its spec again in another folder"
-        return f"{where} cannot be read: {record.problem}{remedy}"
+        return f"{where} cannot be read: {record.problem}"
     if not isinstance(setting(spec).process, SgdSpec):
         return f"{where} is a run of {spec.process.kind}, but predictions come from SGD: use a run of sgd"
     if record.state == "diverged":
