@@ -53,7 +53,7 @@ def one_line_a_paragraph(text: str) -> str:
     >>> one_line_a_paragraph("Do it.\n\nVery\nwell.")
     'Do it.\n\nVery well.'
     """
-    return "\n\n".join(" ".join(one.split()) for one in text.split("\n\n"))
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def _print_version(wanted: bool) -> None:

@@ -165,7 +165,7 @@ def with_setup(command: Callable[..., None]) -> Callable[..., None]:
             command(**given, setup=setup)
 
     with_flags.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
-    with_flags.__annotations__ = {one.name: one.annotation for one in every}
+    with_flags.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
     return with_flags
 
 
@@ -254,8 +254,8 @@ def separate(args: Sequence[str], known: dict[str, TyperOption]) -> tuple[list[s
             del rest[: 0 if equals else 1]
             while rest and _NUMBERS.fullmatch(rest[0]):
                 values.append(rest.pop(0))
-            for one in values or [""]:
-                own += [name, one]
+            for given in values or [""]:
+                own += [name, given]
         else:
             own.append(flag)
             if option is not None and not option.is_flag and not equals and rest:

@@ -158,7 +158,8 @@ def _predictions(
             raise SpecError("", f"there is no run in {folders[0]}: give a folder that svag run has written")
         found.append(predict_from_runs(records.values(), c2, confidence, chosen, speeds if throughput else None))
     return BaselinePredictions(
-        tuple(one for part in found for one in part.predictions), tuple(one for part in found for one in part.skipped)
+        tuple(prediction for part in found for prediction in part.predictions),
+        tuple(sentence for part in found for sentence in part.skipped),
     )
 
 

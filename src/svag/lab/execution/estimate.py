@@ -118,8 +118,12 @@ class Workload:
     def there(self) -> list[RunRecord]:
         """The records of all runs in the plan's folder; of runs that are not in the plan without all of their rows."""
         planned = {run.folder: run for run in self.plan}
-        folders = [folder for root in {run.folder.parent for run in self.plan} for folder in run_folders(root)]
-        return [planned[one].record() if one in planned else read_record(one, whole=False) for one in folders]
+        roots = {run.folder.parent for run in self.plan}
+        return [
+            planned[folder].record() if folder in planned else read_record(folder, whole=False)
+            for root in roots
+            for folder in run_folders(root)
+        ]
 
     @property
     def to_time(self) -> list[PlannedRun]:

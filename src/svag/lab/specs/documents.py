@@ -44,8 +44,8 @@ def _written_out(node: yaml.Node, known: dict[int, int]) -> int:
         return known[id(node)]
     known[id(node)] = 0
     below = node.value if isinstance(node, yaml.CollectionNode) else []
-    children = (one for pair in below for one in (pair if isinstance(pair, tuple) else (pair,)))
-    count = 1 + sum(_written_out(one, known) for one in children)
+    children = (child for pair in below for child in (pair if isinstance(pair, tuple) else (pair,)))
+    count = 1 + sum(_written_out(child, known) for child in children)
     if count > MOST_VALUES:
         raise SpecError("", f"a spec with more than {MOST_VALUES} values, aliases written out, is not read")
     known[id(node)] = count

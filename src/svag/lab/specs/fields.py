@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Annotated, Any, Self, get_args
 from unicodedata import category
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PlainValidator, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
 from pydantic_core import ErrorDetails
 
 
@@ -33,7 +33,13 @@ def refusal_inside(error: ValidationError) -> SpecError | None:
     return next((inside for inside in raised if isinstance(inside, SpecError)), None)
 
 
-class RefusesInOneSentence(BaseModel):
+class SpecPart(BaseModel):
+    """A part of a spec: frozen, and with unknown fields refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RefusesInOneSentence(SpecPart):
     """A model that raises the SpecError of its validators, without pydantic's wrapping."""
 
     def __init__(self, **fields: Any) -> None:
@@ -182,7 +188,7 @@ def cut(text: str, longest: int = LONGEST) -> str:
     ('a b', 80)
     """
     line = " ".join(text[: 10 * longest].split())
-    line = "".join(one if one.isprintable() else "?" for one in line)
+    line = "".join(char if char.isprintable() else "?" for char in line)
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
@@ -205,17 +211,17 @@ def _pieces(value: object) -> Iterator[str]:
     match value:
         case dict():
             yield "{"
-            for place, (key, one) in enumerate(value.items()):
+            for place, (key, inside) in enumerate(value.items()):
                 yield ", " if place else ""
                 yield from _pieces(key)
                 yield ": "
-                yield from _pieces(one)
+                yield from _pieces(inside)
             yield "}"
         case list() | tuple():
             yield "[" if isinstance(value, list) else "("
-            for place, one in enumerate(value):
+            for place, inside in enumerate(value):
                 yield ", " if place else ""
-                yield from _pieces(one)
+                yield from _pieces(inside)
             yield "]" if isinstance(value, list) else ",)" if len(value) == 1 else ")"
         case str() | bytes():
             yield repr(value[: LONGEST + 1])
@@ -276,7 +282,7 @@ def refuse_endless(fields: object) -> None:
             if len(path) > 8:
                 raise SpecError(str(path[0]), "no field is nested that deeply")
             items = value.items() if isinstance(value, Mapping) else enumerate(value)
-            waiting += [((*path, name), one) for name, one in islice(items, MOST_VALUES)]
+            waiting += [((*path, name), inside) for name, inside in islice(items, MOST_VALUES)]
     raise SpecError("", f"a spec with more than {MOST_VALUES} values is not read")
 
 

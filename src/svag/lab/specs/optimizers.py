@@ -7,9 +7,9 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
-from svag.lab.specs.fields import NonNegative, SpecError
+from svag.lab.specs.fields import NonNegative, SpecError, SpecPart
 from svag.lab.specs.parts import FULL_PASS, GlsrSpec, Process, SdeSpec, SvagSpec
 from svag.theory.adaptive import AdamSettings, RMSpropSettings
 from svag.theory.optimizers import Rule, SGDSettings
@@ -24,9 +24,7 @@ def _average(value: float) -> float:
     return value
 
 
-class _OptimizerSpec(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _OptimizerSpec(SpecPart):
     kind: str
 
     @property

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from svag.lab.specs.fields import (
     DEEPEST,
@@ -17,6 +17,7 @@ from svag.lab.specs.fields import (
     Positive,
     Several,
     SpecError,
+    SpecPart,
     When,
     Whole,
     shown,
@@ -48,16 +49,14 @@ FACTS = {
 }
 
 
-class AugmentSpec(BaseModel):
+class AugmentSpec(SpecPart):
     """Random crop after padding by `pad` pixels, and a random horizontal flip."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     pad: Whole = 0
     flip: bool = False
 
 
-class DataSpec(BaseModel):
+class DataSpec(SpecPart):
     """A data set by name, or the arrays train_x, train_y, test_x, test_y of an npz file.
 
     >>> DataSpec(name="cifar10", subset=5000).examples
@@ -70,8 +69,6 @@ class DataSpec(BaseModel):
         pool: average pixels in squares of this many by this many.
         augment: random crops and flips; None (in YAML: false) for none.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: DataName
     path: FileName | None = None
@@ -135,7 +132,7 @@ _VGG = re.compile(r"vgg(?:11|13|16|19)")
 _CALLABLE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
-class ModelSpec(BaseModel):
+class ModelSpec(SpecPart):
     """A network by name, or a user's callable by its import path.
 
     >>> ModelSpec(arch="my_package.nets:build").is_callable
@@ -149,8 +146,6 @@ class ModelSpec(BaseModel):
         init_scale: factor on the initial trainable weights, which does not change the loss of a scale-invariant
             network; √(R*/R₀) starts the weight norm at its equilibrium. Not for other networks.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     arch: str
     norm: Norm = "batch"
@@ -198,9 +193,7 @@ Model: TypeAlias = Annotated[
 ]
 
 
-class _Process(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _Process(SpecPart):
     kind: str
 
     @property
@@ -328,15 +321,13 @@ def _positive(every: float, one: str) -> float:
     return every
 
 
-class NoProbe(BaseModel):
+class NoProbe(SpecPart):
     """Measure nothing."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["none"] = "none"
 
 
-class InRunProbe(BaseModel):
+class InRunProbe(SpecPart):
     """One reading per effective step of the window, or every few, from gradients that the run computes anyway.
 
     >>> InRunProbe(window=(0.5, 0.8), every=0.1).steps(100)
@@ -347,8 +338,6 @@ class InRunProbe(BaseModel):
         window: first step (included) and last step (excluded).
         every: effective steps from one reading to the next, or a fraction of the budget.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["in_run"] = "in_run"
     parts: Several = 4
@@ -365,7 +354,7 @@ class InRunProbe(BaseModel):
         return range(*_check_window(self.window, steps), max(1, step_of(self.every, steps)))
 
 
-class FrozenProbe(BaseModel):
+class FrozenProbe(SpecPart):
     """Readings at frozen weights, spread evenly over the window.
 
     >>> FrozenProbe(readings=3, window=(0.5, 0.8)).steps(100)
@@ -376,8 +365,6 @@ class FrozenProbe(BaseModel):
         window: first step (included) and last step (excluded).
         batches: number of independent batches for each reading, of the run's own size.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["frozen"] = "frozen"
     readings: Annotated[Count, Field(le=10**6)] = 60
@@ -395,15 +382,13 @@ class FrozenProbe(BaseModel):
 Probe: TypeAlias = Annotated[NoProbe | InRunProbe | FrozenProbe, Field(discriminator="kind")]
 
 
-class EvaluateSpec(BaseModel):
+class EvaluateSpec(SpecPart):
     """When the run is evaluated: before the first step, then at intervals, and at the end.
 
     Attributes:
         every: effective steps between two evaluations, or a fraction of the budget.
         train: also evaluate the whole training set, without augmentation.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     every: When = 0.05
     train: bool = False

@@ -8,15 +8,13 @@ import math
 from itertools import pairwise
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
-from svag.lab.specs.fields import Factor, Share, SpecError, When, step_of
+from svag.lab.specs.fields import Factor, Share, SpecError, SpecPart, When, step_of
 
 
-class _Schedule(BaseModel):
+class _Schedule(SpecPart):
     """A linear warm-up, multiplied with the schedule itself."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     warmup: When = 0
 

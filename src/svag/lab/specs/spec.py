@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     ModelWrapValidatorHandler,
@@ -26,6 +24,7 @@ from svag.lab.specs.fields import (
     RefusesInOneSentence,
     Seed,
     SpecError,
+    SpecPart,
     cut,
     fields_of,
     kinds_of,
@@ -219,13 +218,11 @@ def _check_times(spec: "RunSpec", steps: int) -> None:
         spec.probe.steps(steps)
 
 
-class Epochs(BaseModel):
+class Epochs(SpecPart):
     """A budget in epochs of SGD at the batch size of the spec; an incomplete last batch is not counted.
 
     With the gain rule, these are epochs of the baseline at its batch size.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     epochs: Factor
 
@@ -268,8 +265,6 @@ class RunSpec(RefusesInOneSentence):
         seed: seed of everything random.
         compile: train through `torch.compile`. Numbers agree up to rounding, so it counts as another run.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     data: Data
     model: Model

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 
-from svag.lab.specs.fields import DEEPEST, LARGEST, WIDEST, Count, SpecError, shown
+from svag.lab.specs.fields import DEEPEST, LARGEST, WIDEST, Count, SpecError, SpecPart, shown
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class TextFacts:
 TEXTS = {"moby-dick": TextFacts(1_191_159, 1_072_043, 81)}
 
 
-class TextSpec(BaseModel):
+class TextSpec(SpecPart):
     """A text as windows of `context` characters, each of which is predicted from those before it in the window.
 
     >>> TextSpec(name="moby-dick", context=128).examples
@@ -40,8 +40,6 @@ class TextSpec(BaseModel):
         context: number of characters in a window; windows do not overlap.
         subset: number of windows to train on, chosen by a fixed seed.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Literal["moby-dick"]
     context: Count = 64
@@ -68,7 +66,7 @@ class TextSpec(BaseModel):
         return TEXTS[self.name].windows(self.context)[0] if self.subset is None else self.subset
 
 
-class TransformerSpec(BaseModel):
+class TransformerSpec(SpecPart):
     """A decoder-only transformer, with LayerNorm before attention and before the perceptron of every block.
 
     >>> TransformerSpec(arch="transformer", depth=2, width=48).heads
@@ -81,8 +79,6 @@ class TransformerSpec(BaseModel):
         heads: attention heads.
         tied: whether the last layer has the weights of the embedding.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     arch: Literal["transformer"]
     depth: Count = 2

@@ -99,8 +99,8 @@ def check_state(state: dict[str, Any], run: "Run") -> None:
         _number("parts_ratio", state["parts_ratio"], at_least=0.0)
     if not isinstance(state["processes"], list) or not 0 < len(state["processes"]) <= 10_000:
         raise ValueError(f"processes must be a list of numbers, got {shown(state['processes'])}")
-    for one in state["processes"]:
-        _whole("processes", one, 1, 10_000)
+    for count in state["processes"]:
+        _whole("processes", count, 1, 10_000)
     for name in ("loss_sum", "model", "stepper", "frozen", "random", "random_cuda"):
         _alike(name, state[name], fresh[name])
     _check_optimizer(state["optimizer"], fresh["optimizer"], run.training.optimizer)
@@ -130,8 +130,8 @@ def _alike(name: str, value: Any, fresh: Any) -> None:
         case dict():
             if not isinstance(value, dict) or value.keys() != fresh.keys():
                 raise ValueError(f"{name} must hold {len(fresh)} values of certain names, and does not")
-            for key, one in fresh.items():
-                _alike(f"{name}.{key}", value[key], one)
+            for key, inside in fresh.items():
+                _alike(f"{name}.{key}", value[key], inside)
             if "position" in fresh and "n" in fresh:  # of a shuffled epoch
                 _whole(f"{name}.position", value["position"], 0, fresh["n"])
             if "taken" in fresh:  # of the batches that were drawn ahead
@@ -139,8 +139,8 @@ def _alike(name: str, value: Any, fresh: Any) -> None:
         case list() | tuple():
             if type(value) is not type(fresh) or len(value) < len(fresh):
                 raise ValueError(f"{name} must be a list of {len(fresh)} values, got {shown(value)}")
-            for place, one in enumerate(fresh):
-                _alike(f"{name}.{place}", value[place], one)
+            for place, inside in enumerate(fresh):
+                _alike(f"{name}.{place}", value[place], inside)
         case None:  # the run has it only later, and checks it on loading
             return
         case bool() | str():
