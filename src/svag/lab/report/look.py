@@ -13,6 +13,7 @@ import altair as alt
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ((1, 0), (8, 3), (2, 3), (10, 3, 2, 3), (5, 2), (1, 2))
 GREY = "#7f8893"  # of what is no series: a reference, a limit
+WARNING = "#D55E00"  # of what lies outside the range that was announced for it
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 
 Picture: TypeAlias = alt.LayerChart | alt.FacetChart | alt.HConcatChart
@@ -105,13 +106,56 @@ def log_scale(base: float = 10) -> alt.Scale:
     return alt.Scale(type="log", base=base, nice=False, padding=12)
 
 
-def scale_around(values: Sequence[float], ends: Sequence[float | None], shares: bool = False) -> alt.Scale:
-    """A scale that shows all bars, or ends near the values where the bars of few seeds are many times as long.
+def log_axis(low: float, high: float, style: str = "~g") -> alt.Axis:
+    """Ticks at 1, 2, 5, 10, 20 and so on, each with its label; only at powers of ten over more than three decades.
 
-    >>> scale_around([0.2, 0.3], [0.25, None]).to_dict(), scale_around([0.2, 0.3], [1.5, 0.35]).to_dict()["domain"]
-    ({'padding': 10, 'zero': False}, [0.1, 0.4])
-    >>> scale_around([0.2, 0.9], [1.2, 0.95], shares=True).to_dict()["domain"]
-    [0.0, 1.0]
+    >>> log_axis(0.9, 12).to_dict()["values"], log_axis(3, 40_000).to_dict()["values"]
+    ([1.0, 2.0, 5.0, 10.0], [10.0, 100.0, 1000.0, 10000.0])
+    """
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    digits = (1, 2, 5) if math.log10(high / low) <= 3 else (1,)
+    ticks = [float(f"{digit}e{decade}") for decade in decades for digit in digits]
+    return alt.Axis(values=[tick for tick in ticks if low <= tick <= high], format=style)
+
+
+def batch_axis() -> alt.X:
+    """The batch size, in powers of two."""
+    return alt.X("batch_size:Q", title="batch size", scale=alt.Scale(type="log", base=2, nice=False, padding=18)).axis(
+        format="~d"
+    )
+
+
+def names(rows: Sequence[Mapping[str, object]], field: str) -> list[str]:
+    """The series of some rows, in the order in which they first come."""
+    return list(dict.fromkeys(str(row[field]) for row in rows))
+
+
+def series_base(
+    rows: Sequence[Mapping[str, object]], field: str, x: alt.X, tooltip: Sequence[alt.Tooltip]
+) -> alt.Chart:
+    """Rows in the colours of their series, without those that are hidden; marks and y are still to be added."""
+    series = names(rows, field)
+    return (
+        alt.Chart(data(rows))
+        .transform_filter(shown(field, series))
+        .encode(x=x, color=colour(field, series).legend(symbolType="stroke"), tooltip=[f"{field}:N", *tooltip])
+    )
+
+
+def with_legend(layers: Sequence[alt.Chart], field: str, series: Sequence[str], height: float = HEIGHT) -> Picture:
+    """Layers of `series_base` as one chart, in which a click in the legend hides a series."""
+    return alt.layer(*layers).add_params(shown(field, series), zoom()).properties(width=WIDTH, height=height)
+
+
+def range_around(
+    values: Sequence[float], ends: Sequence[float | None], shares: bool = False
+) -> tuple[float, float] | None:
+    """Where an axis ends if the bars of few seeds are many times as long as the values differ; None if all bars fit.
+
+    >>> range_around([0.2, 0.3], [0.25, None]), range_around([0.2, 0.3], [1.5, 0.35])
+    (None, (0.1, 0.4))
+    >>> range_around([0.2, 0.9], [1.2, 0.95], shares=True)
+    (0.0, 1.0)
 
     Args:
         values: in the middle of the bars.
@@ -121,8 +165,8 @@ def scale_around(values: Sequence[float], ends: Sequence[float | None], shares: 
     span = max(values) - min(values) or max(values) or 1.0
     low, high = max(0.0, min(values) - span), min(max(values) + span, 1.0 if shares else math.inf)
     if all(end is None or end <= high for end in ends):
-        return alt.Scale(zero=False, padding=10)
-    return alt.Scale(domain=[round(low, 6), round(high, 6)], nice=False)
+        return None
+    return round(low, 6), round(high, 6)
 
 
 def shown(field: str, series: Sequence[str]) -> alt.Parameter:

@@ -55,9 +55,6 @@ def test_a_ladder_that_never_fails_has_no_observed_region(finding_of: Find) -> N
     assert ladder_error.error_sentence(found).startswith(
         "Test error is nowhere more than 20% above the lowest, up to batch size 128"
     )
-    assert ladder_prices.prediction_sentence(
-        ladder_prices.prediction_table(ladder(finding_of, "ladder_never_fails"))
-    ) == ("The drift does not reach C² above any baseline that predicts. Grey ticks: batch size of the baseline.")
 
 
 def test_one_seed_decides_nothing_and_shades_nothing(finding_of: Find) -> None:
@@ -142,48 +139,21 @@ def test_drift_is_drawn_as_predicted_lines_and_measured_points(finding_of: Find)
     assert ladder_prices.drift_table(replace(panel, drift=None)) is None
 
 
-def test_predictions_stand_beside_what_was_measured_and_an_unbounded_one_has_an_arrow(finding_of: Find) -> None:
-    panel = ladder(finding_of, "ladder")
-    found = ladder_prices.prediction_table(panel)
-    predicted = [row for row in found.rows if row.kind == ladder_prices.PREDICTED_SIZE]
-    assert [row.batch_size for row in predicted] == [one.linear.limit.value for one in panel.predictions]
-    assert [row.baseline for row in predicted if not row.predicts] == [512, 1024]
-    assert panel.drift is not None
-    crossed = {one.baseline: one.observed.value for one in panel.drift.crossings if math.isfinite(one.observed.value)}
-    measured = {row.baseline: row.batch_size for row in found.rows if row.kind == ladder_prices.MEASURED_SIZE}
-    assert {size: measured[size] for size in crossed} == crossed
-    assert "of the predicted batch size. Grey ticks" in ladder_prices.prediction_sentence(found)
-    seen = [row for row in found.rows if row.predicts and row.kind == ladder_prices.MEASURED_SIZE]
-    ratios = [row.over_predicted for row in seen if row.over_predicted]
-    assert f"at {min(ratios):.2f} to {max(ratios):.2f} of the" in ladder_prices.prediction_sentence(found)
-    alike = replace(found, rows=[replace(row, over_predicted=row.over_predicted and 0.77) for row in found.rows])
-    assert "at 0.77 of the predicted batch size" in ladder_prices.prediction_sentence(alike)
-    assert "Pale and in parentheses: not a prediction; where N/G is below 1" in ladder_prices.prediction_sentence(found)
-    first = panel.predictions[0]
-    limit = replace(first.linear.limit, value=math.inf, high=math.inf)
-    wild = replace(first, found=replace(first.found, linear=replace(first.linear, limit=limit)))
-    open_ended = ladder_prices.prediction_table(replace(panel, predictions=(wild,)))
-    assert (open_ended.rows[0].batch_size, open_ended.rows[0].high) == (None, None)
-    rows = of_kind(ladder_prices.prediction_chart(open_ended), "tick")[0]["rows"]
-    assert rows[0]["open"]
-    assert rows[0]["said"].endswith(", ∞)")
-
-
 @pytest.mark.parametrize("name", ["ladder", "ladder_never_fails"])
 def test_the_axes_of_a_ladder_keep_their_titles_with_and_without_an_observed_failure(
     finding_of: Find, name: str
 ) -> None:
     panel = ladder(finding_of, name)
-    predicted = ladder_prices.prediction_table(panel)
-    assert bool(predicted.regions) == (name == "ladder")
-    assert titles(ladder_prices.prediction_chart(predicted)) == {"batch size"}
-    assert titles(ladder_error.error_chart(ladder_error.error_table(panel))) == {"batch size", "final test error"}
+    found = ladder_error.error_table(panel)
+    fails = [region for region in found.regions if region.kind == ladder_error.ERROR_FAILS]
+    assert bool(fails) == (name == "ladder")
+    assert titles(ladder_error.error_chart(found)) == {"batch size", "final test error"}
 
 
 def test_a_field_is_only_spoken_of_where_there_is_one(finding_of: Find) -> None:
-    found = ladder_prices.prediction_table(ladder(finding_of, "ladder"))
-    assert "Pink: where test error is 20% above the lowest" in ladder_prices.prediction_sentence(found)
-    assert "Pink" not in ladder_prices.prediction_sentence(replace(found, regions=[]))
+    found = ladder_error.error_table(ladder(finding_of, "ladder"))
+    assert "Pink line and area: where test error is 20% above the lowest" in ladder_error.error_sentence(found)
+    assert "Pink" not in ladder_error.error_sentence(replace(found, regions=[]))
 
 
 def test_the_key_names_the_fields_one_below_the_other() -> None:

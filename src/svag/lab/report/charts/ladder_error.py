@@ -44,9 +44,11 @@ class Region:
 def regions(panel: LadderPanelFinding) -> list[Region]:
     """The regions of a panel; what is unbounded ends a factor 2 beyond the ladder."""
     last = 2 * panel.rungs[-1].batch_size if panel.rungs else 0
-    sharp = [one for one in panel.ranges if one.form == "sharp" and math.isfinite(one.smallest)]
-    found = [Region(PREDICTED, one.smallest, min(one.largest, max(last, one.smallest))) for one in sharp]
-    return error_region(panel) + found
+    # B* is about scaling by the linear or the square-root rule
+    ranges = panel.ranges if panel.gain is None else ()
+    sharp = [known for known in ranges if known.form == "sharp" and math.isfinite(known.smallest)]
+    predicted = [Region(PREDICTED, one.smallest, min(one.largest, max(last, one.smallest))) for one in sharp]
+    return error_region(panel) + predicted
 
 
 def error_region(panel: LadderPanelFinding) -> list[Region]:
@@ -59,19 +61,12 @@ def error_region(panel: LadderPanelFinding) -> list[Region]:
     return [Region(ERROR_FAILS, low, high, scaling.observed, judged_by(panel.metric), scaling.tolerance)]
 
 
-def batch_axis() -> alt.X:
-    """The batch size, in powers of two."""
-    return alt.X("batch_size:Q", title="batch size", scale=alt.Scale(type="log", base=2, nice=False, padding=18)).axis(
-        format="~d"
-    )
-
-
 def draw(found: list[Region]) -> list[alt.Chart]:
     """A filled field for test error, an outlined one for what was predicted: told apart without colour."""
     layers = []
     for one in found:
         seen = one.kind == ERROR_FAILS
-        x = batch_axis()
+        x = look.batch_axis()
         kind = f"{one.fails}, {one.kind}" if seen else one.kind
         row = {"batch_size": one.low, "end": one.high, "region": kind}
         base = alt.Chart(look.data([row])).encode(
@@ -171,10 +166,10 @@ class ErrorTable:
     metric: Metric = "test_accuracy"
 
     @property
-    def scale(self) -> alt.Scale:
-        """Of the errors; without the ends of intervals that are many times as wide as the errors differ."""
-        rows = self.rows
-        return look.scale_around([row.error for row in rows], [row.high for row in rows], is_share(self.metric))
+    def cut(self) -> tuple[float, float] | None:
+        """Where intervals that are many times as wide as the errors differ are cut off; None if none is."""
+        errors = [row.error for row in self.rows] + ([] if self.threshold is None else [self.threshold])
+        return look.range_around(errors, [row.high for row in self.rows], is_share(self.metric))
 
 
 def error_table(panel: LadderPanelFinding) -> ErrorTable:
@@ -202,12 +197,16 @@ def error_chart(found: ErrorTable) -> look.Picture:
     picked = look.shown("kind", kinds)
     judged, share = criterion(found.metric), is_share(found.metric)
     on_axis, precise = ("%", ".2%") if share else ("~g", ".4~g")
-    y = alt.Y("error:Q", title=f"final {judged}", scale=found.scale).axis(format=on_axis, tickCount=6)
+    scale = alt.Scale(zero=False, padding=10)
+    if found.cut is not None:
+        scale = alt.Scale(domain=list(found.cut), nice=False)
+    y = alt.Y("error:Q", title=f"final {judged}", scale=scale).axis(format=on_axis, tickCount=6)
+    values = [{**asdict(row), **_ends(row, found.cut)} for row in found.rows]
     base = (
-        alt.Chart(look.data([asdict(row) for row in found.rows]))
+        alt.Chart(look.data(values))
         .transform_filter(picked)
         .encode(
-            x=batch_axis(),
+            x=look.batch_axis(),
             color=look.colour("kind", kinds),
             tooltip=[
                 "kind:N",
@@ -233,20 +232,32 @@ def error_chart(found: ErrorTable) -> look.Picture:
         pointed.transform_filter(alt.datum.kind == SEED).mark_point(filled=True, size=35, opacity=0.9),
     ]
     if any(row.low is not None for row in found.rows):
-        bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2, clip=True)
-        layers.append(bars.encode(y=alt.Y("low:Q"), y2="high:Q"))
+        bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2)
+        layers.append(bars.encode(y=alt.Y("from:Q"), y2="to:Q"))
+    for end, shape in (("from", "triangle-down"), ("to", "triangle-up")):
+        if any(value[f"{end}_cut"] for value in values):
+            arrows = base.transform_filter(f"datum.{end}_cut").mark_point(shape=shape, filled=True, size=90)
+            layers.append(arrows.encode(y=f"{end}:Q"))
     layers += key(found.regions)
     if found.diverged:
         values = [{"batch_size": size, "said": f"✕ {many}"} for size, many in found.diverged]
         words = alt.Chart(look.data(values)).mark_text(style="guide-words", baseline="bottom")
-        layers.append(words.encode(x=batch_axis(), y=alt.value(look.HEIGHT - 6), text="said:N"))
+        layers.append(words.encode(x=look.batch_axis(), y=alt.value(look.HEIGHT - 6), text="said:N"))
     return alt.layer(*layers).add_params(picked).properties(width=look.WIDTH, height=look.HEIGHT)
+
+
+def _ends(row: ErrorRow, cut: tuple[float, float] | None) -> dict[str, float | bool | None]:
+    """The ends of an interval as they are drawn, and which of them are cut off."""
+    low, high = row.low, row.high
+    if cut is None or low is None or high is None:
+        return {"from": low, "to": high, "from_cut": False, "to_cut": False}
+    return {"from": max(low, cut[0]), "to": min(high, cut[1]), "from_cut": low < cut[0], "to_cut": high > cut[1]}
 
 
 def error_sentence(found: ErrorTable) -> str:
     """The verdict, and what the fields are."""
     lost = "".join(f" {count(many, 'seed')} diverged at batch size {size:,} (✕)." for size, many in found.diverged)
-    cut = "" if found.scale.to_dict().get("domain") is None else ", cut off at the edge of the chart"
+    cut = "" if found.cut is None else "; arrows: it goes on beyond the chart"
     bars = f" Bars: 95% intervals of the mean{cut}." if any(row.kind == MEAN for row in found.rows) else ""
     what = judged_by(found.metric).removeprefix("test ")
     rule = f" Dashed line: the {what} that the rule allows." if found.threshold is not None else ""
@@ -338,7 +349,7 @@ def ratio_chart(found: RatioTable) -> look.Picture:
     values = [{**asdict(row), "from": row.low or bottom, "to": row.high or top, "series": RATIO} for row in found.rows]
     series = [RATIO, *(line.name for line in found.lines)]
     scale = alt.Scale(type="log", domain=[bottom, top], nice=False)
-    y = alt.Y("signal_to_noise:Q", title="G/N, signal over noise", scale=scale).axis(tickCount=6, format="~g")
+    y = alt.Y("signal_to_noise:Q", title="G/N, signal over noise", scale=scale).axis(look.log_axis(bottom, top))
     tooltip = [
         alt.Tooltip("series:N", title="what"),
         alt.Tooltip("batch_size:Q", title="batch size", format=",.0f"),
@@ -347,7 +358,7 @@ def ratio_chart(found: RatioTable) -> look.Picture:
     # a line has a bar in the legend, and no points
     colour, shapes = look.colour("series", series), look.shape("series", series[:1], grey=series[1:])
     base = alt.Chart(look.data(values)).encode(
-        x=batch_axis(),
+        x=look.batch_axis(),
         color=colour,
         tooltip=[*tooltip, alt.Tooltip("low:Q", format=".3g"), alt.Tooltip("high:Q", format=".3g")],
     )
@@ -360,10 +371,10 @@ def ratio_chart(found: RatioTable) -> look.Picture:
             rule.mark_rule(style="guide", strokeDash=[5, 4]).encode(y=y, tooltip=tip),
             words.encode(y=y, x=alt.value(0), text="said:N"),
         ]
-        if ends := [end for line in found.lines for end in _ends(line, found.c2)]:
+        if ends := [end for line in found.lines for end in _line_ends(line, found.c2)]:
             lines = alt.Chart(look.data(ends)).mark_line(strokeWidth=2)
             dashes = look.dash("series", series, quiet=True)
-            layers.append(lines.encode(x=batch_axis(), y=y, color=colour, strokeDash=dashes, tooltip=tooltip))
+            layers.append(lines.encode(x=look.batch_axis(), y=y, color=colour, strokeDash=dashes, tooltip=tooltip))
     layers += [
         base.mark_line().encode(y=y).add_params(look.zoom()),
         base.mark_rule(strokeWidth=2).encode(y=alt.Y("from:Q"), y2="to:Q"),
@@ -372,7 +383,7 @@ def ratio_chart(found: RatioTable) -> look.Picture:
     return alt.layer(*layers).properties(width=look.WIDTH, height=280)
 
 
-def _ends(line: SlopeLine, c2: float) -> list[dict[str, object]]:
+def _line_ends(line: SlopeLine, c2: float) -> list[dict[str, object]]:
     ends = ((float(line.baseline), line.signal_to_noise), (line.crossing, c2))
     return [{"batch_size": size, "signal_to_noise": ratio, "series": line.name} for size, ratio in ends]
 

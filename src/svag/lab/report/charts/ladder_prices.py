@@ -1,8 +1,4 @@
-"""What the price list said and what the ladder measured: D(κ) and the spread against batch size, and B* (def:lsi).
-
-Drift: the predicted distortion and the measured spread. Predictions: B* of each baseline beside where the ladder really
-drifted apart by C² (thm:lsr_kappa_bound).
-"""
+"""How far training statistics drift apart: the predicted distortion and the measured spread (thm:lsr_kappa_bound)."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -10,11 +6,8 @@ from dataclasses import asdict, dataclass
 import altair as alt
 
 from svag.lab.experiments.ladder_answer import COMPARED, headline
-from svag.lab.experiments.ladder_evidence import PREDICTS_FROM
 from svag.lab.experiments.ladder_finding import LadderPanelFinding
-from svag.lab.experiments.wording import batch_interval, percent
 from svag.lab.report import look
-from svag.lab.report.charts.ladder_error import Region, batch_axis, draw, error_region, key
 
 PREDICTED, MEASURED, SECOND_MOMENT = "predicted", "measured", "κV′/V over κN′/N"
 
@@ -95,15 +88,17 @@ def drift_chart(found: DriftTable) -> look.Picture:
     """Lines with bands are predicted, points with bars are measured; the rule is C²."""
     series = list(dict.fromkeys(row.series for row in found.rows))
     picked = look.shown("series", series)
+    bottom = 0.95 * min([1.0, *(row.low for row in found.rows if row.low > 0)])
     top = 1.15 * max([found.c2, *(row.factor for row in found.rows), *(row.high or 0.0 for row in found.rows)])
-    scale = alt.Scale(type="log", domain=[0.95, top], nice=False)
-    y = alt.Y("factor:Q", title="drift of training statistics (factor)", scale=scale).axis(tickCount=6, format="~g")
+    scale = alt.Scale(type="log", domain=[bottom, top], nice=False)
+    y = alt.Y("factor:Q", title="drift of training statistics (factor)", scale=scale)
+    y = y.axis(look.log_axis(bottom, top))
     values = [{**asdict(row), "to": top if row.high is None else row.high} for row in found.rows]
     base = (
         alt.Chart(look.data(values))
         .transform_filter(picked)
         .encode(
-            x=batch_axis(),
+            x=look.batch_axis(),
             color=look.colour("series", series),
             tooltip=[
                 alt.Tooltip("series:N", title="scaling"),
@@ -143,141 +138,3 @@ def drift_sentence(found: DriftTable) -> str:
     points = f"Points: the measured drift of {found.compared}, with 95% intervals."
     rings = f" Rings: {SECOND_MOMENT}, which D is an estimate of." if found.second_moment else ""
     return f"{found.answer} {lines} {points}{rings}"
-
-
-PREDICTED_SIZE, MEASURED_SIZE = "predicted B*", "measured"
-ESTIMATE = "An estimate: it rules no batch size out."
-
-
-@dataclass(frozen=True)
-class PredictionRow:
-    """A prediction, or what was measured above the same baseline.
-
-    Attributes:
-        baseline: batch size of the run it starts from.
-        kind: predicted or measured.
-        batch_size: B*, or where the spread crossed C²; None when it is beyond every bound, or the ladder.
-        low: lower 95% limit.
-        high: upper limit; None where unbounded.
-        over_predicted: measured over predicted; None where it is not known.
-        noise_to_signal: N/G of the baseline; None when G is not resolved.
-        predicts: whether N/G is large enough for a prediction.
-        status: what to think of the prediction.
-    """
-
-    baseline: int
-    kind: str
-    batch_size: float | None
-    low: float
-    high: float | None
-    over_predicted: float | None
-    noise_to_signal: float | None
-    predicts: bool
-    status: str
-
-
-@dataclass(frozen=True)
-class PredictionTable:
-    """Predictions, what was measured, and where test error failed."""
-
-    rows: list[PredictionRow]
-    regions: list[Region]
-
-
-def prediction_table(panel: LadderPanelFinding) -> PredictionTable:
-    """One row for every prediction of the finding, and one for every crossing."""
-    crossings = {} if panel.drift is None else {one.baseline: one for one in panel.drift.crossings}
-    rows = []
-    for one in panel.predictions:
-        found, crossing = one.linear, crossings.get(one.batch_size)
-        ends = {PREDICTED_SIZE: found.limit}
-        if crossing is not None and math.isfinite(crossing.observed.low):
-            ends[MEASURED_SIZE] = crossing.observed
-        rows += [
-            PredictionRow(
-                baseline=found.batch_size,
-                kind=kind,
-                batch_size=_known(end.value),
-                low=end.low,
-                high=_known(end.high),
-                over_predicted=None if crossing is None else _known(crossing.over_predicted.value),
-                noise_to_signal=_known(found.noise_to_signal.value),
-                predicts=one.usable,
-                status=ESTIMATE if panel.adaptive and one.usable else one.status,
-            )
-            for kind, end in ends.items()
-        ]
-    return PredictionTable(rows, error_region(panel))
-
-
-def prediction_chart(found: PredictionTable) -> look.Picture:
-    """A pair of marks a baseline; an interval without an end runs to the edge, with an arrow."""
-    ends = [x for row in found.rows for x in (row.baseline, row.batch_size, row.low, row.high) if x is not None]
-    ends += [x for region in found.regions for x in (region.low, region.high)]
-    left, right = min(x for x in ends if x > 0) / 1.3, max(ends) * 1.6
-    values = [
-        {
-            **asdict(row),
-            "name": f"from {row.baseline}" if row.predicts else f"(from {row.baseline})",
-            "x1": max(row.low, left),
-            "x2": right if row.high is None else row.high,
-            "open": row.high is None,
-            "said": batch_interval(row.low, math.inf if row.high is None else row.high),
-        }
-        for row in found.rows
-    ]
-    kinds = [PREDICTED_SIZE, MEASURED_SIZE]
-    x = alt.X("batch_size:Q", title="batch size")
-    x = x.scale(type="log", base=2, domain=[left, right], nice=False).axis(format="~d")
-    picked = look.shown("kind", kinds)
-    y, offset = alt.Y("name:N", title=None, sort=None), alt.YOffset("kind:N", sort=kinds)
-    base = (
-        alt.Chart(look.data(values))
-        .transform_filter(picked)
-        .encode(
-            y=y,
-            yOffset=offset,
-            color=look.colour("kind", kinds),
-            opacity=alt.condition("datum.predicts", alt.value(1.0), alt.value(0.45)),
-            tooltip=[
-                alt.Tooltip("name:N", title="scaling"),
-                "kind:N",
-                alt.Tooltip("batch_size:Q", title="batch size", format=",.0f"),
-                alt.Tooltip("said:N", title="95% interval"),
-                alt.Tooltip("noise_to_signal:Q", title="N/G", format=".3g"),
-                alt.Tooltip("over_predicted:Q", title="measured / predicted", format=".2f"),
-                "status:N",
-            ],
-        )
-    )
-    bars = base.mark_rule(strokeWidth=3).encode(
-        x=alt.X("x1:Q"), x2="x2:Q", strokeDash=look.dash("kind", kinds, quiet=True)
-    )
-    arrows = base.transform_filter("datum.open").mark_point(shape="triangle-right", filled=True, size=130)
-    points = base.mark_point(filled=True, size=100).encode(x=x, shape=look.shape("kind", kinds))
-    own = alt.Chart(look.data(values)).mark_tick(thickness=2, style="guide")
-    own = own.encode(x=alt.X("baseline:Q"), y=y, yOffset=offset)
-    height = 50 + 44 * len({row.baseline for row in found.rows})
-    words = key(found.regions, top=height - 20)  # below are the large baselines, whose marks are on the right
-    layers = [*draw(found.regions), own, bars, arrows.encode(x="x2:Q"), points, *words]
-    return alt.layer(*layers).add_params(picked, look.zoom("x")).properties(width=look.WIDTH, height=height)
-
-
-def prediction_sentence(found: PredictionTable) -> str:
-    """Measured over predicted, or that nothing could be held against the predictions."""
-    pale = (
-        f" Pale and in parentheses: not a prediction; where N/G is below {PREDICTS_FROM:g}, B* is mostly C² times the "
-        "batch size itself."
-    )
-    marks = "Grey ticks: batch size of the baseline." + (pale if any(not row.predicts for row in found.rows) else "")
-    for region in found.regions:
-        at = f"{region.judged_by} is {percent(region.tolerance)} above the lowest"
-        marks += f" Pink: where {at}, which B* is not about."
-    if not any(row.predicts for row in found.rows):
-        return f"No baseline predicts: the table says why. {marks}"
-    seen = [row for row in found.rows if row.predicts and row.kind == MEASURED_SIZE]
-    ratios = [row.over_predicted for row in seen if row.over_predicted]
-    if not ratios:
-        return f"The drift does not reach C² above any baseline that predicts. {marks}"
-    span = " to ".join(dict.fromkeys(f"{end:.2f}" for end in (min(ratios), max(ratios))))  # one number if they agree
-    return f"Measured: where the drift reaches C², at {span} of the predicted batch size. {marks}"

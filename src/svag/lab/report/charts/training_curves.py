@@ -11,11 +11,8 @@ from svag.lab.experiments.runs import CurveRow, DivergedEnd, MeanPoint, RunRow, 
 from svag.lab.experiments.wording import UNITS, is_optimizer, is_share
 from svag.lab.report import look
 
-Across = Literal["step", "budget"]
-_TITLES = {
-    "step": "effective steps",
-    "budget": "share of the budget in effective steps",
-}
+Across = Literal["step", "effective_step", "budget"]
+_TITLES = {"step": "steps", "effective_step": "effective steps", "budget": "share of training"}
 
 
 @dataclass(frozen=True)
@@ -24,7 +21,8 @@ class CurveTable:
 
     Attributes:
         metric: what is drawn.
-        across: against what: the effective step, or the share of the budget where budgets differ.
+        across: against what: the step, called effective where SVAG divides it, or the share of the budget where budgets
+            differ.
         rows: the means.
         diverged: where runs ended early.
     """
@@ -61,9 +59,11 @@ def chart(found: CurveTable) -> look.Picture:
     """Lines of the means, bands from the smallest to the largest seed, a cross where a seed diverged."""
     series = list(dict.fromkeys(row.series for row in found.rows))
     picked = look.shown("series", series)
+    unit = "effective step" if found.across == "effective_step" else "step"
     style = ".1%" if is_share(found.metric) else ".4g"
-    x = alt.X(f"{found.across}:Q", title=_TITLES[found.across], scale=alt.Scale(nice=False, padding=10))
-    x = x.axis(tickCount=8, format=",d" if found.across == "step" else "%")
+    field, style_of_x = ("budget", "%") if found.across == "budget" else ("step", ",d")
+    x = alt.X(f"{field}:Q", title=_TITLES[found.across], scale=alt.Scale(nice=False, padding=10))
+    x = x.axis(tickCount=8, format=style_of_x)
     axis = alt.Axis(format="%" if is_share(found.metric) else "")
     base = (
         alt.Chart(look.data([asdict(row) for row in found.rows]))
@@ -73,7 +73,7 @@ def chart(found: CurveTable) -> look.Picture:
             color=look.colour("series", series),
             tooltip=[
                 "series:N",
-                alt.Tooltip("step:Q", title="effective step", format=",d"),
+                alt.Tooltip("step:Q", title=unit, format=",d"),
                 alt.Tooltip("mean:Q", format=style),
                 alt.Tooltip("low:Q", title="smallest", format=style),
                 alt.Tooltip("high:Q", title="largest", format=style),
@@ -103,11 +103,9 @@ def chart(found: CurveTable) -> look.Picture:
 def sentence(found: CurveTable) -> str:
     """What the bands are, and how many runs diverged."""
     most = max((row.seeds for row in found.rows), default=0)
-    said = (
-        f"Lines: means over {most} seeds; bands: from the lowest to the highest seed."
-        if most > 1
-        else "One seed a line."
-    )
+    said = "One seed a line."
+    if most > 1:
+        said = f"Lines: means over {most} seeds; bands: from the lowest to the highest seed."
     if found.diverged:
         many = len(found.diverged)
         said += f" {many} run{'' if many == 1 else 's'} diverged, at the cross{'' if many == 1 else 'es'}."
