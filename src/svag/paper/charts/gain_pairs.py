@@ -67,7 +67,7 @@ def loss_chart(points: Sequence[LossPoint]) -> look.Picture:
     y = alt.Y("ladder:N", title=None, sort=sorted({point.ladder for point in points}))
     line = alt.Chart(look.data([{"drawn": 1.0}])).mark_rule(style="guide", strokeDash=[5, 4]).encode(x=x)
     dots = (
-        alt.Chart(look.data([asdict(point) for point in points]))
+        alt.Chart(look.data(points))
         .transform_filter(picked)
         .mark_point(size=70, filled=True, opacity=0.85)
         .encode(
@@ -75,7 +75,7 @@ def loss_chart(points: Sequence[LossPoint]) -> look.Picture:
             y=y,
             color=_COLOUR,
             shape=_SHAPE,
-            tooltip=["ladder:N", "setting:N", "arm:N", alt.Tooltip("loss:Q", format=".3f")],
+            tooltip=look.tips("ladder", "setting", "arm", loss=".3f"),
         )
     )
     height = 22 * len({point.ladder for point in points})
@@ -137,12 +137,7 @@ def price_chart(points: Sequence[PricePoint]) -> look.Picture:
             y=axes[1],
             color=_COLOUR,
             shape=_SHAPE,
-            tooltip=[
-                "pair:N",
-                "arm:N",
-                alt.Tooltip("price:Q", format=".3g"),
-                alt.Tooltip("examples:Q", format=".3g"),
-            ],
+            tooltip=look.tips("pair", "arm", price=".3g", examples=".3g"),
         )
     )
     return alt.layer(line, dots).add_params(look.zoom()).properties(width=look.WIDTH, height=400)

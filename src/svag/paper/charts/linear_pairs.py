@@ -95,11 +95,11 @@ def chart(points: Sequence[PairPoint], measured: str) -> look.Picture:
         points: one a pair.
         measured: title of the vertical axis.
     """
-    optimizers = sorted({point.optimizer for point in points}, key=lambda one: (not one.startswith("SGD"), one))
+    optimizers = sorted({point.optimizer for point in points}, key=lambda name: (not name.startswith("SGD"), name))
     right = 1.1 * max(point.predicted for point in points)
     top = min(1.1 * max(right, *(point.measured for point in points)), TOP)
     bottom = 0.9 * min(1.0, *(point.measured for point in points))
-    picked = look.shown("optimizer", optimizers)
+    series = look.Series("optimizer", optimizers)
     x = alt.X("predicted:Q", title="predicted distortion D").axis(format="~g", tickCount=6)
     x = x.scale(type="log", domain=[0.95, right], nice=False, clamp=True)
     y = alt.Y("measured:Q", title=measured).axis(format="~g", tickCount=6)
@@ -108,41 +108,25 @@ def chart(points: Sequence[PairPoint], measured: str) -> look.Picture:
         {**asdict(point), "to": top if point.high is None else point.high, "until": min(point.predicted_high, right)}
         for point in points
     ]
-    base = (
-        alt.Chart(look.data(values))
-        .transform_filter(picked)
-        .encode(
-            color=look.colour("optimizer", optimizers),
-            tooltip=[
-                alt.Tooltip("pair:N", title="rungs"),
-                "setting:N",
-                alt.Tooltip("predicted:Q", title="predicted D", format=".3g"),
-                alt.Tooltip("measured:Q", title="measured", format=".3g"),
-                alt.Tooltip("low:Q", format=".3g"),
-                alt.Tooltip("high:Q", format=".3g"),
-                alt.Tooltip("carried:N", title="D is by"),
-                alt.Tooltip("levels:N", title="levels reached"),
-            ],
-        )
-    )
+    numbers = look.tips("pair", "setting", "carried", "levels", predicted=".3g", measured=".3g", low=".3g", high=".3g")
+    base = series.base(values, x, numbers)
     ends = look.data([{"predicted": 0.95, "measured": 0.95}, {"predicted": right, "measured": right}])
     line = alt.Chart(ends).mark_line(style="guide", strokeDash=[5, 4])
     seen, bounds = base.transform_filter("datum.reached"), base.transform_filter("!datum.reached")
-    marks = base.mark_point(size=64, strokeWidth=1.5).transform_filter("datum.reached")
+    marks = seen.mark_point(size=64, strokeWidth=1.5)
     layers = [
         line.encode(x=x, y=y),
-        seen.mark_rule(strokeWidth=1, opacity=0.4).encode(x=x, y=alt.Y("low:Q"), y2="to:Q"),
+        seen.mark_rule(strokeWidth=1, opacity=0.4).encode(y=alt.Y("low:Q"), y2="to:Q"),
         seen.mark_rule(strokeWidth=1, opacity=0.4).encode(x=alt.X("predicted_low:Q"), x2="until:Q", y=y),
         marks.encode(
-            x=x,
             y=y,
-            shape=look.shape("optimizer", optimizers),
-            fill=look.colour("optimizer", optimizers),
+            shape=series.shape,
+            fill=series.colour,
             fillOpacity=alt.condition(alt.datum.carried == "theorem", alt.value(0.85), alt.value(0.12)),
         ),
-        bounds.mark_point(shape=_ARROW, filled=True, size=130, opacity=0.6).encode(x=x, y=y),
+        bounds.mark_point(shape=_ARROW, filled=True, size=130, opacity=0.6).encode(y=y),
     ]
-    return alt.layer(*layers).add_params(picked, look.zoom()).properties(width=look.WIDTH, height=440)
+    return series.layered(*layers, height=440)
 
 
 def pair_row(pair: AtlasPair) -> Row:

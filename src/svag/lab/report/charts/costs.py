@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import altair as alt
 
@@ -64,32 +64,24 @@ def _predicted(size: int, value: float, low: float, high: float) -> NeededRow:
 
 def needed_chart(rows: Sequence[NeededRow]) -> look.Picture:
     """A line with its range for what was predicted, points with bars for what was measured."""
-    kinds = [kind for kind in (PREDICTED, WITHIN, OUTSIDE) if any(row.kind == kind for row in rows)]
-    colours = {PREDICTED: look.COLOURS[0], WITHIN: look.COLOURS[2], OUTSIDE: look.WARNING}
-    shapes = {PREDICTED: "M-1,-.15H1V.15H-1Z", WITHIN: "circle", OUTSIDE: "diamond"}
+    looks = {
+        PREDICTED: (look.COLOURS[0], look.BAR),
+        WITHIN: (look.COLOURS[2], "circle"),
+        OUTSIDE: (look.WARNING, "diamond"),
+    }
+    kinds = [kind for kind in looks if any(row.kind == kind for row in rows)]
     ends = [end for row in rows for end in (row.factor, row.low, row.high) if end is not None]
     bottom, top = 0.93 * min(ends), 1.15 * max(ends)
     values = [{**asdict(row), "to": top if row.high is None else row.high, "open": row.high is None} for row in rows]
     y = alt.Y("factor:Q", title="times the examples").axis(look.log_axis(bottom, top))
     y = y.scale(type="log", base=2, domain=[bottom, top], nice=False)
-    colour = alt.Color("kind:N", title=None).scale(domain=kinds, range=[colours[kind] for kind in kinds])
-    colour = colour if len(kinds) > 1 else colour.legend(None)
-    picked = look.shown("kind", kinds)
-    base = alt.Chart(look.data(values)).encode(
-        x=look.batch_axis(),
-        color=colour,
-        tooltip=[
-            "kind:N",
-            alt.Tooltip("batch_size:Q", title="batch size"),
-            alt.Tooltip("factor:Q", title="times the examples", format=".3g"),
-            alt.Tooltip("low:Q", format=".3g"),
-            alt.Tooltip("high:Q", format=".3g"),
-        ],
-    )
-    base = base.transform_filter(picked)
+    series = look.Series("kind", kinds)
+    colour = alt.Color("kind:N", title=None).scale(domain=kinds, range=[looks[kind][0] for kind in kinds])
+    shape = alt.Shape("kind:N", title=None).scale(domain=kinds, range=[looks[kind][1] for kind in kinds])
+    tooltip = look.tips(batch_size=",d", factor=".3g", low=".3g", high=".3g")
+    base = series.base(values, look.batch_axis(), tooltip).encode(color=colour)
     predicted = base.transform_filter(alt.datum.kind == PREDICTED)
     measured = base.transform_filter(alt.datum.kind != PREDICTED)
-    shape = alt.Shape("kind:N", title=None).scale(domain=kinds, range=[shapes[kind] for kind in kinds])
     layers = [
         predicted.mark_area(opacity=0.16).encode(y=alt.Y("low:Q"), y2="to:Q"),
         predicted.mark_line().encode(y=y),
@@ -102,7 +94,7 @@ def needed_chart(rows: Sequence[NeededRow]) -> look.Picture:
     if any(row.kind != PREDICTED and row.high is None for row in rows):
         arrows = measured.transform_filter("datum.open").mark_point(shape="triangle-up", filled=True, size=110)
         layers.append(arrows.encode(y="to:Q"))
-    return alt.layer(*layers).add_params(picked, look.zoom()).properties(width=look.WIDTH, height=280)
+    return series.layered(*layers, height=280)
 
 
 def needed_sentence(rows: Sequence[NeededRow], *, ranged: bool) -> str:
@@ -118,43 +110,39 @@ def needed_sentence(rows: Sequence[NeededRow], *, ranged: bool) -> str:
 
 def loss_chart(moments: Sequence[Moment], across: LossAxis) -> look.Picture:
     """Training loss of every batch size, means over seeds with the range of the seeds."""
-    longest = max(moment.seconds for moment in moments)
-    minutes = across == "seconds" and longest >= _MINUTES
-    titles = {
-        "examples": "training examples",
-        "seconds": f"time ({'minutes' if minutes else 'seconds'})",
-        "baseline_time": f"steps at batch size {min(moment.batch_size for moment in moments)}",
-    }
-    rows = [
-        {"series": f"B = {moment.batch_size}", **asdict(moment), "minutes": moment.seconds / 60} for moment in moments
-    ]
-    field = "minutes" if minutes else across
-    x = alt.X(f"{field}:Q", title=titles[across], scale=alt.Scale(nice=False)).axis(tickCount=6, format="~s")
-    x = x if across == "examples" else x.axis(tickCount=6, format=",~r")
+    minutes = max(moment.seconds for moment in moments) >= _MINUTES
+    field, title, style = {
+        "examples": ("examples", "training examples", "~s"),
+        "seconds": ("minutes", "time (minutes)", "~g") if minutes else ("seconds", "time (seconds)", "~g"),
+        "baseline_time": ("baseline_time", f"steps at batch size {_smallest(moments)}", ",d"),
+    }[across]
+    rows = [{**_named(moment), "minutes": moment.seconds / 60} for moment in moments]
+    series = look.Series("series", [row["series"] for row in rows])
+    x = alt.X(f"{field}:Q", title=title, scale=alt.Scale(nice=False)).axis(tickCount=6, format=style)
     lowest, highest = min(moment.low for moment in moments), max(moment.high for moment in moments)
     scale, axis = alt.Scale(zero=False), alt.Axis()
     if lowest > 0:
         scale, axis = look.log_scale(), look.log_axis(lowest, highest)
     y = alt.Y("loss:Q", title="training loss (nats)", scale=scale, axis=axis)
-    tips = [
-        alt.Tooltip("examples:Q", format=",.0f"),
-        alt.Tooltip("seconds:Q", format=",.1f"),
-        alt.Tooltip("loss:Q", format=".4g"),
-        alt.Tooltip("low:Q", title="lowest seed", format=".4g"),
-        alt.Tooltip("high:Q", title="highest seed", format=".4g"),
-    ]
-    base = look.series_base(rows, "series", x, tips)
-    layers = [base.mark_line().encode(y=y, strokeDash=look.dash("series", look.names(rows, "series")))]
-    if any(moment.seeds > 1 for moment in moments):
-        layers.insert(0, base.mark_area(opacity=0.15, tooltip=False).encode(y=alt.Y("low:Q", scale=scale), y2="high:Q"))
-    return look.with_legend(layers, "series", look.names(rows, "series"))
+    base = series.base(rows, x, look.tips(examples=",.0f", seconds=",.1f", loss=".4g", low=".4g", high=".4g"))
+    bands = base.mark_area(opacity=0.15, tooltip=False).encode(y=alt.Y("low:Q", scale=scale), y2="high:Q")
+    several = any(moment.seeds > 1 for moment in moments)
+    return series.layered(*([bands] if several else []), series.lines(base, y))
+
+
+def _smallest(moments: Sequence[Moment]) -> int:
+    return min(moment.batch_size for moment in moments)
+
+
+def _named(moment: Moment) -> dict[str, Any]:
+    return {"series": f"B = {moment.batch_size}", **asdict(moment)}
 
 
 def loss_sentence(moments: Sequence[Moment], across: LossAxis) -> str:
     """What the lines are, and what is behind the axis."""
     seeds = max(moment.seeds for moment in moments)
     lines = f"Means over {seeds} seeds, with their range" if seeds > 1 else "One seed a line"
-    base = min(moment.batch_size for moment in moments)
+    base = _smallest(moments)
     behind = {
         "examples": "The further right a line ends, the more data that batch size was given.",
         "seconds": "Time is that of the fastest seed of each batch size, on the machine that these runs ran on.",
@@ -163,20 +151,13 @@ def loss_sentence(moments: Sequence[Moment], across: LossAxis) -> str:
     return f"{lines}. {behind[across]}"
 
 
-def gain_chart(moments: Sequence[Moment], base: int) -> look.Picture:
+def gain_chart(moments: Sequence[Moment], baseline: int) -> look.Picture:
     """The gain of every larger batch along training."""
-    rows = [
-        {"series": f"B = {moment.batch_size}", **asdict(moment)} for moment in moments if math.isfinite(moment.gain)
-    ]
-    series = look.names(rows, "series")
-    x = alt.X("baseline_time:Q", title=f"steps at batch size {base}", scale=alt.Scale(nice=False))
-    y = alt.Y("gain:Q", title="gain").axis(tickCount=6)
-    tips = [
-        alt.Tooltip("baseline_time:Q", title=f"step at batch size {base}", format=",.0f"),
-        alt.Tooltip("gain:Q", format=".3g"),
-    ]
-    line = look.series_base(rows, "series", x.axis(tickCount=8, format=",d"), tips).mark_line()
-    return look.with_legend([line.encode(y=y, strokeDash=look.dash("series", series))], "series", series)
+    rows = [_named(moment) for moment in moments if math.isfinite(moment.gain)]
+    series = look.Series("series", [row["series"] for row in rows])
+    x = alt.X("baseline_time:Q", title=f"steps at batch size {baseline}", scale=alt.Scale(nice=False))
+    base = series.base(rows, x.axis(tickCount=8, format=",d"), look.tips(baseline_time=",.0f", gain=".3g"))
+    return series.layered(series.lines(base, alt.Y("gain:Q", title="gain").axis(tickCount=6)))
 
 
 @dataclass(frozen=True)
@@ -228,14 +209,7 @@ def noise_chart(rows: Sequence[NoiseRow], batch_size: int) -> look.Picture:
     base = alt.Chart(look.data(values)).encode(
         x=alt.X("start:Q", title="step", scale=alt.Scale(nice=False)).axis(tickCount=8, format=",d"),
         x2="end:Q",
-        tooltip=[
-            alt.Tooltip("start:Q", title="from step", format=",d"),
-            alt.Tooltip("end:Q", title="to step", format=",d"),
-            alt.Tooltip("noise_scale:Q", title="noise scale", format=",.3~g"),
-            alt.Tooltip("low:Q", format=",.3~g"),
-            alt.Tooltip("high:Q", format=",.3~g"),
-            "readings:Q",
-        ],
+        tooltip=look.tips(start=",d", end=",d", noise_scale=",.3~g", low=",.3~g", high=",.3~g", readings="d"),
     )
     own = alt.Chart(look.data([{"noise_scale": batch_size, "said": f"batch size {batch_size}"}]))
     words = own.mark_text(style="guide-words", align="left", baseline="bottom", dx=4, dy=-3)

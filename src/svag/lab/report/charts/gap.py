@@ -195,57 +195,41 @@ def _limits(low: float, high: float, metric: Metric) -> tuple[float, float]:
     return within(low, metric), within(high, metric)
 
 
-def limit_chart(found: LimitTable) -> look.Picture:
+def limit_chart(limit: LimitTable) -> look.Picture:
     """The SDE at the left edge, the optimizer itself at 1/ell = 1 on the right."""
-    kinds = [SEEDS, MEAN, LIMIT]
-    picked = look.shown("kind", kinds)
-    style = ".2%" if is_share(found.metric) else ".4g"
-    ells = sorted({row.ell for row in found.rows if row.ell is not None})
-    names = {0.0: "SDE", **{1 / ell: found.optimizer if ell == 1 else f"1/{ell}" for ell in ells}}
+    series = look.Series("kind", [SEEDS, MEAN, LIMIT])
+    style = ".2%" if is_share(limit.metric) else ".4g"
+    ells = sorted({row.ell for row in limit.rows if row.ell is not None})
+    names = {0.0: "SDE", **{1 / ell: limit.optimizer if ell == 1 else f"1/{ell}" for ell in ells}}
     labels = "".join(f"abs(datum.value - {at!r}) < 1e-9 ? '{name}' : " for at, name in names.items()) + "''"
     x = alt.X("inverse_ell:Q", title="1/ell", scale=alt.Scale(domain=[0, 1], padding=16, nice=False)).axis(
         values=list(names), labelExpr=labels, grid=False
     )
     # a round number above 100% would be no accuracy
-    full = is_share(found.metric) and max(row.high or row.value for row in found.rows) > 0.97
+    full = is_share(limit.metric) and max(row.high or row.value for row in limit.rows) > 0.97
     scale = alt.Scale(zero=False, domainMax=1) if full else alt.Scale(zero=False, padding=8)
-    y = alt.Y("value:Q", title=f"final {UNITS[found.metric]}", scale=scale)
-    y = y.axis(format="%" if is_share(found.metric) else "", tickCount=6)
-    base = (
-        alt.Chart(look.data([asdict(row) for row in found.rows]))
-        .transform_filter(picked)
-        .encode(
-            x=x,
-            color=look.colour("kind", kinds),
-            tooltip=[
-                "kind:N",
-                "ell:Q",
-                "seed:O",
-                alt.Tooltip("value:Q", format=style),
-                alt.Tooltip("low:Q", format=style),
-                alt.Tooltip("high:Q", format=style),
-            ],
-        )
-    )
-    pointed = base.encode(y=y, shape=look.shape("kind", kinds))
+    y = alt.Y("value:Q", title=f"final {UNITS[limit.metric]}", scale=scale)
+    y = y.axis(format="%" if is_share(limit.metric) else "", tickCount=6)
+    base = series.base(limit.rows, x, look.tips("ell", "seed", value=style, low=style, high=style))
+    pointed = base.encode(y=y, shape=series.shape)
     seeds = pointed.transform_filter(alt.datum.kind == SEEDS).mark_point(filled=True, size=35, opacity=0.9)
     points = pointed.transform_filter(alt.datum.kind != SEEDS).mark_point(filled=True, size=100, opacity=0.9)
     layers: list[alt.Chart] = [points, seeds]
-    if any(row.low is not None for row in found.rows):
+    if any(row.low is not None for row in limit.rows):
         bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2)
         layers.insert(0, bars.encode(y="low:Q", y2="high:Q"))
-    if found.line:
-        line = alt.Chart(look.data([asdict(row) for row in found.line]))
-        layers.insert(0, line.mark_line(style="guide", strokeDash=[5, 4]).encode(x=x, y=y))
-    return alt.layer(*layers).add_params(picked, look.zoom()).properties(width=look.WIDTH, height=280)
+    if limit.line:
+        line = alt.Chart(look.data(limit.line)).mark_line(style="guide", strokeDash=[5, 4])
+        layers.insert(0, line.encode(x=x, y=y))
+    return series.layered(*layers, height=280)
 
 
-def limit_sentence(found: LimitTable) -> str:
+def limit_sentence(limit: LimitTable) -> str:
     """The limit and where it comes from."""
-    limits = [row for row in found.rows if row.kind == LIMIT]
+    limits = [row for row in limit.rows if row.kind == LIMIT]
     if not limits:
         return "No SDE limit: it takes two arms of two seeds each."
-    (one,) = limits
-    lost = f" Not shown: {found.diverged} diverged." if found.diverged else ""
-    low, high = (value(edge if edge is not None else math.nan, found.metric) for edge in (one.low, one.high))
-    return f"The SDE limit is {value(one.value, found.metric)} [{low}, {high}], {found.how}.{lost}"
+    (row,) = limits
+    lost = f" Not shown: {limit.diverged} diverged." if limit.diverged else ""
+    low, high = (value(edge if edge is not None else math.nan, limit.metric) for edge in (row.low, row.high))
+    return f"The SDE limit is {value(row.value, limit.metric)} [{low}, {high}], {limit.how}.{lost}"

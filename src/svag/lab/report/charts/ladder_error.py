@@ -191,59 +191,44 @@ def error_table(panel: LadderPanelFinding) -> ErrorTable:
     return ErrorTable(rows, threshold, regions(panel), lost, error_headline(panel), panel.metric)
 
 
-def error_chart(found: ErrorTable) -> look.Picture:
+def error_chart(errors: ErrorTable) -> look.Picture:
     """Seeds and means over the regions, with the threshold."""
-    kinds = [kind for kind in (MEAN, LONE_MEAN, SEED, SDE) if any(row.kind == kind for row in found.rows)]
-    picked = look.shown("kind", kinds)
-    judged, share = criterion(found.metric), is_share(found.metric)
-    on_axis, precise = ("%", ".2%") if share else ("~g", ".4~g")
-    scale = alt.Scale(zero=False, padding=10)
-    if found.cut is not None:
-        scale = alt.Scale(domain=list(found.cut), nice=False)
-    y = alt.Y("error:Q", title=f"final {judged}", scale=scale).axis(format=on_axis, tickCount=6)
-    values = [{**asdict(row), **_ends(row, found.cut)} for row in found.rows]
-    base = (
-        alt.Chart(look.data(values))
-        .transform_filter(picked)
-        .encode(
-            x=look.batch_axis(),
-            color=look.colour("kind", kinds),
-            tooltip=[
-                "kind:N",
-                alt.Tooltip("batch_size:Q", title="batch size"),
-                alt.Tooltip("lr:Q", title="learning rate"),
-                "seed:O",
-                alt.Tooltip("error:Q", title=judged, format=precise),
-                alt.Tooltip("low:Q", format=precise),
-                alt.Tooltip("high:Q", format=precise),
-            ],
-        )
+    series = look.Series(
+        "kind", [kind for kind in (MEAN, LONE_MEAN, SEED, SDE) if any(row.kind == kind for row in errors.rows)]
     )
+    on_axis, precise = ("%", ".2%") if is_share(errors.metric) else ("~g", ".4~g")
+    scale = alt.Scale(zero=False, padding=10)
+    if errors.cut is not None:
+        scale = alt.Scale(domain=list(errors.cut), nice=False)
+    y = alt.Y("error:Q", title=f"final {criterion(errors.metric)}", scale=scale).axis(format=on_axis, tickCount=6)
+    values = [{**asdict(row), **_ends(row, errors.cut)} for row in errors.rows]
+    tooltip = look.tips("seed", batch_size=",d", lr=".4~g", error=precise, low=precise, high=precise)
+    base = series.base(values, look.batch_axis(), tooltip)
     lines = base.transform_filter(alt.datum.kind != SEED).mark_line()
-    pointed = base.encode(y=y, shape=look.shape("kind", kinds))
-    layers: list[alt.Chart] = draw(found.regions)
-    if found.threshold is not None:
-        rule = alt.Chart(look.data([{"error": found.threshold}])).mark_rule(style="guide", strokeDash=[5, 4])
+    pointed = base.encode(y=y, shape=series.shape)
+    layers: list[alt.Chart] = draw(errors.regions)
+    if errors.threshold is not None:
+        rule = alt.Chart(look.data([{"error": errors.threshold}])).mark_rule(style="guide", strokeDash=[5, 4])
         layers.append(rule.encode(y=y, tooltip=[alt.Tooltip("error:Q", title="fails above", format=precise)]))
     layers += [
         # a layer that has both axes: the fields have no y to zoom
-        lines.encode(y=y, strokeDash=look.dash("kind", kinds, quiet=True)).add_params(look.zoom()),
+        lines.encode(y=y, strokeDash=series.dash(quiet=True)).add_params(look.zoom()),
         pointed.transform_filter(alt.datum.kind != SEED).mark_point(filled=True, size=90, opacity=0.9),
         pointed.transform_filter(alt.datum.kind == SEED).mark_point(filled=True, size=35, opacity=0.9),
     ]
-    if any(row.low is not None for row in found.rows):
+    if any(row.low is not None for row in errors.rows):
         bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2)
         layers.append(bars.encode(y=alt.Y("from:Q"), y2="to:Q"))
     for end, shape in (("from", "triangle-down"), ("to", "triangle-up")):
         if any(value[f"{end}_cut"] for value in values):
             arrows = base.transform_filter(f"datum.{end}_cut").mark_point(shape=shape, filled=True, size=90)
             layers.append(arrows.encode(y=f"{end}:Q"))
-    layers += key(found.regions)
-    if found.diverged:
-        values = [{"batch_size": size, "said": f"✕ {many}"} for size, many in found.diverged]
-        words = alt.Chart(look.data(values)).mark_text(style="guide-words", baseline="bottom")
+    layers += key(errors.regions)
+    if errors.diverged:
+        marks = [{"batch_size": size, "said": f"✕ {many}"} for size, many in errors.diverged]
+        words = alt.Chart(look.data(marks)).mark_text(style="guide-words", baseline="bottom")
         layers.append(words.encode(x=look.batch_axis(), y=alt.value(look.HEIGHT - 6), text="said:N"))
-    return alt.layer(*layers).add_params(picked).properties(width=look.WIDTH, height=look.HEIGHT)
+    return alt.layer(*layers).add_params(series.picked).properties(width=look.WIDTH, height=look.HEIGHT)
 
 
 def _ends(row: ErrorRow, cut: tuple[float, float] | None) -> dict[str, float | bool | None]:

@@ -84,49 +84,34 @@ def _known(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def drift_chart(found: DriftTable) -> look.Picture:
+def drift_chart(drift: DriftTable) -> look.Picture:
     """Lines with bands are predicted, points with bars are measured; the rule is C²."""
-    series = list(dict.fromkeys(row.series for row in found.rows))
-    picked = look.shown("series", series)
-    bottom = 0.95 * min([1.0, *(row.low for row in found.rows if row.low > 0)])
-    top = 1.15 * max([found.c2, *(row.factor for row in found.rows), *(row.high or 0.0 for row in found.rows)])
+    series = look.Series("series", [row.series for row in drift.rows])
+    bottom = 0.95 * min([1.0, *(row.low for row in drift.rows if row.low > 0)])
+    top = 1.15 * max([drift.c2, *(row.factor for row in drift.rows), *(row.high or 0.0 for row in drift.rows)])
     scale = alt.Scale(type="log", domain=[bottom, top], nice=False)
     y = alt.Y("factor:Q", title="drift of training statistics (factor)", scale=scale)
     y = y.axis(look.log_axis(bottom, top))
-    values = [{**asdict(row), "to": top if row.high is None else row.high} for row in found.rows]
-    base = (
-        alt.Chart(look.data(values))
-        .transform_filter(picked)
-        .encode(
-            x=look.batch_axis(),
-            color=look.colour("series", series),
-            tooltip=[
-                alt.Tooltip("series:N", title="scaling"),
-                "kind:N",
-                alt.Tooltip("batch_size:Q", title="batch size", format=",.0f"),
-                alt.Tooltip("factor:Q", format=".3g"),
-                alt.Tooltip("low:Q", format=".3g"),
-                alt.Tooltip("high:Q", format=".3g"),
-            ],
-        )
-    )
+    values = [{**asdict(row), "to": top if row.high is None else row.high} for row in drift.rows]
+    tooltip = look.tips("kind", batch_size=",.0f", factor=".3g", low=".3g", high=".3g")
+    base = series.base(values, look.batch_axis(), tooltip)
     predicted = base.transform_filter(alt.datum.kind == PREDICTED)
     measured = base.transform_filter(alt.datum.kind == MEASURED)
-    moments = base.transform_filter(alt.datum.kind == SECOND_MOMENT)
-    level = alt.Chart(look.data([{"factor": found.c2, "said": f"C² = {found.c2:g}"}]))
+    level = alt.Chart(look.data([{"factor": drift.c2, "said": f"C² = {drift.c2:g}"}]))
     words = level.mark_text(style="guide-words", align="left", baseline="bottom", dx=4, dy=-3)  # D begins at 1 there
     layers = [
         level.mark_rule(style="guide", strokeDash=[5, 4]).encode(y=y, tooltip=[alt.Tooltip("said:N", title="level")]),
         predicted.mark_area(opacity=0.18, line=False).encode(y=alt.Y("low:Q", scale=scale), y2="to:Q"),
-        predicted.mark_line().encode(y=y, strokeDash=look.dash("series", series, quiet=True)).add_params(look.zoom()),
+        predicted.mark_line().encode(y=y, strokeDash=series.dash(quiet=True)).add_params(look.zoom()),
         measured.mark_rule(strokeWidth=2).encode(y=alt.Y("low:Q", scale=scale), y2="to:Q"),
-        measured.mark_point(filled=True, size=80, opacity=1).encode(y=y, shape=look.shape("series", series)),
+        measured.mark_point(filled=True, size=80, opacity=1).encode(y=y, shape=series.shape),
         words.encode(y=y, x=alt.value(0), text="said:N"),
     ]
-    if found.second_moment:
+    if drift.second_moment:
+        moments = base.transform_filter(alt.datum.kind == SECOND_MOMENT)
         ring = moments.mark_point(filled=False, size=150, opacity=1, strokeWidth=2)
-        layers.append(ring.encode(y=y, shape=look.shape("series", series)))
-    return alt.layer(*layers).add_params(picked).properties(width=look.WIDTH, height=look.HEIGHT)
+        layers.append(ring.encode(y=y, shape=series.shape))
+    return alt.layer(*layers).add_params(series.picked).properties(width=look.WIDTH, height=look.HEIGHT)
 
 
 def drift_sentence(found: DriftTable) -> str:

@@ -1,7 +1,7 @@
 """A metric against effective steps, one line an arm, with the range of its seeds (fig:svag_accs, fig:ngd_sgd_accs)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 import altair as alt
@@ -51,62 +51,40 @@ def table(
     across: Across = "step",
 ) -> CurveTable:
     """The means over seeds, by arm or by rung, and what to draw them against."""
-    found = mean_curves(curves, runs, metric, series_of)
-    return CurveTable(metric, across, found.points, found.diverged)
+    means = mean_curves(curves, runs, metric, series_of)
+    return CurveTable(metric, across, means.points, means.diverged)
 
 
-def chart(found: CurveTable) -> look.Picture:
+def chart(curves: CurveTable) -> look.Picture:
     """Lines of the means, bands from the smallest to the largest seed, a cross where a seed diverged."""
-    series = list(dict.fromkeys(row.series for row in found.rows))
-    picked = look.shown("series", series)
-    unit = "effective step" if found.across == "effective_step" else "step"
-    style = ".1%" if is_share(found.metric) else ".4g"
-    field, style_of_x = ("budget", "%") if found.across == "budget" else ("step", ",d")
-    x = alt.X(f"{field}:Q", title=_TITLES[found.across], scale=alt.Scale(nice=False, padding=10))
-    x = x.axis(tickCount=8, format=style_of_x)
-    axis = alt.Axis(format="%" if is_share(found.metric) else "")
-    base = (
-        alt.Chart(look.data([asdict(row) for row in found.rows]))
-        .transform_filter(picked)
-        .encode(
-            x=x,
-            color=look.colour("series", series),
-            tooltip=[
-                "series:N",
-                alt.Tooltip("step:Q", title=unit, format=",d"),
-                alt.Tooltip("mean:Q", format=style),
-                alt.Tooltip("low:Q", title="smallest", format=style),
-                alt.Tooltip("high:Q", title="largest", format=style),
-                "seeds:Q",
-            ],
-        )
-    )
-    y = alt.Y("mean:Q", title=UNITS[found.metric], scale=alt.Scale(zero=False), axis=axis)
-    bands = base.mark_area(opacity=0.18, tooltip=False).encode(y=alt.Y("low:Q", axis=axis), y2="high:Q")
-    lines = base.mark_line().encode(y=y, strokeDash=look.dash("series", series, quiet=True))
-    points = base.mark_point(filled=True, size=45, opacity=1).encode(y=y, shape=look.shape("series", series))
-    # the band of a single seed has no width, and still takes as long to draw as its line
-    layers: list[alt.Chart] = [bands, lines, points] if any(row.seeds > 1 for row in found.rows) else [lines, points]
-    if found.diverged:
-        ends = alt.Chart(look.data([asdict(end) for end in found.diverged])).transform_filter(picked)
-        layers.append(
-            ends.mark_point(shape="M-1,-1L1,1M-1,1L1,-1", size=120, strokeWidth=3, opacity=1).encode(
-                x=x,
-                y=alt.Y("value:Q"),
-                color=look.colour("series", series),
-                tooltip=["series:N", "seed:O", alt.Tooltip("step:Q", title="last evaluation before it diverged")],
-            )
-        )
-    return alt.layer(*layers).add_params(picked, look.zoom()).properties(width=look.WIDTH, height=look.HEIGHT)
+    series = look.Series("series", [row.series for row in curves.rows])
+    share = is_share(curves.metric)
+    field, on_axis = ("budget", "%") if curves.across == "budget" else ("step", ",d")
+    x = alt.X(f"{field}:Q", title=_TITLES[curves.across], scale=alt.Scale(nice=False, padding=10))
+    x = x.axis(tickCount=8, format=on_axis)
+    axis, style = (alt.Axis(format="%"), ".1%") if share else (alt.Axis(), ".4g")
+    step = alt.Tooltip("step:Q", title="effective step" if curves.across == "effective_step" else "step", format=",d")
+    base = series.base(curves.rows, x, [step, *look.tips(mean=style, low=style, high=style, seeds="d")])
+    y = alt.Y("mean:Q", title=UNITS[curves.metric], scale=alt.Scale(zero=False), axis=axis)
+    layers = series.points(base, y, size=45)
+    if any(row.seeds > 1 for row in curves.rows):  # the band of one seed has no width, and still takes time to draw
+        bands = base.mark_area(opacity=0.18, tooltip=False)
+        layers.insert(0, bands.encode(y=alt.Y("low:Q", axis=axis), y2="high:Q"))
+    if curves.diverged:
+        last = alt.Tooltip("step:Q", title="last evaluation before it diverged")
+        crosses = series.base(curves.diverged, x, [*look.tips("seed"), last])
+        cross = crosses.mark_point(shape="M-1,-1L1,1M-1,1L1,-1", size=120, strokeWidth=3, opacity=1)
+        layers.append(cross.encode(y=alt.Y("value:Q")))
+    return series.layered(*layers)
 
 
-def sentence(found: CurveTable) -> str:
+def sentence(curves: CurveTable) -> str:
     """What the bands are, and how many runs diverged."""
-    most = max((row.seeds for row in found.rows), default=0)
+    most = max((row.seeds for row in curves.rows), default=0)
     said = "One seed a line."
     if most > 1:
         said = f"Lines: means over {most} seeds; bands: from the lowest to the highest seed."
-    if found.diverged:
-        many = len(found.diverged)
+    if curves.diverged:
+        many = len(curves.diverged)
         said += f" {many} run{'' if many == 1 else 's'} diverged, at the cross{'' if many == 1 else 'es'}."
     return said
