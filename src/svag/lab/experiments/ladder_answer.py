@@ -301,9 +301,6 @@ def _drifted(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
 
 
 def _ruled_out(panel: "LadderPanelFinding") -> Iterator[tuple[str, str]]:
-    forms = [f"{one.said} as {one.form}" for one in panel.ranges if one.form != "sharp"]
-    if forms and panel.predictions[0].linear.rule != "square_root":
-        yield "B* of the paper", "; ".join(forms)
     if panel.certificates:
         fired = ruled_out(panel.certificates).items()
         yield "ruled out", "; ".join(f"at B = {size} {what}" for size, what in fired)

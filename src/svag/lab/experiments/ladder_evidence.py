@@ -3,11 +3,10 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
-from svag.lab.experiments import wording
 from svag.lab.experiments.base import SGD, ArmName, own_metric, svag_arm
 from svag.lab.experiments.evidence import Limit, LimitEstimate, fitted_limit
 from svag.lab.experiments.ladder import LadderPanel
@@ -24,8 +23,6 @@ from svag.stats.means import Contrast, contrast
 from svag.stats.ratios import Interval, quotient
 from svag.stats.samples import json_fields
 from svag.theory.bounds import (
-    Form,
-    adascale_gain,
     critical_batch_size,
     large_run_refutes,
     large_run_threshold,
@@ -201,10 +198,6 @@ class RungPrediction:
         """B of the baseline."""
         return self.found.batch_size
 
-    def by_form(self, form: Form) -> Estimate:
-        """B* by one form of the bound: `linear.limit` is the sharp one; the paper prints and plots two others."""
-        return limit_by_form(self.linear, form)
-
     @property
     def theorem(self) -> bool:
         """Whether a theorem carries the prediction; otherwise it is an estimate."""
@@ -224,8 +217,6 @@ class RungPrediction:
                 "sharp": rule.limit.value,
                 "low": rule.limit.low,
                 "high": rule.limit.high,
-                **_triple("printed", self.by_form("printed")),
-                **_triple("plotted", self.by_form("plotted")),
                 **_triple("noise_to_signal", rule.noise_to_signal),
                 "b_simple": self.found.noise_scale.value,
                 "basis": rule.basis,
@@ -243,13 +234,6 @@ class RungPrediction:
                 "by_seed": [{"seed": seed, **_seed_row(one)} for seed, one in self.by_seed],
             }
         )
-
-
-def limit_by_form(rule: LinearRule, form: Form) -> Estimate:
-    """B* of a linear rule by one form of the bound."""
-    return rule.noise_to_signal.mapped(
-        lambda ratio: critical_batch_size(rule.batch_size, ratio, rule.c2, form, rule.lr_wd)
-    )
 
 
 def _rows(rule: LinearRule, sizes: Sequence[int]) -> list[dict[str, object]]:
@@ -299,10 +283,7 @@ def _seed_row(found: PriceList) -> dict[str, object]:
         **_triple("noise_to_signal", rule.noise_to_signal),
         "signal": rule.signal,
         "b_simple": found.noise_scale.value,
-        "gain_limit": adascale_gain(found.noise_to_signal.value),
-        **_triple("printed", limit_by_form(rule, "printed")),
-        **_triple("plotted", limit_by_form(rule, "plotted")),
-        "form": "sharp",
+        "gain_limit": 1 + found.noise_to_signal.value,
         "batch_size": rule.batch_size,
         "c2": rule.c2,
         "confidence": found.confidence,
@@ -439,32 +420,18 @@ def _over_observed(one: LinearRule, scaling: ScalingVerdict | None) -> Interval 
 
 @dataclass(frozen=True)
 class PredictionRange:
-    """The smallest and the largest prediction of the baselines that predict, as the paper's figures show them."""
+    """The smallest and the largest B* of the baselines that predict, and which baselines these are."""
 
-    form: Form
     smallest: float
     smallest_from: int
     largest: float
     largest_from: int
 
-    @property
-    def said(self) -> str:
-        """From the smallest to the largest; one number when they come from one baseline."""
-        if self.smallest_from == self.largest_from:
-            return wording.batch(self.smallest)
-        return f"{wording.batch(self.smallest)} to {wording.batch(self.largest)}"
 
-
-def ranges(predictions: Sequence[RungPrediction]) -> tuple[PredictionRange, ...]:
-    """The range of the usable predictions in every form of the bound; none without a usable one."""
-    usable = [one for one in predictions if one.usable]
-    found = []
-    for form in get_args(Form):
-        values = [(one.by_form(form).value, one.batch_size) for one in usable]
-        if values:
-            (smallest, low_from), (largest, high_from) = min(values), max(values)
-            found.append(PredictionRange(form, smallest, low_from, largest, high_from))
-    return tuple(found)
+def predicted_range(predictions: Sequence[RungPrediction]) -> PredictionRange | None:
+    """The range of the usable predictions; None without a usable one."""
+    values = [(one.linear.limit.value, one.batch_size) for one in predictions if one.usable]
+    return PredictionRange(*min(values), *max(values)) if values else None
 
 
 @dataclass(frozen=True)

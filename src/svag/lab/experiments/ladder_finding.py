@@ -21,8 +21,8 @@ from svag.lab.experiments.ladder_evidence import (
     certificates,
     final_errors,
     pooled,
+    predicted_range,
     prediction_of,
-    ranges,
     rung_of,
     signal_slope,
 )
@@ -54,7 +54,7 @@ class LadderPanelFinding:
         window: fractions of the budget over which all rungs were averaged; None without readings.
         shortfalls: pairs whose spread lies below D although a theorem applies, each a sentence with the likely cause.
         scaling: where test error was seen to fail; None when fewer than two batch sizes have results.
-        ranges: smallest and largest prediction of the baselines that predict, for each form; empty without any.
+        predicted: the smallest and the largest B* of the baselines that predict; None without any.
         slope: of log G/N against log B, 1 while B_simple does not depend on the batch; None with fewer than two rungs.
         certificates: what the measured N/G rule out.
         c2: C² of the predictions.
@@ -76,7 +76,7 @@ class LadderPanelFinding:
     window: Fractions | None
     shortfalls: tuple[str, ...]
     scaling: ScalingVerdict | None
-    ranges: tuple[PredictionRange, ...]
+    predicted: PredictionRange | None
     slope: Estimate | None
     certificates: tuple[Certificate, ...]
     c2: float
@@ -135,7 +135,7 @@ class LadderPanelFinding:
             "shortfalls": list(self.shortfalls),
             "data_prices": [one.to_dict() for one in self.data],
             "rungs": [rung.to_dict() for rung in self.rungs],
-            "ranges": [json_fields(asdict(one)) for one in self.ranges],
+            "predicted": None if self.predicted is None else json_fields(asdict(self.predicted)),
             "slope": None if self.slope is None else self.slope.to_dict(),
             "certificates": [json_fields(asdict(one)) for one in self.certificates],
             "scaling": None if found is None else found.to_dict(),
@@ -207,7 +207,7 @@ def _panel(experiment: Ladder, panel: LadderPanel, runs: PanelRuns) -> LadderPan
         window=window if predictions else None,
         shortfalls=() if drift is None else shortfalls(drift, predictions),
         scaling=scaling,
-        ranges=ranges(predictions),
+        predicted=predicted_range(predictions),
         slope=signal_slope(rungs),
         certificates=() if panel.gained else certificates(rules, sizes),
         c2=experiment.c2,
