@@ -24,7 +24,6 @@ from svag.lab.report.render import LINES, render_brief, render_markdown, render_
 from svag.lab.report.write import build_report
 from svag.noise.reading import Reading
 from svag.prices.estimate import Estimate
-from svag.prices.history import run_history
 from svag.prices.price_list import price_list
 
 RESULTS = Path(__file__).parents[3] / "results"
@@ -182,17 +181,17 @@ def test_no_interval_leaves_the_chart_of_the_data_needed() -> None:
 
 def test_the_noise_scale_is_that_of_the_phases_in_examples() -> None:
     readings = [Reading(1.0, 2.0 if step < 50 else 14.0, 1.0, 16, 4, step=step) for step in range(100)]
-    history = run_history(readings)
-    rows = charts.noise_rows(history)
+    prices = price_list(readings)
+    rows = charts.noise_rows(prices)
     assert [(row.start, row.end, row.noise_scale) for row in rows] == [
-        (phase.start, phase.end, 16 * phase.noise_to_signal.value) for phase in history.phases
+        (phase.start, phase.end, 16 * phase.noise_to_signal.value) for phase in prices.history.phases
     ]
     low, high = domains(charts.noise_chart(rows, 16))["y"]
     assert low < 16 < 14 * 16 < high
     open_ended = [replace(rows[0], noise_scale=None, high=None), *rows[1:]]
     drawn = layers(charts.noise_chart(open_ended, 16))[0]["rows"][0]
     assert drawn["to"] == domains(charts.noise_chart(open_ended, 16))["y"][1]
-    assert charts.noise_rows(run_history([Reading(1.0, 8.0, 1.0, 16, 4) for _ in range(30)])) == []
+    assert charts.noise_rows(price_list([Reading(1.0, 8.0, 1.0, 16, 4) for _ in range(30)])) == []
 
 
 def test_the_page_of_one_run_is_its_price_list(tmp_path: Path) -> None:

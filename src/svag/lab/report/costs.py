@@ -12,6 +12,7 @@ from svag.lab.experiments.wording import is_optimizer, judged_by, value
 from svag.lab.records.record import LOSS, RunRecord
 from svag.lab.report.content import Row, Table
 from svag.prices.estimate import Estimate
+from svag.prices.wording import examples_said
 
 UNKNOWN = Estimate(math.nan, 0.0, math.inf)
 
@@ -272,16 +273,6 @@ def outside_said(costs: LadderCosts) -> tuple[tuple[str, str], ...]:
         if rung.outside
     ]
     return (("⚠ outside the range", "; ".join(wrong)),) if wrong else ()
-
-
-def examples_said(found: Estimate) -> str:
-    """A factor in examples with its range.
-
-    >>> examples_said(Estimate(1.494, 1.2, 1.84)), examples_said(Estimate(1.5, 0.0, math.inf))
-    ('1.49× (1.2–1.8)', '1.50×')
-    """
-    known = found.low > 0 and math.isfinite(found.high)
-    return times(found.value) + (f" ({found.low:.1f}–{found.high:.1f})" if known else "")
 
 
 def times(factor: float) -> str:

@@ -134,8 +134,8 @@ def batch_axis() -> alt.X:
 def tips(*names: str, **formats: str) -> list[alt.Tooltip]:
     """What is shown of a row under the mouse: names as they are, then numbers in their formats.
 
-    >>> [(tip.title, tip.format) for tip in tips("kind", batch_size=",d")]
-    [('kind', Undefined), ('batch size', ',d')]
+    >>> [tip.to_dict()["title"] for tip in tips("kind", batch_size=",d")]
+    ['kind', 'batch size']
     """
     said = [alt.Tooltip(f"{name}:N", title=name.replace("_", " ")) for name in names]
     return said + [
@@ -143,7 +143,7 @@ def tips(*names: str, **formats: str) -> list[alt.Tooltip]:
     ]
 
 
-class Series:
+class DrawnSeries:
     """Rows that a field tells apart: each series has its colour, dash and shape, and can be hidden.
 
     Args:
@@ -179,7 +179,9 @@ class Series:
 
     def lines(self, base: alt.Chart, y: alt.Y) -> alt.Chart:
         """Lines without points, which the legend shows as they are drawn."""
-        return base.mark_line().encode(y=y, color=self.colour.legend(symbolType="stroke"), strokeDash=self.dash())
+        legend = self.colour.legend(symbolType="stroke")
+        lines: alt.Chart = base.mark_line().encode(y=y, color=legend, strokeDash=self.dash())
+        return lines
 
     def points(self, base: alt.Chart, y: alt.Y, size: float = 50) -> list[alt.Chart]:
         """Lines with points, whose shapes are in the legend."""

@@ -12,13 +12,14 @@ from svag.lab.experiments.wording import Answer
 from svag.lab.records.record import RunFailed, RunRecord
 from svag.lab.report.charts import costs as charts
 from svag.lab.report.charts import training_curves
-from svag.lab.report.content import Card, Figure, Row, Table
-from svag.lab.report.costs import examples_said, times
+from svag.lab.report.content import Card, Figure, Table
 from svag.lab.report.figures import curve_figure
 from svag.lab.specs.fields import SpecError
 from svag.lab.specs.parts import substeps
 from svag.lab.specs.text import TextSpec
+from svag.prices.price import Price
 from svag.prices.price_list import PriceList
+from svag.prices.wording import columns, headline, unusable
 
 QUESTION, QUESTION_OF_ONE = "How did these runs go?", "What does a larger batch cost?"
 NOTE = (
@@ -95,35 +96,17 @@ def _price_card(name: str, prediction: BaselinePrediction, number: int) -> Card:
         *(("note", str(reason)) for reason in prices.reasons),
     )
     if not prices.usable:
-        return Card(Answer(name, f"No price list yet: {prices.reasons[0]}", "note", numbers, ""))
-    return Card(Answer(name, price_headline(prices), "note", numbers, "", first=1), price_table(prices, number))
+        return Card(Answer(name, f"{unusable(prices)} {prices.reasons[0]}", "note", numbers, ""))
+    rows = prices.prices()
+    return Card(Answer(name, headline(prices, rows), "note", numbers, "", first=1), price_table(prices, rows, number))
 
 
-def price_headline(prices: PriceList) -> str:
-    """The largest batch within C² times the examples."""
-    within = [price for price in prices.prices() if price.examples.value <= prices.c2]
-    if not within:
-        return f"No larger batch costs at most {prices.c2:g}× the examples of batch size {prices.batch_size}."
-    best = max(within, key=lambda price: price.batch_size)
-    return (
-        f"Batch size {best.batch_size} needs {times(best.examples.value)} the examples of batch size "
-        f"{prices.batch_size} and {times(best.steps)} its steps, at learning rate {best.settings}."
-    )
-
-
-def price_table(prices: PriceList, number: int) -> Table:
+def price_table(prices: PriceList, rows: Sequence[Price], number: int) -> Table:
     """The price list as people read it."""
-    rows: list[Row] = [
-        {
-            "batch size": str(price.batch_size),
-            "learning rate": price.settings,
-            "examples": examples_said(price.examples),
-            "steps": f"÷{1 / price.steps:.2g}",
-            "linear rule" if prices.linear.rule != "square_root" else "square-root rule": str(price.linear),
-        }
-        for price in prices.prices()
-    ]
-    return Table(f"prices{number}", "prices", rows)
+    cells = columns(prices, rows)
+    return Table(
+        f"prices{number}", "prices", [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
+    )
 
 
 def figures(records: Sequence[RunRecord], predicted: BaselinePredictions) -> Iterator[Figure]:
@@ -142,7 +125,7 @@ def figures(records: Sequence[RunRecord], predicted: BaselinePredictions) -> Ite
                 needed,
                 panel,
             )
-        noise = charts.noise_rows(found.history)
+        noise = charts.noise_rows(found)
         if noise:
             title, picture = "Gradient noise scale along training", charts.noise_chart(noise, found.batch_size)
             yield Figure.of(f"noise{number}", title, picture, charts.noise_sentence(noise), "noise scale", noise, panel)

@@ -99,7 +99,7 @@ def chart(points: Sequence[PairPoint], measured: str) -> look.Picture:
     right = 1.1 * max(point.predicted for point in points)
     top = min(1.1 * max(right, *(point.measured for point in points)), TOP)
     bottom = 0.9 * min(1.0, *(point.measured for point in points))
-    series = look.Series("optimizer", optimizers)
+    series = look.DrawnSeries("optimizer", optimizers)
     x = alt.X("predicted:Q", title="predicted distortion D").axis(format="~g", tickCount=6)
     x = x.scale(type="log", domain=[0.95, right], nice=False, clamp=True)
     y = alt.Y("measured:Q", title=measured).axis(format="~g", tickCount=6)

@@ -22,7 +22,7 @@ from svag.paper.illustrations.weight_norm import OTHER, OWN, BalanceRatio, NormP
 
 def weak_error_chart(rows: Sequence[WeakError]) -> look.Picture:
     """One panel a degree, both axes logarithmic: what converges at order 1 runs parallel to the reference."""
-    series = look.Series("series", [row.series for row in rows if row.series != REFERENCE], grey=[REFERENCE])
+    series = look.DrawnSeries("series", [row.series for row in rows if row.series != REFERENCE], grey=[REFERENCE])
     y = alt.Y("error:Q", title="weak error, maximum over steps", scale=look.log_scale())
     base = alt.Chart().encode(
         x=alt.X("ell:Q", title="ell (refinement)", scale=look.log_scale(2)),
@@ -93,7 +93,7 @@ def learning_rate_chart(rows: Sequence[LearningRate]) -> look.Picture:
 
 def cdf_chart(rows: Sequence[CdfPoint]) -> look.Picture:
     """The distribution functions: the steps of SGD stay, SVAG's become the smooth curve of the SDE."""
-    series = look.Series("law", [row.law for row in rows])
+    series = look.DrawnSeries("law", [row.law for row in rows])
     x = alt.X("x:Q", title="weight after T examples", scale=alt.Scale(zero=False, nice=False))
     y = alt.Y("probability:Q", title="probability of a smaller weight", scale=alt.Scale(domain=[0, 1]))
     base = series.base(rows, x, look.tips(x=".3f", probability=".4f"))
@@ -103,7 +103,7 @@ def cdf_chart(rows: Sequence[CdfPoint]) -> look.Picture:
 
 def distance_chart(rows: Sequence[LawDistance]) -> look.Picture:
     """Distances from the law of the SDE against ell, on logarithmic axes."""
-    series = look.Series("process", [row.process for row in rows])
+    series = look.DrawnSeries("process", [row.process for row in rows])
     x = alt.X("ell:Q", title="ell (refinement)", scale=look.log_scale(2))
     y = alt.Y("distance:Q", title="Kolmogorov distance from the SDE", scale=look.log_scale())
     return series.layered(*series.points(series.base(rows, x, look.tips(ell="d", distance=".4f")), y, size=60))
@@ -111,7 +111,7 @@ def distance_chart(rows: Sequence[LawDistance]) -> look.Picture:
 
 def noise_trace_chart(rows: Sequence[TracePoint]) -> look.Picture:
     """The estimate of N against the number of batches, relative to the first one: flat, or growing with heavy tails."""
-    series = look.Series("source", [row.source for row in rows])
+    series = look.DrawnSeries("source", [row.source for row in rows])
     x = alt.X("batches:Q", title="batches", scale=look.log_scale(2))
     y = alt.Y("relative:Q", title="estimate of N, first estimate = 1", scale=look.log_scale())
     return series.layered(*series.points(series.base(rows, x, look.tips(batches="d", noise_trace=".4g")), y))
@@ -168,7 +168,7 @@ def diagram_chart(found: Diagram) -> look.Picture:
 
 def hybrid_chart(rows: Sequence[HybridPoint]) -> look.Picture:
     """SVAG's points, and from each of them the way of the SDE to the end."""
-    series = look.Series("process", [row.process for row in rows if row.process != SVAG], grey=[SVAG])
+    series = look.DrawnSeries("process", [row.process for row in rows if row.process != SVAG], grey=[SVAG])
     x = alt.X("step:Q", title="steps of η/ell").axis(tickMinStep=1)
     base = series.base(rows, x, look.tips(step="d", mean=".4f")).encode(
         y=alt.Y("mean:Q", title="E x", scale=alt.Scale(zero=False))
@@ -199,7 +199,7 @@ def balance_chart(rows: Sequence[BalanceRatio]) -> look.Picture:
 
 def transient_chart(rows: Sequence[NormPoint]) -> look.Picture:
     """Lines by the recursions, points from the simulation with two standard errors."""
-    series = look.Series("process", [row.process for row in rows])
+    series = look.DrawnSeries("process", [row.process for row in rows])
     values = [{**asdict(row), "low": row.low, "high": row.high} for row in rows]
     x = alt.X("effective_step:Q", title="effective steps")
     base = series.base(values, x, look.tips(effective_step=",d", simulated=".4f", predicted=".4f"))

@@ -9,8 +9,9 @@ import altair as alt
 
 from svag.lab.report import look
 from svag.lab.report.costs import LadderCosts, Moment
-from svag.prices.history import History
+from svag.prices.plot import plot_table
 from svag.prices.price import Price
+from svag.prices.price_list import PriceList
 
 LossAxis = Literal["examples", "seconds", "baseline_time"]
 _MINUTES = 300.0  # from this many seconds on, time is drawn in minutes
@@ -59,7 +60,7 @@ def price_rows(batch_size: int, prices: Sequence[Price]) -> list[NeededRow]:
 
 
 def _predicted(size: int, value: float, low: float, high: float) -> NeededRow:
-    return NeededRow(PREDICTED, size, value, low if low > 0 else value, high if math.isfinite(high) else None)
+    return NeededRow(PREDICTED, size, value, low if low > 0 else value, _finite(high))
 
 
 def needed_chart(rows: Sequence[NeededRow]) -> look.Picture:
@@ -75,7 +76,7 @@ def needed_chart(rows: Sequence[NeededRow]) -> look.Picture:
     values = [{**asdict(row), "to": top if row.high is None else row.high, "open": row.high is None} for row in rows]
     y = alt.Y("factor:Q", title="times the examples").axis(look.log_axis(bottom, top))
     y = y.scale(type="log", base=2, domain=[bottom, top], nice=False)
-    series = look.Series("kind", kinds)
+    series = look.DrawnSeries("kind", kinds)
     colour = alt.Color("kind:N", title=None).scale(domain=kinds, range=[looks[kind][0] for kind in kinds])
     shape = alt.Shape("kind:N", title=None).scale(domain=kinds, range=[looks[kind][1] for kind in kinds])
     tooltip = look.tips(batch_size=",d", factor=".3g", low=".3g", high=".3g")
@@ -117,7 +118,7 @@ def loss_chart(moments: Sequence[Moment], across: LossAxis) -> look.Picture:
         "baseline_time": ("baseline_time", f"steps at batch size {_smallest(moments)}", ",d"),
     }[across]
     rows = [{**_named(moment), "minutes": moment.seconds / 60} for moment in moments]
-    series = look.Series("series", [row["series"] for row in rows])
+    series = look.DrawnSeries("series", [row["series"] for row in rows])
     x = alt.X(f"{field}:Q", title=title, scale=alt.Scale(nice=False)).axis(tickCount=6, format=style)
     lowest, highest = min(moment.low for moment in moments), max(moment.high for moment in moments)
     scale, axis = alt.Scale(zero=False), alt.Axis()
@@ -154,7 +155,7 @@ def loss_sentence(moments: Sequence[Moment], across: LossAxis) -> str:
 def gain_chart(moments: Sequence[Moment], baseline: int) -> look.Picture:
     """The gain of every larger batch along training."""
     rows = [_named(moment) for moment in moments if math.isfinite(moment.gain)]
-    series = look.Series("series", [row["series"] for row in rows])
+    series = look.DrawnSeries("series", [row["series"] for row in rows])
     x = alt.X("baseline_time:Q", title=f"steps at batch size {baseline}", scale=alt.Scale(nice=False))
     base = series.base(rows, x.axis(tickCount=8, format=",d"), look.tips(baseline_time=",.0f", gain=".3g"))
     return series.layered(series.lines(base, alt.Y("gain:Q", title="gain").axis(tickCount=6)))
@@ -167,7 +168,6 @@ class NoiseRow:
     Attributes:
         start: first step of the phase.
         end: the step after its last one.
-        readings: how many were averaged.
         noise_scale: B·N/G in examples; None where G is not resolved from 0.
         low: lower 95% limit.
         high: upper limit; None where unbounded.
@@ -175,21 +175,22 @@ class NoiseRow:
 
     start: float
     end: float
-    readings: int
     noise_scale: float | None
     low: float
     high: float | None
 
 
-def noise_rows(history: History) -> list[NoiseRow]:
-    """The phases of a history, in examples; none without steps."""
-    size, rows = history.batch_size, []
-    for phase in history.phases:
-        ratio = phase.noise_to_signal
-        if phase.end is not None:
-            scale, high = (size * end if math.isfinite(end) else None for end in (ratio.value, ratio.high))
-            rows.append(NoiseRow(phase.start, phase.end, phase.readings, scale, size * ratio.low, high))
+def noise_rows(prices: PriceList) -> list[NoiseRow]:
+    """The phases of the run that a price list is from; none where its readings have no steps."""
+    table, rows = plot_table(prices), []
+    for phase in table.noise if table.has_steps else ():
+        scale, low, high = phase.noise_scale.value, phase.noise_scale.low, phase.noise_scale.high
+        rows.append(NoiseRow(phase.start, phase.end, _finite(scale), low, _finite(high)))
     return rows
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
 
 
 def noise_chart(rows: Sequence[NoiseRow], batch_size: int) -> look.Picture:
@@ -209,7 +210,7 @@ def noise_chart(rows: Sequence[NoiseRow], batch_size: int) -> look.Picture:
     base = alt.Chart(look.data(values)).encode(
         x=alt.X("start:Q", title="step", scale=alt.Scale(nice=False)).axis(tickCount=8, format=",d"),
         x2="end:Q",
-        tooltip=look.tips(start=",d", end=",d", noise_scale=",.3~g", low=",.3~g", high=",.3~g", readings="d"),
+        tooltip=look.tips(start=",d", end=",d", noise_scale=",.3~g", low=",.3~g", high=",.3~g"),
     )
     own = alt.Chart(look.data([{"noise_scale": batch_size, "said": f"batch size {batch_size}"}]))
     words = own.mark_text(style="guide-words", align="left", baseline="bottom", dx=4, dy=-3)

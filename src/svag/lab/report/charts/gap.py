@@ -197,7 +197,7 @@ def _limits(low: float, high: float, metric: Metric) -> tuple[float, float]:
 
 def limit_chart(limit: LimitTable) -> look.Picture:
     """The SDE at the left edge, the optimizer itself at 1/ell = 1 on the right."""
-    series = look.Series("kind", [SEEDS, MEAN, LIMIT])
+    series = look.DrawnSeries("kind", [SEEDS, MEAN, LIMIT])
     style = ".2%" if is_share(limit.metric) else ".4g"
     ells = sorted({row.ell for row in limit.rows if row.ell is not None})
     names = {0.0: "SDE", **{1 / ell: limit.optimizer if ell == 1 else f"1/{ell}" for ell in ells}}

@@ -193,7 +193,7 @@ def error_table(panel: LadderPanelFinding) -> ErrorTable:
 
 def error_chart(errors: ErrorTable) -> look.Picture:
     """Seeds and means over the regions, with the threshold."""
-    series = look.Series(
+    series = look.DrawnSeries(
         "kind", [kind for kind in (MEAN, LONE_MEAN, SEED, SDE) if any(row.kind == kind for row in errors.rows)]
     )
     on_axis, precise = ("%", ".2%") if is_share(errors.metric) else ("~g", ".4~g")

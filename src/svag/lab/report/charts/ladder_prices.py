@@ -86,7 +86,7 @@ def _known(number: float) -> float | None:
 
 def drift_chart(drift: DriftTable) -> look.Picture:
     """Lines with bands are predicted, points with bars are measured; the rule is C²."""
-    series = look.Series("series", [row.series for row in drift.rows])
+    series = look.DrawnSeries("series", [row.series for row in drift.rows])
     bottom = 0.95 * min([1.0, *(row.low for row in drift.rows if row.low > 0)])
     top = 1.15 * max([drift.c2, *(row.factor for row in drift.rows), *(row.high or 0.0 for row in drift.rows)])
     scale = alt.Scale(type="log", domain=[bottom, top], nice=False)

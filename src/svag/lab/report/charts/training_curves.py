@@ -57,7 +57,7 @@ def table(
 
 def chart(curves: CurveTable) -> look.Picture:
     """Lines of the means, bands from the smallest to the largest seed, a cross where a seed diverged."""
-    series = look.Series("series", [row.series for row in curves.rows])
+    series = look.DrawnSeries("series", [row.series for row in curves.rows])
     share = is_share(curves.metric)
     field, on_axis = ("budget", "%") if curves.across == "budget" else ("step", ",d")
     x = alt.X(f"{field}:Q", title=_TITLES[curves.across], scale=alt.Scale(nice=False, padding=10))
