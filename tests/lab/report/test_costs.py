@@ -2,6 +2,7 @@
 
 import io
 import math
+import shutil
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.lab.report.conftest import Build
 from tests.lab.report.folders import BASE, CASES, write_run
 
 from svag.lab.experiments import load_experiment
+from svag.lab.experiments.data_price import SHARES
 from svag.lab.experiments.ladder_finding import LadderFinding, LadderPanelFinding
 from svag.lab.experiments.wording import Answer
 from svag.lab.records.record import RunRecord, load_records
@@ -22,6 +24,7 @@ from svag.lab.report.content import Card, Table
 from svag.lab.report.costs import LadderCosts, RungCost, cost_table, headline, ladder_costs
 from svag.lab.report.render import LINES, render_brief, render_markdown, render_page
 from svag.lab.report.write import build_report
+from svag.lab.specs.spec import plan_of
 from svag.noise.reading import Reading
 from svag.prices.estimate import Estimate
 from svag.prices.price_list import price_list
@@ -70,7 +73,13 @@ def test_data_and_time_of_a_gain_ladder_are_those_of_its_records(
         seconds[record.spec.batch_size].append(record.outcome["seconds"] / record.outcome["examples"])
     for cost, gains in zip(costs.rungs, panel.gain.rungs, strict=True):
         assert gains.examples is not None
-        factor = geometric_mean(gains.examples.reached)
+        (plan,) = {plan_of(run.spec) for run in records if run.spec and run.spec.batch_size == cost.batch_size}
+        assert plan is not None
+        over = [
+            level.value / plan.price(round(share * 3000))
+            for level, share in zip(gains.examples.factors, SHARES, strict=True)
+        ]
+        factor = gains.price * geometric_mean(over)
         assert cost.measured.value == pytest.approx(factor)
         assert cost.time == pytest.approx(factor * min(seconds[cost.batch_size]) / min(seconds[16])), "fastest seeds"
         assert cost.predicted.value == pytest.approx(gains.price)
@@ -78,6 +87,28 @@ def test_data_and_time_of_a_gain_ladder_are_those_of_its_records(
         assert cost.predicted.high / cost.predicted.value == pytest.approx(listed.high / listed.value)
         assert (cost.ranged, cost.reached, cost.outside) == (True, True, False)
         assert cost.loss == gains.loss
+
+
+def test_a_price_that_was_measured_on_line_is_compared_with_what_had_been_used(tmp_path: Path) -> None:
+    """The runs on line are kept without their baseline, which is that of the planned ones."""
+    on_line, planned = (RESULTS / "gain" / arm / "gn_cosine" for arm in ("on_line", "planned"))
+    (tmp_path / "experiment.json").write_bytes((on_line / "experiment.json").read_bytes())
+    for arm in (on_line, planned):
+        shutil.copytree(arm / "runs", tmp_path / "runs", dirs_exist_ok=True)
+    panel, records = ladder(tmp_path)
+    assert panel.gain is not None
+    assert panel.gain.measured
+    for cost in ladder_costs(panel, records).rungs:
+        (gains,) = [one for one in panel.gain.rungs if one.batch_size == cost.batch_size]
+        assert gains.examples is not None
+        assert cost.ranged
+        rows = [row for row in panel.gain.rows if row.batch_size == cost.batch_size]
+        over = []
+        for level, share in zip(gains.examples.factors, SHARES, strict=True):
+            # the bill of the point nearest to that moment, on average over seeds
+            near = sorted(rows, key=lambda row: abs(row.baseline_time - share * 15000))[:2]
+            over.append(level.value / (sum(row.price for row in near) / 2))
+        assert cost.measured.value == pytest.approx(cost.predicted.value * geometric_mean(over), rel=0.03)
 
 
 def test_moments_are_means_over_seeds_and_their_gain_is_that_of_the_interval(

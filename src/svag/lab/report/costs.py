@@ -6,12 +6,17 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from statistics import fmean, geometric_mean
 
+import numpy as np
+
 from svag.lab.experiments.base import Metric
+from svag.lab.experiments.data_price import SHARES
 from svag.lab.experiments.ladder_finding import LadderPanelFinding
 from svag.lab.experiments.wording import is_optimizer, judged_by, value
 from svag.lab.records.record import LOSS, RunRecord
 from svag.lab.report.content import Row, Table
+from svag.lab.specs.spec import plan_of
 from svag.prices.estimate import Estimate
+from svag.prices.plan import GainPlan
 from svag.prices.wording import examples_said
 
 UNKNOWN = Estimate(math.nan, 0.0, math.inf)
@@ -28,7 +33,8 @@ class RungCost:
             by another rule the distortion D with its sampling interval. NaN where nothing was predicted.
         ranged: whether that interval is the range of the price list, outside of which a price counts as wrong.
         measured: how many times as many examples it took: geometric mean, least and most of the levels of the training
-            loss that were reached. NaN where none was.
+            loss that were reached. NaN where none was. The gain grows along a run, and with it the price falls; so by
+            the gain rule, each level is compared with the price up to there, and scaled to that of the whole run.
         at_least: the largest factor after which a level had still not been reached; 0 where all were. Runs of equal
             length cannot reach the last levels, so this counts only where it exceeds what was measured at others.
         time: how many times as long that took, at the speed of the fastest seed of each; NaN where unknown.
@@ -135,19 +141,25 @@ def ladder_costs(panel: LadderPanelFinding, records: Iterable[RunRecord]) -> Lad
     paces = {size: _seconds_per_example(found) for size, found in runs.items()}
     measured = {price.batch_size: price for price in panel.data if price.baseline == first.batch_size}
     losses = {} if panel.gain is None else {rung.batch_size: rung.loss for rung in panel.gain.rungs}
+    moments = {size: _moments(size, found, paces[size]) for size, found in runs.items()}
+    steps = max((record.steps for record in runs[first.batch_size]), default=0)
     rungs = []
     for rung in panel.rungs[1:]:
         size, price = rung.batch_size, measured.get(rung.batch_size)
         if price is None and size not in losses:
             continue
-        reached = () if price is None else price.reached
+        predicted, ranged = _predicted(panel, size)
+        scales = [1.0] * len(SHARES)
+        if panel.gain is not None and math.isfinite(predicted.value) and moments[size]:
+            plan = next((plan for run in runs[size] if run.spec is not None and (plan := plan_of(run.spec))), None)
+            so_far = [_price_up_to(round(share * steps), first.batch_size, plan, moments[size]) for share in SHARES]
+            scales = [predicted.value / paid for paid in so_far]
+        levels = [] if price is None else list(zip(price.factors, scales, strict=True))
+        reached = [level.value * scale for level, scale in levels if math.isfinite(level.value)]
+        at_least = max((level.low * scale for level, scale in levels if math.isinf(level.value)), default=0.0)
         factor = Estimate(geometric_mean(reached), min(reached), max(reached)) if reached else UNKNOWN
         time = factor.value * paces[size] / paces[first.batch_size]
-        bounds = [] if price is None else [one.low for one in price.factors if math.isinf(one.value)]
-        at_least = max(bounds, default=0.0)
-        predicted, ranged = _predicted(panel, size)
         rungs.append(RungCost(size, rung.lr, predicted, ranged, factor, at_least, time, losses.get(size), rung.error))
-    moments = [moment for size, found in runs.items() for moment in _moments(size, found, paces[size])]
     done = [record for record in runs[first.batch_size] if record.outcome.get("examples")]
     examples = fmean(record.outcome["examples"] for record in done) if done else math.nan
     return LadderCosts(
@@ -158,7 +170,7 @@ def ladder_costs(panel: LadderPanelFinding, records: Iterable[RunRecord]) -> Lad
         error=first.error,
         metric=panel.metric,
         rungs=tuple(rungs),
-        moments=tuple(moments),
+        moments=tuple(moment for found in moments.values() for moment in found),
     )
 
 
@@ -174,6 +186,14 @@ def _predicted(panel: LadderPanelFinding, size: int) -> tuple[Estimate, bool]:
     listed = of_first[0].found.prices([size])[0].examples
     # the plan was made from these readings, or from some of them: the range is a factor on any price
     return listed.mapped(lambda price: price * planned / listed.value), True
+
+
+def _price_up_to(step: int, base: int, plan: GainPlan | None, moments: Sequence[Moment]) -> float:
+    """How many times the examples of the baseline a run had been given at one of its steps: planned, or as it was."""
+    if plan is not None:
+        return plan.price(step)
+    times, examples = ([getattr(moment, field) for moment in moments] for field in ("baseline_time", "examples"))
+    return float(np.interp(step, times, examples)) / (step * base)
 
 
 def _seconds_per_example(runs: Sequence[RunRecord]) -> float:

@@ -195,8 +195,8 @@ _PREDICTED_EXAMPLES = (
 _MEASURED_EXAMPLES = (
     "examples, measured",
     (
-        "how many times as many it took until the training loss of the smallest batch after 25, 50 and 75% of its "
-        "examples, on average; ⚠ outside the predicted range"
+        "how many times as many it took to the training loss of the smallest batch, on average over its losses at 25, "
+        "50 and 75% of training; ⚠ outside the predicted range"
     ),
 )
 _TIME = (
