@@ -25,7 +25,7 @@ PricePicture: TypeAlias = "alt.VConcatChart"
 
 
 @dataclass(frozen=True)
-class PricePoint:
+class PlottedPrice:
     """What one batch size costs, relative to the batch of the run.
 
     Attributes:
@@ -74,7 +74,7 @@ class PlotTable:
     notes: tuple[str, ...]
     batch_size: int
     c2: float
-    prices: tuple[PricePoint, ...]
+    prices: tuple[PlottedPrice, ...]
     noise: tuple[NoisePhase, ...]
     has_steps: bool
 
@@ -101,9 +101,9 @@ def plot_table(
     points = []
     for row in (*found.prices([setting.batch_size], throughput), *rows):
         rate = setting.rate_at(row.gain)
-        points.append(PricePoint("examples", row.batch_size, rate, row.examples))
+        points.append(PlottedPrice("examples", row.batch_size, rate, row.examples))
         if row.time is not None:
-            points.append(PricePoint("time", row.batch_size, rate, row.time))
+            points.append(PlottedPrice("time", row.batch_size, rate, row.time))
     title = wording.recommended(found, throughput) if throughput else wording.headline(found, rows)
     known = any(has_range(row.examples) for row in rows)
     untested = [str(reason) for reason in found.reasons if reason.code == Code.UNTESTED_OPTIMIZER]
