@@ -163,6 +163,8 @@ def test_a_price_is_outside_its_range_only_where_that_is_known(cost: RungCost, r
     table = cost_table("costs1", costs_of(cost))
     assert table.warned == (frozenset({1}) if outside else frozenset())
     assert ("⚠" in table.rows[1].get("examples measured", "")) == outside
+    number = f"{cost.measured.value:.2f}×" if reached else f"> {cost.at_least:.2f}×" if cost.at_least else ""
+    assert table.rows[1].get("examples measured", "").removesuffix(" ⚠") == number
     kinds = {row.kind for row in charts.needed_rows(costs_of(cost))}
     assert (charts.OUTSIDE in kinds) == outside
 

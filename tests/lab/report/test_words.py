@@ -78,10 +78,10 @@ def test_a_ladder_of_adamw_on_text_speaks_of_neither_sgd_nor_images_nor_theorems
     assert error.tables[0].title == "test losses"
     assert "Test loss (bits per character) is more than 2% above the lowest from batch size 35" in error.sentence
     assert "Dashed line: the loss that the rule allows." in error.sentence
-    assert "Pink line and area: where test loss is 2% above the lowest, with its 95% interval;" in error.sentence
+    assert "Pink line and area: test loss +2% over the lowest, with its 95% interval." in error.sentence
     drawn = json.dumps(error.chart.to_dict())
     assert '"words": "test loss +2%"' in drawn
-    assert '"region": "test loss +2%, 95% interval"' in drawn
+    assert '"region": "test loss +2%"' in drawn
     assert "D with its 95% interval; an estimate." in figures["panel1-drift"].sentence
     assert "paper" not in figures["panel1-ratio"].sentence
     assert '"B = 16"' in json.dumps(figures["panel1-curves"].chart.to_dict())

@@ -271,8 +271,7 @@ def cost_table(name: str, costs: LadderCosts) -> Table:
 
 
 def _row(rung: RungCost) -> Row:
-    least = max(rung.at_least, 0.0 if math.isnan(rung.measured.value) else rung.measured.value)
-    measured = times(least) if rung.reached else f"> {times(least)}" if least else ""
+    measured = _measured(rung)
     ended = math.nan if rung.loss is None else rung.loss.value
     return {
         "batch size": str(rung.batch_size),
@@ -284,10 +283,16 @@ def _row(rung: RungCost) -> Row:
     }
 
 
+def _measured(rung: RungCost) -> str:
+    if rung.reached:
+        return times(rung.measured.value)
+    return f"> {times(rung.at_least)}" if rung.at_least else ""
+
+
 def outside_said(costs: LadderCosts) -> tuple[tuple[str, str], ...]:
     """The prices that were outside their range, as a row below the table; none where all were inside."""
     wrong = [
-        f"batch size {rung.batch_size} took {_row(rung)['examples measured'].removesuffix(' ⚠')} the examples, "
+        f"batch size {rung.batch_size} took {_measured(rung)} the examples, "
         f"predicted {rung.predicted.low:.2f} to {rung.predicted.high:.2f}×"
         for rung in costs.rungs
         if rung.outside

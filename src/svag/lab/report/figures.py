@@ -14,7 +14,7 @@ from svag.lab.experiments.ngd_finding import NgdFinding
 from svag.lab.experiments.wording import UNITS, criterion, is_share
 from svag.lab.records.record import RunRecord
 from svag.lab.report.charts import costs as cost_charts
-from svag.lab.report.charts import gap, ladder_error, ladder_prices, training_curves
+from svag.lab.report.charts import gap, ladder_error, signal_to_noise, statistics_drift, training_curves
 from svag.lab.report.content import Card, Figure, Table
 from svag.lab.report.costs import LadderCosts, cost_table, headline, ladder_costs, outside_said
 
@@ -27,7 +27,7 @@ def compare_figures(finding: CompareFinding) -> Iterator[Figure]:
     judged = [(panel, panel.verdict) for panel in finding.panels if panel.verdict is not None]
     if judged:
         metric = judged[0][0].metric
-        rows = [gap.row(p.name, v.answer, v.gap, v.low, v.high, v.margin) for p, v in judged]
+        rows = [gap.gap_row(p.name, v.answer, v.gap, v.low, v.high, v.margin) for p, v in judged]
         names = " or ".join(dict.fromkeys(panel.optimizer for panel, _ in judged))
         title = f"The gap between {names} and its SDE, and the margin"
         picture, sentence = gap.chart(rows, metric, f"{names} − SDE limit"), gap.sentence(rows, metric)
@@ -49,15 +49,15 @@ def ladder_figures(finding: LadderFinding, all_costs: Sequence[LadderCosts]) -> 
     for number, (panel, costs) in enumerate(zip(finding.panels, all_costs, strict=True), 1):
         name = f"panel{number}"
         yield from cost_figures(name, panel, costs)
-        drift = ladder_prices.drift_table(panel)
+        drift = statistics_drift.table(panel)
         if drift is not None:
             title = "How far training statistics drift apart, predicted and measured"
-            picture, sentence = ladder_prices.drift_chart(drift), ladder_prices.drift_sentence(drift)
+            picture, sentence = statistics_drift.chart(drift), statistics_drift.sentence(drift)
             yield Figure.of(f"{name}-drift", title, picture, sentence, "factors", drift.rows, panel.name)
-        ratio = ladder_error.ratio_table(panel)
+        ratio = signal_to_noise.table(panel)
         if panel.gain is None and ratio.rows:  # by the gain rule the slope is about runs that were not made
             title = "Signal over noise of the gradient, G/N"
-            picture, sentence = ladder_error.ratio_chart(ratio), ladder_error.ratio_sentence(ratio)
+            picture, sentence = signal_to_noise.chart(ratio), signal_to_noise.sentence(ratio)
             yield Figure.of(f"{name}-ratio", title, picture, sentence, "G/N", ratio.rows, panel.name)
         error = ladder_error.error_table(panel)
         if error.rows:
@@ -104,7 +104,7 @@ def ngd_figures(finding: NgdFinding) -> Iterator[Figure]:
     """Gaps and curves of every panel: the metric, and the training loss."""
     for number, panel in enumerate(finding.panels, 1):
         name = f"panel{number}"
-        rows = [gap.row(pair.name, pair.answer, pair.gap, pair.low, pair.high, panel.margin) for pair in panel.gaps]
+        rows = [gap.gap_row(pair.name, pair.answer, pair.gap, pair.low, pair.high, panel.margin) for pair in panel.gaps]
         if rows:
             picture, sentence = gap.chart(rows, panel.metric, "difference"), gap.sentence(rows, panel.metric)
             yield Figure.of(f"{name}-gap", "Gaps and the margin", picture, sentence, "gaps", rows, panel.name)

@@ -81,7 +81,8 @@ def write_files(report: Report, out: str | Path, formats: Sequence[str] = ("png"
     replace_file(page, render_page(report).encode())
     replace_file(summary, render_markdown(report).encode())
     endings = [f".{kind}" for kind in formats]
-    figures = [path for one in report.figures for path in save_as(one.chart, folder / CHARTS / one.name, endings)]
+    drawn = report.figures
+    figures = [path for figure in drawn for path in save_as(figure.chart, folder / CHARTS / figure.name, endings)]
     tables = []
     for table in report.tables:
         target = folder / TABLES / f"{table.name}.csv"
@@ -150,7 +151,7 @@ def report_on(
         figures = tuple(replace(figure, panel="") for figure in figures)
     cut = (f"Only the first {MOST_FIGURES} figures are drawn; the answers are about all {len(finding.panels)} panels.",)
     claims = judge(experiment, finding)
-    paper = {"verdict": overall(claims), "claims": [asdict(one) for one in claims]}
+    paper = {"verdict": overall(claims), "claims": [asdict(claim) for claim in claims]}
     question, method = experiment.asks()
     return Report(
         title=question,
@@ -178,11 +179,11 @@ _COMPARED = {"agrees": "agree with it", "differs": "differ from it", "cannot tel
 
 
 def _notes(experiment: Experiment, claims: Sequence[Judgement]) -> tuple[str, ...]:
-    found = []
+    notes = []
     if experiment.label is not None:
         runs = f" These runs {_COMPARED[overall(claims)]}." if claims else ""
-        found.append(f"The paper's claim: {experiment.title}.{runs}")
-    return (*found, f"Differs from the paper: {experiment.note}.") if experiment.note else tuple(found)
+        notes.append(f"The paper's claim: {experiment.title}.{runs}")
+    return (*notes, f"Differs from the paper: {experiment.note}.") if experiment.note else tuple(notes)
 
 
 def provenance(experiment: Experiment | None, records: Sequence[RunRecord]) -> Provenance:
@@ -197,7 +198,7 @@ def provenance(experiment: Experiment | None, records: Sequence[RunRecord]) -> P
             "compute time",
             f"{duration(sum(seconds))} in all, {duration(max(seconds))} the longest run" if seconds else "",
         ),
-        ("versions", _different(records, "versions", lambda one: ", ".join(f"{k} {v}" for k, v in one.items()))),
+        ("versions", _different(records, "versions", lambda known: ", ".join(f"{k} {v}" for k, v in known.items()))),
         ("numerics", "" if versions == [NUMERICS_VERSION] else ", ".join(f"version {number}" for number in versions)),
         ("hardware", _different(records, "hardware", _machine)),
         ("note", "; ".join(notes_on(records))),
@@ -215,9 +216,9 @@ def _different(records: Sequence[RunRecord], field: str, say: Callable[[dict[str
     return "; ".join(dict.fromkeys(said))
 
 
-def _machine(one: dict[str, object]) -> str:
-    parts = [str(one.get("device")), *(_count(one.get(f"{noun}s"), noun) for noun in ("core", "thread"))]
-    return f"{one.get('name')} ({', '.join(parts)})"
+def _machine(hardware: dict[str, object]) -> str:
+    parts = [str(hardware.get("device")), *(_count(hardware.get(f"{noun}s"), noun) for noun in ("core", "thread"))]
+    return f"{hardware.get('name')} ({', '.join(parts)})"
 
 
 def _count(number: object, noun: str) -> str:

@@ -57,14 +57,14 @@ def spread_points(pairs: Sequence[AtlasPair]) -> list[PairPoint]:
 
 def example_points(pairs: Sequence[AtlasPair]) -> list[PairPoint]:
     """The measured factor in examples against D; a bound where the larger rung never reached a level of the loss."""
-    found = []
+    points = []
     for pair in pairs:
         if pair.factor is not None:
-            found.append(_point(pair, pair.factor, levels=_levels(pair)))
+            points.append(_point(pair, pair.factor, levels=_levels(pair)))
         elif pair.examples is not None and pair.examples.at_least > 0:
             least = pair.examples.at_least
-            found.append(_point(pair, Estimate(least, least, math.inf), reached=False, levels=_levels(pair)))
-    return found
+            points.append(_point(pair, Estimate(least, least, math.inf), reached=False, levels=_levels(pair)))
+    return points
 
 
 def _levels(pair: AtlasPair) -> str:
@@ -155,28 +155,28 @@ def pair_row(pair: AtlasPair) -> Row:
     }
 
 
-def baseline_row(one: AtlasBaseline, ladder: AtlasLadder) -> Row:
+def baseline_row(baseline: AtlasBaseline, ladder: AtlasLadder) -> Row:
     """A baseline as a row of a table, with the failure of test error on its ladder."""
     return {
-        "ladder": one.setting.ladder,
-        "kind": one.setting.kind,
-        "baseline": one.batch_size,
-        "basis": one.basis,
-        "signal": one.signal,
-        "noise_to_signal": _known(one.noise_to_signal),
-        "b_simple": _known(one.b_simple),
-        **_columns("critical_batch", one.predicted),
-        **_columns("crossing", one.crossing.observed),
-        **_columns("over_predicted", one.over_predicted),
-        **_columns("strict", one.crossing.strict),
-        "strict_over_predicted": _known(one.strict_over_predicted),
+        "ladder": baseline.setting.ladder,
+        "kind": baseline.setting.kind,
+        "baseline": baseline.batch_size,
+        "basis": baseline.basis,
+        "signal": baseline.signal,
+        "noise_to_signal": _known(baseline.noise_to_signal),
+        "b_simple": _known(baseline.b_simple),
+        **_columns("critical_batch", baseline.predicted),
+        **_columns("crossing", baseline.crossing.observed),
+        **_columns("over_predicted", baseline.over_predicted),
+        **_columns("strict", baseline.crossing.strict),
+        "strict_over_predicted": _known(baseline.strict_over_predicted),
         "test_error_fails_at": ladder.fails_at,
         "distortion_there": ladder.distortion_there,
-        "scale_drift": one.scale_drift,
-        "balance": one.balance,
-        "pull_share": one.pull_share,
-        "miss": one.miss,
-        "setting": str(one.setting),
+        "scale_drift": baseline.scale_drift,
+        "balance": baseline.balance,
+        "pull_share": baseline.pull_share,
+        "miss": baseline.miss,
+        "setting": str(baseline.setting),
     }
 
 
@@ -184,7 +184,7 @@ def _known(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _columns(name: str, found: Estimate | None) -> Row:
-    if found is None:
+def _columns(name: str, estimate: Estimate | None) -> Row:
+    if estimate is None:
         return {name: None, f"{name}_low": None, f"{name}_high": None}
-    return {name: _known(found.value), f"{name}_low": _known(found.low), f"{name}_high": _known(found.high)}
+    return {name: _known(estimate.value), f"{name}_low": _known(estimate.low), f"{name}_high": _known(estimate.high)}

@@ -111,21 +111,21 @@ def test_diverged_seeds_are_counted_not_drawn(finding_of: Find) -> None:
 
 
 def test_an_unbounded_gap_runs_to_the_edges_with_arrows() -> None:
-    row = gap.row("B = 64", "inconclusive", -0.003, -math.inf, math.inf, 0.01)
+    row = gap.gap_row("B = 64", "inconclusive", -0.003, -math.inf, math.inf, 0.01)
     assert (row.gap, row.low, row.high) == (-0.003, None, None)
     assert gap.reach([row]) == pytest.approx(0.0125)
     drawn = gap.chart([row], "test_accuracy", "SGD − SDE limit")
     (values,) = [layer["rows"] for layer in of_kind(drawn, "bar")]
     assert (values[0]["x1"], values[0]["x2"]) == (pytest.approx(-1.25), pytest.approx(1.25))
     assert (values[0]["open_left"], values[0]["open_right"]) == (True, True)
-    assert (values[0]["inner"], values[0]["outer"]) == (-1.0, 1.0)
+    assert (values[0]["inner"], values[0]["margin_drawn"]) == (-1.0, 1.0)
     assert "(−∞, ∞)" in gap.sentence([row], "test_accuracy")
 
 
 def test_a_gap_is_drawn_in_percentage_points_and_an_unknown_one_as_unknown() -> None:
     rows = [
-        gap.row("a", "different", -0.05, -0.06, -0.04, 0.01),
-        gap.row("b", "inconclusive", math.nan, -math.inf, math.inf, 0.01),
+        gap.gap_row("a", "different", -0.05, -0.06, -0.04, 0.01),
+        gap.gap_row("b", "inconclusive", math.nan, -math.inf, math.inf, 0.01),
     ]
     drawn = gap.chart(rows, "test_accuracy", "SGD − SDE limit")
     points = [layer for layer in of_kind(drawn, "point") if layer["encoding"]["x"]["field"] == "x"]

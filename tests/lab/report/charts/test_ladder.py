@@ -13,7 +13,7 @@ from tests.lab.report.conftest import Find
 
 from svag.lab.experiments.ladder_answer import headline
 from svag.lab.experiments.ladder_finding import LadderFinding, LadderPanelFinding
-from svag.lab.report.charts import ladder_error, ladder_prices
+from svag.lab.report.charts import ladder_error, signal_to_noise, statistics_drift
 from svag.paper.bounds import plotted_max_kappa
 
 
@@ -79,10 +79,10 @@ def test_diverged_rungs_say_so_and_an_open_region_ends_beyond_the_ladder(finding
 
 def test_the_ratio_is_g_over_n_with_its_interval(finding_of: Find) -> None:
     panel = ladder(finding_of, "ladder")
-    found = ladder_error.ratio_table(panel)
+    found = signal_to_noise.table(panel)
     assert [row.signal_to_noise for row in found.rows] == [rung.signal_to_noise for rung in panel.rungs]
     assert found.rows[2].signal_to_noise == pytest.approx(1 / 6, rel=0.1)
-    drawn = ladder_error.ratio_chart(found)
+    drawn = signal_to_noise.chart(found)
     y = of_kind(drawn, "line")[0]["encoding"]["y"]
     assert y["scale"]["type"] == "log"
     assert [{"signal_to_noise": 2.0, "said": "C² = 2"}] in [layer["rows"] for layer in of_kind(drawn, "rule")]
@@ -90,7 +90,7 @@ def test_the_ratio_is_g_over_n_with_its_interval(finding_of: Find) -> None:
 
 def test_lines_of_slope_1_end_at_the_threshold_where_the_paper_plots_its_predictions(finding_of: Find) -> None:
     panel = ladder(finding_of, "ladder")
-    found = ladder_error.ratio_table(panel)
+    found = signal_to_noise.table(panel)
     usable = [one for one in panel.predictions if one.usable]
     assert [line.crossing for line in found.lines] == [
         one.batch_size * plotted_max_kappa(one.linear.noise_to_signal.value, panel.c2)
@@ -98,46 +98,44 @@ def test_lines_of_slope_1_end_at_the_threshold_where_the_paper_plots_its_predict
     ]
     for line in found.lines:
         assert line.crossing / line.baseline == pytest.approx(panel.c2 / line.signal_to_noise)
-    (rows,) = [one["rows"] for one in of_kind(ladder_error.ratio_chart(found), "line") if "low" not in one["rows"][0]]
+    (rows,) = [one["rows"] for one in of_kind(signal_to_noise.chart(found), "line") if "low" not in one["rows"][0]]
     assert [row["signal_to_noise"] for row in rows if row["series"] == found.lines[0].name][-1] == 2.0
     assert panel.slope is not None
-    assert ladder_error.ratio_sentence(found).startswith(f"G/N grows with slope {panel.slope.value:.2f} [")
-    assert ladder_error.ratio_sentence(replace(found, slope=None)).startswith("Dashed line")
+    assert signal_to_noise.sentence(found).startswith(f"G/N grows with slope {panel.slope.value:.2f} [")
+    assert signal_to_noise.sentence(replace(found, slope=None)).startswith("Dashed line")
 
 
 def test_a_ratio_without_an_end_runs_to_the_edge_and_an_unresolved_one_is_named(finding_of: Find) -> None:
     panel = ladder(finding_of, "ladder")
     rungs = [replace(panel.rungs[0], signal_to_noise_low=0.0, signal_to_noise_high=math.inf), *panel.rungs[1:]]
     rungs[1] = replace(rungs[1], signal_to_noise=math.nan)
-    found = ladder_error.ratio_table(replace(panel, rungs=tuple(rungs)))
+    found = signal_to_noise.table(replace(panel, rungs=tuple(rungs)))
     assert (found.rows[0].low, found.rows[0].high) == (None, None)
     assert found.left_out == [32]
-    assert "not measured: B = 32" in ladder_error.ratio_sentence(found)
-    (bars,) = [
-        layer["rows"] for layer in of_kind(ladder_error.ratio_chart(found), "rule") if "from" in layer["rows"][0]
-    ]
-    bottom, top = of_kind(ladder_error.ratio_chart(found), "line")[0]["encoding"]["y"]["scale"]["domain"]
+    assert "not measured: B = 32" in signal_to_noise.sentence(found)
+    (bars,) = [layer["rows"] for layer in of_kind(signal_to_noise.chart(found), "rule") if "from" in layer["rows"][0]]
+    bottom, top = of_kind(signal_to_noise.chart(found), "line")[0]["encoding"]["y"]["scale"]["domain"]
     assert (bars[0]["from"], bars[0]["to"]) == (bottom, top)
 
 
 def test_drift_is_drawn_as_predicted_lines_and_measured_points(finding_of: Find) -> None:
     panel = ladder(finding_of, "ladder")
-    found = ladder_prices.drift_table(panel)
+    found = statistics_drift.table(panel)
     assert found is not None
     assert panel.drift is not None
-    measured = [row for row in found.rows if row.kind == ladder_prices.MEASURED]
+    measured = [row for row in found.rows if row.kind == statistics_drift.MEASURED]
     pairs = [pair for pair in panel.drift.pairs if pair.baseline <= 256]  # those of baselines that predict
     assert [(row.series, row.factor) for row in measured] == [(f"from {p.baseline}", p.spread.value) for p in pairs]
-    curve = [row for row in found.rows if row.kind == ladder_prices.PREDICTED and row.series == "from 16"]
+    curve = [row for row in found.rows if row.kind == statistics_drift.PREDICTED and row.series == "from 16"]
     assert [curve[0].factor, curve[-1].batch_size] == pytest.approx([1.0, 1024.0])
     assert curve[-1].factor == pytest.approx(panel.predictions[0].linear.distortion(1024).value)
-    drawn = ladder_prices.drift_chart(found)
+    drawn = statistics_drift.chart(found)
     assert {"area", "line", "rule", "point"} <= set(marks(drawn))
     assert [{"factor": 2.0, "said": "C² = 2"}] in [layer["rows"] for layer in of_kind(drawn, "rule")]
-    assert ladder_prices.drift_sentence(found).startswith(headline(panel))
-    assert "by a theorem, points lie on it or above" in ladder_prices.drift_sentence(found)
-    assert "an estimate here" in ladder_prices.drift_sentence(replace(found, theorem=False))
-    assert ladder_prices.drift_table(replace(panel, drift=None)) is None
+    assert statistics_drift.sentence(found).startswith(headline(panel))
+    assert "by a theorem, points lie on it or above" in statistics_drift.sentence(found)
+    assert "an estimate here" in statistics_drift.sentence(replace(found, theorem=False))
+    assert statistics_drift.table(replace(panel, drift=None)) is None
 
 
 @pytest.mark.parametrize("name", ["ladder", "ladder_never_fails"])
@@ -153,13 +151,13 @@ def test_the_axes_of_a_ladder_keep_their_titles_with_and_without_an_observed_fai
 
 def test_a_field_is_only_spoken_of_where_there_is_one(finding_of: Find) -> None:
     found = ladder_error.error_table(ladder(finding_of, "ladder"))
-    assert "Pink line and area: where test error is 20% above the lowest" in ladder_error.error_sentence(found)
+    assert "Pink line and area: test error +20% over the lowest" in ladder_error.error_sentence(found)
     assert "Pink" not in ladder_error.error_sentence(replace(found, regions=[]))
 
 
 def test_the_key_names_the_fields_one_below_the_other() -> None:
-    fails = ladder_error.Region(ladder_error.ERROR_FAILS, 132, 330, 242)
-    predicted = ladder_error.Region(ladder_error.PREDICTED, 145, 317)
+    fails = ladder_error.Region(ladder_error.ERROR_FAILS, "test error +20%", 132, 330, 242)
+    predicted = ladder_error.Region(ladder_error.PREDICTED, "predicted B*", 145, 317)
     drawn = [layer.to_dict(validate=False) for layer in ladder_error.key([fails, predicted])]
     text = [one for one in drawn if one["mark"]["type"] == "text"]
     said = [one["data"]["values"][0]["words"] for one in text]
@@ -179,27 +177,25 @@ def test_of_adam_the_second_moment_stands_beside_the_spread_as_rings(finding_of:
     assert panel.drift is not None
     pairs = tuple(replace(pair, second_moment_over_noise=pair.distortion) for pair in panel.drift.pairs)
     adam = replace(panel, drift=replace(panel.drift, compared="V", pairs=pairs))
-    found, plain = ladder_prices.drift_table(adam), ladder_prices.drift_table(panel)
+    found, plain = statistics_drift.table(adam), statistics_drift.table(panel)
     assert found is not None
     assert plain is not None
-    rings = [row for row in found.rows if row.kind == ladder_prices.SECOND_MOMENT]
+    rings = [row for row in found.rows if row.kind == statistics_drift.SECOND_MOMENT]
     drawn = {one.batch_size for one, _ in panel.checked}
     assert [row.factor for row in rings] == [pair.distortion.value for pair in pairs if pair.baseline in drawn]
     assert [row for row in found.rows if row not in rings] == plain.rows
-    assert "Rings: κV′/V over κN′/N, which D is an estimate of." in ladder_prices.drift_sentence(found)
-    assert "second moment κV" in ladder_prices.drift_sentence(found)
-    assert "Rings" not in ladder_prices.drift_sentence(plain)
-    more = marks(ladder_prices.drift_chart(found)).count("point") - marks(ladder_prices.drift_chart(plain)).count(
-        "point"
-    )
+    assert "Rings: κV′/V over κN′/N, which D is an estimate of." in statistics_drift.sentence(found)
+    assert "second moment κV" in statistics_drift.sentence(found)
+    assert "Rings" not in statistics_drift.sentence(plain)
+    more = marks(statistics_drift.chart(found)).count("point") - marks(statistics_drift.chart(plain)).count("point")
     assert more == 1
 
 
 def test_the_paper_s_lines_of_linear_scaling_are_not_drawn_for_the_square_root_rule(finding_of: Find) -> None:
     panel = ladder(finding_of, "ladder")
-    assert ladder_error.ratio_table(panel).lines
+    assert signal_to_noise.table(panel).lines
     adam = [
         replace(one, found=replace(one.found, linear=replace(one.linear, rule="square_root")))
         for one in panel.predictions
     ]
-    assert not ladder_error.ratio_table(replace(panel, predictions=tuple(adam))).lines
+    assert not signal_to_noise.table(replace(panel, predictions=tuple(adam))).lines

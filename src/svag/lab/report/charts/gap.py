@@ -38,7 +38,7 @@ class GapRow:
     margin: float
 
 
-def row(name: str, answer: str, gap: float, low: float, high: float, margin: float) -> GapRow:
+def gap_row(name: str, answer: str, gap: float, low: float, high: float, margin: float) -> GapRow:
     """A row of plain values: what is not finite is None."""
     known = [number if math.isfinite(number) else None for number in (gap, low, high)]
     return GapRow(name, answer, known[0], known[1], known[2], margin)
@@ -46,8 +46,8 @@ def row(name: str, answer: str, gap: float, low: float, high: float, margin: flo
 
 def reach(rows: Sequence[GapRow]) -> float:
     """Half the width of the axis: all that is finite, and the margins, with some room for arrows."""
-    finite = [abs(number) for one in rows for number in (one.gap, one.low, one.high) if number is not None]
-    return 1.25 * max([*finite, *(one.margin for one in rows)])
+    finite = [abs(number) for row in rows for number in (row.gap, row.low, row.high) if number is not None]
+    return 1.25 * max([*finite, *(row.margin for row in rows)])
 
 
 def chart(rows: Sequence[GapRow], metric: Metric, title: str) -> look.Picture:
@@ -56,34 +56,30 @@ def chart(rows: Sequence[GapRow], metric: Metric, title: str) -> look.Picture:
     scale = 100 if is_share(metric) else 1
     values = [
         {
-            **asdict(one),
-            "x": None if one.gap is None else scale * one.gap,
-            "x1": scale * (-edge if one.low is None else one.low),
-            "x2": scale * (edge if one.high is None else one.high),
-            "inner": -scale * one.margin,
-            "outer": scale * one.margin,
-            "open_left": one.low is None,
-            "open_right": one.high is None,
-            "gap_said": "unknown" if one.gap is None else difference(one.gap, metric),
-            "interval_said": interval(_or(one.low, -math.inf), _or(one.high, math.inf), metric),
+            **asdict(row),
+            "x": None if row.gap is None else scale * row.gap,
+            "x1": scale * (-edge if row.low is None else row.low),
+            "x2": scale * (edge if row.high is None else row.high),
+            "inner": -scale * row.margin,
+            "margin_drawn": scale * row.margin,
+            "open_left": row.low is None,
+            "open_right": row.high is None,
+            "difference": "unknown" if row.gap is None else difference(row.gap, metric),
+            "interval": interval(_or(row.low, -math.inf), _or(row.high, math.inf), metric),
         }
-        for one in rows
+        for row in rows
     ]
     x = alt.X("x:Q", title=[title, f"of {UNITS[metric].partition(' (')[0]}", f"in {unit(metric)}"])  # fits a phone
     x = x.scale(domain=[-scale * edge, scale * edge], nice=False).axis(tickCount=9)
     base = alt.Chart(look.data(values)).encode(
         y=alt.Y("name:N", title=None, sort=None, axis=alt.Axis(labelLimit=260)),
-        tooltip=[
-            alt.Tooltip("name:N", title=" "),
-            "answer:N",
-            alt.Tooltip("gap_said:N", title="gap"),
-            alt.Tooltip("interval_said:N", title="95% interval"),
-            alt.Tooltip("outer:Q", title="margin ±", format=".3g"),
-        ],
+        tooltip=look.tips("name", "answer", "difference", "interval", margin_drawn=".3g"),
     )
     answers = list(ANSWERS)
     coloured = base.encode(color=look.colour("answer", answers))
-    margin = base.mark_bar(style="backdrop", height=alt.RelativeBandSize(0.95)).encode(x=alt.X("inner:Q"), x2="outer:Q")
+    margin = base.mark_bar(style="backdrop", height=alt.RelativeBandSize(0.95)).encode(
+        x=alt.X("inner:Q"), x2="margin_drawn:Q"
+    )
     zero = alt.Chart(look.data([{"x": 0}])).mark_rule(style="guide").encode(x=x)
     bars = coloured.mark_rule(strokeWidth=3).encode(x=alt.X("x1:Q"), x2="x2:Q")
     points = coloured.mark_point(filled=True, size=120, opacity=1).encode(x=x, shape=look.shape("answer", answers))
@@ -104,9 +100,9 @@ def _or(number: float | None, otherwise: float) -> float:
 def sentence(rows: Sequence[GapRow], metric: Metric) -> str:
     """Each gap in words."""
     parts = [
-        f"{one.name}: {one.answer}, {difference(_or(one.gap, math.nan), metric)} "
-        f"{interval(_or(one.low, -math.inf), _or(one.high, math.inf), metric)}"
-        for one in rows
+        f"{row.name}: {row.answer}, {difference(_or(row.gap, math.nan), metric)} "
+        f"{interval(_or(row.low, -math.inf), _or(row.high, math.inf), metric)}"
+        for row in rows
     ]
     return (
         f"{'; '.join(parts)}. Grey: the margin. Bars: 95% intervals. Equivalence is judged by two one-sided tests at "

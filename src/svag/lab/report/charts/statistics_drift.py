@@ -59,24 +59,25 @@ class DriftTable:
         return any(row.kind == SECOND_MOMENT for row in self.rows)
 
 
-def drift_table(panel: LadderPanelFinding) -> DriftTable | None:
+def table(panel: LadderPanelFinding) -> DriftTable | None:
     """The curves of the baselines that predict, or of the smallest one if none does, and what was measured."""
     if panel.drift is None:
         return None
     first = panel.drift.crossings[0].baseline
-    smallest = [one for one in panel.predictions if one.batch_size == first]
-    drawn = [one for one, _ in panel.checked] or smallest
+    smallest = [prediction for prediction in panel.predictions if prediction.batch_size == first]
+    drawn = [prediction for prediction, _ in panel.checked] or smallest
     rows = []
-    for one in drawn:
-        series, pairs = f"from {one.batch_size}", [x for x in panel.drift.pairs if x.baseline == one.batch_size]
-        for size, found in one.curve(pairs[-1].batch_size):
-            if math.isfinite(found.value):  # infinite where weight decay alone makes the weights diverge
-                rows.append(DriftRow(series, PREDICTED, size, found.value, found.low, _known(found.high)))
+    for prediction in drawn:
+        base = prediction.batch_size
+        series, pairs = f"from {base}", [pair for pair in panel.drift.pairs if pair.baseline == base]
+        for size, factor in prediction.curve(pairs[-1].batch_size):
+            if math.isfinite(factor.value):  # infinite where weight decay alone makes the weights diverge
+                rows.append(DriftRow(series, PREDICTED, size, factor.value, factor.low, _known(factor.high)))
         for pair in pairs:
             for kind, seen in ((MEASURED, pair.spread), (SECOND_MOMENT, pair.second_moment_over_noise)):
                 if seen is not None:
                     rows.append(DriftRow(series, kind, pair.batch_size, seen.value, seen.low, _known(seen.high)))
-    theorem = all(one.theorem for one in drawn)
+    theorem = all(prediction.theorem for prediction in drawn)
     return DriftTable(rows, panel.c2, COMPARED[panel.drift.compared], theorem, headline(panel), panel.adaptive)
 
 
@@ -84,7 +85,7 @@ def _known(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def drift_chart(drift: DriftTable) -> look.Picture:
+def chart(drift: DriftTable) -> look.Picture:
     """Lines with bands are predicted, points with bars are measured; the rule is C²."""
     series = look.DrawnSeries("series", [row.series for row in drift.rows])
     bottom = 0.95 * min([1.0, *(row.low for row in drift.rows if row.low > 0)])
@@ -114,12 +115,12 @@ def drift_chart(drift: DriftTable) -> look.Picture:
     return alt.layer(*layers).add_params(series.picked).properties(width=look.WIDTH, height=look.HEIGHT)
 
 
-def drift_sentence(found: DriftTable) -> str:
+def sentence(drift: DriftTable) -> str:
     """What was predicted and measured, and how to read it."""
-    claim = "by a theorem, points lie on it or above" if found.theorem else "an estimate here: no theorem applies"
-    if found.adaptive:
+    claim = "by a theorem, points lie on it or above" if drift.theorem else "an estimate here: no theorem applies"
+    if drift.adaptive:
         claim = "an estimate"
     lines = f"Lines: the predicted distortion D with its 95% interval; {claim}."
-    points = f"Points: the measured drift of {found.compared}, with 95% intervals."
-    rings = f" Rings: {SECOND_MOMENT}, which D is an estimate of." if found.second_moment else ""
-    return f"{found.answer} {lines} {points}{rings}"
+    points = f"Points: the measured drift of {drift.compared}, with 95% intervals."
+    rings = f" Rings: {SECOND_MOMENT}, which D is an estimate of." if drift.second_moment else ""
+    return f"{drift.answer} {lines} {points}{rings}"
