@@ -25,8 +25,7 @@ from svag.lab import Execution, RunSpec, load_records, run
 from svag.lab.execution.conduct import carry_out
 from svag.lab.execution.plan import plan_runs
 from svag.lab.experiments import load_experiment
-from svag.lab.experiments.gain_finding import final_loss
-from svag.lab.experiments.gain_plans import baseline_prices
+from svag.lab.experiments.gain_finding import baseline_prices, final_loss
 from svag.lab.experiments.ladder import Ladder, rung
 from svag.lab.records.record import RUNS, RunRecord
 from svag.lab.specs.fields import SpecError
@@ -44,8 +43,8 @@ def run_ladder(file: Path, base: int, seeds: int, out: Path, only: str | None, k
     folders = {arm: out / arm / file.stem for arm in ARMS}
 
     def by_gain(*, measured: bool) -> Ladder:
-        sizes, title = [base * kappa for kappa in (1, *kappas)], Ladder.title_from(file)
-        return Ladder.of(spec, sizes, seeds, rule="gain", measured=measured, name=file.stem, title=title)
+        sizes = [base * kappa for kappa in (1, *kappas)]
+        return Ladder.of(spec, sizes, seeds, rule="gain", measured=measured, file=file)
 
     here = Execution(workers=1, device="cpu")
     planned = folders["planned"]

@@ -5,8 +5,8 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from svag.lab.experiments import load_experiment
-from svag.lab.experiments.base import EXPERIMENT, Experiment
+from svag.lab.experiments import EXPERIMENT, load_experiment
+from svag.lab.experiments.experiment import Experiment
 from svag.lab.experiments.ladder import Ladder
 from svag.lab.experiments.wording import Answer, count
 from svag.lab.records.record import RunRecord, load_records

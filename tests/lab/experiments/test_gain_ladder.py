@@ -11,16 +11,16 @@ from tests.lab.training.small import EXAMPLES, small, write_npz
 
 import svag.lab
 from svag.lab.execution import conduct as conducting
-from svag.lab.execution.conduct import carry_out, conduct, preview
+from svag.lab.execution.conduct import carry_out, conduct_workload, preview
+from svag.lab.execution.estimate import Workload
 from svag.lab.execution.execution import Execution
 from svag.lab.execution.plan import own_runs, plan_runs
-from svag.lab.experiments import experiment_from, load_experiment
-from svag.lab.experiments.base import EXPERIMENT, SGD
+from svag.lab.experiments import EXPERIMENT, experiment_from, load_experiment
+from svag.lab.experiments.arms import SGD
+from svag.lab.experiments.data_price import loss_curves, ratio_of_means
 from svag.lab.experiments.demo import learned
-from svag.lab.experiments.gain_finding import CLOSE, _ended, _ratio
-from svag.lab.experiments.gain_plans import baseline_prices
+from svag.lab.experiments.gain_finding import CLOSE, _ended, baseline_prices
 from svag.lab.experiments.ladder import Ladder
-from svag.lab.experiments.ladder_drift import loss_curves
 from svag.lab.experiments.ladder_finding import LadderFinding
 from svag.lab.records.record import RUNS, load_records
 from svag.lab.specs.fields import SpecError
@@ -88,7 +88,7 @@ def test_the_same_call_computes_nothing_again(
     npz: Path, done: tuple[Ladder, LadderFinding, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ladder, found, out = done
-    monkeypatch.setattr(conducting, "WorkerGroup", None)  # nobody could work
+    monkeypatch.setattr(conducting, "LocalWorkers", None)  # nobody could work
     again, conducted = carry_out(ladder_of(npz), out, HERE)
     assert again == ladder
     assert again.find(conducted.records).to_dict() == found.to_dict()
@@ -99,14 +99,14 @@ def test_it_resumes_between_its_two_stages(
 ) -> None:
     stages = []
 
-    def killed(experiment: Ladder, out: Path, execution: Execution) -> Any:
-        stages.append(len(experiment.runs()))
+    def killed(experiment: Ladder, out: Path, workload: Workload) -> Any:
+        stages.append(len(workload.plan))
         if len(stages) == 2:
             raise KeyboardInterrupt
-        return conduct(experiment, out, execution)
+        return conduct_workload(experiment, out, workload)
 
     with monkeypatch.context() as patch:
-        patch.setattr(conducting, "conduct", killed)
+        patch.setattr(conducting, "conduct_workload", killed)
         with pytest.raises(KeyboardInterrupt):
             carry_out(ladder_of(npz), tmp_path, HERE)
     assert stages == [2, 6]
@@ -295,7 +295,7 @@ def test_other_ladders_are_written_as_before(npz: Path) -> None:
 def test_a_rung_has_reached_the_loss_where_its_interval_says_so(
     large: list[float], small_: list[float], ended: str
 ) -> None:
-    assert _ended(_ratio(large, small_), []) == ended
+    assert _ended(ratio_of_means(large, small_), []) == ended
     assert _ended(Estimate(1.0, 0.9, 1 + CLOSE), []) == "reached"
 
 

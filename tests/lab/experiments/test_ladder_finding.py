@@ -53,8 +53,9 @@ def test_what_is_known_comes_out(tmp_path: Path) -> None:
         assert one.linear.limit.value == pytest.approx(
             critical_batch_size(size, B_SIMPLE / size, lr_wd=lr_wd), rel=1e-10
         )
-        assert one.over_observed == pytest.approx(one.linear.limit.value / OBSERVED)
-        assert given(one.over_observed_low) < given(one.over_observed) < given(one.over_observed_high)
+        ratio = given(one.over_observed)
+        assert ratio.value == pytest.approx(one.linear.limit.value / OBSERVED)
+        assert ratio.low < ratio.value < ratio.high
         assert len(one.by_seed) == 3
         assert one.usable is (size <= B_SIMPLE)  # N/G is B_SIMPLE/size
         assert list(one.sizes) == [larger for larger in SIZES if larger > size]

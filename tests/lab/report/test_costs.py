@@ -83,7 +83,7 @@ def test_data_and_time_of_a_gain_ladder_are_those_of_its_records(
         assert cost.measured.value == pytest.approx(factor)
         assert cost.time == pytest.approx(factor * min(seconds[cost.batch_size]) / min(seconds[16])), "fastest seeds"
         assert cost.predicted.value == pytest.approx(gains.price)
-        listed = panel.predictions[0].found.prices([cost.batch_size])[0].examples
+        listed = panel.predictions[0].price_list.prices([cost.batch_size])[0].examples
         assert cost.predicted.high / cost.predicted.value == pytest.approx(listed.high / listed.value)
         assert (cost.ranged, cost.reached, cost.outside) == (True, True, False)
         assert cost.loss == gains.loss

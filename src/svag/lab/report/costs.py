@@ -8,8 +8,8 @@ from statistics import fmean, geometric_mean
 
 import numpy as np
 
-from svag.lab.experiments.base import Metric
 from svag.lab.experiments.data_price import SHARES
+from svag.lab.experiments.experiment import Metric
 from svag.lab.experiments.ladder_finding import LadderPanelFinding
 from svag.lab.experiments.wording import is_optimizer, judged_by, value
 from svag.lab.records.record import LOSS, RunRecord
@@ -181,9 +181,9 @@ def _predicted(panel: LadderPanelFinding, size: int) -> tuple[Estimate, bool]:
         usable = [one for one in of_first if one.usable]
         return (usable[0].linear.distortion(size), False) if usable else (UNKNOWN, False)
     planned = next(rung.price for rung in panel.gain.rungs if rung.batch_size == size)
-    if not of_first or not of_first[0].found.usable:
+    if not of_first or not of_first[0].price_list.usable:
         return Estimate(planned, 0.0, math.inf), False
-    listed = of_first[0].found.prices([size])[0].examples
+    listed = of_first[0].price_list.prices([size])[0].examples
     # the plan was made from these readings, or from some of them: the range is a factor on any price
     return listed.mapped(lambda price: price * planned / listed.value), True
 

@@ -19,7 +19,7 @@ from svag.lab.report.content import Card, Figure, Table
 from svag.lab.report.costs import LadderCosts, cost_table, headline, ladder_costs, outside_said
 
 if TYPE_CHECKING:
-    from svag.lab.experiments.base import Metric
+    from svag.lab.experiments.experiment import Metric
 
 
 def compare_figures(finding: CompareFinding) -> Iterator[Figure]:

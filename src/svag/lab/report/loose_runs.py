@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from svag.lab.experiments import FAMILIES, wording
-from svag.lab.experiments.base import EXPERIMENT, Metric
+from svag.lab.experiments import EXPERIMENT, FAMILIES, wording
 from svag.lab.experiments.baseline import BaselinePrediction, BaselinePredictions, predict_from_runs
+from svag.lab.experiments.experiment import Metric
 from svag.lab.experiments.runs import CurveRow, RunRow
 from svag.lab.experiments.wording import Answer
 from svag.lab.records.record import RunFailed, RunRecord
@@ -90,7 +90,7 @@ def _next(records: Sequence[RunRecord]) -> str:
 
 def _price_card(name: str, prediction: BaselinePrediction, number: int) -> Card:
     """What larger batches cost from one setting."""
-    prices = prediction.found
+    prices = prediction.price_list
     numbers = (
         ("noise scale", f"{prices.noise_scale} examples (B·N/G, 95% interval), from {prices.readings} readings"),
         *(("note", str(reason)) for reason in prices.reasons),
@@ -112,7 +112,7 @@ def price_table(prices: PriceList, rows: Sequence[Price], number: int) -> Table:
 def figures(records: Sequence[RunRecord], predicted: BaselinePredictions) -> Iterator[Figure]:
     """Price and noise of every setting, then test metric and training loss of the runs that were evaluated."""
     for number, (name, prediction) in enumerate(list(_by_name(records, predicted).items())[:_LISTS], 1):
-        found, panel = prediction.found, name if len(records) > 1 else ""
+        found, panel = prediction.price_list, name if len(records) > 1 else ""
         if found.usable:
             needed = charts.price_rows(found.batch_size, found.prices())
             title, picture = "Data that a larger batch needs", charts.needed_chart(needed)

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from svag.lab.experiments import load_experiment
-from svag.lab.experiments.base import Experiment
-from svag.lab.experiments.evidence import Finding, PanelFinding
+from svag.lab.experiments.experiment import Experiment
+from svag.lab.experiments.finding import Finding, PanelFinding
 from svag.lab.experiments.wording import Judgement, count, overall
-from svag.lab.records.files import make_folder, replace_file
 from svag.lab.records.identity import NUMERICS_VERSION
 from svag.lab.records.record import RunRecord, load_records, notes_on
+from svag.lab.records.storage import make_folder, replace_file
 from svag.lab.report import loose_runs
 from svag.lab.report.content import Provenance, Report, Row, Table
 from svag.lab.report.costs import duration

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from svag.lab.experiments import wording
-from svag.lab.experiments.base import Size
 from svag.lab.experiments.bases import FASHION, Edits, in_run
+from svag.lab.experiments.experiment import Size
 from svag.lab.experiments.ladder import Ladder, LadderPanel
 from svag.lab.experiments.wording import Judgement, PaperVerdict
 from svag.paper.bounds import plotted_max_kappa

@@ -11,8 +11,7 @@ import vl_convert as vlc
 from tests.lab.report.charts.drawn import marks, of_kind
 from tests.lab.report.conftest import Find
 
-from svag.lab.experiments.ladder_answer import headline
-from svag.lab.experiments.ladder_finding import LadderFinding, LadderPanelFinding
+from svag.lab.experiments.ladder_finding import LadderFinding, LadderPanelFinding, drift_headline
 from svag.lab.report.charts import ladder_error, signal_to_noise, statistics_drift
 from svag.paper.bounds import plotted_max_kappa
 
@@ -132,7 +131,7 @@ def test_drift_is_drawn_as_predicted_lines_and_measured_points(finding_of: Find)
     drawn = statistics_drift.chart(found)
     assert {"area", "line", "rule", "point"} <= set(marks(drawn))
     assert [{"factor": 2.0, "said": "C² = 2"}] in [layer["rows"] for layer in of_kind(drawn, "rule")]
-    assert statistics_drift.sentence(found).startswith(headline(panel))
+    assert statistics_drift.sentence(found).startswith(drift_headline(panel))
     assert "by a theorem, points lie on it or above" in statistics_drift.sentence(found)
     assert "an estimate here" in statistics_drift.sentence(replace(found, theorem=False))
     assert statistics_drift.table(replace(panel, drift=None)) is None
@@ -195,7 +194,7 @@ def test_the_paper_s_lines_of_linear_scaling_are_not_drawn_for_the_square_root_r
     panel = ladder(finding_of, "ladder")
     assert signal_to_noise.table(panel).lines
     adam = [
-        replace(one, found=replace(one.found, linear=replace(one.linear, rule="square_root")))
+        replace(one, price_list=replace(one.price_list, linear=replace(one.linear, rule="square_root")))
         for one in panel.predictions
     ]
     assert not signal_to_noise.table(replace(panel, predictions=tuple(adam))).lines

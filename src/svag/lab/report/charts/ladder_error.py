@@ -5,9 +5,8 @@ from dataclasses import asdict, dataclass
 
 import altair as alt
 
-from svag.lab.experiments.base import Metric
-from svag.lab.experiments.ladder_answer import error_headline
-from svag.lab.experiments.ladder_finding import LadderPanelFinding
+from svag.lab.experiments.experiment import Metric
+from svag.lab.experiments.ladder_finding import LadderPanelFinding, error_headline
 from svag.lab.experiments.wording import count, criterion, is_share, judged_by, percent, unbounded
 from svag.lab.report import look
 

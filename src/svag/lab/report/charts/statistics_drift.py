@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass
 
 import altair as alt
 
-from svag.lab.experiments.ladder_answer import COMPARED, headline
-from svag.lab.experiments.ladder_finding import LadderPanelFinding
+from svag.lab.experiments.ladder_finding import COMPARED, LadderPanelFinding, drift_headline
 from svag.lab.report import look
 
 PREDICTED, MEASURED, SECOND_MOMENT = "predicted", "measured", "κV′/V over κN′/N"
@@ -78,7 +77,7 @@ def table(panel: LadderPanelFinding) -> DriftTable | None:
                 if seen is not None:
                     rows.append(DriftRow(series, kind, pair.batch_size, seen.value, seen.low, _known(seen.high)))
     theorem = all(prediction.theorem for prediction in drawn)
-    return DriftTable(rows, panel.c2, COMPARED[panel.drift.compared], theorem, headline(panel), panel.adaptive)
+    return DriftTable(rows, panel.c2, COMPARED[panel.drift.compared], theorem, drift_headline(panel), panel.adaptive)
 
 
 def _known(number: float) -> float | None:
