@@ -225,9 +225,11 @@ def test_measured_rungs_need_no_plan(npz: Path, tmp_path: Path) -> None:
 
 def test_a_finished_ladder_gives_a_page(done: tuple[Ladder, LadderFinding, Path], tmp_path: Path) -> None:
     written = svag.lab.write_report(done[2], tmp_path, formats=())
-    assert {path.name for path in written.tables} >= {"panel1-gain.csv", "panel1-price.csv", "panel1-train-loss.csv"}
-    found = (tmp_path / "tables" / "panel1-gain.csv").read_text().splitlines()
-    assert len(found) == 1 + sum(row.batch_size > 4 and row.baseline_time < 60 for row in done[1].panels[0].gain.rows)  # type: ignore[union-attr]
+    tables = {path.name for path in written.tables}
+    assert tables >= {"costs1.csv", "panel1-gain.csv", "panel1-loss-examples.csv", "panel1-loss-baseline-time.csv"}
+    rows = (tmp_path / "tables" / "panel1-gain.csv").read_text().splitlines()
+    points = {(row.batch_size, row.baseline_time) for row in done[1].panels[0].gain.rows if row.batch_size > 4}  # type: ignore[union-attr]
+    assert len(rows) == 1 + len(points), "one row for the seeds together"
 
 
 BATCH_NORM: dict[str, Any] = {"model": {"arch": "preresnet8", "norm": "batch", "width": 0.25}}

@@ -19,7 +19,7 @@ from svag.lab.experiments.ngd_finding import NgdFinding
 from svag.lab.experiments.rungs import Certificate
 from svag.lab.experiments.sde_limit import Limit
 from svag.lab.experiments.wording import Answer
-from svag.lab.report.build import build_report
+from svag.lab.report.write import build_report
 from svag.stats.means import Contrast
 
 CLOSE = Closeness(16, (ClosenessRatio("R", 1.5, 1.25, math.inf),), 2.25, 1.5625, 0.875, None, (10, 10))

@@ -10,6 +10,7 @@ from svag.lab.cli.errors import aloud, echo, reported
 from svag.lab.cli.flags import (
     AsJson,
     BaseFile,
+    Details,
     Ell,
     Out,
     RuleFlag,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from svag.lab.execution.estimate import Announcement
     from svag.lab.experiments.experiment import Experiment
-    from svag.lab.report.build import Judge
+    from svag.lab.report.write import Judge
 
     Learned = Callable[[Any], Iterable[str]]  # from the finding of its experiment
 
@@ -167,7 +168,7 @@ def answer(
         experiment: what is asked.
         out: the folder of its runs and its page.
         setup: how it is carried out and said.
-        learned: what to say after the answer, which is then short.
+        learned: what to say after the answer.
         judge: compares the finding with what is claimed of it elsewhere.
     """
     from svag.lab.execution.conduct import carry_out, known_plans, preview
@@ -197,12 +198,13 @@ def answer(
         typer.echo(json.dumps(counts) if setup.as_json else sentence)
     else:
         from svag.lab.cli.report import tell
-        from svag.lab.report.build import no_claims, report_on, write_files
+        from svag.lab.report.write import no_claims, report_on, write_files
 
         finding = experiment.find(done.records)
-        found = report_on(experiment, finding, done.records, judge or no_claims)
-        lines = None if learned is None else learned(finding)
-        tell(found, write_files(found, out / "report", formats=()), as_json=setup.as_json, learned=lines)
+        made = report_on(experiment, finding, done.records, judge or no_claims)
+        lines = () if learned is None else tuple(learned(finding))
+        written = write_files(made, out / "report", formats=())
+        tell(made, written, as_json=setup.as_json, details=setup.details, learned=lines)
     for failure in done.failures:
         aloud(f"Error: {failure}")
     if done.failures:
@@ -230,6 +232,7 @@ def demo(
     question: Question = "scaling",
     out: Annotated[Path | None, typer.Option(help="Output folder (default: demo-<question>).")] = None,
     workers: Workers = None,
+    details: Details = False,
     as_json: AsJson = False,
 ) -> None:
     """See it work on embedded data: a few minutes on two cores, ending with a page.
@@ -242,7 +245,7 @@ def demo(
     """
     from svag.lab.experiments.demo import SCALING, SDE, TRAIN, learned
 
-    setup = Setup(Execution(workers=workers), as_json=as_json)
+    setup = Setup(Execution(workers=workers), details=details, as_json=as_json)
     folder = out or Path(f"demo-{question}")
     with reported():
         if question == "sde":

@@ -108,6 +108,7 @@ OPTIONS: dict[str, Any] = {
     "metric": MetricFlag,
 }
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Details = Annotated[bool, typer.Option("--details", help="Print everything that was found.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the number of runs and the expected time, then stop.")]
 
 HOW = "Where and how it runs"  # these flags have their own box in the help
@@ -167,12 +168,13 @@ class Setup:
     execution: Execution
     dry_run: bool = False
     as_json: bool = False
+    details: bool = False
     trust_code: bool = False
     track: Tracker | None = None
 
 
 def with_setup(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the parameter `setup` of a command by the flags of `Execution`, --trust-code, --dry-run and --json.
+    """Replace the parameter `setup` of a command by the flags of `Execution` and of `Setup`.
 
     Errors that a user can do something about are reported in one sentence.
     """
@@ -184,7 +186,7 @@ def with_setup(command: Callable[..., None]) -> Callable[..., None]:
         return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
     shared = [flag(name, annotation, default[name]) for name, annotation in EXECUTION.items()]
-    alone = {"trust_code": TrustCode, "dry_run": DryRun, "as_json": AsJson}
+    alone = {"trust_code": TrustCode, "dry_run": DryRun, "details": Details, "as_json": AsJson}
     switches = [flag(name, annotation, False) for name, annotation in alone.items()]
     every = [*own, *shared, flag("track", Track, None), *switches]
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from svag.lab.execution.estimate import Announcement
     from svag.lab.experiments.experiment import Experiment, Size
     from svag.lab.records.record import RunRecord
-    from svag.lab.report.build import Written
     from svag.lab.report.content import Figure, Report, Row
+    from svag.lab.report.write import Written
 
 TAILS, ALL = "sec:app_heayvtailed", "all"
 
@@ -152,7 +152,7 @@ def _figure(experiment: "Experiment", folder: Path, results: Path | None, setup:
         from svag.lab.cli.report import tell
 
         echo(f"{_said(records)}\n--fresh computes them again, in {folder}.", err=True)
-        tell(*_report(experiment, records, folder), as_json=setup.as_json)
+        tell(*_report(experiment, records, folder), as_json=setup.as_json, details=setup.details)
         return
     plan = plan_runs(experiment.runs(), folder)
     known = {} if results is None else ended_elsewhere(plan, [results])
@@ -195,7 +195,7 @@ def _refuse_what_records_have_not(records: "Sequence[RunRecord]", setup: Setup) 
 
 
 def _report(experiment: "Experiment", records: "Sequence[RunRecord]", folder: Path) -> "tuple[Report, Written]":
-    from svag.lab.report.build import write_files
+    from svag.lab.report.write import write_files
     from svag.paper.report import report_of
 
     found = report_of(experiment, records)
