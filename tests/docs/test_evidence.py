@@ -1,5 +1,6 @@
 """Every number of docs/evidence.md comes out of the records in results/gain."""
 
+import json
 import math
 from dataclasses import replace
 from functools import cache
@@ -39,10 +40,19 @@ def test_the_runs_are_complete_and_small() -> None:
     for pair in atlas().pairs:
         assert {"planned", "on_line"} <= set(pair.arms), pair.setting.ladder
         assert math.isfinite(pair.price)
-    for arm in ("planned", "on_line", "linear", "one_gain"):
+    for arm in ("planned", "on_line", "linear", "one_gain", "announced/planned"):
         for place in sorted((FOLDER / arm).iterdir()):
             assert not [record.problem for record in load_records(place) if not record.ended], place
     assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 20_000_000
+
+
+def test_the_announced_prices_are_those_of_the_baselines() -> None:
+    """What was committed before the runs is what their plans took, and what the list says today."""
+    committed = json.loads((FOLDER / "announced" / "predictions.json").read_text())
+    said = {(name, int(size)): price for name, one in committed.items() for size, price in one["examples"].items()}
+    found = {(pair.setting.ladder, pair.batch_size): pair.price for pair in atlas().later}
+    assert len(found) == 4
+    assert found == pytest.approx(said, rel=1e-4)
 
 
 def rows(table: str) -> list[dict[str, str]]:
