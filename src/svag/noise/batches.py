@@ -94,7 +94,7 @@ class Cutting:
         batch_size: examples of one step, on all ranks.
         ranks: how many ranks have a share of them.
         uneven: shares may differ in size.
-        at_least: so many parts a rank must have.
+        at_least: minimum number of parts per rank.
     """
 
     batch_size: int
@@ -195,7 +195,7 @@ def _each(batch: Batch, size: int, change: Callable[[Tensor], Tensor], remedy: s
                 )
             return change(value) if value.ndim else value
         if isinstance(value, Mapping):
-            return {key: walk(one) for key, one in value.items()}
+            return {key: walk(item) for key, item in value.items()}
         if isinstance(value, tuple) and type(value) is not tuple:  # a named tuple
             return type(value)(*map(walk, value))  # type: ignore[arg-type]
         if isinstance(value, list | tuple):
@@ -252,7 +252,7 @@ def _takes_one(function: Callable[..., object]) -> bool:
 def gradients_of(loss: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
     """Gradient of a loss, 0 where it does not depend on a parameter; `.grad` is left alone.
 
-    A loss that depends on none of them is one of another model, a copy perhaps: refused.
+    A loss that depends on none of them is refused: it belongs to another model, for example to a copy.
     """
     found: tuple[Tensor | None, ...] = torch.autograd.grad(loss, list(parameters), allow_unused=True)
     if all(gradient is None for gradient in found):
@@ -286,7 +286,7 @@ def kept_position(batches: Iterable[object]) -> Iterator[None]:
             owner.load_state_dict(state)
 
 
-# From this share of an epoch on, a batch without its population is worth a word: N is too large by about as much.
+# Warn of a missing population when a batch is at least this share of an epoch: N is too large by about as much.
 _SHARE = 0.02
 
 

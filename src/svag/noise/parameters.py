@@ -207,7 +207,7 @@ def on_this_rank(tensors: Iterable[Tensor]) -> list[Tensor]:
     from torch.distributed.tensor import DTensor
 
     with torch.no_grad():  # then it is no operation that a gradient flows through
-        return [one.to_local() if isinstance(one, DTensor) else one for one in tensors]
+        return [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
 
 
 def flat_product(one: Tensor, other: Tensor) -> Tensor:

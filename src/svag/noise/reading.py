@@ -20,7 +20,7 @@ from svag.printed import Printed
 from svag.theory import domain
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Reading(Printed):
     """Unbiased estimates of G = |∇L|² and N = Tr Σ at one point x, with the batch size that N belongs to.
 

@@ -30,22 +30,22 @@ from svag.theory.equilibrium import (
 )
 from svag.theory.optimizers import optimizer_kind
 
-# A run is cut into this many stretches, and a straight line is taken off each, before its readings are asked how
-# correlated they are: what N/G does over a training is no correlation.
+# A run is cut into this many stretches, and a straight line is subtracted from each, before the autocorrelation of
+# its readings is estimated: a trend over training is not autocorrelation.
 _STRETCHES = 4
 _STRETCH = 16
-# Scatter below this share of the averages makes nothing uncertain.
+# Scatter below this share of the averages is ignored.
 _SCATTER = 1e-3
-# So many differences of successive readings know their own spread well enough for an interval.
+# Minimum number of differences of successive readings for an interval from their spread.
 _DIFFERENCES = 20
 # Level at which runs count as different.
 _DIFFER = 0.01
-# Relative growth of |x|² that would have to be seen.
+# Relative growth of |x|² that is large enough to be seen.
 _FELT = 0.2
 
 
 def of_one_batch_size(readings: Sequence[Reading]) -> list[Reading]:
-    """Those of the batch size that the last reading has: while it grows, the others belong to another N."""
+    """The readings with the batch size of the last one: where the batch has grown, earlier ones measured another N."""
     return [reading for reading in readings if reading.batch_size == readings[-1].batch_size]
 
 
@@ -65,7 +65,9 @@ class Averages:
                 raise ValueError(
                     f"readings of different {field} ({shown}) cannot be averaged: predict from one at a time"
                 )
-        moving = any(reading.momentum for reading in readings) and any(one.velocity_sq is not None for one in readings)
+        moving = any(reading.momentum for reading in readings) and any(
+            reading.velocity_sq is not None for reading in readings
+        )
         # the velocity does not exist before the first step with momentum
         return cls(tuple(r for r in readings if r.velocity_sq is not None or not moving))
 
@@ -191,7 +193,7 @@ class Averages:
 
     @property
     def eps_to_root(self) -> float | None:
-        """ε over √(V/d), the root of what v is in the mean over the d parameters; None when one is not known."""
+        """ε over √(V/d), the root mean square of √v̂ over the d parameters; None when one of them is unknown."""
         known, dimension = self.second_moment[np.isfinite(self.second_moment)], self.readings[-1].dimension
         if self.eps is None or dimension is None or not known.any():
             return None
@@ -222,8 +224,8 @@ class Averages:
     def ratio_in_window(self, signal: FloatArray, confidence: float) -> RatioInterval | None:
         """The same about this window of these runs only, where blocks are too few for more; None with few readings.
 
-        Every reading has batches of its own, so that readings err independently, whatever N and G do along a run and
-        however runs differ.
+        Every reading uses fresh batches, so the errors of readings are independent, however N and G change along a run
+        and differ between runs.
         """
         if len(self.readings) - len(self._starts) < _DIFFERENCES:
             return None
@@ -260,18 +262,18 @@ class Averages:
         scale = float(den.mean())
         residual = num - float(num.mean()) / scale * den if scale > 0 else num
         rows = [self._level(row) for row in (num, den, residual)]
-        # the curve of a schedule on numbers that hardly scatter is smooth, and says nothing about correlation
+        # where numbers hardly scatter, all that is left is the curve of the schedule, which is not autocorrelation
         felt = [row for row in rows if row.std() > _SCATTER * np.abs((num, den)).mean()]
         return plan_blocks(num.size, max((integrated_autocorrelation_time(row) for row in felt), default=1.0))
 
     def _level(self, row: FloatArray) -> FloatArray:
-        """A series without what it does along each run; how runs differ stays, which is no less uncertain."""
+        """A series without the trend along each run; differences between runs stay, since they are uncertain too."""
         level, start = row.copy(), 0
         for _, run in groupby(self.readings, key=lambda reading: reading.run):
             stop = start + len(list(run))
             if stop - start >= _STRETCHES * _STRETCH:
                 pieces = np.array_split(row[start:stop], _STRETCHES)
-                level[start:stop] = row[start:stop].mean() + np.concatenate([_without_line(one) for one in pieces])
+                level[start:stop] = row[start:stop].mean() + np.concatenate([_without_line(piece) for piece in pieces])
             start = stop
         return level
 
@@ -307,10 +309,10 @@ class Averages:
 
     @property
     def missing_growth(self) -> tuple[float, float] | None:
-        """Relative growth of |x|² over the window by the gradients, and what it was, where less than half came true.
+        """Relative growth of |x|² over the window, expected from the gradients and observed, if it fell short by half.
 
-        None when growth is as it should be, too little to tell, or unknown: of SGD without momentum, one run, with
-        steps.
+        None when growth is as expected, too small to tell, or unknown. It is known for one run of SGD without momentum,
+        with steps.
         """
         first, last = self.readings[0], self.readings[-1]
         if self.momentum or self.param_dot_grad is None or first.run != last.run or first.step is None:

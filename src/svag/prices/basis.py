@@ -89,7 +89,7 @@ def find_ground(found: Averages, steps: int | None, confidence: float) -> Ground
     reasons = (*_setting_reasons(found), *_equilibrium_reasons(found, steps))
     if found.momentum:
         return _with_momentum(found, confidence, plain, reasons)
-    if _stands_alone(reasons):
+    if _premises_met(reasons):
         pulled = found.share is not None and abs(found.share) > BALANCED
         if found.setting.weight_decay and not pulled:
             return Ground("weight_norm", kind.rule, "G", plain, None, found.lr_wd or 0.0, ())
@@ -99,7 +99,7 @@ def find_ground(found: Averages, steps: int | None, confidence: float) -> Ground
     return Ground("gradient", kind.rule, "G", plain, None, 0.0, reasons)
 
 
-def _stands_alone(reasons: tuple[Reason, ...]) -> bool:
+def _premises_met(reasons: tuple[Reason, ...]) -> bool:
     """Whether all premises of a theorem were met."""
     return not any(reason.code in NO_THEOREM for reason in reasons)
 
@@ -113,7 +113,7 @@ def _with_momentum(found: Averages, confidence: float, plain: RatioInterval, rea
         reasons = (*reasons, Reason(Code.MOMENTUM_VARIES))
         return Ground("momentum", kind.rule, "X̂", estimated, None, 0.0, reasons)
     if signal is None:
-        reasons = (Reason(Code.X_NOT_MEASURED),) if _stands_alone(reasons) else reasons
+        reasons = (Reason(Code.X_NOT_MEASURED),) if _premises_met(reasons) else reasons
         return Ground("momentum", kind.rule, "X̂", estimated, None, 0.0, reasons)
     measured = found.ratio(signal, confidence)
     if not resolved(measured):
@@ -122,10 +122,10 @@ def _with_momentum(found: Averages, confidence: float, plain: RatioInterval, rea
         reasons = (*reasons, Reason(Code.NOT_INVARIANT, {"share": found.share}))
     if found.rate_varies:
         reasons = (*reasons, Reason(Code.RATE_VARIES))
-    if found.balance is None and _stands_alone(reasons):
+    if found.balance is None and _premises_met(reasons):
         reasons = (Reason(Code.VELOCITY_MISSING),)
     # with momentum the balance has no term in (ηλ)²
-    basis: Basis = "weight_norm" if _stands_alone(reasons) else "momentum"
+    basis: Basis = "weight_norm" if _premises_met(reasons) else "momentum"
     return Ground(basis, kind.rule, "X", measured, None, 0.0, reasons)
 
 

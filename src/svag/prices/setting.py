@@ -53,16 +53,16 @@ class RunSetting:
     @classmethod
     def of(cls, found: Averages) -> "RunSetting":
         """Return what the averaged readings have in common."""
-        one = found.setting
+        setting = found.setting
         return cls(
-            one.batch_size,
-            one.optimizer,
+            setting.batch_size,
+            setting.optimizer,
             found.lr,
-            one.weight_decay,
+            setting.weight_decay,
             found.momentum,
             found.betas,
             found.eps,
-            one.population,
+            setting.population,
         )
 
     @property

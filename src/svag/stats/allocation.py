@@ -45,7 +45,7 @@ def extrapolation_weights(x: Sequence[float]) -> tuple[float, ...]:
     """
     if not x or min(x) <= 0 or len(set(x)) < len(x):
         raise ValueError(f"x must be different positive numbers, got {list(x)}")
-    return tuple(math.prod(other / (other - one) for other in x if other != one) for one in x)
+    return tuple(math.prod(other / (other - point) for other in x if other != point) for point in x)
 
 
 @dataclass(frozen=True)

@@ -329,7 +329,7 @@ def test_the_failure_of_test_error_is_held_against_what_the_paper_draws(
 
 
 def test_without_a_prediction_or_a_result_test_error_cannot_tell(ladder: LadderPanelFinding) -> None:
-    silent, lost = (of_ladder(one)[1] for one in (replace(ladder, ranges=()), replace(ladder, scaling=None)))
+    silent, lost = (of_ladder(one)[1] for one in (replace(ladder, predictions=()), replace(ladder, scaling=None)))
     assert (silent.verdict, silent.found) == ("cannot tell", "no baseline predicts")
     assert (lost.verdict, lost.found.partition("; ")[2]) == ("cannot tell", "these seeds cannot locate a failure")
 

@@ -37,8 +37,8 @@ from svag.lab.experiments.rungs import (
     RungPrediction,
     certificates,
     final_errors,
+    predicted_range,
     predictions_of,
-    ranges,
     ratio_of,
     ruled_out,
     rung_of,
@@ -110,7 +110,7 @@ class LadderPanelFinding(PanelFinding):
         window: fractions of the budget over which all rungs were averaged; None without readings.
         shortfalls: pairs whose spread lies below D although a theorem applies, with the likely cause.
         scaling: where test error was seen to fail; None when fewer than two batch sizes have results.
-        ranges: smallest and largest prediction of the baselines that predict, for each form; empty without any.
+        predicted: the smallest and the largest B* of the baselines that predict; None without any.
         slope: slope of log G/N against log B, 1 while B_simple does not depend on the batch; None with fewer than two
             rungs.
         certificates: what the measured N/G rule out.
@@ -127,7 +127,7 @@ class LadderPanelFinding(PanelFinding):
     window: Fractions | None
     shortfalls: tuple[Shortfall, ...]
     scaling: ScalingVerdict | None
-    ranges: tuple[PredictionRange, ...]
+    predicted: PredictionRange | None
     slope: Estimate | None
     certificates: tuple[Certificate, ...]
     c2: float
@@ -166,7 +166,7 @@ class LadderPanelFinding(PanelFinding):
         crossed = nothing if drift is None else drift.crossings[0].observed
         return {
             **self.shared_fields(),
-            **json_fields_of(self, "observed", "predictions", "window", "rungs", "ranges", "slope"),
+            **json_fields_of(self, "observed", "predictions", "window", "rungs", "predicted", "slope"),
             **json_fields_of(self, "certificates", "scaling", "c2"),
             "observed_low": None if scaling is None else json_value(scaling.low),
             "observed_high": None if scaling is None else json_value(scaling.high),
@@ -262,7 +262,7 @@ def _panel(experiment: Ladder, panel: LadderPanel, runs: PanelRuns) -> LadderPan
         window=window if predictions else None,
         shortfalls=() if drift is None else shortfalls(drift, predictions),
         scaling=scaling,
-        ranges=ranges(predictions),
+        predicted=predicted_range(predictions),
         slope=signal_slope(rungs),
         certificates=() if panel.gained else certificates(rules, sizes),
         c2=experiment.c2,
@@ -658,9 +658,6 @@ def _drifted(panel: LadderPanelFinding) -> NumberRows:
 
 
 def _ruled_out(panel: LadderPanelFinding) -> NumberRows:
-    forms = [f"{span.said} as {span.form}" for span in panel.ranges if span.form != "sharp"]
-    if forms and panel.predictions[0].linear.rule != "square_root":
-        yield "B* of the paper", "; ".join(forms)
     if panel.certificates:
         fired = ruled_out(panel.certificates).items()
         yield "ruled out", "; ".join(f"at B = {size} {what}" for size, what in fired)

@@ -3,11 +3,10 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
-from svag.lab.experiments import wording
 from svag.lab.experiments.arms import SGD, ArmName, svag_arm
 from svag.lab.experiments.experiment import own_metric
 from svag.lab.experiments.finding import by_seed_rows
@@ -26,14 +25,7 @@ from svag.prices.windows import parts_of_runs
 from svag.stats.means import Contrast, contrast
 from svag.stats.ratios import Interval, quotient
 from svag.stats.samples import json_fields, json_number
-from svag.theory.bounds import (
-    Form,
-    adascale_gain,
-    critical_batch_size,
-    large_run_refutes,
-    large_run_threshold,
-    sde_threshold,
-)
+from svag.theory.bounds import critical_batch_size, large_run_refutes, large_run_threshold, sde_threshold
 from svag.theory.distortion import distortion
 from svag.verdicts.scaling import ScalingVerdict
 
@@ -202,10 +194,6 @@ class RungPrediction:
         """Whether N/G is too small for a prediction."""
         return self.linear.noise_to_signal.value < PREDICTS_FROM
 
-    def by_form(self, form: Form) -> Estimate:
-        """B* by one form of the bound: `linear.limit` is the sharp one; the paper prints and plots two others."""
-        return limit_by_form(self.linear, form)
-
     @property
     def theorem(self) -> bool:
         """Whether a theorem carries the prediction; otherwise it is an estimate."""
@@ -232,21 +220,12 @@ class RungPrediction:
         }
 
 
-def limit_by_form(rule: LinearRule, form: Form) -> Estimate:
-    """B* of a linear rule by one form of the bound."""
-    return rule.noise_to_signal.mapped(
-        lambda ratio: critical_batch_size(rule.batch_size, ratio, rule.c2, form, rule.lr_wd)
-    )
-
-
 def _limit_fields(name: str, rule: LinearRule) -> dict[str, object]:
     """B* and N/G of a linear rule, flat: the value of B* has this name, its limits are low and high."""
     return {
         name: json_number(rule.limit.value),
         "low": json_number(rule.limit.low),
         "high": json_number(rule.limit.high),
-        **_flat("printed", limit_by_form(rule, "printed")),
-        **_flat("plotted", limit_by_form(rule, "plotted")),
         **_flat("noise_to_signal", rule.noise_to_signal),
     }
 
@@ -292,8 +271,7 @@ def _seed_row(own: PriceList) -> dict[str, object]:
         "status": str(rule.reasons[0]),
         "kappa": json_number(rule.limit.value / rule.batch_size),
         "b_simple": json_number(own.noise_scale.value),
-        "gain_limit": json_number(adascale_gain(own.noise_to_signal.value)),
-        "form": "sharp",
+        "gain_limit": json_number(1 + own.noise_to_signal.value),
         "sde_refuted": rule.sde_ruled_out,
         "approximate": bool(ratios) or Code.PARTS_UNCHECKED in parts,
         "parts_ratio": json_value(ratios[0]) if ratios else None,
@@ -417,32 +395,18 @@ def ratio_of(above: Estimate, below: Estimate) -> Estimate:
 
 @dataclass(frozen=True)
 class PredictionRange(JsonRow):
-    """The smallest and the largest prediction of the baselines that predict, as the paper's figures show them."""
+    """The smallest and the largest B* of the baselines that predict, and which baselines these are."""
 
-    form: Form
     smallest: float
     smallest_from: int
     largest: float
     largest_from: int
 
-    @property
-    def said(self) -> str:
-        """From the smallest to the largest; one number when they come from one baseline."""
-        if self.smallest_from == self.largest_from:
-            return wording.batch(self.smallest)
-        return f"{wording.batch(self.smallest)} to {wording.batch(self.largest)}"
 
-
-def ranges(predictions: Sequence[RungPrediction]) -> tuple[PredictionRange, ...]:
-    """The range of the usable predictions in every form of the bound; none without a usable one."""
-    usable = [prediction for prediction in predictions if prediction.usable]
-    by_form = []
-    for form in get_args(Form):
-        values = [(prediction.by_form(form).value, prediction.batch_size) for prediction in usable]
-        if values:
-            (smallest, low_from), (largest, high_from) = min(values), max(values)
-            by_form.append(PredictionRange(form, smallest, low_from, largest, high_from))
-    return tuple(by_form)
+def predicted_range(predictions: Sequence[RungPrediction]) -> PredictionRange | None:
+    """The range of the usable predictions; None without a usable one."""
+    values = [(prediction.linear.limit.value, prediction.batch_size) for prediction in predictions if prediction.usable]
+    return PredictionRange(*min(values), *max(values)) if values else None
 
 
 @dataclass(frozen=True)

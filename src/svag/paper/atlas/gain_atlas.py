@@ -29,6 +29,7 @@ from svag.prices.ranges import Calibration, price_range
 
 GainArm = Literal["planned", "on_line", "linear", "one_gain"]
 ARMS: tuple[GainArm, ...] = ("planned", "on_line", "linear", "one_gain")
+LATER = "announced"  # folder of the pairs at 16 times the batch
 
 # Set before the arms were run.
 PRICED = 4.0  # the planned arm is judged up to this price
@@ -85,7 +86,7 @@ class GainPair:
         batch_size: the larger batch size.
         price: the price that the list announced for it.
         arms: how each arm ended.
-        announced: whether the price was committed before any larger batch of the ladder ran.
+        announced: whether the price was written down before any larger batch of the ladder ran.
     """
 
     setting: Setting
@@ -112,6 +113,7 @@ class GainAtlas:
         betas: final training loss over the baseline's with betas that follow the gain, by batch size.
         adascale: rows of `tools/run_adascale.py`.
         schedules: rows of `tools/run_schedules.py`.
+        later: pairs at another batch size, whose prices were committed before they were run.
     """
 
     pairs: tuple[GainPair, ...]
@@ -120,6 +122,7 @@ class GainAtlas:
     betas: Mapping[str, Mapping[int, tuple[float, ...]]] = field(default_factory=dict)
     adascale: Sequence[Mapping[str, Any]] = ()
     schedules: Sequence[Mapping[str, Any]] = ()
+    later: tuple[GainPair, ...] = ()
 
 
 def find_gain_atlas(folder: Path) -> GainAtlas:
@@ -159,6 +162,7 @@ def find_gain_atlas(folder: Path) -> GainAtlas:
         betas,
         _json(folder / "adascale.json", []),
         _json(folder / "schedules.json", []),
+        find_gain_atlas(folder / LATER).pairs if (folder / LATER).exists() else (),
     )
 
 

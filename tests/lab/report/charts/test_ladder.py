@@ -13,6 +13,7 @@ from tests.lab.report.conftest import Find
 
 from svag.lab.experiments.ladder_finding import LadderFinding, LadderPanelFinding, drift_headline
 from svag.lab.report.charts import ladder_error, ladder_prices
+from svag.paper.bounds import plotted_max_kappa
 
 
 def ladder(finding_of: Find, name: str) -> LadderPanelFinding:
@@ -31,8 +32,8 @@ def test_the_ladder_s_errors_threshold_and_regions_are_the_finding_s(finding_of:
     assert (observed.low, observed.value, observed.high) == (
         panel.scaling.low, panel.scaling.observed, panel.scaling.high
     )  # fmt: skip
-    sharp = next(one for one in panel.ranges if one.form == "sharp")
-    assert (predicted.low, predicted.high) == (sharp.smallest, sharp.largest)
+    assert panel.predicted is not None
+    assert (predicted.low, predicted.high) == (panel.predicted.smallest, panel.predicted.largest)
     assert "Bars: 95% intervals of the mean." in ladder_error.error_sentence(found)
     drawn = ladder_error.error_chart(found)
     assert marks(drawn).count("rect") == 4  # two fields, and their swatches in the key
@@ -94,8 +95,8 @@ def test_lines_of_slope_1_end_at_the_threshold_where_the_paper_plots_its_predict
     found = ladder_error.ratio_table(panel)
     usable = [one for one in panel.predictions if one.usable]
     assert [line.crossing for line in found.lines] == [
-        usable[0].by_form("plotted").value,
-        usable[-1].by_form("plotted").value,
+        one.batch_size * plotted_max_kappa(one.linear.noise_to_signal.value, panel.c2)
+        for one in (usable[0], usable[-1])
     ]
     for line in found.lines:
         assert line.crossing / line.baseline == pytest.approx(panel.c2 / line.signal_to_noise)
