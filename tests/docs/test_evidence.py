@@ -15,6 +15,7 @@ pages = load("page_tables")
 tool = load("make_evidence")
 PAGE = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
 FOLDER = ROOT / "results" / "gain"
+SAID = " ".join(PAGE.split())
 
 
 @cache
@@ -113,7 +114,38 @@ def too_expensive() -> list[float]:
     ],
 )
 def test_the_page_quotes_its_tables(said: str) -> None:
-    assert said in " ".join(PAGE.split())
+    assert said in SAID
+
+
+def test_what_the_page_says_of_single_networks() -> None:
+    by_name = {(row["ladder"], row["batch"]): row for row in rows("recipes")}
+    adam, plain = by_name["gn_adam", "16 → 512"], by_name["bn_invariant", "16 → 512"]
+    assert f"{float(adam['examples/bill']):.1f} times what the rule counted" in SAID
+    assert f"while ending {float(adam['loss']) - 1:.0%} above the baseline" in SAID
+    assert max(float(row["loss"]) for name, row in by_name.items() if name[0] == "vgg_group") < 1.01
+    errors = {row["batch"]: row for row in rows("errors") if row["ladder"] == "bn_invariant"}["16 → 512"]
+    mean = {
+        arm: sum(float(one.strip("%")) for one in errors[arm].split(", ")) / 2
+        for arm in ("baseline", "planned", "on line")
+    }
+    assert f"({float(plain['planned: loss']) - 1:.0%} above) and at" in SAID
+    assert f"at {mean['planned'] / mean['baseline']:.1f} times its test error" in SAID
+    assert mean["on line"] < 1.1 * mean["baseline"]
+    drifts = {row["ladder"]: row for row in rows("drifts")}
+    halved = {
+        name: float(row["planned"]) / float(row["linear"])
+        for name, row in drifts.items()
+        if name in {"mlp_noise", "mlp_fashion"}
+    }
+    assert halved["mlp_noise"] > 0.8
+    assert halved["mlp_fashion"] > 0.5
+
+
+def test_the_answer_about_ramps_quotes_the_table() -> None:
+    asked = " ".join((ROOT / "docs" / "questions.md").read_text(encoding="utf-8").split())
+    saved = {(row["ladder"], row["batch"]): row["realised"] for row in rows("schedules")}
+    first, second = ((saved[name, "schedule"], saved[name, "constant"]) for name in ("mlp_fashion", "mlp_noise"))
+    assert f"{first[0]} of the steps instead of {first[1]}, and {second[0]} instead of {second[1]}" in asked
 
 
 def test_what_the_page_counts_in_words() -> None:

@@ -35,6 +35,10 @@ def test_the_price_list_of_the_home_page_apart_from_its_times() -> None:
     assert differences(tables(shown(page("docs/index.md")), "time"), tables(found, "time")) == []
 
 
+def test_the_plans_from_parts_of_a_baseline() -> None:
+    assert differences(cells(shown(page("docs/train.md"), "Record all")), cells(example("gain_planned.py"))) == []
+
+
 def test_the_first_price_list_of_its_page() -> None:
     text = page("docs/howto_batch.md")
     found = str(names_of(text, before="import random")["found"].prices([64, 128, 256, 512]))

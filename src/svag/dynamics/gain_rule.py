@@ -60,12 +60,12 @@ class GainProgress:
     gain: float | None = None
 
     def after(self, gain: float, time: float, kappa: float) -> "GainProgress":
-        """Where a step of this gain leads."""
+        """The progress after a step of this gain."""
         return GainProgress(time, self.time, self.steps + 1, self.kappas + kappa, gain)
 
 
 class _Measured:
-    """Gains from the readings of a probe, the present step's included: that one brakes at once."""
+    """Gains from the readings of a probe, including that of the current step, so that the gain reacts at once."""
 
     def __init__(self, probe: NoiseProbe, base_batch_size: int, base_steps: int | None) -> None:
         base = domain.whole("base_batch_size", base_batch_size)

@@ -88,11 +88,11 @@ class Clock:
             self.substep = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """All of it, as plain numbers."""
+        """The whole clock, as plain numbers."""
         return asdict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go where `state_dict` was called."""
+        """Continue where `state_dict` was called."""
         refuse_strange_state(state, self.state_dict())
         if state["ell"] != self.ell:
             raise ValueError(f"the state was saved with {state['ell']} sub-steps in an effective step, not {self.ell}")

@@ -1,4 +1,4 @@
-"""What a batch is, its mean loss and gradient, and what a DataLoader tells about its batches.
+"""What a batch is, its mean loss and gradient, and what a DataLoader says about its batches.
 
 A batch is a tensor, or nested tuples, lists and mappings of tensors, whose leading dimension counts the examples.
 """
@@ -88,7 +88,7 @@ def divisors(pieces: Sequence[object], weights: Tensor | Sequence[float] | None,
 
 @dataclass(frozen=True)
 class Cutting:
-    """Into what a probe cuts the batches of a run, and which batches it refuses.
+    """How a probe cuts the batches of a run, and which batches it refuses.
 
     Attributes:
         batch_size: examples of one step, on all ranks.
@@ -232,7 +232,7 @@ def mean_loss(loss_fn: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
 
 
 def refuse_swapped(loss_fn: object, batch: object) -> None:
-    """Notice that loss function and batch were given in the other order."""
+    """Refuse a loss function and a batch that were given in the wrong order."""
     if not callable(loss_fn):
         remedy = ": swap the two, the loss function comes first" if callable(batch) else ""
         raise TypeError(f"loss_fn must be a function of a batch, got a {type(loss_fn).__name__}{remedy}")
@@ -307,7 +307,7 @@ def without_population(batch_size: int, epoch: int | None) -> str:
 
 
 def epoch_size(batches: Iterable[object]) -> int | None:
-    """Number of examples that a DataLoader shares out among disjoint batches; None if it does not, or is none."""
+    """Number of examples that a DataLoader divides into disjoint batches; None for any other source of batches."""
     if not isinstance(batches, DataLoader) or not isinstance(batches.batch_sampler, BatchSampler):
         return None
     # Accelerate puts another sampler of batches around that of the loader, to share the batches out among ranks

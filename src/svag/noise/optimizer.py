@@ -44,7 +44,7 @@ _WRAPPERS = [
 
 
 def unwrapped(optimizer: Optimizer) -> Optimizer:
-    """Return the torch optimizer inside the wrappers of Accelerate, Lightning and Fabric, or refuse what is none.
+    """Return the torch optimizer inside the wrappers of Accelerate, Lightning and Fabric; refuse anything else.
 
     The packages need not be installed: a caller that holds one of their objects has imported them.
     """
@@ -145,7 +145,7 @@ def state_of(
 def state_for_later(
     optimizers: Sequence[Optimizer], parameters: Collection[nn.Parameter], whole: Callable[[Tensor], Tensor]
 ) -> Callable[[], ReadingSettings]:
-    """What `state_of` reads now, looked through when it is asked for: in a training step that costs up to 0.1 ms.
+    """Record what `state_of` reads now, and evaluate it when asked: in a training step that would take up to 0.1 ms.
 
     Of several optimizers together, where they agree.
     """
@@ -390,7 +390,7 @@ def _refinable(optimizer: Optimizer, number: int, group: dict[str, Any]) -> Opti
 
 
 def _settings(group: dict[str, Any]) -> OptimizerSettings:
-    """The settings of a parameter group of any of the four optimizers; each has names of its own."""
+    """The settings of a parameter group of any of the four optimizers, which name them differently."""
     lr, weight_decay = float(group["lr"]), float(group["weight_decay"])
     if "betas" in group:
         return AdamSettings(

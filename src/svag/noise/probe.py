@@ -159,8 +159,8 @@ class NoiseProbe(Printed):
         # a list of one optimizer is that optimizer
         self.optimizer = optimizer[0] if isinstance(optimizer, Sequence) and len(optimizer) == 1 else optimizer
         self.measure_short = False
-        single = parameters is None or isinstance(parameters, Tensor)  # one tensor is refused
-        self._chosen = parameters if single else list(parameters or ())
+        # they are gone through again when the model changes; one tensor, which is no list of them, is refused below
+        self._chosen = parameters if parameters is None or isinstance(parameters, Tensor) else list(parameters)
         named = self._measured(model)
         self._model, self._batch_size, self._process_group = model, batch_size, process_group
         self._population, self._run = population, run

@@ -110,7 +110,7 @@ class Reading(Printed):
 
 
 def _number(value: Any) -> float:
-    """The number that a value is, Python's, numpy's or a tensor's; nan for text, truth values and all the rest."""
+    """A number of Python, numpy or torch as a float; NaN for text, booleans and anything else."""
     if not hasattr(value, "__float__") or isinstance(value, bool):
         return math.nan
     try:

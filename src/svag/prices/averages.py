@@ -72,8 +72,8 @@ class Averages:
         return cls(tuple(r for r in readings if r.velocity_sq is not None or not moving))
 
     @property
-    def setting(self) -> Reading:
-        """Any of the readings, to ask for what they share."""
+    def shared(self) -> Reading:
+        """One of the readings, for the fields that all of them share."""
         return self.readings[0]
 
     @property
@@ -91,17 +91,17 @@ class Averages:
     def betas(self) -> tuple[float, float] | None:
         """Rates of the averages of Adam, where they are the same throughout; a schedule may move them."""
         found = {reading.betas for reading in self.readings}
-        return self.setting.betas if len(found) == 1 else None
+        return self.shared.betas if len(found) == 1 else None
 
     @property
     def eps(self) -> float | None:
         """Of Adam and its kin, where it is the same throughout."""
-        return self.setting.eps if len({reading.eps for reading in self.readings}) == 1 else None
+        return self.shared.eps if len({reading.eps for reading in self.readings}) == 1 else None
 
     @property
     def plain(self) -> bool:
         """Whether steps are multiples of gradients or of their average, so that the weight norm has a balance."""
-        return optimizer_kind(self.setting.optimizer).family == "sgd"
+        return optimizer_kind(self.shared.optimizer).family == "sgd"
 
     @cached_property
     def rates(self) -> FloatArray | None:
@@ -117,7 +117,7 @@ class Averages:
     @property
     def lr(self) -> float | None:
         """The one learning rate of all readings, or None."""
-        return None if self.rate_varies else self.setting.lr
+        return None if self.rate_varies else self.shared.lr
 
     @property
     def mean_lr(self) -> float | None:
@@ -129,9 +129,9 @@ class Averages:
     @property
     def lr_wd(self) -> float | None:
         """ηλ, or None when either is unknown."""
-        if self.mean_lr is None or self.setting.weight_decay is None:
+        if self.mean_lr is None or self.shared.weight_decay is None:
             return None
-        return self.mean_lr * self.setting.weight_decay
+        return self.mean_lr * self.shared.weight_decay
 
     @cached_property
     def weights(self) -> FloatArray:
@@ -188,7 +188,7 @@ class Averages:
     def second_moment_ratio(self) -> float | None:
         """V over E|ĝ|² = G + N, 1 where v has settled at the squared gradient; None when V is not known."""
         known = np.isfinite(self.second_moment)
-        step_sq = (self.grad_sq + self.setting.ell * self.noise)[known] @ self.weights[known]
+        step_sq = (self.grad_sq + self.shared.ell * self.noise)[known] @ self.weights[known]
         return float(self.second_moment[known] @ self.weights[known] / step_sq) if step_sq > 0 else None
 
     @property
@@ -206,9 +206,9 @@ class Averages:
         if self.velocity_sq is not None:
             pairs = zip(self.velocity_sq, self.noise, strict=True)
             return np.array([momentum_signal(float(v), float(n), beta) for v, n in pairs])
-        if self.lr and self.setting.weight_decay:
+        if self.lr and self.shared.weight_decay:
             # at equilibrium (1 − β²)E|v|² = 2λR/η_eff
-            return 2 * self.setting.weight_decay / effective_lr(self.lr, beta) * self.param_sq - self.noise
+            return 2 * self.shared.weight_decay / effective_lr(self.lr, beta) * self.param_sq - self.noise
         return None
 
     @property
@@ -281,19 +281,19 @@ class Averages:
     def excess(self) -> float | None:
         """E = 2λR/(η_eff N), or None when λ or η are unknown or 0, or the optimizer is not SGD."""
         noise, param = self.weighted(self.noise), self.mean_of_r(self.param_sq)
-        if not (self.plain and self.mean_lr and self.setting.weight_decay and noise > 0 and param > 0):
+        if not (self.plain and self.mean_lr and self.shared.weight_decay and noise > 0 and param > 0):
             return None
         return momentum_excess(
-            param, noise, lr=self.mean_lr, weight_decay=self.setting.weight_decay, momentum=self.momentum
+            param, noise, lr=self.mean_lr, weight_decay=self.shared.weight_decay, momentum=self.momentum
         )
 
     @property
     def share(self) -> float | None:
         """Pull of the loss itself on the weights, relative to weight decay (lem:sc: 0); None when unknown."""
-        lr, decay, param = self.mean_lr, self.setting.weight_decay, self.mean_of_r(self.param_sq)
+        lr, decay, param = self.mean_lr, self.shared.weight_decay, self.mean_of_r(self.param_sq)
         if self.param_dot_grad is None or not (self.plain and lr and decay and param > 0):
             return None
-        return pull_share(param, self.mean_of_r(self.param_dot_grad), lr=lr, weight_decay=decay, ell=self.setting.ell)
+        return pull_share(param, self.mean_of_r(self.param_dot_grad), lr=lr, weight_decay=decay, ell=self.shared.ell)
 
     @property
     def balance(self) -> float | None:
@@ -301,7 +301,7 @@ class Averages:
 
         None when the learning rate or the weight decay is unknown, nothing shrinks the weights, or steps are not plain.
         """
-        lr, decay = self.mean_lr, self.setting.weight_decay
+        lr, decay = self.mean_lr, self.shared.weight_decay
         if self.momentum and self.plain:
             return None if lr is None or decay is None else self._momentum_balance(lr, decay)
         found = self._window_balance()
@@ -321,12 +321,12 @@ class Averages:
         if found is None or steps < 1 or not self.param_sq.mean() > 0:
             return None
         # readings may be rarer than steps, and each step has ell sub-steps
-        gain = found.residual * self.setting.ell * steps / len(self.readings) / float(self.param_sq.mean())
+        gain = found.residual * self.shared.ell * steps / len(self.readings) / float(self.param_sq.mean())
         grown = float(self.param_sq[-1] - self.param_sq[0]) / float(self.param_sq.mean())
         return (gain, grown) if gain > _FELT and grown < gain / 2 else None
 
     def _window_balance(self) -> Balance | None:
-        decay, ell = self.setting.weight_decay, self.setting.ell
+        decay, ell = self.shared.weight_decay, self.shared.ell
         if (
             not self.plain
             or decay is None

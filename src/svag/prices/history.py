@@ -30,6 +30,7 @@ from svag.noise.reading import Reading
 from svag.prices.averages import Averages
 from svag.prices.estimate import Estimate
 from svag.prices.plan import GainPlan
+from svag.prices.windows import runs_of
 from svag.printed import Printed
 from svag.stats.ratios import PairMoments, fieller, pair_moments, successive_moments
 from svag.stats.samples import json_number, probability
@@ -337,7 +338,7 @@ def run_history(readings: Iterable[Reading], base_steps: int | None = None, conf
             )
     if base_steps is not None:
         base_steps = domain.whole("base_steps", base_steps)
-    runs = _runs(given)
+    runs = runs_of(given)
     steps = [reading.step for reading in given if reading.step is not None]
     kind = optimizer_kind(given[0].optimizer)
     if len(steps) < len(given):
@@ -434,15 +435,6 @@ def _signal_error(pairs: PairMoments) -> float:
     signal = max(pairs.den, 0.0) / pairs.num
     variance = pairs.var_den - 2 * signal * pairs.cov + signal**2 * pairs.var_num
     return math.sqrt(max(variance, 0.0)) / pairs.num
-
-
-def _runs(readings: Sequence[Reading]) -> list[list[Reading]]:
-    """Readings of each run, in the order of steps where they have steps."""
-    names = dict.fromkeys(reading.run for reading in readings)
-    runs: dict[str, list[Reading]] = {name: [] for name in names}
-    for reading in readings:
-        runs[reading.run].append(reading)
-    return [sorted(run, key=lambda reading: reading.step or 0) for run in runs.values()]
 
 
 def _between(runs: Sequence[Sequence[Reading]], start: int, end: int) -> list[list[Reading]]:

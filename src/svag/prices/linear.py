@@ -125,7 +125,7 @@ class LinearRule(Printed):
     def of(cls, found: Averages, ground: Ground, c2: float) -> "LinearRule":
         """Conclude from averages and from what they rest on."""
         ratio = Estimate(*limits_of(ground.interval))
-        batch = found.setting.batch_size
+        batch = found.shared.batch_size
         limit = ratio.mapped(lambda rho: critical_batch_size(batch, rho, c2, ground.lr_wd))
         doubted = tuple(doubts(found, ground.interval, limit.low, limit.high))
         is_resolved = resolved(ground.interval) and not doubted

@@ -302,7 +302,7 @@ def _of_history(along: History) -> Iterator[Reason]:
 
 
 def _noise_scale(found: Averages, ratio: Estimate) -> Estimate:
-    batch, population = found.setting.batch_size, found.setting.population
+    batch, population = found.shared.batch_size, found.shared.population
     grad_sq = found.weighted(found.grad_sq)
     plain = max(found.weighted(found.noise), 0.0) / grad_sq if grad_sq > 0 else math.inf
     limits = ratio.mapped(lambda rho: b_simple(batch, rho, population))

@@ -53,16 +53,16 @@ class RunSetting:
     @classmethod
     def of(cls, found: Averages) -> "RunSetting":
         """Return what the averaged readings have in common."""
-        setting = found.setting
+        shared = found.shared
         return cls(
-            setting.batch_size,
-            setting.optimizer,
+            shared.batch_size,
+            shared.optimizer,
             found.lr,
-            setting.weight_decay,
+            shared.weight_decay,
             found.momentum,
             found.betas,
             found.eps,
-            setting.population,
+            shared.population,
         )
 
     @property

@@ -11,7 +11,8 @@ from tests.lab.training.small import EXAMPLES, small, write_npz
 
 import svag.lab
 from svag.lab.execution import conduct as conducting
-from svag.lab.execution.conduct import carry_out, conduct, preview
+from svag.lab.execution.conduct import carry_out, conduct_workload, preview
+from svag.lab.execution.estimate import Workload
 from svag.lab.execution.execution import Execution
 from svag.lab.execution.plan import own_runs, plan_runs
 from svag.lab.experiments import EXPERIMENT, experiment_from, load_experiment
@@ -87,7 +88,7 @@ def test_the_same_call_computes_nothing_again(
     npz: Path, done: tuple[Ladder, LadderFinding, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ladder, found, out = done
-    monkeypatch.setattr(conducting, "WorkerGroup", None)  # nobody could work
+    monkeypatch.setattr(conducting, "LocalWorkers", None)  # nobody could work
     again, conducted = carry_out(ladder_of(npz), out, HERE)
     assert again == ladder
     assert again.find(conducted.records).to_dict() == found.to_dict()
@@ -98,14 +99,14 @@ def test_it_resumes_between_its_two_stages(
 ) -> None:
     stages = []
 
-    def killed(experiment: Ladder, out: Path, execution: Execution) -> Any:
-        stages.append(len(experiment.runs()))
+    def killed(experiment: Ladder, out: Path, workload: Workload) -> Any:
+        stages.append(len(workload.plan))
         if len(stages) == 2:
             raise KeyboardInterrupt
-        return conduct(experiment, out, execution)
+        return conduct_workload(experiment, out, workload)
 
     with monkeypatch.context() as patch:
-        patch.setattr(conducting, "conduct", killed)
+        patch.setattr(conducting, "conduct_workload", killed)
         with pytest.raises(KeyboardInterrupt):
             carry_out(ladder_of(npz), tmp_path, HERE)
     assert stages == [2, 6]

@@ -33,7 +33,7 @@ from svag.lab.specs.fields import SpecError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from svag.lab.execution.conduct import Announcement
+    from svag.lab.execution.estimate import Announcement
     from svag.lab.experiments.experiment import Experiment
     from svag.lab.report.build import Judge
 
@@ -180,7 +180,7 @@ def answer(
             typer.echo("The larger batches are planned from these runs: their cost is known after them.", err=True)
         return
     code = [spec for spec in experiment.runs() if spec.model.is_callable]
-    left = [run.spec for run in plan_runs(code, out) if run.record(whole=False).to_do]
+    left = [run.spec for run in plan_runs(code, out) if run.record().to_do]
     ask_about_code(left, trusted=setup.trust_code)
     from svag.lab.report.tracking import following
 
@@ -260,7 +260,7 @@ def _predict_first(experiment: Ladder, folder: Path, execution: Execution) -> No
     from svag.lab.experiments.baseline import predict_from_runs
     from svag.lab.experiments.demo import baseline_runs
     from svag.lab.experiments.gain_finding import baseline_prices
-    from svag.lab.records.files import make_folder
+    from svag.lab.records.storage import make_folder
 
     make_folder(folder)  # a place that cannot be written is refused before a worker has started
     plan = plan_runs(baseline_runs(experiment), folder)

@@ -10,8 +10,8 @@ from svag.lab.experiments import load_experiment
 from svag.lab.experiments.experiment import Experiment
 from svag.lab.experiments.finding import Finding, PanelFinding
 from svag.lab.experiments.wording import Judgement, count, overall
-from svag.lab.records.files import make_folder, replace_file
 from svag.lab.records.record import RunRecord, load_records, notes_on
+from svag.lab.records.storage import make_folder, replace_file
 from svag.lab.report import folder
 from svag.lab.report.content import Provenance, Report, Row, Table
 from svag.lab.report.render import render_markdown, render_page

@@ -1,7 +1,7 @@
-"""Readings at frozen weights in the middle of a run, and how far parts of a batch are from whole batches.
+"""Readings at frozen weights during a run, how parts of a batch differ from whole batches, and the speed of a network.
 
-Both use batches that the run itself never sees. On several ranks every gradient is averaged before it is looked at, so
-that all see the same numbers. The speed of a run's network at larger batches is measured here too, apart from any run.
+Readings and comparisons use batches that the run itself never sees. On several ranks every gradient is averaged before
+it is used, so that all ranks see the same numbers.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,13 +25,13 @@ from svag.prices.estimate import Estimate
 
 
 class Diverged(Exception):  # noqa: N818
-    """Loss, gradients or weights are no longer finite: an outcome, not an error. The message says when."""
+    """Loss, gradients or weights are no longer finite, which is a result; the message says since when."""
 
 
 class FrozenReadings:
-    """Measures G and N at the weights as they are, with batches of the size the process trains with.
+    """Measures G and N at fixed weights, with batches of the size that the process trains with.
 
-    A split SVAG is measured at B, the batch of the SGD run that it describes; the ladder at its own B/parts.
+    SVAG with `split` is measured at B, the batch size of the SGD run that it describes; glsr at its own B/parts.
     """
 
     def __init__(self, training: Training, probe: FrozenProbe) -> None:
@@ -59,7 +59,8 @@ class FrozenReadings:
                 )
             except ValueError as error:
                 if self._overflows():
-                    raise Diverged(f"the gradients are not finite before effective step {step}") from error
+                    name = training.spec.step_name
+                    raise Diverged(f"the gradients are not finite before {name} {step}") from error
                 raise
         # drawn independently, but each without replacement: N is the without-replacement one
         return replace(reading, population=training.population, ell=self._ell)
