@@ -16,9 +16,10 @@ from svag.lab.execution.execution import HERE, Execution
 from svag.lab.execution.local import LocalWorkers
 from svag.lab.execution.plan import Looked, PlannedRun, plan_runs
 from svag.lab.experiments import load_experiment, save_experiment
-from svag.lab.experiments.compare import Compare, plan_within
+from svag.lab.experiments.compare import Compare
 from svag.lab.experiments.experiment import Experiment
 from svag.lab.experiments.runs import one_version
+from svag.lab.experiments.sde_plan import plan_within
 from svag.lab.records.identity import NUMERICS_VERSION
 from svag.lab.records.record import RunRecord
 from svag.lab.specs.fields import SpecError, visible
