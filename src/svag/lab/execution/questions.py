@@ -31,12 +31,12 @@ def ladder(
     out: str | Path = "ladder",
     execution: Execution = HERE,
 ) -> LadderFinding:
-    """Run at several batch sizes by the gain rule, or along the scaling rule: what did a larger batch cost?
+    """Train at several batch sizes, by the gain rule or along a scaling rule: what did a larger batch cost?
 
-    By the gain rule the smallest batch size runs first, all seeds, and its readings set the learning rates and budgets
-    of the others. What is planned is written down, so that the same call continues with the same plans.
+    With the gain rule, the smallest batch size runs first, with all seeds, and its readings set the learning rates and
+    budgets of the others. The plans are saved, so that the same call continues with them.
 
-    Runs that are in the folder already are not repeated, so that the same call continues after an interruption.
+    Runs that are already in the folder are not repeated: after an interruption, the same call continues.
 
     >>> import tempfile
     >>> base = '''
@@ -56,17 +56,17 @@ def ladder(
         base: the run in question, which gives the learning rate at its own batch size: a spec, a mapping of its
             fields, or the path of a YAML file. Without a probe it gets one.
         batch_sizes: the batch sizes to run at.
-        seeds: how many seeds of each (3 means 0, 1 and 2), or which.
+        seeds: number of seeds per batch size (3 means 0, 1 and 2), or the seeds themselves.
         rule: "gain", or the rule of the paper: "linear" for SGD, "square_root" for Adam, AdamW and RMSprop; None is
             whichever of these two the optimizer has.
         measured: with the gain rule, measure the gain while training instead of planning it.
         ells: also run SVAG at these ell and every batch size: the SDE limit.
-        split: into how many parts SVAG cuts the batch.
+        split: SVAG draws batches of 1/split of the size.
         momentum_limit: which limit SVAG follows when the base has momentum.
-        tolerance: scaling fails where the test error exceeds the lowest one by this fraction of it; when None 0.2, or
-            0.02 of the bits per character of a text.
+        tolerance: scaling fails where the test error exceeds the lowest one by this fraction of it; when None, 0.2, or
+            0.02 for the bits per character of a text.
         c2: C² of the predictions: by what factor a statistic may change.
-        out: the folder of the experiment.
+        out: folder of the experiment.
         execution: how the runs are carried out.
     """
     spec, name, file = _origin(base)
@@ -105,7 +105,7 @@ def compare(
 ) -> CompareFinding:
     """Run SGD and SVAG at several ell: does SGD end where its SDE ends?
 
-    Runs that are in the folder already are not repeated, so that the same call continues after an interruption.
+    Runs that are already in the folder are not repeated: after an interruption, the same call continues.
 
     >>> import tempfile
     >>> base = {
@@ -125,8 +125,8 @@ def compare(
         base: the SGD run in question: a spec, a mapping of its fields, or the path of a YAML file.
         ells: refinements of SVAG; ell = 1 is SGD, which is run in any case.
         margin: the gap in `metric` that would not matter, in its units (accuracies are fractions).
-        seeds: how many seeds of each (5 means 0 to 4), or which.
-        split: into how many parts SVAG cuts the batch.
+        seeds: number of seeds per arm (5 means 0 to 4), or the seeds themselves.
+        split: SVAG draws batches of 1/split of the size.
         glsr: also run the coupled ladder (def:glsr) with these numbers of parts.
         ngd: also run noisy gradient descent, for the decomposition of the gap.
         momentum_limit: which limit SVAG follows when the base has momentum.
@@ -134,7 +134,7 @@ def compare(
             first, and the last for a text.
         within: find the SDE's value, and the gap, to within this: percentage points of an accuracy, units of a loss.
             Then `ells`, `seeds`, `split` and `margin` are chosen from a short pilot, for the fewest examples.
-        out: the folder of the experiment.
+        out: folder of the experiment.
         execution: how the runs are carried out.
     """
     spec, name, file = _origin(base)
@@ -171,7 +171,7 @@ def ngd(
 ) -> NgdFinding:
     """Run SGD, noisy gradient descent and gradient descent: does Gaussian noise do what SGD's noise does?
 
-    The noise has the covariance of SGD's. The network must not normalise by the batch, and the data not be augmented.
+    The noise has the covariance of SGD's. The network must not use batch norm, and the data must not be augmented.
 
     >>> base = RunSpec.from_yaml('''
     ... data: {name: cifar10, augment: false}
@@ -187,10 +187,10 @@ def ngd(
     Args:
         base: the SGD run in question: a spec, a mapping of its fields, or the path of a YAML file.
         margin: the gap in `metric` that would not matter, in its units (accuracies are fractions).
-        seeds: how many seeds of each (3 means 0, 1 and 2), or which.
+        seeds: number of seeds per arm (3 means 0, 1 and 2), or the seeds themselves.
         metric: what is compared: "test_accuracy", "test_loss", "train_loss" or "test_bits_per_character"; when None the
             first, and the last for a text.
-        out: the folder of the experiment.
+        out: folder of the experiment.
         execution: how the runs are carried out.
     """
     spec, name, file = _origin(base)
@@ -199,6 +199,6 @@ def ngd(
 
 
 def _origin(base: Base) -> tuple[RunSpec, str, Path | None]:
-    """The spec, what its panel is called, and the file that it comes from."""
+    """The spec, the name of its panel, and the file that it comes from."""
     file = Path(base) if isinstance(base, str | Path) else None
     return RunSpec.of(base), "base" if file is None else visible(file.stem), file
