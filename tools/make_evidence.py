@@ -68,6 +68,15 @@ def ratio(one: GainResult | None) -> str:
     return "not reached" if math.isinf(one.ratio) else f"{one.ratio:.2f}"
 
 
+def announced(atlas: GainAtlas) -> Iterator[str]:
+    """The pairs whose prices were committed before they were run."""
+    yield from head("ladder", "batch", "price", "planned: loss", "examples/price")
+    for pair in atlas.later:
+        planned = pair.arms["planned"]
+        batches, price = f"{pair.baseline} → {pair.batch_size}", f"{pair.price:.2f}×"
+        yield row(pair.setting.ladder, batches, price, loss(planned), ratio(planned))
+
+
 def drifts(atlas: GainAtlas) -> Iterator[str]:
     """How far R, G and κN moved under each rule, at the largest batch, with plain SGD and momentum."""
     yield from head("ladder", "batch", "planned", "theorem (iii): at least", "on line", "linear", "one gain")
@@ -166,7 +175,8 @@ def _by(name: str, rows: Sequence[Any]) -> Iterator[tuple[str, list[Any]]]:
 
 
 TABLES: dict[str, Callable[[GainAtlas], Iterator[str]]] = {
-    one.__name__: one for one in (gain_criteria, recipes, drifts, errors, adascale, betas, schedules, gain_settings)
+    table.__name__: table
+    for table in (gain_criteria, recipes, announced, drifts, errors, adascale, betas, schedules, gain_settings)
 }
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from svag.lab.experiments import load_experiment
-from svag.lab.experiments.base import Experiment
+from svag.lab.experiments.experiment import Experiment
 from svag.lab.experiments.ladder import Ladder
 from svag.lab.experiments.ladder_finding import find_ladder
 from svag.lab.experiments.wording import Judgement, count, overall

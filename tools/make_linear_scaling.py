@@ -12,7 +12,7 @@ from pathlib import Path
 
 from page_tables import head, rewritten, row
 from svag.lab.experiments import wording
-from svag.lab.experiments.ladder_answer import size_said
+from svag.lab.experiments.ladder_finding import size_said
 from svag.lab.report.save import save
 from svag.paper.atlas import answer as atlas_answer
 from svag.paper.atlas.atlas import Atlas, AtlasBaseline, AtlasLadder, AtlasPair, find_atlas

@@ -13,7 +13,7 @@ from statistics import median
 
 from svag.lab import load_records
 from svag.lab.experiments import load_experiment
-from svag.lab.experiments.gain_plans import baseline_history
+from svag.lab.experiments.gain_finding import baseline_history
 from svag.lab.experiments.ladder import Ladder
 from svag.lab.experiments.runs import gather
 from svag.paper.atlas.gain_atlas import calibration, find_gain_atlas

@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from svag.lab.experiments import load_experiment
-from svag.lab.experiments.base import EXPERIMENT
+from svag.lab.experiments import EXPERIMENT, load_experiment
 from svag.lab.experiments.gain_finding import GainFinding
 from svag.lab.experiments.ladder import Ladder
 from svag.lab.records.record import load_records

@@ -2,6 +2,7 @@
 
     python tools/run_atlas.py results/atlas/specs/vgg_group.yaml --base 16 --out atlas-runs
     python tools/run_atlas.py … --only baseline  # stop after the baseline, and note what it predicts
+    python tools/run_atlas.py … --kappas 16 --only planned  # other batches than 8 and 32 times the baseline's
 
 Folders of the same ladder below `--out`, each of which continues where it stopped:
 
@@ -24,8 +25,7 @@ from svag.lab import Execution, RunSpec, load_records, run
 from svag.lab.execution.conduct import carry_out
 from svag.lab.execution.plan import plan_runs
 from svag.lab.experiments import load_experiment
-from svag.lab.experiments.gain_finding import final_loss
-from svag.lab.experiments.gain_plans import baseline_prices
+from svag.lab.experiments.gain_finding import baseline_prices, final_loss
 from svag.lab.experiments.ladder import Ladder, rung
 from svag.lab.records.record import RUNS, RunRecord
 from svag.lab.specs.fields import SpecError
@@ -37,14 +37,14 @@ ARMS = ("planned", "on_line", "linear", "one_gain", "betas")
 LEAST_BETA2 = 0.95
 
 
-def run_ladder(file: Path, base: int, seeds: int, out: Path, only: str | None) -> None:
+def run_ladder(file: Path, base: int, seeds: int, out: Path, only: str | None, kappas: Sequence[int] = KAPPAS) -> None:
     """Carry out all arms of one ladder, or only one of them."""
     spec = RunSpec.of(file).edited({"probe": {"kind": "none"}})
     folders = {arm: out / arm / file.stem for arm in ARMS}
 
     def by_gain(*, measured: bool) -> Ladder:
-        sizes, title = [base * kappa for kappa in (1, *KAPPAS)], Ladder.title_from(file)
-        return Ladder.of(spec, sizes, seeds, rule="gain", measured=measured, name=file.stem, title=title)
+        sizes = [base * kappa for kappa in (1, *kappas)]
+        return Ladder.of(spec, sizes, seeds, rule="gain", measured=measured, file=file)
 
     here = Execution(workers=1, device="cpu")
     planned = folders["planned"]
@@ -58,7 +58,7 @@ def run_ladder(file: Path, base: int, seeds: int, out: Path, only: str | None) -
         _share_baseline(planned, folders["on_line"], base)
         carry_out(by_gain(measured=True), folders["on_line"], here)
     if only == "betas":
-        for kappa in KAPPAS:
+        for kappa in kappas:
             large, plan, steps = planned_run(planned, base * kappa)
             following = with_betas(large, kappa / plan.price(steps))
             for seed in range(seeds):
@@ -140,5 +140,6 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("atlas-runs"))
     parser.add_argument("--only", choices=["baseline", *ARMS])
+    parser.add_argument("--kappas", type=int, nargs="+", default=KAPPAS, help="larger batches, over the baseline's")
     given = parser.parse_args()
-    run_ladder(given.spec, given.base, given.seeds, given.out, given.only)
+    run_ladder(given.spec, given.base, given.seeds, given.out, given.only, given.kappas)

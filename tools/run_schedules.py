@@ -25,8 +25,7 @@ import torch
 
 import svag
 from svag.lab.experiments import load_experiment
-from svag.lab.experiments.gain_finding import LAST
-from svag.lab.experiments.gain_plans import baseline_history
+from svag.lab.experiments.gain_finding import LAST, baseline_history
 from svag.lab.experiments.ladder import Ladder
 from svag.lab.experiments.runs import gather
 from svag.lab.records.record import load_records

@@ -96,7 +96,17 @@ OBJECTS = {
 
 
 # Arguments for which Python decides what is true; an array of several values is neither.
-SWITCHES = {"progress", "watching", "track_noise", "check_finite", "allow_shuffle", "scale_invariant", "ngd", "mail"}
+SWITCHES = {
+    "progress",
+    "watching",
+    "track_noise",
+    "check_finite",
+    "allow_shuffle",
+    "scale_invariant",
+    "ngd",
+    "mail",
+    "verbose",
+}
 
 
 @cache
@@ -267,8 +277,8 @@ _VALID: dict[str, Callable[[Path, Path], dict[str, Any]]] = {
     "price_list": lambda *_: {"readings": readings()},
     "run": lambda folder, npz: {"spec": small(npz, {"budget": 2}), "out": folder, "device": "cpu", "progress": False},
     "scale_invariance_error": lambda *_: _noise(batch=torch.ones(4, 3)),
-    "scaling_verdict": lambda *_: {"errors": {8: [0.1, 0.2, 0.15], 16: [0.2, 0.25, 0.3]}, "resamples": 10},
-    "sde_verdict": lambda *_: {"finals": {1: [0.5, 0.6, 0.7], 4: [0.5, 0.55, 0.6]}, "margin": 0.1},
+    "scaling_verdict": lambda *_: {"errors_by_batch": {8: [0.1, 0.2, 0.15], 16: [0.2, 0.25, 0.3]}, "resamples": 10},
+    "sde_verdict": lambda *_: {"finals_by_ell": {1: [0.5, 0.6, 0.7], 4: [0.5, 0.55, 0.6]}, "margin": 0.1},
     "sgd_refutes_sde": lambda *_: {"noise_to_signal": 0.5},
     "square_root_scaling": lambda *_: {"kappa": 2, "lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-8, "weight_decay": 0.1},
     "svag_weights": lambda *_: {"ell": 4},

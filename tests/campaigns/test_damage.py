@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from svag.lab.cli.errors import exit_code
 from svag.lab.execution.plan import plan_runs
-from svag.lab.experiments.base import save_experiment
+from svag.lab.experiments import save_experiment
 from svag.lab.experiments.ladder import Ladder
 from svag.lab.report.build import write_report
 from svag.lab.specs.spec import RunSpec

@@ -1,5 +1,6 @@
 """Every number of docs/evidence.md comes out of the records in results/gain."""
 
+import json
 import math
 from dataclasses import replace
 from functools import cache
@@ -14,6 +15,7 @@ pages = load("page_tables")
 tool = load("make_evidence")
 PAGE = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
 FOLDER = ROOT / "results" / "gain"
+SAID = " ".join(PAGE.split())
 
 
 @cache
@@ -38,7 +40,120 @@ def test_the_runs_are_complete_and_small() -> None:
     for pair in atlas().pairs:
         assert {"planned", "on_line"} <= set(pair.arms), pair.setting.ladder
         assert math.isfinite(pair.price)
-    for arm in ("planned", "on_line", "linear", "one_gain"):
+    for arm in ("planned", "on_line", "linear", "one_gain", "announced/planned"):
         for place in sorted((FOLDER / arm).iterdir()):
             assert not [record.problem for record in load_records(place) if not record.ended], place
     assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 20_000_000
+
+
+def test_the_announced_prices_are_those_of_the_baselines() -> None:
+    """What was committed before the runs is what their plans took, and what the list says today."""
+    committed = json.loads((FOLDER / "announced" / "predictions.json").read_text())
+    said = {(name, int(size)): price for name, one in committed.items() for size, price in one["examples"].items()}
+    found = {(pair.setting.ladder, pair.batch_size): pair.price for pair in atlas().later}
+    assert len(found) == 4
+    assert found == pytest.approx(said, rel=1e-4)
+
+
+def rows(table: str) -> list[dict[str, str]]:
+    """A table of the page, by its columns."""
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in pages.tables_in(PAGE)[table]]
+    return [dict(zip(lines[0], line, strict=True)) for line in lines[2:]]
+
+
+def numbers(column: str) -> list[float]:
+    return [float(row[column].strip("×")) for row in rows("recipes") if row[column] != "–"]
+
+
+MET = {row["set beforehand"]: row["met on"] for row in rows("gain_criteria")}
+ABOVE = {row["batch"]: float(row["planned: loss"]) for row in rows("recipes") if row["ladder"] == "vgg_group"}
+LARGEST = [row for row in rows("recipes") if row["one gain: loss"] != "–"]
+OFF = [ratio for ratio in numbers("examples/bill") if not 1 / 1.2 < ratio < 1.2]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"at most 5% above the small batch on {MET['on line: loss at most 5% above']} pairs",
+        f"for {min(numbers('on line: bill')):.1f} to {max(numbers('on line: bill')):.1f} times the examples",
+        f"{MET['planned, price up to 4: loss at most 7% above']} pairs with a price up to 4 ended at most 7% above",
+        f"the VGG with GroupNorm missed by {ABOVE['16 → 128'] - 1:.0%}",
+        f"was within 30% on {MET['planned, price up to 4: price within 30%']} pairs with a price up to 4",
+        f"was off by more than 20% on {len(OFF)} of {len(rows('recipes'))}",
+        f"On {len(LARGEST)} small networks at 8 and 32 times the batch",
+    ],
+)
+def test_the_front_page_quotes_the_tables(said: str) -> None:
+    assert said in " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+
+
+def too_expensive() -> list[float]:
+    """How many times too many examples the plan asked for at 32 times the batch, for the kinds that the page names."""
+    kinds = {row["ladder"]: row["setting"] for row in rows("gain_settings")}
+    named = ("momentum", "Adam", "BatchNorm")
+    return [
+        1 / float(row["examples/price"])
+        for row in LARGEST
+        if any(word in kinds[row["ladder"].split()[0]] for word in named)
+    ]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"ended {ABOVE['16 → 128'] - 1:.0%} above its baseline at 8 times the batch",
+        f"and {ABOVE['16 → 512'] - 1:.0%} above at 32",
+        f"off by more than 20% on {len(OFF)} of {len(rows('recipes'))} pairs",
+        f"the closest call for the final loss: {max(numbers('loss')) - 1:.1%} above",
+        f"more than 5% below the baseline on {sum(loss < 0.95 for loss in numbers('loss'))} of {len(rows('recipes'))}",
+        f"pairs, the plan on {sum(loss < 0.95 for loss in numbers('planned: loss'))}.",
+        f"asked for {min(too_expensive()):.1f} to {max(too_expensive()):.1f} times as many examples",
+        f"it held on {MET['printed range of a price, leaving one ladder out']} pairs",
+        f"down to {min(numbers('linear: loss')):.2f} of its loss",
+        f"ended {min(loss for loss in numbers('linear: loss') if loss > 1.1) - 1:.0%} or more above",
+    ],
+)
+def test_the_page_quotes_its_tables(said: str) -> None:
+    assert said in SAID
+
+
+def test_what_the_page_says_of_single_networks() -> None:
+    by_name = {(row["ladder"], row["batch"]): row for row in rows("recipes")}
+    adam, plain = by_name["gn_adam", "16 → 512"], by_name["bn_invariant", "16 → 512"]
+    assert f"{float(adam['examples/bill']):.1f} times what the rule counted" in SAID
+    assert f"while ending {float(adam['loss']) - 1:.0%} above the baseline" in SAID
+    assert max(float(row["loss"]) for name, row in by_name.items() if name[0] == "vgg_group") < 1.01
+    errors = {row["batch"]: row for row in rows("errors") if row["ladder"] == "bn_invariant"}["16 → 512"]
+    mean = {
+        arm: sum(float(one.strip("%")) for one in errors[arm].split(", ")) / 2
+        for arm in ("baseline", "planned", "on line")
+    }
+    assert f"({float(plain['planned: loss']) - 1:.0%} above) and at" in SAID
+    assert f"at {mean['planned'] / mean['baseline']:.1f} times its test error" in SAID
+    assert mean["on line"] < 1.1 * mean["baseline"]
+    drifts = {row["ladder"]: row for row in rows("drifts")}
+    halved = {
+        name: float(row["planned"]) / float(row["linear"])
+        for name, row in drifts.items()
+        if name in {"mlp_noise", "mlp_fashion"}
+    }
+    assert halved["mlp_noise"] > 0.8
+    assert halved["mlp_fashion"] > 0.5
+
+
+def test_the_answer_about_ramps_quotes_the_table() -> None:
+    asked = " ".join((ROOT / "docs" / "questions.md").read_text(encoding="utf-8").split())
+    saved = {(row["ladder"], row["batch"]): row["realised"] for row in rows("schedules")}
+    first, second = ((saved[name, "schedule"], saved[name, "constant"]) for name in ("mlp_fashion", "mlp_noise"))
+    assert f"{first[0]} of the steps instead of {first[1]}, and {second[0]} instead of {second[1]}" in asked
+
+
+def test_what_the_page_counts_in_words() -> None:
+    assert sum(loss < 0.9 for loss in numbers("linear: loss")) == 8
+    assert sum(loss > 1.1 for loss in numbers("linear: loss")) == 5
+    assert sum(ratio < 1 for ratio in OFF) == 9
+    assert all(float(row["one gain: loss"]) < 1.05 * float(row["planned: loss"]) for row in LARGEST)
+    cheap = [float(row["examples/price"]) for row in rows("recipes") if float(row["price"].strip("×")) < 4]
+    off = [ratio for ratio in cheap if not 1 / 1.3 < ratio < 1.3]
+    assert len(off) == 4
+    assert max(off) < 1, "README: fewer examples were enough"

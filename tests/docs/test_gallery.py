@@ -123,13 +123,14 @@ def found_in(label: str) -> Any:
 
 
 def test_the_front_page_quotes_the_gallery() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (small, large), (noise,) = found_in("fig:svag_accs"), found_in("fig:ngd_sgd_accs")
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    small, large = found_in("fig:svag_accs")
     value, low, high = (-100 * number for number in (large.verdict.gap, large.verdict.high, large.verdict.low))
     assert f"SGD ends {value:.1f} [{low:.1f}, {high:.1f}] points of accuracy below it" in readme
-    for gap in (small.verdict, noise.sgd_ngd):
-        said = f"the gap is {100 * gap.gap:+.1f} [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}]"
-        assert said.replace("-", "−") in readme
+    said = (
+        f"the gap is {100 * small.verdict.gap:+.1f} [{100 * small.verdict.low:+.1f}, {100 * small.verdict.high:+.1f}]"
+    )
+    assert said.replace("-", "−") in readme
 
 
 def test_the_answer_that_the_laboratory_s_page_shows_is_the_answer() -> None:

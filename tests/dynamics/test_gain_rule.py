@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from torch import nn
 from torch.optim import LBFGS, SGD, Adam, AdamW, NAdam, Optimizer, RAdam, RMSprop
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, OneCycleLR, ReduceLROnPlateau
 
-from svag import GainPlan, GainRule, NoiseProbe
+from svag import GainPlan, GainRule, NoiseProbe, load_readings
+from svag.noise.optimizer import settings_of
+from svag.theory.optimizers import optimizer_kind
 
 Make = Callable[..., Optimizer]
 KINDS: dict[str, Make] = {
@@ -29,6 +32,14 @@ KINDS: dict[str, Make] = {
     "rmsprop": lambda p, **more: RMSprop(p, lr=0.01, momentum=0.5, **more),
 }
 ROOT_OF = {"adamw", "fused", "nadam"}  # whose weight decay is decoupled
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_price_list_knows_whose_weight_decay_the_rule_scales(kind: str) -> None:
+    parameters = list(net().parameters())
+    named = settings_of(KINDS[kind](parameters), parameters).optimizer
+    assert optimizer_kind(named).decoupled == (kind in ROOT_OF)
+    assert optimizer_kind(named).rule == ("linear" if kind in {"sgd", "momentum", "nesterov"} else "square_root")
 
 
 def weights(model: nn.Module) -> list[bytes]:
@@ -654,6 +665,24 @@ def test_a_measured_rule_resumes_with_its_own_baseline_only() -> None:
     rule_at(4).load_state_dict(state)
     with pytest.raises(ValueError, match="base_batch_size=4"):
         rule_at(8).load_state_dict(state)
+
+
+@pytest.mark.parametrize("planned", [False, True], ids=["measured", "planned"])
+def test_a_file_of_a_run_by_the_rule_has_no_rates_of_the_baseline(tmp_path: Path, planned: bool) -> None:
+    """Whoever prices a larger batch from it would take the baseline's rate for that of the steps."""
+    model = net()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    with NoiseProbe(model, optimizer, batch_size=16, save_to=tmp_path / "readings.jsonl") as probe:
+        plan = GainPlan(4, 16, ((0, 2.0),), 100)
+        rule = GainRule.planned(optimizer, plan) if planned else GainRule(probe, base_batch_size=4)
+        for batch in batches(3, 16):
+            optimizer.zero_grad()
+            probe.backward(loss_of(model), batch)
+            optimizer.step()
+        rule.close()
+    assert [reading.lr for reading in load_readings(tmp_path / "readings.jsonl")] == [None] * 3
+    assert {reading.lr for reading in probe.readings} == {0.1}
+    assert probe.price_list().setting.lr is None
 
 
 def test_prices_after_a_measured_run_are_factors_of_its_own_rates() -> None:

@@ -140,6 +140,15 @@ def test_the_factor_of_a_scaler_is_taken_out(tmp_path: Path) -> None:
     assert found[0] == [pytest.approx(pair, rel=1e-9) for pair in found[1]]
 
 
+def test_a_quiet_callback_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trainer = language(tmp_path, kind=Trainer, gradient_accumulation_steps=2, num_train_epochs=2)
+    attach(trainer, every=1, verbose=False)
+    trainer.train()
+    said = capsys.readouterr().out
+    assert "price list" not in said
+    assert "readings" not in said
+
+
 def test_the_defaults_of_the_trainer_get_a_price_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """AdamW with decayed and other weights, linear decay, gradients clipped at 1."""
     options = {"gradient_accumulation_steps": 2, "num_train_epochs": 25, "weight_decay": 0.01, "logging_steps": 50}

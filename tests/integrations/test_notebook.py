@@ -18,6 +18,7 @@ def test_the_notebook_runs_and_shows_the_answer(tmp_path: Path) -> None:
     shown = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     pages = [output.data["text/html"] for output in shown if "text/html" in output.get("data", {})]
     assert any(page.startswith("<p><b>") and "learning rate" in page for page in pages), "the price list"
+    assert any("vegaEmbed" in page and "noise_scale" in page for page in pages), "the picture"
     assert any("noise_to_signal" in page for page in pages), "the data frame"
     printed = "".join(output.text for output in shown if output.output_type == "stream")
     assert [line.split(":")[0] for line in printed.splitlines()] == ["64", "128", "256", "512"]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tests.noise.nets import batches, data, loss_of, net, sgd
 from torch import nn
-from torch.optim import SGD, AdamW, Optimizer
+from torch.optim import SGD, AdamW, NAdam, Optimizer
 
 from svag import SVAG, NoiseProbe, NoisyGD, measure_noise, measure_throughput, price_list
 from svag.noise.batches import split
@@ -48,6 +48,8 @@ def test_velocity_and_momentum_are_recorded() -> None:
         (lambda p: SGD(p, lr=0.1, momentum=0.9, nesterov=True), "SGD with Nesterov momentum"),
         (lambda p: SGD(p, lr=0.1, momentum=0.9, dampening=0.1), "SGD with dampening"),
         (lambda p: SGD(p, lr=torch.tensor(0.1)), "SGD"),
+        (lambda p: NAdam(p, lr=0.1, decoupled_weight_decay=True), "NAdam with decoupled weight decay"),
+        (lambda p: NAdam(p, lr=0.1), "NAdam"),
     ],
 )
 def test_the_kind_of_optimizer_is_recorded(make: Callable[[list[nn.Parameter]], Optimizer], kind: str) -> None:

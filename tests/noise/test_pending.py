@@ -156,7 +156,8 @@ def test_readings_are_a_view_that_behaves_like_a_list_and_does_not_change() -> N
     assert [one.step for one in reversed(view)] == [2, 1, 0]
     assert kept[0] in view
     assert kept[3] not in view
-    assert repr(view) == repr(kept[:3])
+    assert len(repr(view)) < 120
+    assert repr(Readings([])) == "<no readings>"
     assert not Readings([])
     with pytest.raises(IndexError):
         view[3]

@@ -8,6 +8,7 @@ from tests.prices.streams import make, settled
 
 from svag import price_list
 from svag.prices.progress import FEWEST, progress, steps_needed
+from svag.prices.reasons import Code
 from svag.prices.scalars import logged_numbers
 from svag.theory import critical_batch_size
 from svag.theory.gain import gain
@@ -22,6 +23,36 @@ def test_steps_needed_are_those_of_the_reasons() -> None:
     assert steps_needed(settled()) == 0
     drowned = [make(float(g), 10.0) for g in 1.0 + 20 * np.random.default_rng(2).standard_normal(400)]
     assert steps_needed(drowned) == price_list(drowned, window=(0.0, 1.0)).reasons[0].values["more"]
+
+
+def test_steps_needed_are_those_of_the_window_that_the_list_averages() -> None:
+    """The first half of the run is a transient of the noise, which the list leaves out."""
+    given = settled(120)
+    noise = [10 * reading.noise_trace if k < 60 else reading.noise_trace for k, reading in enumerate(given)]
+    readings = [replace(r, step=k, noise_trace=noise[k]) for k, r in enumerate(given)]
+    found = price_list(readings)
+    reason = next(reason for reason in found.reasons if reason.code == Code.TOO_FEW_READINGS)
+    assert found.readings < len(readings)
+    missing = int(reason.values["needed"] or 0) - found.readings
+    assert steps_needed(readings) == -(-missing * 120 // found.readings)
+    assert "Enough" not in progress(readings, 120, 1, 64)
+
+
+def test_a_list_with_a_lower_limit_only_is_a_list() -> None:
+    drowned = [make(float(g), 10.0) for g in 1.0 + 20 * np.random.default_rng(2).standard_normal(400)]
+    assert price_list(drowned).usable
+    said = progress(drowned, 400, 1, 64)
+    assert "Enough for a price list" in said
+    assert f"About {steps_needed(drowned)} more steps would resolve G." in said
+
+
+def test_more_steps_do_not_help_a_phase_of_the_schedule_that_is_over() -> None:
+    """The list averages the last third of 90 readings at the first rate, however long the second rate is kept."""
+    readings = [replace(r, step=k, lr=0.5 if k < 90 else 0.05) for k, r in enumerate(settled(180))]
+    assert steps_needed(readings) == 0
+    said = progress(readings, 180, 1, 64)
+    assert "more steps" not in said
+    assert str(price_list(readings).reasons[0]) in said
 
 
 def test_progress_tells_where_it_is() -> None:

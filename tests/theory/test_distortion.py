@@ -8,8 +8,9 @@ import pytest
 
 from svag.paper.exact.processes import SGD
 from svag.paper.verify.beds import equilibrium_run
-from svag.theory.bounds import Equilibrium, adascale_gain, b_simple, critical_batch_size, max_kappa
-from svag.theory.distortion import distortion, distortion_without_replacement, spread, step_ratio
+from svag.theory.bounds import Equilibrium, b_simple, critical_batch_size, max_kappa
+from svag.theory.distortion import distortion, spread, step_ratio
+from svag.theory.gain import gain
 
 LR, WEIGHT_DECAY = 0.1, 0.04
 
@@ -43,7 +44,7 @@ def test_weight_decay_that_diverges_is_infinitely_distorted() -> None:
 def test_bridges_to_adascale_and_to_mccandlish(kappa: float) -> None:
     batch_size, rho = 32, 7.0
     scale = b_simple(batch_size, rho)
-    assert distortion(rho, kappa) == pytest.approx(kappa / adascale_gain(rho, kappa), rel=1e-14)
+    assert distortion(rho, kappa) == pytest.approx(kappa / gain(rho, kappa), rel=1e-14)
     assert distortion(rho, kappa) == pytest.approx((kappa * batch_size + scale) / (batch_size + scale), rel=1e-14)
 
 
@@ -57,24 +58,6 @@ def test_the_algebra_by_its_definition() -> None:
         assert q == pytest.approx(kappa * (grad_large + noise_large) / (grad + noise), rel=1e-12)
         assert spread(q, g, n) >= distortion(noise / grad, kappa) * (1 - 1e-12)
     assert spread(step_ratio(2.0, 9.0, 1.5, 1.5), 1.5, 1.5) == pytest.approx(distortion(2.0, 9.0), rel=1e-12)
-
-
-def test_batches_without_replacement() -> None:
-    """From the definition: the noise of one example stays as it is, and N of a batch of b is (s/b)(n − b)/(n − 1)."""
-    kappa, batch, n, grad, per_example = 8.0, 25, 1000, 0.3, 60.0
-
-    def noise(size: float) -> float:
-        return per_example / size * (n - size) / (n - 1)
-
-    rho = noise(batch) / grad
-    q = kappa * (grad + noise(kappa * batch)) / (grad + noise(batch))
-    assert distortion_without_replacement(rho, kappa, batch_size=batch, population=n) == pytest.approx(q, rel=1e-12)
-    assert q < distortion(rho, kappa)
-    far = distortion_without_replacement(rho, kappa, batch_size=batch, population=10**12)
-    assert far == pytest.approx(distortion(rho, kappa), rel=1e-9)
-    assert distortion_without_replacement(math.inf, 2.0, batch_size=25, population=75) == 0.5
-    with pytest.raises(ValueError, match="there is no such batch"):
-        distortion_without_replacement(rho, 50.0, batch_size=batch, population=n)
 
 
 @pytest.fixture(scope="module")

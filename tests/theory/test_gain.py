@@ -9,7 +9,7 @@ import svag
 from svag import theory
 from svag.arrays import FloatArray
 from svag.theory.adaptive import AdamSettings
-from svag.theory.bounds import adascale_gain, b_simple
+from svag.theory.bounds import b_simple
 from svag.theory.distortion import distortion, spread, step_ratio
 from svag.theory.equilibrium import estimated_momentum_signal, momentum_balance, momentum_signal, pull, sgd_balance
 from svag.theory.gain import (
@@ -52,7 +52,8 @@ def test_gain_by_hand(rho: float, kappa: float, expected: float) -> None:
 def test_the_gain_is_kappa_over_the_distortion() -> None:
     for rho, kappa in draws(2):
         assert gain(rho, 1 + kappa) * distortion(rho, 1 + kappa) == pytest.approx(1 + kappa, rel=1e-14)
-        assert gain(rho, 1 + kappa) == pytest.approx(adascale_gain(rho, 1 + kappa), rel=1e-14)
+        # AdaScale's gain, the ratio of second moments: (G + N)/(G + N/κ)
+        assert gain(rho, kappa) == pytest.approx((1 + rho) / (1 + rho / kappa), rel=1e-14)
         assert gain(rho, kappa) <= (1 + rho) * (1 + 1e-15)
         assert min(1, kappa) <= gain(rho, kappa) * (1 + 1e-15)
         assert gain(rho, kappa) <= max(1, kappa) * (1 + 1e-15)

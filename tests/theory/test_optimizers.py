@@ -6,7 +6,7 @@ import math
 import pytest
 
 from svag.theory.adaptive import AdamSettings
-from svag.theory.bounds import adascale_gain, b_simple
+from svag.theory.bounds import b_simple
 from svag.theory.equilibrium import effective_lr, effective_noise_to_signal, momentum_excess
 from svag.theory.optimizers import SGDSettings, linear_scaling, optimizer_kind, refined_average, settings_from
 
@@ -51,15 +51,6 @@ def test_b_simple_does_not_depend_on_the_batch_it_was_measured_at() -> None:
         assert b_simple(batch_size, without / grad_sq, population=n) == pytest.approx(80)
     with pytest.raises(ValueError, match="population"):
         b_simple(100, 1.0, population=100)
-
-
-def test_adascale_gain_is_the_ratio_of_second_moments() -> None:
-    grad_sq, noise_trace = 2.0, 14.0
-    assert adascale_gain(7.0, scale=4) == (grad_sq + noise_trace) / (grad_sq + noise_trace / 4)
-    assert adascale_gain(7.0) == 8.0
-    assert adascale_gain(math.inf, scale=4) == 4
-    with pytest.raises(ValueError, match="scale"):
-        adascale_gain(1.0, scale=0.5)
 
 
 def test_momentum_certificate_from_the_balance() -> None:

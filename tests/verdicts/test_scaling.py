@@ -187,9 +187,9 @@ def test_units_do_not_matter() -> None:
 @pytest.mark.parametrize(
     ("errors", "tolerance", "sentence"),
     [
-        ({}, 0.2, "errors must map each batch_size"),
-        ({32: [0.1]}, 0.2, "errors hold only batch size 32: a ladder needs at least two"),
-        ({32: [0.1], 64: [-0.1]}, 0.2, r"errors\[64\] holds -0.1: test errors are not negative"),
+        ({}, 0.2, "errors_by_batch must map each batch_size"),
+        ({32: [0.1]}, 0.2, "errors_by_batch holds only batch size 32: a ladder needs at least two"),
+        ({32: [0.1], 64: [-0.1]}, 0.2, r"errors_by_batch\[64\] holds -0.1: test errors are not negative"),
         ({32: [0.0], 64: [0.1]}, 0.2, "the lowest mean error is 0"),
         ({32: [0.1], 64: [0.1]}, 0.0, "tolerance must be positive"),
         ({32: [0.1], 64: [0.1]}, math.nan, "tolerance must be a finite number"),

@@ -194,10 +194,10 @@ def test_two_arms_are_enough_for_a_gap_but_not_for_convergence() -> None:
         ({1: [1.0, 2.0], 4: [1.0, 2.0]}, 0.0, "margin must be positive, got 0.0"),
         ({1: [1.0, 2.0], 4: [1.0, 2.0]}, -0.5, "margin must be positive, got -0.5"),
         ({1: [1.0, 2.0], 4: [1.0, 2.0]}, math.nan, "margin must be a finite number, got nan"),
-        ({}, 0.5, "finals must map each ell"),
-        ({1: [1.0, 2.0]}, 0.5, "finals hold only ell=1, which is SGD"),
-        ({4: [1.0, 2.0], 16: [1.0, 2.0]}, 0.5, r"finals lack ell=1, which is SGD itself; got ell = \[4, 16\]"),
-        ({4: [1.0, 2.0]}, 0.5, "finals lack ell=1"),
+        ({}, 0.5, "finals_by_ell must map each ell"),
+        ({1: [1.0, 2.0]}, 0.5, "finals_by_ell holds only ell=1, which is SGD"),
+        ({4: [1.0, 2.0], 16: [1.0, 2.0]}, 0.5, r"finals_by_ell lacks ell=1, which is SGD itself; got ell = \[4, 16\]"),
+        ({4: [1.0, 2.0]}, 0.5, "finals_by_ell lacks ell=1"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(arms: dict[int, list[float]], margin: float, sentence: str) -> None:

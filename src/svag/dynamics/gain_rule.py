@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
-from weakref import WeakKeyDictionary
 
 from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
@@ -18,7 +17,7 @@ from torch.optim import SGD, Adam, AdamW, NAdam, Optimizer, RAdam, RMSprop
 from svag.dynamics.refined_step import refuse_strange_state
 from svag.dynamics.running_gain import RunningGain
 from svag.dynamics.uninterrupted import Uninterrupted
-from svag.noise.optimizer import trained_parameters, unwrapped
+from svag.noise.optimizer import BY_GAIN_RULE, trained_parameters, unwrapped
 from svag.noise.probe import NoiseProbe
 from svag.prices.plan import GainPlan
 from svag.theory import domain
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 # Relative to a gain: a remainder this small before the end is rounding, and not worth a step.
 _ROUNDING = 1e-6
-# bitsandbytes need not be installed: whoever holds one of its optimizers has imported it.
+# bitsandbytes need not be installed: a caller that holds one of its optimizers has imported it.
 _EIGHT_BIT = {
     f"{paged}{kind}{bits}" for paged in ("", "Paged") for kind in ("Adam", "AdamW") for bits in ("", "8bit", "32bit")
 }
@@ -61,12 +60,12 @@ class GainProgress:
     gain: float | None = None
 
     def after(self, gain: float, time: float, kappa: float) -> "GainProgress":
-        """Where a step of this gain leads."""
+        """The progress after a step of this gain."""
         return GainProgress(time, self.time, self.steps + 1, self.kappas + kappa, gain)
 
 
 class _Measured:
-    """Gains from the readings of a probe, the present step's included: that one brakes at once."""
+    """Gains from the readings of a probe, including that of the current step, so that the gain reacts at once."""
 
     def __init__(self, probe: NoiseProbe, base_batch_size: int, base_steps: int | None) -> None:
         base = domain.whole("base_batch_size", base_batch_size)
@@ -143,7 +142,7 @@ class _Planned:
         """The step is over."""
         self.moved_on = False
         if self._handle is None:
-            # nobody tells of a step that a GradScaler did not take; one parameter tells of the gradient before it
+            # torch does not report a step that a GradScaler skipped; the gradient hook of one parameter does
             used = next((p for p in trained_parameters(self._optimizer) if p.grad is not None), None)
             self._handle = None if used is None else used.register_post_accumulate_grad_hook(self._notice)
 
@@ -282,14 +281,17 @@ class GainRule:
         self._stepper, self._optimizer = optimizer, unwrapped(optimizer)
         self._rule, self._source, self._end = rule, source, end
         self._progress = GainProgress()
-        # An optimizer of the same kind that holds nothing: all that its step does is call the closure, and in there
-        # the real step is taken. So settings are multiplied and restored in one block, which no exception can leave
-        # halfway, and the hooks that others have registered run before and after it.
+        # The pre-hook hands the step to an optimizer of the same kind that holds nothing: all that its step does is
+        # call the closure, and in there the real step is taken. So settings are multiplied and restored in one block,
+        # which no exception can leave halfway, while the hooks that others have registered run before and after it.
+        # A pair of hooks would not do: torch skips post-hooks when a step raises, and the settings would stay
+        # multiplied. A replaced `optimizer.step` would not do: hooks run inside it and would see the multiplied
+        # settings, and schedulers and Accelerate replace that attribute too.
         self._idle = object.__new__(type(self._optimizer))
         vars(self._idle).update(vars(self._optimizer), param_groups=[])
         self._own_step: Callable[[Optimizer], Any] = vars(type(self._optimizer).step)["__wrapped__"]  # without hooks
         self._handle: RemovableHandle | None = self._optimizer.register_step_pre_hook(self._before_step)
-        _RULED[self._optimizer] = True
+        BY_GAIN_RULE.add(self._optimizer)
 
     @property
     def time(self) -> float:
@@ -358,9 +360,14 @@ class GainRule:
         """Take the rule off the optimizer, which steps by itself again."""
         if self._handle is not None:
             self._handle.remove()
-            del _RULED[self._optimizer]
+            BY_GAIN_RULE.discard(self._optimizer)
             self._source.close()
         self._handle = None
+
+    def __repr__(self) -> str:
+        end = "" if self._end is None else f" of {self._end}"
+        gain = "" if self.gain is None else f", gain {self.gain:.4g}"
+        return f"<svag.GainRule at baseline step {self.time:.6g}{end}: {self._progress.steps} steps{gain}>"
 
     def __enter__(self) -> Self:
         return self
@@ -428,17 +435,13 @@ class GainRule:
             raise RuntimeError("this rule is closed: step the optimizer itself, or make a new rule")
 
 
-# The optimizers that have a rule: two would multiply the same settings twice.
-_RULED: "WeakKeyDictionary[Optimizer, bool]" = WeakKeyDictionary()
-
-
 def _checked_end(base_steps: int | None) -> int | None:
     return None if base_steps is None else domain.whole("base_steps", base_steps)
 
 
 def _rule_of(optimizer: Optimizer) -> Rule:
     """By which rule an optimizer scales, or refuse one that may do anything in its step or has a gain rule already."""
-    if optimizer in _RULED:
+    if optimizer in BY_GAIN_RULE:  # two would multiply the same settings twice
         raise ValueError("another gain rule steps this optimizer already: use that one, or close() it first")
     kind = type(optimizer)
     if kind in _RULES:

@@ -98,7 +98,7 @@ class Before:
         self._state = {p: _copy(mine) for p, mine in optimizer.state.items()} if weights else None
 
     def restore(self) -> None:
-        """Go back there."""
+        """Restore that state."""
         torch.set_grad_enabled(self._records)  # an interrupt on the way into torch.no_grad() never comes out of it
         put_back(self._buffers)
         with torch.no_grad():

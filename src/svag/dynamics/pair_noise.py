@@ -118,4 +118,4 @@ class PairNoise:
 
 def _real(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Take a complex parameter for two real ones, as torch's optimizers do."""
-    return [torch.view_as_real(one.detach().resolve_conj()) if one.is_complex() else one for one in tensors]
+    return [torch.view_as_real(tensor.detach().resolve_conj()) if tensor.is_complex() else tensor for tensor in tensors]

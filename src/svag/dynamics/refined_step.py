@@ -1,4 +1,4 @@
-"""The user's own optimizer, stepped at refined settings that nobody else sees, and the clock that counts."""
+"""The user's own optimizer, stepped at refined settings that are hidden from all other code, and the clock of a run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -88,11 +88,11 @@ class Clock:
             self.substep = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """All of it, as plain numbers."""
+        """The whole clock, as plain numbers."""
         return asdict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go where `state_dict` was called."""
+        """Continue where `state_dict` was called."""
         refuse_strange_state(state, self.state_dict())
         if state["ell"] != self.ell:
             raise ValueError(f"the state was saved with {state['ell']} sub-steps in an effective step, not {self.ell}")
@@ -151,7 +151,7 @@ class RunningStatistics:
 
 
 class RefinedStep:
-    """One step of the optimizer at the held settings, refined; a context inside which nobody else may step it.
+    """One step of the optimizer at the held settings, refined; a context inside which no other code may step it.
 
     The refined settings are put into the parameter groups after all step pre-hooks have run (by the closure that the
     optimizer calls first) and taken out again before any step post-hook runs: loggers, schedulers and hooks only ever
@@ -200,7 +200,7 @@ class RefinedStep:
         """
         self._taken = taken
         try:
-            self.optimizer.step(self._refine)  # type: ignore[arg-type]  # nobody asks for the loss of this closure
+            self.optimizer.step(self._refine)  # type: ignore[arg-type]  # the loss of this closure is not used
         finally:
             self._taken = None
             self._restore()

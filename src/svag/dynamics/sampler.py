@@ -97,6 +97,9 @@ class BatchSampler:
             self._epoch = []
         self._generator.set_state(state["generator"])
 
+    def __repr__(self) -> str:
+        return f"BatchSampler({self.n}, {self.batch_size}, sampling={self.sampling!r})"
+
     def _different(self) -> list[int]:
         """B different indices: draw one after the other and skip repetitions, unless most of the data is asked for."""
         if 2 * self.batch_size > self.n:

@@ -32,7 +32,7 @@ class SVAG:
       \qquad a, b = \tfrac12\bigl(1 \pm \sqrt{2l/m - 1}\bigr)$$
 
     where l is the argument `ell`, m is `split`, γ₁ and γ₂ are independent batches of B/m examples, and η is the
-    optimizer's own `lr`, which stays what it is for everyone who looks; η/l is what is applied. l such sub-steps are
+    optimizer's own `lr`, which does not change; the step applied is η/l. l such sub-steps are
     one effective step, the counterpart of one SGD step, with η (and momentum) read at its start and held. `ell=1` is
     SGD bit for bit and evaluates only the first batch; as `ell` grows the run approaches the Itô SDE of SGD.
 
@@ -315,7 +315,7 @@ class SVAG:
         )
 
     def _transaction(self, take: Callable[[], Tensor], *, whole: bool = False) -> Tensor:
-        """Count nothing and change nothing unless the update is applied; if `whole`, unless `take` comes to its end."""
+        """Count nothing and change nothing unless the update is applied; if `whole`, unless `take` finishes."""
         clock, before = replace(self._clock), Before(self._model, self.optimizer, weights=whole)
         self._whole, self._committed = whole, False
         try:

@@ -26,7 +26,7 @@ from svag.theory import domain
 
 BatchLoss = Callable[[Any], Tensor]
 
-# In so many parts a batch is cut by default, as by NoiseProbe.backward.
+# Number of parts into which a batch is cut by default, as in NoiseProbe.backward.
 _PARTS = 4
 
 
@@ -52,10 +52,10 @@ class LoopProbe:
 
     Args:
         batch_size: examples averaged by one optimizer step; by default from the first batch.
-        population: examples of the data set; by default what the loader tells.
+        population: number of examples in the data set; by default that of the loader.
         parameters: measure only these.
-        every: measure every so many steps, or "auto"; with `base_batch_size`, which must not depend on a clock, "auto"
-            is every step.
+        every: measure every `every`-th step, or "auto". With `base_batch_size`, "auto" is every step, since training
+            must not depend on a clock.
         loss_fn: takes a batch, returns its mean loss.
         base_batch_size: batch size of the baseline, whose steps a gain rule counts; None: only measure.
         verbose: print what there is to say: at the start, when "auto" has chosen, and at the end.
@@ -252,7 +252,7 @@ class LoopProbe:
         return self.probe
 
     def measures(self, step: int) -> bool:
-        """Whether parts of the batch that was seen are measured in this step; the rule is told of a step without."""
+        """Whether parts of the batch are measured in this step; a step without is reported to the rule."""
         short, due = self.take_short(), self._cadence.next(step)
         examples, self._examples = self._examples, 0
         self._say_chosen()
@@ -262,7 +262,7 @@ class LoopProbe:
         return False
 
     def _pass_over(self, examples: int) -> None:
-        """A step of so many examples on this rank is not measured: the gain is that of the averages so far."""
+        """Pass over a step with `examples` examples on this rank: its gain is that of the averages so far."""
         assert self.probe is not None
         self.probe.skip_step()
         whole = self.size * (1 if self._in_parts else self._micro_batches or 1)

@@ -30,7 +30,7 @@ except ModuleNotFoundError as error:
 
 # The label of a token that the loss leaves out.
 _IGNORED = -100
-# Under this name the state of a run stands in trainer_state.json, beside that of the Trainer's own callbacks.
+# Key of the run's state in trainer_state.json, beside that of the Trainer's own callbacks.
 _STATE = "svag"
 
 
@@ -74,7 +74,7 @@ class AttachedNoise(TrainerCallback):
         vars(self._trainer).update(self._before)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        """A run begins, perhaps from a checkpoint, with its readings and the rule."""
+        """A run begins, possibly from a checkpoint that holds its readings and the rule."""
         loop = self._loop
         loop.restart(continued=False)
         if state.global_step > 0 and _STATE in state.stateful_callbacks:
@@ -266,11 +266,11 @@ def attach(
         trainer: the trainer, before it trains.
         batch_size: examples averaged by one optimizer step, over all micro-batches and ranks; by default the leading
             dimension of the first tensor of the first batch, times their number.
-        population: size of the data set when the examples of a batch are distinct; by default the DataLoader tells.
+        population: size of the data set when the examples of a batch are distinct; by default that of the DataLoader.
         parameters: measure only these, for example the weights that decay.
-        every: measure every so many steps; the rule holds its averages in between. "auto" times the first 50 steps and
-            chooses, so that the run slows by about 3%, and says how many readings that gives; with
-            `base_batch_size` it is every step, since training must not depend on a clock.
+        every: measure every `every`-th step; the rule holds its averages in between. "auto" times the first 50 steps,
+            chooses so that the run slows by about 3%, and says how many readings that gives; with `base_batch_size` it
+            is every step, since training must not depend on a clock.
         loss_fn: takes a batch and returns its mean loss; only used where a step is one backward pass on one device. The
             step is then left as it is, and the parts are back-propagated beside it and without a trace.
         base_batch_size: batch size of the baseline that optimizer and `max_steps` are set for; None: only measure.

@@ -67,9 +67,9 @@ class NoiseCallback(Callback):
     Args:
         batch_size: examples averaged by one optimizer step, over all micro-batches and ranks; by default the leading
             dimension of the first tensor of the first batch, times their number.
-        population: size of the data set when the examples of a batch are distinct; by default the DataLoader tells.
+        population: size of the data set when the examples of a batch are distinct; by default that of the DataLoader.
         parameters: measure only these, for example the weights that decay.
-        every: measure every so many steps; "auto" times the first 50 and chooses, so that the fit slows by about 3%,
+        every: measure every `every`-th step; "auto" times the first 50 and chooses, so that the fit slows by about 3%,
             and says how many readings that gives.
         loss_fn: takes a batch and returns its mean loss; only used where a step is one backward pass on one device, and
             by default the `training_step` of the module. With manual optimization it is needed there.
@@ -266,7 +266,7 @@ class GainCallback(NoiseCallback):
         batch_size: as in `NoiseCallback`, and so are the others.
         population: size of the data set.
         parameters: measure only these.
-        every: measure every so many steps; the rule holds its averages in between.
+        every: measure every `every`-th step; the rule holds its averages in between.
         loss_fn: takes a batch and returns its mean loss.
         verbose: print what the run has cost, at the end.
     """
@@ -420,7 +420,9 @@ def _as_it_was(module: LightningModule) -> Iterator[None]:
         for name, value in kept.items()
         if isinstance(value, list | dict | set) and not name.startswith("_")
     }
-    metrics = [(vars(one), copy.deepcopy(_state(one))) for one in module.modules() if isinstance(one, Metric)]
+    metrics = [
+        (vars(metric), copy.deepcopy(_state(metric))) for metric in module.modules() if isinstance(metric, Metric)
+    ]
     vars(module).update(collected, log=_unlogged)
     try:
         yield

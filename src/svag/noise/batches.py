@@ -1,4 +1,4 @@
-"""What a batch is, its mean loss and gradient, and what a DataLoader tells about its batches.
+"""What a batch is, its mean loss and gradient, and what a DataLoader says about its batches.
 
 A batch is a tensor, or nested tuples, lists and mappings of tensors, whose leading dimension counts the examples.
 """
@@ -88,13 +88,13 @@ def divisors(pieces: Sequence[object], weights: Tensor | Sequence[float] | None,
 
 @dataclass(frozen=True)
 class Cutting:
-    """Into what a probe cuts the batches of a run, and which batches it refuses.
+    """How a probe cuts the batches of a run, and which batches it refuses.
 
     Attributes:
         batch_size: examples of one step, on all ranks.
         ranks: how many ranks have a share of them.
         uneven: shares may differ in size.
-        at_least: so many parts a rank must have.
+        at_least: minimum number of parts per rank.
     """
 
     batch_size: int
@@ -195,7 +195,7 @@ def _each(batch: Batch, size: int, change: Callable[[Tensor], Tensor], remedy: s
                 )
             return change(value) if value.ndim else value
         if isinstance(value, Mapping):
-            return {key: walk(one) for key, one in value.items()}
+            return {key: walk(item) for key, item in value.items()}
         if isinstance(value, tuple) and type(value) is not tuple:  # a named tuple
             return type(value)(*map(walk, value))  # type: ignore[arg-type]
         if isinstance(value, list | tuple):
@@ -232,7 +232,7 @@ def mean_loss(loss_fn: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
 
 
 def refuse_swapped(loss_fn: object, batch: object) -> None:
-    """Notice that loss function and batch were given in the other order."""
+    """Refuse a loss function and a batch that were given in the wrong order."""
     if not callable(loss_fn):
         remedy = ": swap the two, the loss function comes first" if callable(batch) else ""
         raise TypeError(f"loss_fn must be a function of a batch, got a {type(loss_fn).__name__}{remedy}")
@@ -252,7 +252,7 @@ def _takes_one(function: Callable[..., object]) -> bool:
 def gradients_of(loss: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
     """Gradient of a loss, 0 where it does not depend on a parameter; `.grad` is left alone.
 
-    A loss that depends on none of them is one of another model, a copy perhaps: refused.
+    A loss that depends on none of them is refused: it belongs to another model, for example to a copy.
     """
     found: tuple[Tensor | None, ...] = torch.autograd.grad(loss, list(parameters), allow_unused=True)
     if all(gradient is None for gradient in found):
@@ -286,7 +286,7 @@ def kept_position(batches: Iterable[object]) -> Iterator[None]:
             owner.load_state_dict(state)
 
 
-# From this share of an epoch on, a batch without its population is worth a word: N is too large by about as much.
+# Warn of a missing population when a batch is at least this share of an epoch: N is too large by about as much.
 _SHARE = 0.02
 
 
@@ -307,7 +307,7 @@ def without_population(batch_size: int, epoch: int | None) -> str:
 
 
 def epoch_size(batches: Iterable[object]) -> int | None:
-    """Number of examples that a DataLoader shares out among disjoint batches; None if it does not, or is none."""
+    """Number of examples that a DataLoader divides into disjoint batches; None for any other source of batches."""
     if not isinstance(batches, DataLoader) or not isinstance(batches.batch_sampler, BatchSampler):
         return None
     # Accelerate puts another sampler of batches around that of the loader, to share the batches out among ranks

@@ -83,7 +83,7 @@ class Cadence:
         return {"every": self.every, "first": self._first}
 
     def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
-        """Keep what was chosen; a checkpoint from before that times again, and k that was given stays."""
+        """Restore the chosen k; time again if none was chosen yet. A k that was given is kept."""
         if self.auto:
             self._begun = self._ended = None
             self._times = ([], [])

@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 from svag.noise.batches import batch_size_of, epoch_size, gradients_of, kept_position, mean_loss, split
 from svag.noise.optimizer import state_of, unwrapped, velocities
 from svag.noise.parameters import inner_product, measured_parameters, precise, square_norm
+from svag.noise.progress_line import ProgressLine
 from svag.noise.reading import Reading
 from svag.noise.undisturbed import undisturbed
 from svag.printed import Printed
@@ -113,7 +114,7 @@ class GradientStream:
     def _estimate(self, products: list[list[float]], squares: list[float], groups: list[int]) -> NoiseEstimate:
         n = sum(self.counts[group] for group in groups)
         sum_sq = sum(squares[group] for group in groups)
-        sq_sum = max(sum(products[one][other] for one in groups for other in groups), 0.0)
+        sq_sum = max(sum(products[group][other] for group in groups for other in groups), 0.0)
         if self.population is None:
             return u_statistic(sum_sq, sq_sum, n)
         return disjoint_parts(
@@ -134,6 +135,7 @@ def measure_noise(
     generators: Iterable[torch.Generator] = (),
     step: int | None = None,
     run: str = "",
+    verbose: bool = True,
 ) -> Reading:
     """Measure G and N at the present weights from independent batches of equal size, and leave no trace.
 
@@ -163,6 +165,7 @@ def measure_noise(
         generators: generators that drawing the batches consumes; they are put back. A DataLoader's own are known.
         step: effective step of the run, for the reading.
         run: name of the run, for the reading.
+        verbose: show progress in a terminal or a notebook when it takes longer than two seconds.
     """
     measured = list(measured_parameters(model, parameters).values())
     optimizer = None if optimizer is None else unwrapped(optimizer)
@@ -172,8 +175,12 @@ def measure_noise(
     if limit is None and wanted is not None:
         limit = _DEFAULT_CAP
     population = epoch_size(batches) if population is None else population
-    with undisturbed(model, generators), kept_position(batches):
-        stream = _stream(model, loss_fn, islice(batches, limit), measured, population, wanted)
+    with (
+        ProgressLine("measuring noise", verbose=verbose) as line,
+        undisturbed(model, generators),
+        kept_position(batches),
+    ):
+        stream = _stream(loss_fn, islice(batches, limit), measured, population, wanted, line)
     estimate = stream.estimate()
     buffers = [] if optimizer is None else velocities(optimizer, measured)
     return Reading(
@@ -193,12 +200,12 @@ def measure_noise(
 
 
 def _stream(
-    model: nn.Module,
     loss_fn: Callable[[Batch], Tensor],
     batches: Iterable[Batch],
     measured: Sequence[nn.Parameter],
     population: int | None,
     relative_error: float | None,
+    line: ProgressLine,
 ) -> GradientStream:
     stream: GradientStream | None = None
     for number, batch in enumerate(batches, start=1):
@@ -212,6 +219,7 @@ def _stream(
             )
         if not bool(torch.isfinite(stream.add(gradients_of(mean_loss(loss_fn, batch), measured)))):
             raise ValueError(f"batch {number} gave gradients that are not finite: the run has diverged or overflowed")
+        line.say(f"{stream.n} batches")
         # looked at only when all groups have the same size
         if (
             relative_error is not None
@@ -240,7 +248,7 @@ def interval_reach(stream: GradientStream) -> float | None:
     return max(found.high - found.value, found.value - found.low) / found.value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PartsComparison(Printed):
     """The same batches at the same weights, measured whole and in parts.
 
@@ -299,6 +307,6 @@ def compare_parts(
     def in_parts(batch: Batch) -> Tensor:
         return torch.stack([mean_loss(loss_fn, part) for part in split(batch, parts)]).mean()
 
-    whole = measure_noise(model, loss_fn, kept, parameters=measured)
-    cut = measure_noise(model, in_parts, kept, parameters=measured)
+    whole = measure_noise(model, loss_fn, kept, parameters=measured, verbose=False)
+    cut = measure_noise(model, in_parts, kept, parameters=measured, verbose=False)
     return PartsComparison(whole, replace(cut, approximate=True))

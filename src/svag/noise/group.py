@@ -38,7 +38,7 @@ class LostMessage(RuntimeError):  # noqa: N818  # what it means is for the recei
 
 @dataclass(frozen=True)
 class Averaged:
-    """What arrived together with the averaged gradient, as 0-d tensors that nobody has waited for yet.
+    """What arrived together with the averaged gradient, as 0-d tensors not yet synchronised.
 
     Attributes:
         loss: the mean loss over the examples of all ranks.
@@ -175,8 +175,8 @@ class Shards:
         found = set()
         for name, parameter in parameters.items():
             placements = parameter.placements if isinstance(parameter, DTensor) else ()
-            sharded = [number for number, one in enumerate(placements) if isinstance(one, Shard)]
-            copied = [one for one in placements if isinstance(one, Replicate)]
+            sharded = [number for number, placement in enumerate(placements) if isinstance(placement, Shard)]
+            copied = [placement for placement in placements if isinstance(placement, Replicate)]
             if len(sharded) != 1 or len(copied) != len(placements) - 1:
                 how = ", ".join(map(repr, placements)) or "not sharded"
                 raise TypeError(
@@ -326,7 +326,7 @@ class DataParallelParts:
             norms.zero_()
 
     def _hook(self, parameter: nn.Parameter) -> Callable[[Sequence[Tensor]], None]:
-        # the model must not keep a probe alive that nobody holds any more
+        # the model must not keep an abandoned probe alive
         me = ref(self)
 
         def notice(gradients: Sequence[Tensor | None]) -> None:
@@ -342,7 +342,7 @@ class DataParallelParts:
         if parameter is self._parameters[-1] and me not in self._seen and not self._parts:
             self._before = None if before is None else torch.linalg.vector_norm(before)
         if before is None:
-            # the first pass of a step: passes before it belong to a step that nobody closed
+            # the first pass of a step: passes before it belong to a step that was not closed
             self._fresh_seen, self._reductions[me] = True, 0
             if me in self._seen and not self._parts:
                 self._begin_part()

@@ -23,7 +23,7 @@ Batch = TypeVar("Batch")
 
 # Gradients of the parts and of the whole batch that differ by more than this, relative to the whole, are not the same.
 TOLERANCE = 0.01
-# So many times what rounding does to the gradient, they may differ in any case: half precision is not good to 1%.
+# They may always differ by this many times the rounding error of the gradient: half precision is not good to 1%.
 _ROUNDING = 10.0
 # A factor of the loss after which no number is rounded as before.
 _OTHER_ROUNDING = 0.7
@@ -158,11 +158,11 @@ def _compare(
         return found(LossKind.MEAN)
     if _random_state(trained) != start:
         return found(LossKind.RANDOM)
-    again = [one / _OTHER_ROUNDING for one in gradient(batch, _OTHER_ROUNDING)]
+    again = [tensor / _OTHER_ROUNDING for tensor in gradient(batch, _OTHER_ROUNDING)]
     allowed = max(TOLERANCE, _ROUNDING * _norm(_minus(whole, again)) / length) if length else TOLERANCE
     if difference <= allowed:
         return found(LossKind.MEAN)
-    if _norm(_minus(whole, [len(parts) * one for one in together])) <= allowed * length:
+    if _norm(_minus(whole, [len(parts) * tensor for tensor in together])) <= allowed * length:
         return found(LossKind.SUM)
     # a mean with unequal weights is a sum of the parts' own means, with weights that the parts did not get
     each = torch.stack([torch.cat([g.reshape(-1).cpu() for g in gradient(part)]) for part, _ in parts], dim=1).double()

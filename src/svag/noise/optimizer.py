@@ -1,6 +1,6 @@
 """The one place that reads and writes the state of a torch optimizer: its kind, its settings, its velocity, its v.
 
-Whoever takes an optimizer looks through the wrappers of other packages first (`unwrapped`). Then two readers need it.
+Wrappers of other packages are taken off an optimizer first (`unwrapped`). Its settings then have two readers.
 A `Reading` writes down what it can learn about any optimizer (`state_of`, `velocities`). SVAG and noisy gradient
 descent need the settings of an optimizer that the theory covers (`refinable_settings`), and put refined ones in their
 place for the duration of one step (`write_settings`). The second moment of Adam and RMSprop is put into the units of
@@ -13,14 +13,15 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Adam, AdamW, Optimizer, RMSprop
+from torch.optim import SGD, Adam, AdamW, NAdam, Optimizer, RAdam, RMSprop
 
 from svag.noise.parameters import by_device, on_this_rank, precise, total
 from svag.theory.adaptive import WHAT_REFINES, AdamSettings, RMSpropSettings
-from svag.theory.optimizers import WHAT_WORKS, OptimizerSettings, SGDSettings, optimizer_kind
+from svag.theory.optimizers import DECOUPLED, WHAT_WORKS, OptimizerSettings, SGDSettings, optimizer_kind
 
 _SECOND_MOMENT: dict[type[Optimizer], str] = {Adam: "exp_avg_sq", AdamW: "exp_avg_sq", RMSprop: "square_avg"}
 _REFINED_SETTINGS: dict[type[OptimizerSettings], tuple[str, ...]] = {
@@ -43,9 +44,9 @@ _WRAPPERS = [
 
 
 def unwrapped(optimizer: Optimizer) -> Optimizer:
-    """Return the torch optimizer inside the wrappers of Accelerate, Lightning and Fabric, or refuse what is none.
+    """Return the torch optimizer inside the wrappers of Accelerate, Lightning and Fabric; refuse anything else.
 
-    The packages need not be installed: whoever holds one of their objects has imported them.
+    The packages need not be installed: a caller that holds one of their objects has imported them.
     """
     anything: Any = optimizer
     for module, name, attribute in _WRAPPERS:
@@ -65,7 +66,11 @@ def all_unwrapped(optimizer: Optimizer | Sequence[Optimizer]) -> list[Optimizer]
     given = list(optimizer) if isinstance(optimizer, Sequence) else [optimizer]
     if not given:
         raise ValueError("the list of optimizers is empty: give those that train this model")
-    return [unwrapped(one) for one in given]
+    return [unwrapped(wrapped) for wrapped in given]
+
+
+BY_GAIN_RULE: WeakSet[Optimizer] = WeakSet()
+"""Optimizers that a gain rule steps: their groups hold the settings of the baseline, and steps are taken at others."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +145,7 @@ def state_of(
 def state_for_later(
     optimizers: Sequence[Optimizer], parameters: Collection[nn.Parameter], whole: Callable[[Tensor], Tensor]
 ) -> Callable[[], ReadingSettings]:
-    """What `state_of` reads now, looked through when it is asked for: in a training step that costs up to 0.1 ms.
+    """Record what `state_of` reads now, and evaluate it when asked: in a training step that would take up to 0.1 ms.
 
     Of several optimizers together, where they agree.
     """
@@ -168,19 +173,19 @@ def _together(settings: Sequence[ReadingSettings]) -> ReadingSettings:
     """The settings of several optimizers as those of one. Optimizers of different kinds are a kind of their own."""
     if len(settings) == 1:
         return settings[0]
-    fields = [one.reading_fields() for one in settings]
-    kinds = list(dict.fromkeys(one.optimizer for one in settings))
+    fields = [own.reading_fields() for own in settings]
+    kinds = list(dict.fromkeys(own.optimizer for own in settings))
     common = {
-        name: fields[0][name] if all(one[name] == fields[0][name] for one in fields) else None
+        name: fields[0][name] if all(own[name] == fields[0][name] for own in fields) else None
         for name in ("lr", "weight_decay", "momentum", "betas", "eps")
     }
-    moments = [one.second_moment for one in settings if one.second_moment is not None]
+    moments = [own.second_moment for own in settings if own.second_moment is not None]
     known = len(kinds) == 1 and len(moments) == len(settings)
     return ReadingSettings(
         " + ".join(kinds),
         **common,
         second_moment=total(moments) if known else None,
-        dimension=sum(one.dimension or 0 for one in settings) if known else None,
+        dimension=sum(own.dimension or 0 for own in settings) if known else None,
     )
 
 
@@ -385,7 +390,7 @@ def _refinable(optimizer: Optimizer, number: int, group: dict[str, Any]) -> Opti
 
 
 def _settings(group: dict[str, Any]) -> OptimizerSettings:
-    """The settings of a parameter group of any of the four optimizers; each has names of its own."""
+    """The settings of a parameter group of any of the four optimizers, which name them differently."""
     lr, weight_decay = float(group["lr"]), float(group["weight_decay"])
     if "betas" in group:
         return AdamSettings(
@@ -422,8 +427,8 @@ def _averages(settings: OptimizerSettings) -> tuple[float, ...]:
 
 
 def _kind(optimizer: Optimizer, groups: list[dict[str, Any]]) -> str:
-    if type(optimizer) is Adam and all(group.get("decoupled_weight_decay") for group in groups):
-        return AdamW.__name__
+    if type(optimizer) in (Adam, NAdam, RAdam) and all(group.get("decoupled_weight_decay") for group in groups):
+        return AdamW.__name__ if type(optimizer) is Adam else f"{type(optimizer).__name__}{DECOUPLED}"
     if not isinstance(optimizer, SGD):
         return type(optimizer).__name__
     if any(group["nesterov"] for group in groups):

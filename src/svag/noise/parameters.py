@@ -53,7 +53,7 @@ _trains, _values = attrgetter("requires_grad"), methodcaller("values")
 
 
 class Watched:
-    """Notices whether parameters of a model were frozen, unfrozen, added or replaced, in some microseconds.
+    """Notices whether parameters of a model were frozen, unfrozen, added or replaced, in a few microseconds.
 
     >>> model = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
     >>> watched = Watched(model)
@@ -131,7 +131,7 @@ def flatten(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def refuse_sparse_gradients(gradients: Iterable[Tensor]) -> None:
-    """Refuse those of an embedding that makes them sparse."""
+    """Refuse sparse gradients, as of an embedding with sparse=True."""
     if any(gradient.layout != torch.strided for gradient in gradients):
         raise ValueError("sparse gradients cannot be measured: build the embedding with sparse=False") from None
 
@@ -156,7 +156,7 @@ def row_count(tensor: Tensor) -> int:
 
 
 class NormsOf:
-    """Writes the norms of the rows of one tensor, again and again, to where they stand among those of others.
+    """Writes the norms of the rows of one tensor to its part of a vector that is shared with other tensors.
 
     Args:
         tensor: one of the shape that will come.
@@ -169,7 +169,7 @@ class NormsOf:
         self._rest = norms[self._whole] if self._whole < len(norms) else None
 
     def put(self, tensor: Tensor) -> None:
-        """Write them."""
+        """Write the norms of the rows of a tensor."""
         if not self._whole:
             torch.linalg.vector_norm(tensor, dtype=self._dtype, out=self._rest)
             return
@@ -207,7 +207,7 @@ def on_this_rank(tensors: Iterable[Tensor]) -> list[Tensor]:
     from torch.distributed.tensor import DTensor
 
     with torch.no_grad():  # then it is no operation that a gradient flows through
-        return [one.to_local() if isinstance(one, DTensor) else one for one in tensors]
+        return [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
 
 
 def flat_product(one: Tensor, other: Tensor) -> Tensor:

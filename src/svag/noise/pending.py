@@ -5,7 +5,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, overload
@@ -16,17 +16,17 @@ from svag.noise.optimizer import ReadingSettings
 from svag.noise.reading import Reading, append_readings, columns_of, load_readings, readings_of
 from svag.theory.estimators import NoiseEstimate, disjoint_parts, weighted_parts
 
-# So many are kept on the device before they are fetched together: memory stays bounded, waiting rare.
+# Fetch readings from the device in blocks of this size: memory stays bounded, and waiting is rare.
 _FETCH_EVERY = 1024
-# So many stay in memory when all of them go to a file; averages for a logger are over as many.
+# Readings kept in memory when all of them go to a file; averages for a logger are over the same number.
 KEPT = 1000
-# Weights are quotients of whole numbers, perhaps in single precision.
+# Weights are quotients of whole numbers, possibly in single precision.
 _ROUNDING = 1e-5
 
 
 @dataclass(frozen=True)
 class StepSums:
-    """Sums over the parts' gradients g_i of one step, in tensors that nobody has waited for yet.
+    """Sums over the parts' gradients g_i of one step, in tensors not yet synchronised.
 
     What little arithmetic is left, `reading` does with numbers: on a tensor each operation costs a training step time.
 
@@ -186,7 +186,7 @@ class StepReading:
 
 @dataclass(frozen=True, eq=False)
 class ClosedStep:
-    """The step that a probe has closed last; every step is an object of its own.
+    """The step that a probe has closed last; every step has its own object.
 
     Attributes:
         batch_size: examples of the step; None where only the other ranks know, in a short batch.
@@ -229,14 +229,16 @@ class Readings(Sequence[Reading]):
     __hash__ = None  # type: ignore[assignment]  # as a list
 
     def __repr__(self) -> str:
-        return repr(list(self))
+        if not self:
+            return "<no readings>"
+        return f"<{len(self)} readings, the last: {self[-1]}>"
 
 
 class PendingReadings:
     """Fetches many readings at a time, without making a training step wait for the device.
 
-    Nothing is lost to a full disk: readings stay queued, as plain numbers, until they are in the file. Only whoever
-    asks (`collect`, `state_dict`, `flush`) gets the error; a training step never does.
+    Nothing is lost to a full disk: readings stay queued, as plain numbers, until they are in the file. The
+    error is raised only by `collect`, `state_dict` and `flush`, never in a training step.
 
     Args:
         step: what a step is called in a warning.
@@ -247,6 +249,8 @@ class PendingReadings:
 
     Attributes:
         skipped: number of steps without a reading, because G or N was not finite.
+        rates_known: whether steps are taken at the learning rate that their readings carry. While a gain rule takes
+            them at another, `everything`, from which prices are made, and the file have no rate.
     """
 
     def __init__(
@@ -260,6 +264,7 @@ class PendingReadings:
         if self._path is not None and self._writes and not self._path.absolute().parent.is_dir():
             raise ValueError(f"save_to names a file in {self._path.parent}, which is not there: make the folder first")
         self.skipped = 0
+        self.rates_known = True
         self._told_of_skipped = self._told_of_zero = False
         self._waiting: list[Pending] = []
         self._readings: list[Reading] = []
@@ -292,9 +297,13 @@ class PendingReadings:
         """All readings of this run: with a file, those in it and those that could not be written yet."""
         kept = self.in_memory()
         if not self._writes or self._path is None:
-            return kept
+            return self._priced(kept)
         written = load_readings(self._path) if self._path.exists() else []
-        return [one for one in written if one.run == self._run] + self._unwritten
+        return [reading for reading in written if reading.run == self._run] + self._unwritten
+
+    def _priced(self, readings: Sequence[Reading]) -> Sequence[Reading]:
+        """The readings as prices may be made of them."""
+        return readings if self.rates_known else [replace(reading, lr=None) for reading in readings]
 
     def flush(self) -> None:
         """Write what is not in the file yet, or say why that is not possible; it may be tried again."""
@@ -312,31 +321,31 @@ class PendingReadings:
         waiting, self._waiting = self._waiting, []
         found: list[Reading] = []
         warn: list[str] = []
-        for one in waiting:
-            numbers = one.fetch()
+        for pending in waiting:
+            numbers = pending.fetch()
             if not all(math.isfinite(number) for number in numbers):
                 self.skipped += 1
-                if not one.may_overflow and not self._told_of_skipped:
+                if not pending.may_overflow and not self._told_of_skipped:
                     self._told_of_skipped = True
                     warn.append(
-                        f"the gradients of {self._step} {one.step} are not finite, so there is no reading of it, nor "
-                        f"of other such {self._unit}: if more follow, the run has diverged: lower its learning rate"
+                        f"the gradients of {self._step} {pending.step} are not finite, so there is no reading of it, "
+                        f"nor of other such {self._unit}: if more follow, the run has diverged: lower its learning rate"
                     )
                 continue
             try:
-                found.append(one.reading(numbers))
-            except ValueError as error:  # a long run goes on; whoever asks for its readings is told
+                found.append(pending.reading(numbers))
+            except ValueError as error:  # a long run goes on; the error is raised when readings are asked for
                 self._refused = self._refused or error
                 continue
             if found[-1].grad_sq == found[-1].noise_trace == 0 and not self._told_of_zero:
                 self._told_of_zero = True
                 warn.append(
-                    f"all gradients of {self._step} {one.step} are 0: check that the loss depends on the measured "
+                    f"all gradients of {self._step} {pending.step} are 0: check that the loss depends on the measured "
                     "parameters, and call zero_grad() after the step, never between backward() and close_step()"
                 )
         self._readings += found
         if self._writes:
-            self._unwritten += found
+            self._unwritten += self._priced(found)
             self._write(again)
         if self._path is not None and len(self._readings) > KEPT:
             self._readings = self._readings[-KEPT:]  # a new list: views of the old one stay what they are

@@ -33,7 +33,7 @@ from svag.noise.cadence import APART, Cadence, Every
 from svag.noise.frozen import MOST_BATCHES, PartsComparison, compare_parts
 from svag.noise.group import DataParallelParts
 from svag.noise.loss_check import LossFound, LossKind, NotAMean, check_loss
-from svag.noise.optimizer import all_unwrapped, all_velocities, settings_of, shares, state_for_later
+from svag.noise.optimizer import BY_GAIN_RULE, all_unwrapped, all_velocities, settings_of, shares, state_for_later
 from svag.noise.parameters import (
     Watched,
     batch_norms,
@@ -159,8 +159,8 @@ class NoiseProbe(Printed):
         # a list of one optimizer is that optimizer
         self.optimizer = optimizer[0] if isinstance(optimizer, Sequence) and len(optimizer) == 1 else optimizer
         self.measure_short = False
-        single = parameters is None or isinstance(parameters, Tensor)  # one tensor is refused
-        self._chosen = parameters if single else list(parameters or ())
+        # they are gone through again when the model changes; one tensor, which is no list of them, is refused below
+        self._chosen = parameters if parameters is None or isinstance(parameters, Tensor) else list(parameters)
         named = self._measured(model)
         self._model, self._batch_size, self._process_group = model, batch_size, process_group
         self._population, self._run = population, run
@@ -187,7 +187,7 @@ class NoiseProbe(Printed):
         if check is not None and ranks > 1:
             self.close()
             raise ValueError("check= compares the parts of one process, and here the ranks are the parts: leave it out")
-        # nothing here holds the probe itself: one that nobody holds any more must be gone at once
+        # nothing here refers to the probe itself, so that an abandoned one is freed at once
         agree = partial(self._recording.of_first, device=self._parameters[0].device)
         self._cadence = Cadence(every, wait=partial(wait_for, model), agree=agree)
         self._measuring = self._cadence.next(0)
@@ -320,15 +320,16 @@ class NoiseProbe(Printed):
     ) -> "PriceList":
         """What other batch sizes cost, from all readings so far; with `save_to`, from all in the file.
 
-        Arguments as in `svag.price_list`. After a run by a measured `svag.GainRule` rates are given as factors: its
-        readings carry the baseline's rate, and its steps were taken at another.
+        Arguments as in `svag.price_list`. After a run by a `svag.GainRule`, rates are given as factors: its readings
+        carry the baseline's rate, and its steps were taken at another. A file has no rate then.
         """
         from svag.prices.price_list import price_list
 
-        readings = self._pending.everything()
-        if self.measure_short:
-            readings = [replace(reading, lr=None) for reading in readings]
-        return price_list(readings, c2, confidence, window)
+        return price_list(self._pending.everything(), c2, confidence, window)
+
+    def __repr__(self) -> str:
+        # without the readings, for which `str` waits for the device
+        return f"<svag.NoiseProbe at batch size {self._batch_size}: {self._closed} steps>"
 
     def __str__(self) -> str:
         from svag.prices.progress import progress
@@ -460,6 +461,8 @@ class NoiseProbe(Printed):
         # under DistributedDataParallel a rank's batch that is not cut is what BatchNorm sees in the run itself
         uncut = len(pieces) == 1 and not self._recording.shared
         approximate = bool(batch_norms(self._norms, synchronised_only=uncut))
+        # A sharded model is not checked: its whole-batch pass communicates, and if it ran out of memory on one rank,
+        # which here only means that nothing is checked, the other ranks would wait for that rank for ever.
         first = measured and self._check_loss and not self._tried and not is_sharded(self._parameters)
         checked = self._checked(loss_fn, batch, cut, scaler is not None) if first else None
         if measured and approximate and self._check is not None:
@@ -528,7 +531,7 @@ class NoiseProbe(Printed):
     def _checked(
         self, loss_fn: Callable[[Batch], Tensor], batch: Batch, cut: Sequence[tuple[Batch, float]], scaled: bool
     ) -> LossFound:
-        """What kind of loss it is; one that is no mean over examples is refused, on all ranks if it is on one."""
+        """Find the kind of loss; refuse one that is not a mean over examples, on all ranks if one rank sees it."""
         found, group = LossFound(LossKind.MEAN, 1), self._recording.group
         if len(cut) > 1:
             self._recorder.listen(False)
@@ -617,6 +620,8 @@ class NoiseProbe(Printed):
         self.close()
 
     def _keep(self, sums: StepSums, step: int | None, approximate: bool) -> None:
+        if any(optimizer in BY_GAIN_RULE for optimizer in self._optimizers):
+            self._pending.rates_known = False
         reading = self._reading(sums, step, approximate, self._batch_size)
         self._pending.add([reading])
         self._advance(ClosedStep(self._batch_size, reading))
@@ -681,10 +686,10 @@ def _make_room(model: nn.Module, parameters: Sequence[nn.Parameter], *, replace:
     mine = {*map(id, parameters)}
 
     def others() -> list[NoiseProbe]:
-        return [one for one in _PROBES.get(model, ()) if one._open and {*map(id, one._parameters)} == mine]
+        return [probe for probe in _PROBES.get(model, ()) if probe._open and {*map(id, probe._parameters)} == mine]
 
     if not replace and others():
-        gc.collect()  # one that nobody can reach may still be there, in a circle of references
+        gc.collect()  # an abandoned one may still exist, in a reference cycle
     for other in others():
         if not replace:
             raise ValueError(

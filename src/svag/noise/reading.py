@@ -20,7 +20,7 @@ from svag.printed import Printed
 from svag.theory import domain
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Reading(Printed):
     """Unbiased estimates of G = |∇L|² and N = Tr Σ at one point x, with the batch size that N belongs to.
 
@@ -110,7 +110,7 @@ class Reading(Printed):
 
 
 def _number(value: Any) -> float:
-    """The number that a value is, Python's, numpy's or a tensor's; nan for text, truth values and all the rest."""
+    """A number of Python, numpy or torch as a float; NaN for text, booleans and anything else."""
     if not hasattr(value, "__float__") or isinstance(value, bool):
         return math.nan
     try:

@@ -76,7 +76,7 @@ class MicroBatches:
 
     Args:
         parameters: those that are measured, by name.
-        at_least: so many parts a step must have; one gradient alone cannot tell signal from noise.
+        at_least: minimum number of parts per step; one gradient alone cannot tell signal from noise.
         shards: over which ranks the parameters are spread.
     """
 
@@ -95,7 +95,7 @@ class MicroBatches:
         self._listening = measured
 
     def _before_pass(self) -> Callable[[Tensor], None]:
-        # the model must not keep a probe alive that nobody holds any more
+        # the model must not keep an abandoned probe alive
         me = ref(self)
 
         def look(gradient: Tensor) -> None:
@@ -109,7 +109,7 @@ class MicroBatches:
     def _look(self) -> None:
         """A backward pass is about to add to `.grad`; keep the least norm that it had before any of the first part.
 
-        The first part may have several passes, and some before it may belong to a step of another kind.
+        The first part may have several passes, and passes before it may belong to a step that is not measured.
         """
         gradient, least = self._parameters[-1].grad, self._before
         if gradient is None:
@@ -315,7 +315,7 @@ class Recording:
         recorder: what records them.
         ranks: how many ranks have a share of every batch.
         first: whether this is the first of them.
-        at_least: so many parts a rank must have.
+        at_least: minimum number of parts per rank.
         shared: the ranks share the batch by themselves (`process_group`), in shares that may differ.
         group: the ranks, where each has the whole gradient; of a sharded model, this one alone.
         shards: those of a sharded model.

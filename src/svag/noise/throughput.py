@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from svag.noise.batches import mean_loss, resized, tensors_of
 from svag.noise.optimizer import trained_parameters, unwrapped
 from svag.noise.parameters import on_this_rank, refuse_sharded
+from svag.noise.progress_line import ProgressLine
 from svag.noise.undisturbed import undisturbed
 from svag.prices.estimate import Estimate
 from svag.theory import domain
@@ -40,15 +41,17 @@ def measure_throughput(
     loss_fn: Callable[[Batch], Tensor],
     batch: Batch,
     batch_sizes: Iterable[int],
+    *,
+    verbose: bool = True,
 ) -> dict[int, Estimate]:
     """Measure examples per second of a whole training step at several batch sizes.
 
     A step is `zero_grad`, forward, backward and `optimizer.step`, with the settings as they are. The fastest of several
     rounds counts, since other work on the machine can only make a step slower; rounds are repeated until the three
     fastest agree within 10%, up to 40 times. The interval of a speed is from the third-fastest round to the fastest, so
-    that it tells when they did not agree. Afterwards parameters, gradients,
-    buffers, the optimizer, the modes and torch's, numpy's and Python's global generators are as they were, bit for bit,
-    also after an error. Their copies are kept in main memory.
+    that it tells when they did not agree. Afterwards parameters, gradients, buffers, the optimizer, the modes and
+    torch's, numpy's and Python's global generators are as they were, bit for bit, also after an error. Their copies are
+    kept in main memory.
 
     A batch size that does not fit in memory is left out with a warning, and so are all larger ones. A data-parallel
     model does not synchronise here: the communication of its ranks is not counted.
@@ -67,6 +70,7 @@ def measure_throughput(
         loss_fn: takes a batch, returns its mean loss.
         batch: any batch; batches of other sizes repeat its examples, or leave some out.
         batch_sizes: those to measure, that of the run among them if the result is for `PriceList.prices`.
+        verbose: show progress in a terminal or a notebook when it takes longer than two seconds.
 
     Returns:
         Examples per second by batch size, in the order asked for, each with its spread.
@@ -100,8 +104,13 @@ def measure_throughput(
         # here the error is gone, and with it what its frames held
         return None
 
-    with undisturbed(model), _unchanged(model, optimizer) as put_back:
+    with (
+        ProgressLine("measuring throughput", verbose=verbose) as line,
+        undisturbed(model),
+        _unchanged(model, optimizer) as put_back,
+    ):
         for number, size in enumerate(sorted(asked)):
+            line.say(f"first steps at batch size {size}")
             if (found := seconds(size, _WARM_UP)) is None:
                 _say_left_out(sorted(asked)[number:])
                 put_back()
@@ -111,6 +120,7 @@ def measure_throughput(
             if done >= _ROUNDS[0] and all(_agree(rounds) for rounds in times.values()):
                 break
             for size in list(times):
+                line.say(f"round {done + 1} of {_ROUNDS[0]} to {_ROUNDS[1]}, batch size {size}")
                 if (found := seconds(size, repeats[size])) is None:  # memory can run out later, used by others
                     _say_left_out([size])
                     del times[size]
@@ -181,13 +191,13 @@ def _unchanged(model: nn.Module, optimizer: Optimizer) -> Iterator[Callable[[], 
 
 
 def wait_for(model: nn.Module) -> None:
-    """Wait until every device of the model has done what it was told: a number of it has to be fetched."""
+    """Wait until every device of the model has finished its work, by fetching one number from it."""
     for parameter in {parameter.device: parameter for parameter in on_this_rank(model.parameters())}.values():
         parameter.detach().reshape(-1)[:1].tolist()
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Whether a device, or torch's allocator of main memory, had no more to give."""
+    """Whether an error means that a device, or main memory, is exhausted."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return "can't allocate memory" in str(error) or "not enough memory" in str(error)

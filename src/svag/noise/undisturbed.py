@@ -60,7 +60,7 @@ def buffers_kept_on_error(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _alone(model: DistributedDataParallel) -> Iterator[None]:
-    """No rank talks to another: neither gradients, nor the buffers that rank 0 sends before a forward pass.
+    """Suspend communication between ranks: of gradients, and of the buffers that rank 0 sends before a forward pass.
 
     A forward pass under no_sync() also tells the next one not to send them, which would outlast this block.
     """
@@ -84,7 +84,7 @@ def snapshot(model: nn.Module) -> list[tuple[nn.Module, str, Tensor, Tensor]]:
 
 
 def put_back(kept: list[tuple[nn.Module, str, Tensor, Tensor]]) -> None:
-    """Undo what has happened to the buffers since."""
+    """Restore the buffers of a snapshot."""
     with torch.no_grad():
         for module, name, buffer, content in kept:
             buffer.copy_(content)

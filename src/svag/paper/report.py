@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from svag.lab.experiments.base import Experiment
+from svag.lab.experiments.experiment import Experiment
 from svag.lab.experiments.wording import count
 from svag.lab.records.record import RunRecord
 from svag.lab.report import build

@@ -30,22 +30,22 @@ from svag.theory.equilibrium import (
 )
 from svag.theory.optimizers import optimizer_kind
 
-# A run is cut into this many stretches, and a straight line is taken off each, before its readings are asked how
-# correlated they are: what N/G does over a training is no correlation.
+# A run is cut into this many stretches, and a straight line is subtracted from each, before the autocorrelation of
+# its readings is estimated: a trend over training is not autocorrelation.
 _STRETCHES = 4
 _STRETCH = 16
-# Scatter below this share of the averages makes nothing uncertain.
+# Scatter below this share of the averages is ignored.
 _SCATTER = 1e-3
-# So many differences of successive readings know their own spread well enough for an interval.
+# Minimum number of differences of successive readings for an interval from their spread.
 _DIFFERENCES = 20
 # Level at which runs count as different.
 _DIFFER = 0.01
-# Relative growth of |x|² that would have to be seen.
+# Relative growth of |x|² that is large enough to be seen.
 _FELT = 0.2
 
 
 def of_one_batch_size(readings: Sequence[Reading]) -> list[Reading]:
-    """Those of the batch size that the last reading has: while it grows, the others belong to another N."""
+    """The readings with the batch size of the last one: where the batch has grown, earlier ones measured another N."""
     return [reading for reading in readings if reading.batch_size == readings[-1].batch_size]
 
 
@@ -65,13 +65,15 @@ class Averages:
                 raise ValueError(
                     f"readings of different {field} ({shown}) cannot be averaged: predict from one at a time"
                 )
-        moving = any(reading.momentum for reading in readings) and any(one.velocity_sq is not None for one in readings)
+        moving = any(reading.momentum for reading in readings) and any(
+            reading.velocity_sq is not None for reading in readings
+        )
         # the velocity does not exist before the first step with momentum
         return cls(tuple(r for r in readings if r.velocity_sq is not None or not moving))
 
     @property
-    def setting(self) -> Reading:
-        """Any of the readings, to ask for what they share."""
+    def shared(self) -> Reading:
+        """One of the readings, for the fields that all of them share."""
         return self.readings[0]
 
     @property
@@ -89,17 +91,17 @@ class Averages:
     def betas(self) -> tuple[float, float] | None:
         """Rates of the averages of Adam, where they are the same throughout; a schedule may move them."""
         found = {reading.betas for reading in self.readings}
-        return self.setting.betas if len(found) == 1 else None
+        return self.shared.betas if len(found) == 1 else None
 
     @property
     def eps(self) -> float | None:
         """Of Adam and its kin, where it is the same throughout."""
-        return self.setting.eps if len({reading.eps for reading in self.readings}) == 1 else None
+        return self.shared.eps if len({reading.eps for reading in self.readings}) == 1 else None
 
     @property
     def plain(self) -> bool:
         """Whether steps are multiples of gradients or of their average, so that the weight norm has a balance."""
-        return optimizer_kind(self.setting.optimizer).family == "sgd"
+        return optimizer_kind(self.shared.optimizer).family == "sgd"
 
     @cached_property
     def rates(self) -> FloatArray | None:
@@ -115,7 +117,7 @@ class Averages:
     @property
     def lr(self) -> float | None:
         """The one learning rate of all readings, or None."""
-        return None if self.rate_varies else self.setting.lr
+        return None if self.rate_varies else self.shared.lr
 
     @property
     def mean_lr(self) -> float | None:
@@ -127,9 +129,9 @@ class Averages:
     @property
     def lr_wd(self) -> float | None:
         """ηλ, or None when either is unknown."""
-        if self.mean_lr is None or self.setting.weight_decay is None:
+        if self.mean_lr is None or self.shared.weight_decay is None:
             return None
-        return self.mean_lr * self.setting.weight_decay
+        return self.mean_lr * self.shared.weight_decay
 
     @cached_property
     def weights(self) -> FloatArray:
@@ -186,12 +188,12 @@ class Averages:
     def second_moment_ratio(self) -> float | None:
         """V over E|ĝ|² = G + N, 1 where v has settled at the squared gradient; None when V is not known."""
         known = np.isfinite(self.second_moment)
-        step_sq = (self.grad_sq + self.setting.ell * self.noise)[known] @ self.weights[known]
+        step_sq = (self.grad_sq + self.shared.ell * self.noise)[known] @ self.weights[known]
         return float(self.second_moment[known] @ self.weights[known] / step_sq) if step_sq > 0 else None
 
     @property
     def eps_to_root(self) -> float | None:
-        """ε over √(V/d), the root of what v is in the mean over the d parameters; None when one is not known."""
+        """ε over √(V/d), the root mean square of √v̂ over the d parameters; None when one of them is unknown."""
         known, dimension = self.second_moment[np.isfinite(self.second_moment)], self.readings[-1].dimension
         if self.eps is None or dimension is None or not known.any():
             return None
@@ -204,9 +206,9 @@ class Averages:
         if self.velocity_sq is not None:
             pairs = zip(self.velocity_sq, self.noise, strict=True)
             return np.array([momentum_signal(float(v), float(n), beta) for v, n in pairs])
-        if self.lr and self.setting.weight_decay:
+        if self.lr and self.shared.weight_decay:
             # at equilibrium (1 − β²)E|v|² = 2λR/η_eff
-            return 2 * self.setting.weight_decay / effective_lr(self.lr, beta) * self.param_sq - self.noise
+            return 2 * self.shared.weight_decay / effective_lr(self.lr, beta) * self.param_sq - self.noise
         return None
 
     @property
@@ -222,8 +224,8 @@ class Averages:
     def ratio_in_window(self, signal: FloatArray, confidence: float) -> RatioInterval | None:
         """The same about this window of these runs only, where blocks are too few for more; None with few readings.
 
-        Every reading has batches of its own, so that readings err independently, whatever N and G do along a run and
-        however runs differ.
+        Every reading uses fresh batches, so the errors of readings are independent, however N and G change along a run
+        and differ between runs.
         """
         if len(self.readings) - len(self._starts) < _DIFFERENCES:
             return None
@@ -260,18 +262,18 @@ class Averages:
         scale = float(den.mean())
         residual = num - float(num.mean()) / scale * den if scale > 0 else num
         rows = [self._level(row) for row in (num, den, residual)]
-        # the curve of a schedule on numbers that hardly scatter is smooth, and says nothing about correlation
+        # where numbers hardly scatter, all that is left is the curve of the schedule, which is not autocorrelation
         felt = [row for row in rows if row.std() > _SCATTER * np.abs((num, den)).mean()]
         return plan_blocks(num.size, max((integrated_autocorrelation_time(row) for row in felt), default=1.0))
 
     def _level(self, row: FloatArray) -> FloatArray:
-        """A series without what it does along each run; how runs differ stays, which is no less uncertain."""
+        """A series without the trend along each run; differences between runs stay, since they are uncertain too."""
         level, start = row.copy(), 0
         for _, run in groupby(self.readings, key=lambda reading: reading.run):
             stop = start + len(list(run))
             if stop - start >= _STRETCHES * _STRETCH:
                 pieces = np.array_split(row[start:stop], _STRETCHES)
-                level[start:stop] = row[start:stop].mean() + np.concatenate([_without_line(one) for one in pieces])
+                level[start:stop] = row[start:stop].mean() + np.concatenate([_without_line(piece) for piece in pieces])
             start = stop
         return level
 
@@ -279,19 +281,19 @@ class Averages:
     def excess(self) -> float | None:
         """E = 2λR/(η_eff N), or None when λ or η are unknown or 0, or the optimizer is not SGD."""
         noise, param = self.weighted(self.noise), self.mean_of_r(self.param_sq)
-        if not (self.plain and self.mean_lr and self.setting.weight_decay and noise > 0 and param > 0):
+        if not (self.plain and self.mean_lr and self.shared.weight_decay and noise > 0 and param > 0):
             return None
         return momentum_excess(
-            param, noise, lr=self.mean_lr, weight_decay=self.setting.weight_decay, momentum=self.momentum
+            param, noise, lr=self.mean_lr, weight_decay=self.shared.weight_decay, momentum=self.momentum
         )
 
     @property
     def share(self) -> float | None:
         """Pull of the loss itself on the weights, relative to weight decay (lem:sc: 0); None when unknown."""
-        lr, decay, param = self.mean_lr, self.setting.weight_decay, self.mean_of_r(self.param_sq)
+        lr, decay, param = self.mean_lr, self.shared.weight_decay, self.mean_of_r(self.param_sq)
         if self.param_dot_grad is None or not (self.plain and lr and decay and param > 0):
             return None
-        return pull_share(param, self.mean_of_r(self.param_dot_grad), lr=lr, weight_decay=decay, ell=self.setting.ell)
+        return pull_share(param, self.mean_of_r(self.param_dot_grad), lr=lr, weight_decay=decay, ell=self.shared.ell)
 
     @property
     def balance(self) -> float | None:
@@ -299,7 +301,7 @@ class Averages:
 
         None when the learning rate or the weight decay is unknown, nothing shrinks the weights, or steps are not plain.
         """
-        lr, decay = self.mean_lr, self.setting.weight_decay
+        lr, decay = self.mean_lr, self.shared.weight_decay
         if self.momentum and self.plain:
             return None if lr is None or decay is None else self._momentum_balance(lr, decay)
         found = self._window_balance()
@@ -307,10 +309,10 @@ class Averages:
 
     @property
     def missing_growth(self) -> tuple[float, float] | None:
-        """Relative growth of |x|² over the window by the gradients, and what it was, where less than half came true.
+        """Relative growth of |x|² over the window, expected from the gradients and observed, if it fell short by half.
 
-        None when growth is as it should be, too little to tell, or unknown: of SGD without momentum, one run, with
-        steps.
+        None when growth is as expected, too small to tell, or unknown. It is known for one run of SGD without momentum,
+        with steps.
         """
         first, last = self.readings[0], self.readings[-1]
         if self.momentum or self.param_dot_grad is None or first.run != last.run or first.step is None:
@@ -319,12 +321,12 @@ class Averages:
         if found is None or steps < 1 or not self.param_sq.mean() > 0:
             return None
         # readings may be rarer than steps, and each step has ell sub-steps
-        gain = found.residual * self.setting.ell * steps / len(self.readings) / float(self.param_sq.mean())
+        gain = found.residual * self.shared.ell * steps / len(self.readings) / float(self.param_sq.mean())
         grown = float(self.param_sq[-1] - self.param_sq[0]) / float(self.param_sq.mean())
         return (gain, grown) if gain > _FELT and grown < gain / 2 else None
 
     def _window_balance(self) -> Balance | None:
-        decay, ell = self.setting.weight_decay, self.setting.ell
+        decay, ell = self.shared.weight_decay, self.shared.ell
         if (
             not self.plain
             or decay is None

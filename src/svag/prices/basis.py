@@ -76,7 +76,7 @@ class Ground:
 
 def find_ground(found: Averages, steps: int | None, confidence: float) -> Ground:
     """Decide what the averages allow; `steps` were spent at this learning rate before the window."""
-    optimizer = found.setting.optimizer
+    optimizer = found.shared.optimizer
     kind = optimizer_kind(optimizer)
     plain = plain_ratio(found, confidence)
     if kind.family == "second_moment":
@@ -89,9 +89,9 @@ def find_ground(found: Averages, steps: int | None, confidence: float) -> Ground
     reasons = (*_setting_reasons(found), *_equilibrium_reasons(found, steps))
     if found.momentum:
         return _with_momentum(found, confidence, plain, reasons)
-    if _stands_alone(reasons):
+    if _premises_met(reasons):
         pulled = found.share is not None and abs(found.share) > BALANCED
-        if found.setting.weight_decay and not pulled:
+        if found.shared.weight_decay and not pulled:
             return Ground("weight_norm", kind.rule, "G", plain, None, found.lr_wd or 0.0, ())
         if found.param_dot_grad is not None:
             return Ground("pull", kind.rule, "G", plain, None, 0.0, ())
@@ -99,21 +99,21 @@ def find_ground(found: Averages, steps: int | None, confidence: float) -> Ground
     return Ground("gradient", kind.rule, "G", plain, None, 0.0, reasons)
 
 
-def _stands_alone(reasons: tuple[Reason, ...]) -> bool:
+def _premises_met(reasons: tuple[Reason, ...]) -> bool:
     """Whether all premises of a theorem were met."""
     return not any(reason.code in NO_THEOREM for reason in reasons)
 
 
 def _with_momentum(found: Averages, confidence: float, plain: RatioInterval, reasons: tuple[Reason, ...]) -> Ground:
     """X where it is resolved, by a theorem or not; otherwise X̂, and what is known of X beside it."""
-    kind = optimizer_kind(found.setting.optimizer)
+    kind = optimizer_kind(found.shared.optimizer)
     signal = found.moving_signal if kind.covered else None
     estimated = _ratio(found, found.estimated_signal, confidence)
     if found.momentum_varies:
         reasons = (*reasons, Reason(Code.MOMENTUM_VARIES))
         return Ground("momentum", kind.rule, "X̂", estimated, None, 0.0, reasons)
     if signal is None:
-        reasons = (Reason(Code.X_NOT_MEASURED),) if _stands_alone(reasons) else reasons
+        reasons = (Reason(Code.X_NOT_MEASURED),) if _premises_met(reasons) else reasons
         return Ground("momentum", kind.rule, "X̂", estimated, None, 0.0, reasons)
     measured = found.ratio(signal, confidence)
     if not resolved(measured):
@@ -122,10 +122,10 @@ def _with_momentum(found: Averages, confidence: float, plain: RatioInterval, rea
         reasons = (*reasons, Reason(Code.NOT_INVARIANT, {"share": found.share}))
     if found.rate_varies:
         reasons = (*reasons, Reason(Code.RATE_VARIES))
-    if found.balance is None and _stands_alone(reasons):
+    if found.balance is None and _premises_met(reasons):
         reasons = (Reason(Code.VELOCITY_MISSING),)
     # with momentum the balance has no term in (ηλ)²
-    basis: Basis = "weight_norm" if _stands_alone(reasons) else "momentum"
+    basis: Basis = "weight_norm" if _premises_met(reasons) else "momentum"
     return Ground(basis, kind.rule, "X", measured, None, 0.0, reasons)
 
 
@@ -165,25 +165,25 @@ def one_sided(found: Averages, interval: RatioInterval) -> bool:
 
 def _setting_reasons(found: Averages) -> Iterator[Reason]:
     """What the theorems do not cover, in the optimizer's settings."""
-    setting = found.setting
-    if not optimizer_kind(setting.optimizer).covered:
-        yield Reason(Code.NOT_COVERED, {"optimizer": setting.optimizer})
-    if setting.ell > 1:
-        yield Reason(Code.SVAG_READINGS, {"ell": setting.ell})
-    if setting.optimizer is None and (setting.lr is None or setting.weight_decay is None):
+    shared = found.shared
+    if not optimizer_kind(shared.optimizer).covered:
+        yield Reason(Code.NOT_COVERED, {"optimizer": shared.optimizer})
+    if shared.ell > 1:
+        yield Reason(Code.SVAG_READINGS, {"ell": shared.ell})
+    if shared.optimizer is None and (shared.lr is None or shared.weight_decay is None):
         yield Reason(Code.SETTINGS_UNKNOWN)
-    elif setting.lr is None or setting.weight_decay is None:
+    elif shared.lr is None or shared.weight_decay is None:
         # the optimizer was asked, so what is missing is not one number
-        yield Reason(Code.MIXED_SETTINGS, {"weight_decay": setting.weight_decay is None, "lr": setting.lr is None})
-    elif setting.lr == 0 and not found.rate_varies:
+        yield Reason(Code.MIXED_SETTINGS, {"weight_decay": shared.weight_decay is None, "lr": shared.lr is None})
+    elif shared.lr == 0 and not found.rate_varies:
         yield Reason(Code.ZERO_RATE)
-    elif setting.weight_decay == 0 and (found.momentum or found.balance is None):
+    elif shared.weight_decay == 0 and (found.momentum or found.balance is None):
         yield Reason(Code.NO_WEIGHT_DECAY)
 
 
 def _equilibrium_reasons(found: Averages, steps: int | None) -> Iterator[Reason]:
     """|x|² is not stationary, by the balance of the weights where η and λ are known, and by a trend early in a run."""
-    lr, decay, balance = found.mean_lr, found.setting.weight_decay, found.balance
+    lr, decay, balance = found.mean_lr, found.shared.weight_decay, found.balance
     if balance is None and decay == 0:
         return
     relaxation = steps_to_equilibrium(effective_lr(lr, found.momentum), decay) if lr and decay else None
@@ -237,7 +237,7 @@ def _parts_doubts(found: Averages) -> Iterator[Reason]:
 
 def price_remarks(found: Averages, interval: RatioInterval) -> Iterator[Reason]:
     """What a reader of N/G and of prices should know although it changes nothing."""
-    optimizer = found.setting.optimizer
+    optimizer = found.shared.optimizer
     if optimizer_kind(optimizer).family == "unknown":
         yield Reason(Code.UNTESTED_OPTIMIZER, {"optimizer": optimizer})
     if (grown := found.missing_growth) is not None:
@@ -271,24 +271,24 @@ def linear_remarks(found: Averages, ground: Ground) -> Iterator[Reason]:
 
 def _on_second_moment(found: Averages, ground: Ground) -> Iterator[Reason]:
     """Whether v is what the square-root rule assumes, where that rule ends, and what eps does to it."""
-    setting, ratio = found.setting, found.second_moment_ratio
+    shared, ratio = found.shared, found.second_moment_ratio
     if ratio is None:
         yield Reason(Code.SECOND_MOMENT_UNKNOWN)
     elif abs(ratio - 1) <= _PREMISE:
         yield Reason(Code.SECOND_MOMENT_SETTLED, {"ratio": ratio})
     else:
-        coupled = bool(setting.weight_decay) and not optimizer_kind(setting.optimizer).decoupled
+        coupled = bool(shared.weight_decay) and not optimizer_kind(shared.optimizer).decoupled
         yield Reason(Code.SECOND_MOMENT_OFF, {"ratio": ratio, "coupled_decay": coupled})
     averages = [beta for beta in found.betas or () if beta > 0]
     if averages:
-        yield Reason(Code.RULE_ENDS, {"batch_size": setting.batch_size / (1 - min(averages)), "beta": min(averages)})
+        yield Reason(Code.RULE_ENDS, {"batch_size": shared.batch_size / (1 - min(averages)), "beta": min(averages)})
     if (eps := found.eps_to_root) is not None and eps > _EPS_FELT and resolved(ground.interval):
         listed = distortion(ground.interval.value, _EXAMPLE)
         yield Reason(
             Code.EPS_FELT,
             {
                 "eps": eps,
-                "batch_size": _EXAMPLE * setting.batch_size,
+                "batch_size": _EXAMPLE * shared.batch_size,
                 "distortion": listed,
                 "with_eps": distortion_with_eps(listed, eps),
             },

@@ -45,7 +45,7 @@ class ScheduleRow:
         return asdict(self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BatchSchedule(Printed):
     """Batch sizes by examples seen, with the settings of the gain rule at each.
 
@@ -92,7 +92,7 @@ class BatchSchedule(Printed):
     steps_saved: float
 
     def batch_size_at(self, examples: int) -> int:
-        """Batch size of the step that begins when so many examples have been seen."""
+        """Batch size of the step that begins after `examples` examples."""
         seen = domain.whole("examples", examples, at_least=0)
         return self.rows[bisect_right(self.rows, seen, key=lambda row: row.from_examples) - 1].batch_size
 

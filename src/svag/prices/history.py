@@ -7,13 +7,13 @@ $$\mathrm{gain} = \frac{\kappa(1+\rho)}{\kappa+\rho}, \qquad \rho = \frac{\sum\e
 
 from its own readings. Phases end at 1.25, 2.5, 5 and 10% of the run and then at every tenth; phases of few readings
 are joined. The gain is a convex function of an estimate of G, so noise in G makes the plain gain too large on average.
-Where D is not resolved to 10%, the one-sided 90% lower limit of ρ is used instead, which errs towards a smaller gain.
+Where D is not resolved to 10%, the one-sided 90% lower limit of ρ is used instead, which gives a smaller gain.
 
 The error of ρ within a phase is that of `svag.stats.ratios.successive_moments`. Blocks of ten autocorrelation times, as
-in `svag.prices.averages`, would leave two of 20 readings. Every reading has batches of its own, so readings err
-independently of each other; that N and G move along a phase, and differ between runs, is what is to be averaged and not
-an error of the average. Batches drawn without replacement need nothing more: D is that of the N that was measured, at
-the batch size that it was measured at.
+in `svag.prices.averages`, would leave two of 20 readings. Every reading uses fresh batches, so the errors of readings
+are independent; changes of N and G along a phase, and between runs, are what is averaged and not an error of the
+average. Batches drawn without replacement need no correction here: D is that of the measured N, at the batch size at
+which it was measured.
 """
 
 import math
@@ -27,8 +27,10 @@ import numpy as np
 
 from svag.arrays import FloatArray
 from svag.noise.reading import Reading
+from svag.prices.averages import Averages
 from svag.prices.estimate import Estimate
 from svag.prices.plan import GainPlan
+from svag.prices.windows import runs_of
 from svag.printed import Printed
 from svag.stats.ratios import PairMoments, fieller, pair_moments, successive_moments
 from svag.stats.samples import json_number, probability
@@ -55,7 +57,7 @@ _TWO_SIDED = NormalDist().inv_cdf(0.975)
 _PRINTED = (8, 32)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Phase:
     """One stretch of the baseline and its N/G.
 
@@ -137,13 +139,17 @@ class Phase:
         }
         return {**given, "noise_to_signal": self.noise_to_signal.to_dict()}
 
+    def __repr__(self) -> str:
+        steps = "all steps" if self.end is None else f"steps {self.start} to {self.end - 1}"
+        return f"<svag.Phase of {steps}: N/G = {self.noise_to_signal}, {self.readings} readings>"
+
     @property
     def _signal(self) -> float:
         rho = self.noise_to_signal.value
         return 1 / rho if rho > 0 else math.inf
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class History(Printed):
     """N/G, gain and price along a run.
 
@@ -189,13 +195,13 @@ class History(Printed):
     def ratios_used(self, kappa: float) -> list[float]:
         """ρ of every phase for the gain at κ times the batch.
 
-        A phase that is not resolved, between two that are, uses no larger ρ than the larger of theirs: one reading of
-        a negative G in ten phases is no news about the run, and a gain that jumps up for a tenth of it can ruin it.
+        An unresolved phase between two resolved ones uses at most the larger ρ of these two: an average G below 0 in
+        one of ten phases is mostly chance, and a gain that jumps up for a tenth of the run can ruin it.
         """
         used = [phase.ratio_used(kappa) for phase in self.phases]
         known = [index for index, phase in enumerate(self.phases) if phase.resolved(kappa)]
         for index in range(len(used)):
-            before, after = ([one for one in known if one < index], [one for one in known if one > index])
+            before, after = ([phase for phase in known if phase < index], [phase for phase in known if phase > index])
             if kappa > 1 and index not in known and before and after:
                 used[index] = min(used[index], max(used[before[-1]], used[after[0]]))
         return used
@@ -332,7 +338,7 @@ def run_history(readings: Iterable[Reading], base_steps: int | None = None, conf
             )
     if base_steps is not None:
         base_steps = domain.whole("base_steps", base_steps)
-    runs = _runs(given)
+    runs = runs_of(given)
     steps = [reading.step for reading in given if reading.step is not None]
     kind = optimizer_kind(given[0].optimizer)
     if len(steps) < len(given):
@@ -365,7 +371,7 @@ def run_history(readings: Iterable[Reading], base_steps: int | None = None, conf
 
 
 def _cuts(steps: Sequence[int], length: int) -> list[int]:
-    """Steps at which phases begin, and the last end, so that each has `MIN_READINGS` readings where there are so many.
+    """Steps at which phases begin, and the last end, so that each has at least `MIN_READINGS` readings if possible.
 
     A phase is extended to the next boundary until it has them; what is left at the end joins the last. To join every
     short phase to the one before it instead would make a single phase of any run with less than 20 readings a tenth.
@@ -383,7 +389,7 @@ def _cuts(steps: Sequence[int], length: int) -> list[int]:
 
 def _phase(runs: Sequence[Sequence[Reading]], start: int, end: int | None, confidence: float) -> Phase:
     readings = [reading for run in runs for reading in run]
-    weights = _weights(readings)
+    weights = Averages(tuple(readings)).weights
     num = weights * np.array([reading.noise_trace for reading in readings])
     den = weights * np.array([reading.grad_sq for reading in readings])
     noise, signal = max(float(num.mean()), 0.0), float(den.mean())
@@ -404,16 +410,6 @@ def _phase(runs: Sequence[Sequence[Reading]], start: int, end: int | None, confi
             lower, upper = value * math.exp(-_ONE_SIDED * spread), value * math.exp(_ONE_SIDED * spread)
             error = spread / value if value > 0 else math.inf
     return Phase(start, end, len(readings), Estimate(value, low, high), lower, upper, error)
-
-
-def _weights(readings: Sequence[Reading]) -> FloatArray:
-    """η² of each reading, of mean 1; all 1 when the rate is constant or unknown."""
-    rates = [reading.lr for reading in readings]
-    known = np.array([rate for rate in rates if rate is not None])
-    if len(set(rates)) == 1 or known.size < len(rates) or not known.any():
-        return np.ones(len(readings))
-    weights: FloatArray = known**2 / np.mean(known**2)
-    return weights
 
 
 def _moments(num: FloatArray, den: FloatArray, lengths: Sequence[int]) -> PairMoments | None:
@@ -439,15 +435,6 @@ def _signal_error(pairs: PairMoments) -> float:
     signal = max(pairs.den, 0.0) / pairs.num
     variance = pairs.var_den - 2 * signal * pairs.cov + signal**2 * pairs.var_num
     return math.sqrt(max(variance, 0.0)) / pairs.num
-
-
-def _runs(readings: Sequence[Reading]) -> list[list[Reading]]:
-    """Readings of each run, in the order of steps where they have steps."""
-    names = dict.fromkeys(reading.run for reading in readings)
-    runs: dict[str, list[Reading]] = {name: [] for name in names}
-    for reading in readings:
-        runs[reading.run].append(reading)
-    return [sorted(run, key=lambda reading: reading.step or 0) for run in runs.values()]
 
 
 def _between(runs: Sequence[Sequence[Reading]], start: int, end: int) -> list[list[Reading]]:

@@ -28,7 +28,7 @@ from svag.theory.distortion import distortion
 from svag.theory.optimizers import Rule
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LinearRow(Printed):
     """What is known of the linear (Adam: square-root) rule at one batch size.
 
@@ -62,7 +62,7 @@ class LinearRow(Printed):
         return self.rate + ", ruled out" * self.ruled_out
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LinearRule(Printed):
     """What is known of the linear scaling rule (Adam: the square-root rule) from one run.
 
@@ -125,8 +125,8 @@ class LinearRule(Printed):
     def of(cls, found: Averages, ground: Ground, c2: float) -> "LinearRule":
         """Conclude from averages and from what they rest on."""
         ratio = Estimate(*limits_of(ground.interval))
-        batch = found.setting.batch_size
-        limit = ratio.mapped(lambda rho: critical_batch_size(batch, rho, c2, "sharp", ground.lr_wd))
+        batch = found.shared.batch_size
+        limit = ratio.mapped(lambda rho: critical_batch_size(batch, rho, c2, ground.lr_wd))
         doubted = tuple(doubts(found, ground.interval, limit.low, limit.high))
         is_resolved = resolved(ground.interval) and not doubted
         proved = is_resolved and ground.theorem
@@ -207,6 +207,10 @@ class LinearRule(Printed):
             "second_moment_ratio": self.second_moment_ratio,
             "reasons": [reason.to_dict() for reason in self.reasons],
         }
+
+    def __repr__(self) -> str:
+        proved = "proved" if self.proved else "not proved"
+        return f"<svag.LinearRule from batch size {self.batch_size}: B* = {self.limit}, by {self.basis}, {proved}>"
 
     def __str__(self) -> str:
         from svag.prices.wording import linear_text  # which imports this module for its types

@@ -26,7 +26,7 @@ _ROUNDING = 1e-6
 RULES = ("linear", "square_root")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GainPlan(Printed):
     """How to train at another batch size: the gain from each baseline step on.
 

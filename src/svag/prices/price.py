@@ -13,7 +13,7 @@ from svag.theory.gain import Factors
 Throughput = Mapping[int, float | Estimate]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Price(Printed):
     """What one batch size costs, at the learning rate of the gain rule.
 

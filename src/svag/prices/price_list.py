@@ -22,6 +22,7 @@ from svag.prices.batch_schedule import BatchSchedule, batch_schedule
 from svag.prices.estimate import Estimate
 from svag.prices.history import History, run_history
 from svag.prices.linear import LinearRule
+from svag.prices.plot import PricePicture, draw, plot_table
 from svag.prices.price import Price, Throughput, checked_throughput, relative_time
 from svag.prices.ranges import price_range
 from svag.prices.reasons import Code, Reason
@@ -69,6 +70,9 @@ class PriceList(Printed):
     >>> print(found.critical_batch)
     1536 [1536, 1536]
 
+    `print(found)` shows the list, `found.details()` all that is known, and `found.plot()` draws the list and the noise
+    scale along the run (with the extra `plot`).
+
     Attributes:
         setting: what the run used.
         noise_to_signal: N/G over the window, a ratio of averages, with its sampling interval.
@@ -109,7 +113,7 @@ class PriceList(Printed):
 
     @property
     def usable(self) -> bool:
-        """Whether enough is known for a list to be printed; prices themselves err on the side of caution."""
+        """Whether enough is known to print a list. Prices are conservative in any case."""
         return self.resolved or self.window_only or self.one_sided
 
     def prices(self, batch_sizes: Iterable[int] | None = None, throughput: Throughput | None = None) -> "Prices":
@@ -178,6 +182,18 @@ class PriceList(Printed):
     def details(self) -> str:
         """Everything that is known, as text: the list with sampling intervals, the history, and all reasons."""
         return wording.details(self)
+
+    def plot(self, batch_sizes: Iterable[int] | None = None, throughput: Throughput | None = None) -> PricePicture:
+        """Draw the price list and the noise scale along the run; needs Altair (`pip install "svag[plot]"`).
+
+        A notebook shows the chart, and its `save("prices.html")` writes it to a file; "prices.svg" and "prices.png"
+        also need vl-convert-python.
+
+        Args:
+            batch_sizes: as in `prices`.
+            throughput: as in `prices`; the time is then drawn too.
+        """
+        return draw(plot_table(self, batch_sizes, throughput))
 
     def rows(self) -> list[dict[str, object]]:
         """Return the price list as flat rows for a DataFrame."""
@@ -286,7 +302,7 @@ def _of_history(along: History) -> Iterator[Reason]:
 
 
 def _noise_scale(found: Averages, ratio: Estimate) -> Estimate:
-    batch, population = found.setting.batch_size, found.setting.population
+    batch, population = found.shared.batch_size, found.shared.population
     grad_sq = found.weighted(found.grad_sq)
     plain = max(found.weighted(found.noise), 0.0) / grad_sq if grad_sq > 0 else math.inf
     limits = ratio.mapped(lambda rho: b_simple(batch, rho, population))

@@ -1,20 +1,25 @@
 """Where a measurement is, and how many steps are still needed for a price list."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from svag.noise.reading import Reading
 from svag.prices.averages import Averages, of_one_batch_size
-from svag.prices.basis import doubts, limits_of, plain_ratio
-from svag.prices.estimate import Estimate
+from svag.prices.basis import doubts, limits_of, one_sided, plain_ratio
+from svag.prices.estimate import Estimate, short
 from svag.prices.reasons import Code, Reason
-from svag.prices.windows import choose_window
+from svag.prices.windows import Choice, choose_window
 
 FEWEST = 200
 """Readings that a price list needs: 20 blocks of 10, if readings are independent."""
 
 
 def steps_needed(readings: Sequence[Reading], every: int = 1) -> int:
-    """Steps that are still needed for a price list, about: 0 when there is one; each `every`-th step is read.
+    """Steps that are still needed to resolve N/G, about; each `every`-th step is read.
+
+    0 when it is resolved, and where more steps would not help. Only a share of the readings still to come is averaged
+    if the list leaves out a start in which weights or noise were still settling.
 
     >>> few = [Reading(1.0, 8.0, 1.0, 32, 4, step=k) for k in range(10)]
     >>> steps_needed(few), steps_needed(few, every=10), steps_needed(few * 40)
@@ -22,7 +27,7 @@ def steps_needed(readings: Sequence[Reading], every: int = 1) -> int:
     """
     if not readings:
         return FEWEST * every
-    return max((_missing(reason, len(readings)) for reason in _doubts(readings)), default=0) * every
+    return _Standing.of(readings).steps_needed(every)
 
 
 def progress(readings: Sequence[Reading], steps: int, every: int, batch_size: int) -> str:
@@ -38,22 +43,58 @@ def progress(readings: Sequence[Reading], steps: int, every: int, batch_size: in
     """
     readings = of_one_batch_size(readings)
     start = f"NoiseProbe at batch size {batch_size}: {len(readings)} readings in {steps} steps"
-    needed = steps_needed(readings, every)
+    if not readings:
+        return f"{start}.\nAbout {FEWEST * every} more steps are needed for a price list."
+    standing = _Standing.of(readings)
+    needed, list_exists = standing.steps_needed(every), "Enough for a price list: print(probe.price_list())."
+    if standing.one_sided:  # of such readings there is a list, whose plan uses the lower limit of N/G
+        resolved = f" About {needed} more steps would resolve G." if needed else ""
+        return f"{start}, N/G ≥ {short(standing.ratio.low)}.\n{list_exists}{resolved}"
     if needed:
         return f"{start}.\nAbout {needed} more steps are needed for a price list."
-    others = [] if not readings else _doubts(readings)
-    if others:
-        return f"{start}.\n{others[0]}"
-    interval = plain_ratio(Averages.over(choose_window(readings, (0.0, 1.0)).readings), 0.95)
-    ratio = Estimate(*limits_of(interval))
-    return f"{start}, N/G = {ratio}.\nEnough for a price list: print(probe.price_list())."
+    if standing.doubts:
+        return f"{start}.\n{standing.doubts[0]}"
+    return f"{start}, N/G = {standing.ratio}.\n{list_exists}"
 
 
-def _doubts(readings: Sequence[Reading]) -> list[Reason]:
-    found = Averages.over(choose_window(readings, (0.0, 1.0)).readings)
-    interval = plain_ratio(found, 0.95)
-    _, low, high = limits_of(interval)
-    return list(doubts(found, interval, low, high))
+@dataclass(frozen=True)
+class _Standing:
+    """What the window that a price list would average knows of N/G.
+
+    Attributes:
+        ratio: N/G with its interval.
+        one_sided: whether it has a lower limit only, because G is not resolved.
+        doubts: why it is not resolved.
+        averaged: number of readings in the window.
+        readings: number of all readings.
+        grows: whether the readings still to come belong to the window; not to a phase of the schedule that is over.
+    """
+
+    ratio: Estimate
+    one_sided: bool
+    doubts: tuple[Reason, ...]
+    averaged: int
+    readings: int
+    grows: bool
+
+    @classmethod
+    def of(cls, readings: Sequence[Reading]) -> "_Standing":
+        chosen = choose_window(readings)
+        found = Averages.over(chosen.readings)
+        interval = plain_ratio(found, 0.95)
+        ratio = Estimate(*limits_of(interval))
+        return cls(
+            ratio=ratio,
+            one_sided=one_sided(found, interval),
+            doubts=tuple(doubts(found, interval, ratio.low, ratio.high)),
+            averaged=len(chosen.readings),
+            readings=len(readings),
+            grows=chosen.choice is not Choice.LATE_PHASE,
+        )
+
+    def steps_needed(self, every: int) -> int:
+        missing = max((_missing(reason, self.averaged) for reason in self.doubts), default=0)
+        return math.ceil(missing * self.readings / self.averaged) * every if self.grows else 0
 
 
 def _missing(reason: Reason, readings: int) -> int:

@@ -92,7 +92,7 @@ def committed() -> Calibration:
     True
     """
     saved = json.loads(files("svag.prices").joinpath("ranges.json").read_text(encoding="utf-8"))
-    ladders = (tuple(math.inf if one is None else one for one in ratios) for ratios in saved["ladders"].values())
+    ladders = (tuple(math.inf if ratio is None else ratio for ratio in ratios) for ratios in saved["ladders"].values())
     return Calibration(saved["rule"], tuple(ladders), saved["log_error"])
 
 

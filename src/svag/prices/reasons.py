@@ -100,7 +100,7 @@ NO_THEOREM = frozenset(
 """Each of these is a premise that no theorem does without."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Reason(Printed):
     """One thing that is known about an answer; `str(reason)` says it.
 
@@ -121,6 +121,10 @@ class Reason(Printed):
     def to_dict(self) -> dict[str, object]:
         """Return code, values and the sentence for a JSON document."""
         return {"code": self.code.value, "values": dict(self.values), "text": str(self)}
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={value}" for name, value in self.values.items())
+        return f"<svag.Reason {self.code}{': ' * bool(values)}{values}>"
 
     def __str__(self) -> str:
         from svag.prices.wording import sentence  # which imports the codes

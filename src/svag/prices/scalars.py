@@ -36,7 +36,7 @@ def logged_numbers(readings: Iterable[Reading]) -> dict[str, float]:
     ratio, low, _ = limits_of(interval)
     if not resolved(interval) or any(doubts(found, interval, low, math.inf)):
         return {"noise_to_signal_low": low} if one_sided(found, interval) and 0 < low < math.inf else {}
-    batch, population = found.setting.batch_size, found.setting.population
+    batch, population = found.shared.batch_size, found.shared.population
     numbers = {
         "noise_to_signal": ratio,
         "noise_to_signal_low": low,

@@ -53,16 +53,16 @@ class RunSetting:
     @classmethod
     def of(cls, found: Averages) -> "RunSetting":
         """Return what the averaged readings have in common."""
-        one = found.setting
+        shared = found.shared
         return cls(
-            one.batch_size,
-            one.optimizer,
+            shared.batch_size,
+            shared.optimizer,
             found.lr,
-            one.weight_decay,
+            shared.weight_decay,
             found.momentum,
             found.betas,
             found.eps,
-            one.population,
+            shared.population,
         )
 
     @property

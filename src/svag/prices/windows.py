@@ -5,7 +5,7 @@ learning rate, and one whose rate changes all the time (cosine, linear decay), i
 from the first tenth in which R and N are where the second half of the run has them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
@@ -75,7 +75,7 @@ def choose_window(readings: Sequence[Reading], window: Window | None = None) -> 
     With a `window`: two whole numbers are effective steps, the second excluded; two numbers between 0 and 1 are
     fractions of the run, so that (0, 1) is all of it.
     """
-    runs = _runs(readings)
+    runs = runs_of(readings)
     if window is not None:
         chosen, choice, tenths = [_between(run, window) for run in runs], Choice.ASKED_FOR, 0
     else:
@@ -88,10 +88,18 @@ def choose_window(readings: Sequence[Reading], window: Window | None = None) -> 
     return Chosen(flat, start, stop, choice, tenths)
 
 
+def runs_of(readings: Iterable[Reading]) -> list[list[Reading]]:
+    """The readings of each run, in the order of their steps if all of them have one."""
+    runs: dict[str, list[Reading]] = {}
+    for reading in readings:
+        runs.setdefault(reading.run, []).append(reading)
+    return [sorted(run, key=_step) if all(r.step is not None for r in run) else run for run in runs.values()]
+
+
 def parts_of_runs(readings: Sequence[Reading], parts: int) -> list[list[Reading]]:
     """Cut every run into `parts` stretches of equal time; those of all runs together, without the empty ones."""
     cut: list[list[Reading]] = [[] for _ in range(parts)]
-    for run in _runs(readings):
+    for run in runs_of(readings):
         first, last = _position(run, 0), _position(run, len(run) - 1)
         for index, reading in enumerate(run):
             share = (_position(run, index) - first) / (last + 1 - first)
@@ -104,7 +112,7 @@ def steps_into_phase(readings: Sequence[Reading], first: Reading) -> int | None:
     steps = [reading.step for reading in readings if reading.run == first.run and reading.step is not None]
     if first.step is None or not steps:
         return None
-    run = next(run for run in _runs(readings) if run[0].run == first.run)
+    run = next(run for run in runs_of(readings) if run[0].run == first.run)
     for phase in _phases(run):
         if first in phase:
             start = phase[0].step or 0
@@ -186,12 +194,6 @@ def _fraction(run: list[Reading], start: float, stop: float) -> list[Reading]:
 def _position(run: Sequence[Reading], index: int) -> int:
     step = run[index].step
     return index if step is None else step
-
-
-def _runs(readings: Sequence[Reading]) -> list[list[Reading]]:
-    names = list(dict.fromkeys(reading.run for reading in readings))
-    runs = [[reading for reading in readings if reading.run == name] for name in names]
-    return [sorted(run, key=_step) if all(r.step is not None for r in run) else run for run in runs]
 
 
 def _phases(run: list[Reading]) -> list[list[Reading]]:

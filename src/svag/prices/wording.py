@@ -64,7 +64,10 @@ def _window(v: Values) -> str:
 
 def _mixed_settings(v: Values) -> str:
     names = [name for name, mixed in (("weight decays", v["weight_decay"]), ("learning rates", v["lr"])) if mixed]
-    return f"The measured parameters have different {' and '.join(names)}: pass parameters= with those that share one."
+    different = f"The measured parameters have different {' and '.join(names)}"
+    if v["lr"]:
+        return f"{different}, or a gain rule chose the rate of every step: pass parameters= with those that share one."
+    return f"{different}: pass parameters= with those that share one."
 
 
 def _waited(v: Values) -> str:
@@ -262,14 +265,14 @@ def answer(found: "PriceList", throughput: "Throughput | None" = None, rows: "Se
     The first line is the recommendation where a throughput is given, otherwise the largest row within C².
     """
     if not found.usable:
-        told = [_unusable(found), str(found.reasons[0]), _numbers(found)]
-        return "\n".join(line for one in told for line in _wrapped(one))
+        told = [unusable(found), str(found.reasons[0]), _numbers(found)]
+        return "\n".join(line for text in told for line in wrapped(text))
     rows = found.prices(throughput=throughput) if rows is None else rows
-    head = _wrapped(_recommended(found, throughput) if throughput else _headline(found, rows))
+    head = wrapped(recommended(found, throughput) if throughput else headline(found, rows))
     lines = [*head, "", *table(found, rows), ""]
-    last = [line for one in (*_unsteady(throughput), *_meaning(found, rows)) for line in _wrapped(one)]
-    for reason in (*found.reasons, *(one for one in found.linear.reasons if one.code == Code.SDE_RULED_OUT)):
-        told = _wrapped(str(reason), bullet=True)
+    last = [line for text in (*_unsteady(throughput), *_meaning(found, rows)) for line in wrapped(text)]
+    for reason in (*found.reasons, *(reason for reason in found.linear.reasons if reason.code == Code.SDE_RULED_OUT)):
+        told = wrapped(str(reason), bullet=True)
         if reason.code in _PRINTED and len(lines) + len(told) + len(last) <= LINES:
             lines += told
     return "\n".join([*lines, *last])
@@ -289,21 +292,23 @@ _PRINTED = DOUBTS | {
 }
 
 
-def _unusable(found: "PriceList") -> str:
+def unusable(found: "PriceList") -> str:
+    """Say that too little is known for a list."""
     return f"No price list yet from batch size {found.batch_size}."
 
 
-def _headline(found: "PriceList", rows: Sequence["Price"]) -> str:
+def headline(found: "PriceList", rows: Sequence["Price"]) -> str:
     """The largest row within C²."""
     within = [row for row in rows if row.examples.value <= found.c2]
     if not within:
         return f"None of these batches costs at most {found.c2:g}× the examples of batch {found.batch_size}."
-    row = max(within, key=lambda one: one.batch_size)
+    row = max(within, key=lambda price: price.batch_size)
     steps = f"{1 / row.steps:.2g} times fewer steps" if row.steps <= 1 else f"{row.steps:.2g} times the steps"
     return f"Batch {row.batch_size}: {row.examples.value:.2g}× the examples, {steps} ({_rate(found, row)})."
 
 
-def _recommended(found: "PriceList", throughput: "Throughput") -> str:
+def recommended(found: "PriceList", throughput: "Throughput") -> str:
+    """The fastest row within C²."""
     best = found.best(throughput, found.c2)
     if best.batch_size == found.batch_size:
         return f"Stay at batch {found.batch_size}: no other one is faster here within {found.c2:g}× the examples."
@@ -359,7 +364,7 @@ def _examples(row: "Price") -> str:
 
 
 def _range(found: Estimate) -> str:
-    """The range in brackets; an end that is not known is left open, and nothing stands where neither is known."""
+    """The range in brackets; an unknown end is left open, and nothing is said where both are unknown."""
     low, high = found.low > 0, math.isfinite(found.high)
     if low and high:
         return f"({found.low:.1f}–{found.high:.1f})"
@@ -378,7 +383,7 @@ def _two(value: float) -> str:
 
 def _meaning(found: "PriceList", rows: Sequence["Price"]) -> Iterator[str]:
     """What the columns mean, what else may work, and what to multiply."""
-    yield f'"examples": how many times as many to end at the same training loss{_checked(found, rows)}.'
+    yield f'"examples": how many times as many to end at the same training loss{_checked(rows)}.'
     limit = "" if found.linear.rule is None else f", up to {_RULES[found.linear.rule].lower()}'s,"
     yield f"A larger rate{limit} may need less or stop training."
     rest = ""
@@ -395,14 +400,13 @@ def _meaning(found: "PriceList", rows: Sequence["Price"]) -> Iterator[str]:
 _RULES = {"linear": "The linear rule", "square_root": "The square-root rule"}
 
 
-def _checked(found: "PriceList", rows: Sequence["Price"]) -> str:
+def _checked(rows: Sequence["Price"]) -> str:
     """How good the price was where it was checked; nothing for an optimizer that was never checked."""
     known = [row.examples for row in rows if row.examples.low > 0 or math.isfinite(row.examples.high)]
     if not known:
         return ""
-    but = " (none with momentum)" if found.setting.momentum else ""
-    last = "" if all(math.isfinite(one.high) for one in known) else "; no upper limit is known"
-    return f"; in brackets, the range in 80% of the ladders checked{but}{last}"
+    last = "" if all(math.isfinite(examples.high) for examples in known) else "; no upper limit is known"
+    return f"; in brackets, the range in 80% of the ladders checked{last}"
 
 
 # Speeds whose rounds differ by more than this share are called unsteady.
@@ -428,7 +432,8 @@ def _numbers(found: "PriceList") -> str:
     )
 
 
-def _wrapped(text: str, bullet: bool = False) -> list[str]:
+def wrapped(text: str, bullet: bool = False) -> list[str]:
+    """Break a sentence into lines of 80 columns, as an item of a list where `bullet` is set."""
     first = "- " if bullet else ""
     return textwrap.wrap(
         text, WIDTH, initial_indent=first, subsequent_indent=" " * len(first), break_on_hyphens=False
@@ -440,11 +445,11 @@ def _wrapped(text: str, bullet: bool = False) -> list[str]:
 
 def details(found: "PriceList") -> str:
     """Everything that is known, in lines of 80 columns."""
-    lines = _wrapped(_headline(found, found.prices()) if found.usable else _unusable(found))
-    lines += ["", *_wrapped(_numbers(found))]
+    lines = wrapped(headline(found, found.prices()) if found.usable else unusable(found))
+    lines += ["", *wrapped(_numbers(found))]
     if found.usable:
         lines += [
-            *_wrapped(
+            *wrapped(
                 f"D of this N/G reaches {found.c2:g} at batch size {found.critical_batch} ({found.confidence:.0%} "
                 "sampling interval). D by batch size: "
                 + ", ".join(f"{row.batch_size}: {row.distortion}" for row in found.prices())
@@ -453,17 +458,13 @@ def details(found: "PriceList") -> str:
         ]
     lines += [
         "",
-        *(
-            line
-            for text in str(found.history).split("\n")
-            for line in (_wrapped(text) if len(text) > WIDTH else [text])
-        ),
+        *(line for text in str(found.history).split("\n") for line in (wrapped(text) if len(text) > WIDTH else [text])),
     ]
     lines += ["", *linear_text(found.linear).split("\n")]
     # what concerns both answers is said once, above
     shown = {str(reason) for reason in found.linear.reasons}
     rest = [reason for reason in found.reasons if str(reason) not in shown]
-    lines += [""] * bool(rest) + [line for reason in rest for line in _wrapped(str(reason), bullet=True)]
+    lines += [""] * bool(rest) + [line for reason in rest for line in wrapped(str(reason), bullet=True)]
     return "\n".join(lines)
 
 
@@ -475,19 +476,19 @@ _DRIFT = {
 
 
 def linear_text(rule: "LinearRule") -> str:
-    """What is known of the linear (square-root) rule: its limit, what that is, and why it is no more or no less."""
-    lines = _wrapped(linear_headline(rule))
+    """What is known of the linear (square-root) rule: its limit, what it means, and what it rests on."""
+    lines = wrapped(linear_headline(rule))
     if rule.measured is not None:
         low, sizes = rule.measured.low, [rule.batch_size * kappa for kappa in (2, 4, 8)]
         most = [f"{distortion(low, size / rule.batch_size, rule.lr_wd):.3g} at {size}" for size in sizes]
-        lines += _wrapped(f"From X, which is not resolved, the distortion is at most {', '.join(most)}.")
+        lines += wrapped(f"From X, which is not resolved, the distortion is at most {', '.join(most)}.")
     if rule.basis == "second_moment" and rule.resolved:
         cost = rule.distortion(4 * rule.batch_size).value
-        lines += _wrapped(
+        lines += wrapped(
             f"At batch size {4 * rule.batch_size} the second moment is estimated to be {cost:.3g} times what the rule "
             f"assumes, so that steps are {step_shortfall(cost):.0%} too short."
         )
-    return "\n".join([*lines, *(line for reason in rule.reasons for line in _wrapped(str(reason), bullet=True))])
+    return "\n".join([*lines, *(line for reason in rule.reasons for line in wrapped(str(reason), bullet=True))])
 
 
 def linear_headline(rule: "LinearRule") -> str:

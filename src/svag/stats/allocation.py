@@ -1,4 +1,4 @@
-"""The limit x → 0 of a mean, for as little as possible: which x to sample, and how many samples of each.
+"""The limit x → 0 of a mean at the lowest cost: which x to sample, and how many samples of each.
 
 A sample at x has the mean E(x) = E(0) + c₁x + c₂x² + … and costs more the smaller x is. A combination Σ w_i E(x_i) of k
 levels whose weights cancel the first k − 1 powers of x is far closer to E(0) than any one of them, and the samples can
@@ -45,7 +45,7 @@ def extrapolation_weights(x: Sequence[float]) -> tuple[float, ...]:
     """
     if not x or min(x) <= 0 or len(set(x)) < len(x):
         raise ValueError(f"x must be different positive numbers, got {list(x)}")
-    return tuple(math.prod(other / (other - one) for other in x if other != one) for one in x)
+    return tuple(math.prod(other / (other - point) for other in x if other != point) for point in x)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Allocation:
 
     @property
     def cost(self) -> float:
-        """Of all samples."""
+        """Cost of all samples."""
         return math.fsum(n * level.cost for n, level in zip(self.samples, self.levels, strict=True))
 
     @property

@@ -49,7 +49,7 @@ def compare_curves(
     Args:
         one: first group, one row per curve.
         other: second group, at the same times.
-        draws: all relabellings are enumerated if there are at most so many; otherwise so many are drawn.
+        draws: enumerate all relabellings if there are at most this many; otherwise draw this many.
         generator: for drawing; by default one with a fixed seed.
     """
     first, second = _groups(one, other)

@@ -1,4 +1,4 @@
-"""A series of correlated readings: how long it remembers, blocks that are as good as independent, and a test for drift.
+"""A series of correlated readings: its autocorrelation time, nearly independent blocks, and a test for drift.
 
 Every interval over a training run rests on this: readings of successive steps are correlated, so that n of them say
 less than n independent ones would. The integrated autocorrelation time says how much less, and the means of blocks of

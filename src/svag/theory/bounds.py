@@ -4,12 +4,11 @@
 - How far the batch can grow before the linear scaling rule must fail (thm:lsr_kappa_bound, thm:lsr_condition); the
   curve that this bound is one point of is in `svag.theory.distortion`.
 - When SGD and its SDEs cannot be C-close at equilibrium (thm:eq_sde_sgd, thm:app_1st_2nd_sde).
-- The quantities that other people report: the gradient noise scale and AdaScale's gain.
+- The quantity that other people report: the gradient noise scale.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 from svag.theory import domain
 
@@ -74,43 +73,31 @@ def is_lsi(base: Equilibrium, scaled: Equilibrium, kappa: float, c2: float = 2.0
     return smallest_lsi_c2(base, scaled, kappa) <= c2
 
 
-Form = Literal["sharp", "printed", "plotted"]
-
-
-def max_kappa(noise_to_signal: float, c2: float = 2.0, form: Form = "sharp", lr_wd: float = 0.0) -> float:
+def max_kappa(noise_to_signal: float, c2: float = 2.0, lr_wd: float = 0.0) -> float:
     r"""Largest factor κ on batch and learning rate that (C,κ)-linear-scaling invariance still allows.
 
-    $$\kappa_{\text{sharp}} = \frac{2C^2(1+\rho) - \rho(2-\eta\lambda)}{(2-\eta\lambda) + C^2(1+\rho)\eta\lambda}
+    $$\kappa = \frac{2C^2(1+\rho) - \rho(2-\eta\lambda)}{(2-\eta\lambda) + C^2(1+\rho)\eta\lambda}
       \;\xrightarrow{\eta\lambda\to0}\; C^2 + (C^2-1)\rho$$
 
     where ρ = N/G is the argument `noise_to_signal`, C² is `c2` and ηλ is `lr_wd`, all of the baseline run at its own
-    batch size. It is where `svag.theory.distortion` reaches C². The paper prints C²(1+ρ) and draws C²ρ in its figures;
-    neither depends on ηλ. A larger κ is refuted; a smaller one is not thereby certified.
+    batch size. It is where `svag.theory.distortion` reaches C². A larger κ is refuted; a smaller one is not
+    certified.
 
     >>> max_kappa(10.0)
     12.0
-    >>> max_kappa(10.0, form="printed"), max_kappa(10.0, form="plotted")
-    (22.0, 20.0)
     >>> round(max_kappa(100.0, lr_wd=4e-4), 1)
     98.1
 
-    Reference: Li, Malladi, Arora (2021), thm:lsr_kappa_bound; the sharp form keeps the N that the last line of their
-    proof drops.
+    Reference: Li, Malladi, Arora (2021), thm:lsr_kappa_bound. This is sharper than the printed C²(1+ρ), because it
+    keeps the N that the last line of their proof drops.
     """
     rho, c2, x = domain.noise_to_signal(noise_to_signal), domain.closeness(c2), domain.decay_per_step(lr_wd)
-    domain.one_of("form", form, get_args(Form))
-    if form == "printed":
-        return c2 * (1 + rho)
-    if form == "plotted":
-        return c2 * rho
     if math.isinf(rho):
         return math.inf if x == 0 else (2 * c2 - (2 - x)) / (c2 * x)
     return (2 * c2 * (1 + rho) - rho * (2 - x)) / ((2 - x) + c2 * (1 + rho) * x)
 
 
-def critical_batch_size(
-    batch_size: float, noise_to_signal: float, c2: float = 2.0, form: Form = "sharp", lr_wd: float = 0.0
-) -> float:
+def critical_batch_size(batch_size: float, noise_to_signal: float, c2: float = 2.0, lr_wd: float = 0.0) -> float:
     """Batch size B* = κB beyond which training statistics must change by more than a factor of C².
 
     The batch is scaled from `batch_size` by the linear rule; κ is `max_kappa`, and `noise_to_signal` is N/G at
@@ -119,7 +106,7 @@ def critical_batch_size(
     >>> critical_batch_size(128, 10.0)  # C²B + (C² − 1) B_simple
     1536.0
     """
-    return domain.positive("batch_size", batch_size) * max_kappa(noise_to_signal, c2, form, lr_wd)
+    return domain.positive("batch_size", batch_size) * max_kappa(noise_to_signal, c2, lr_wd)
 
 
 def large_run_threshold(kappa: float, c2: float = 2.0) -> float:
@@ -204,19 +191,3 @@ def b_simple(batch_size: float, noise_to_signal: float, population: int | None =
         return scale
     domain.population(population, batch_size)
     return scale / (1 - batch_size / population)
-
-
-def adascale_gain(noise_to_signal: float, scale: float = math.inf) -> float:
-    """AdaScale's gain at `scale` times the batch, (ρ + 1)/(ρ/scale + 1); its limit is 1 + ρ.
-
-    >>> adascale_gain(10.0)
-    11.0
-    >>> adascale_gain(10.0, scale=10.0)
-    5.5
-    """
-    rho = domain.noise_to_signal(noise_to_signal)
-    if math.isnan(scale) or scale < 1:
-        raise ValueError(f"scale must be at least 1, got {scale}")
-    if math.isinf(rho):
-        return scale
-    return (rho + 1) / (rho / scale + 1)

@@ -47,37 +47,10 @@ def distortion(noise_to_signal: float, kappa: float, lr_wd: float = 0.0) -> floa
     Reference: Li, Malladi, Arora (2021), thm:lsr_kappa_bound, read as a curve; McCandlish et al. (2018) and Johnson et
     al. (2020, AdaScale) have the same number as a heuristic.
     """
-    return _distortion(noise_to_signal, kappa, lr_wd, population_factor=1.0)
-
-
-def distortion_without_replacement(
-    noise_to_signal: float, kappa: float, *, batch_size: int, population: int, lr_wd: float = 0.0
-) -> float:
-    r"""Distortion of R, G and the noise of one example, when batches are drawn without replacement from n examples.
-
-    $$D = \frac{\kappa+\rho\varphi}{1+\rho}\cdot\frac{2-\eta\lambda}{2-\kappa\eta\lambda},
-      \qquad \varphi = \frac{n-\kappa B}{n-B}$$
-
-    where n is the argument `population`, B is `batch_size` and ρ = N/G with the N of a batch of B drawn that way. The
-    noise of such batches falls faster than 1/κ, and φ takes that part of its fall out of the comparison.
-
-    >>> distortion_without_replacement(10.0, 32.0, batch_size=32, population=10_000)
-    3.727...
-    >>> distortion(10.0, 32.0)
-    3.818...
-    """
-    n, b = domain.population(population, batch_size), domain.whole("batch_size", batch_size)
-    if domain.scale_up(kappa) * b > n:
-        raise ValueError(f"kappa × batch_size = {kappa * b:g} exceeds the population of {n}: there is no such batch")
-    return _distortion(noise_to_signal, kappa, lr_wd, population_factor=(n - kappa * b) / (n - b))
-
-
-def _distortion(noise_to_signal: float, kappa: float, lr_wd: float, population_factor: float) -> float:
     rho, kappa, x = domain.noise_to_signal(noise_to_signal), domain.scale_up(kappa), domain.decay_per_step(lr_wd)
     if kappa * x >= 2:
         return math.inf
-    noise_only = math.isinf(rho)
-    growth = population_factor if noise_only else (kappa + rho * population_factor) / (1 + rho)
+    growth = 1.0 if math.isinf(rho) else (kappa + rho) / (1 + rho)
     return growth * (2 - x) / (2 - kappa * x)
 
 

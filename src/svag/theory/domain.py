@@ -7,7 +7,7 @@ from typing import SupportsFloat, SupportsIndex
 
 
 def number(name: str, value: float) -> float:
-    """Return `value` as a float, which may be infinite or NaN, or refuse what is no number."""
+    """Return `value` as a float, which may be infinite or NaN, or refuse what is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float | SupportsFloat | SupportsIndex):
         raise TypeError(f"{name} must be a number, got {shown(value)}")
     try:
@@ -19,7 +19,7 @@ def number(name: str, value: float) -> float:
 
 
 def finite(name: str, value: float) -> float:
-    """Return `value`, or refuse NaN, infinity and what is no number."""
+    """Return `value`, or refuse NaN, infinity and what is not a number."""
     plain = number(name, value)
     if not math.isfinite(plain):
         raise ValueError(f"{name} must be a finite number, got {plain}")
@@ -27,7 +27,7 @@ def finite(name: str, value: float) -> float:
 
 
 def shown(value: object) -> str:
-    """A value on one line of at most 80 characters; of what is large or has no words, the kind.
+    """A value on one line of at most 80 characters; only the type of what is large or cannot be shown.
 
     >>> shown("sharp"), shown([0] * 10**6), shown(10**5000)
     ("'sharp'", '[0, 0, 0, 0, 0, 0, ...]', 'a int')
@@ -40,7 +40,7 @@ def shown(value: object) -> str:
 
 
 def one_of(name: str, value: object, words: Collection[str]) -> None:
-    """Refuse what is none of the words."""
+    """Refuse a value that is not one of the words."""
     if not isinstance(value, str) or value not in words:
         raise ValueError(f"{name} must be one of {', '.join(words)}, got {shown(value)}")
 

@@ -56,7 +56,7 @@ def gain(noise_to_signal: float, kappa: float) -> float:
     >>> gain(8.0, 0.5)
     0.5294117647058824
 
-    Reference: Johnson et al. (2020, AdaScale), `svag.theory.bounds.adascale_gain`; McCandlish et al. (2018).
+    Reference: Johnson et al. (2020, AdaScale), whose gain this is; McCandlish et al. (2018).
     """
     rho, kappa = domain.noise_to_signal(noise_to_signal), domain.positive("kappa", kappa)
     if math.isinf(rho):

@@ -216,13 +216,17 @@ class OptimizerKind:
         return f"{said} as {' and '.join(ended)} ≥ 1" if ended else said
 
 
+DECOUPLED = " with decoupled weight decay"
+"""Behind the class of an optimizer that has it by an option; Adam with it is AdamW."""
 _ADAM = OptimizerKind("second_moment", "square_root")
 _KINDS = {
     "SGD": OptimizerKind("sgd", "linear", covered=True),
     "Adam": _ADAM,
     "AdamW": replace(_ADAM, decoupled=True),
     "NAdam": _ADAM,
+    f"NAdam{DECOUPLED}": replace(_ADAM, decoupled=True),
     "RAdam": _ADAM,
+    f"RAdam{DECOUPLED}": replace(_ADAM, decoupled=True),
     "RMSprop": replace(_ADAM, average="alpha"),
     "SparseAdam": _ADAM,
 }

@@ -86,7 +86,7 @@ def copy_weights(ell: float, copies: int = 3) -> tuple[float, ...]:
     if domain.positive("ell", ell) < share:
         raise ValueError(f"ell must be at least 1/copies = {share:g}, got {ell}: the weights would not be real")
     offset = math.sqrt((ell - share) / 2)
-    return tuple(share + one for one in (offset, *[0.0] * (copies - 2), -offset))
+    return tuple(share + shift for shift in (offset, *[0.0] * (copies - 2), -offset))
 
 
 def power_sum(p: int, ell: float, split: int = 1) -> float:

@@ -26,7 +26,7 @@ _STEPS = 4  # points per pair of rungs at which the excess is tested; the limits
 ScalingAnswer = Literal["fails", "never fails", "fails from the start", "improves", "not decided"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ScalingVerdict(Printed):
     """Where the linear scaling rule was seen to fail.
 
@@ -86,7 +86,7 @@ class ScalingVerdict(Printed):
 
 
 def scaling_verdict(
-    errors: Mapping[int, ArrayLike],
+    errors_by_batch: Mapping[int, ArrayLike],
     tolerance: float = 0.2,
     *,
     chance: float | None = None,
@@ -115,7 +115,7 @@ def scaling_verdict(
     known only to lie between this batch size and the one before.
 
     Args:
-        errors: batch size → one final test error per seed.
+        errors_by_batch: batch size → one final test error per seed.
         tolerance: the share of the lowest mean error by which an error may exceed it.
         chance: the error of guessing. Where even the threshold is as high, nothing was learned that could fail, and the
             answer is "not decided". By default 1; unknown where an error exceeds 1, as losses may.
@@ -128,12 +128,12 @@ def scaling_verdict(
     resamples = domain.whole("resamples", resamples, at_least=100)
     if resamples > domain.MOST:
         raise ValueError(f"resamples must be at most {domain.MOST}, got {resamples:.4g}: 1000 are enough")
-    arms = read_arms("errors", errors, "batch_size")
+    arms = read_arms("errors_by_batch", errors_by_batch, "batch_size")
     if len(arms) == 1:
-        raise ValueError(f"errors hold only batch size {arms[0].key}: a ladder needs at least two")
+        raise ValueError(f"errors_by_batch holds only batch size {arms[0].key}: a ladder needs at least two")
     for arm in arms:
         if np.any(arm.finite < 0):
-            raise ValueError(f"errors[{arm.key}] holds {arm.finite.min()}: test errors are not negative")
+            raise ValueError(f"errors_by_batch[{arm.key}] holds {arm.finite.min()}: test errors are not negative")
     sizes = np.array([arm.key for arm in arms], dtype=np.float64)
     means = np.array([math.inf if arm.diverged else arm.finite.mean() for arm in arms])
     best = float(means.min())

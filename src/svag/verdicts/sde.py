@@ -47,7 +47,7 @@ class RemainingBias:
     answer: Decision
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SDEVerdict(Printed):
     """Whether the SDE describes this SGD run, in one metric.
 
@@ -112,12 +112,12 @@ class SDEVerdict(Printed):
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; unknown and infinite numbers are null."""
-        biases = [json_fields(vars(one)) for one in self.biases]
+        biases = [json_fields(vars(bias)) for bias in self.biases]
         return {**json_fields(vars(self)), "biases": biases, "arms": [arm.to_dict("ell") for arm in self.arms]}
 
 
 def sde_verdict(
-    finals: Mapping[int, ArrayLike],
+    finals_by_ell: Mapping[int, ArrayLike],
     margin: float,
     *,
     limit_weights: Mapping[int, float] | None = None,
@@ -128,9 +128,9 @@ def sde_verdict(
 
     $$E_l = E_\infty + c/l,\qquad \text{gap} = E_1 - E_\infty = c$$
 
-    where E_l are the metrics of `finals[l]`; l = 1 is SGD and E_∞ the SDE (thm:sde_svag: the error of SVAG is of order
-    1/l). "equivalent": the two one-sided tests at 5% place the gap inside ±`margin`. "different": otherwise, and the
-    95% interval leaves out 0. The gap is SGD *minus* the SDE limit.
+    where E_l are the metrics of `finals_by_ell[l]`; l = 1 is SGD and E_∞ the SDE (thm:sde_svag: the error of SVAG is of
+    order 1/l). "equivalent": the two one-sided tests at 5% place the gap inside ±`margin`. "different": otherwise, and
+    the 95% interval leaves out 0. The gap is SGD *minus* the SDE limit.
 
     >>> print(sde_verdict({1: [61.0, 61.5, 61.2], 4: [61.1, 60.8, 61.3], 16: [61.0, 61.4, 61.0]}, margin=1.0))
     equivalent: SGD − SDE = +0.1397 [-0.4322, +0.7116], margin ±1
@@ -146,7 +146,7 @@ def sde_verdict(
     test (with Holm's correction beside the gap of the survivors), and nothing is equivalent on the survivors' word.
 
     Args:
-        finals: ell → one final metric per seed; all at one `split`, and with the seeds of SGD under ell = 1.
+        finals_by_ell: ell → one final metric per seed; all at one `split`, and with the seeds of SGD under ell = 1.
         margin: the largest gap that would not matter to you, in the metric's units.
         limit_weights: ell → weight of its mean in the SDE limit, where a plan has fixed the estimate beforehand; then
             nothing is fitted.
@@ -154,15 +154,17 @@ def sde_verdict(
         extrapolate: False if the line must not be used, because an arm collapsed: then the limit is the largest ell.
     """
     domain.positive("margin", margin)
-    arms = read_arms("finals", finals, "ell")
+    arms = read_arms("finals_by_ell", finals_by_ell, "ell")
     if arms[0].key != 1:
-        raise ValueError(f"finals lack ell=1, which is SGD itself; got ell = {[arm.key for arm in arms]}")
+        raise ValueError(f"finals_by_ell lacks ell=1, which is SGD itself; got ell = {[arm.key for arm in arms]}")
     if len(arms) == 1:
-        raise ValueError("finals hold only ell=1, which is SGD: run SVAG too, best at ell=4 and ell=16")
+        raise ValueError("finals_by_ell holds only ell=1, which is SGD: run SVAG too, best at ell=4 and ell=16")
     if limit_weights is not None:
         if not isinstance(limit_weights, Mapping):
             raise TypeError(f"limit_weights must map ell to a weight, got a {type(limit_weights).__name__}")
-        limit_weights = {ell: domain.finite("a weight of limit_weights", one) for ell, one in limit_weights.items()}
+        limit_weights = {
+            ell: domain.finite("a weight of limit_weights", weight) for ell, weight in limit_weights.items()
+        }
     found = _weigh(arms, float(margin), limit_weights, domain.non_negative("bias", bias), extrapolate=extrapolate)
     low, high = found.gap.interval() if found.measured else (-math.inf, math.inf)
     return SDEVerdict(
@@ -173,7 +175,7 @@ def sde_verdict(
         margin=found.margin,
         converged=found.converged_at is not None,
         converged_at=found.converged_at,
-        biases=tuple(_reported(one, found.margin) for one in reversed(found.biases)),
+        biases=tuple(_reported(bias, found.margin) for bias in reversed(found.biases)),
         status=_next_step(found),
         limit=found.gap.limit,
         lack_of_fit=found.gap.lack_of_fit,
@@ -281,10 +283,10 @@ def _weigh(
     """Test everything: `arms` in increasing ell, the first of them SGD."""
     several = [arm for arm in arms if arm.key > 1 and arm.finite.size > 1]
     # The factor r/(r − 1) multiplies the noise: 4/3 from l and 4l, 2 from l and 2l.
-    fourfold = [(one, other) for one in several for other in several if other.key == 4 * one.key]
+    fourfold = [(arm, other) for arm in several for other in several if other.key == 4 * arm.key]
     biases = [
-        (one.key, other.key, remaining_bias(1 / one.key, 1 / other.key, one.finite, other.finite))
-        for one, other in fourfold or list(pairwise(several))
+        (arm.key, other.key, remaining_bias(1 / arm.key, 1 / other.key, arm.finite, other.finite))
+        for arm, other in fourfold or list(pairwise(several))
     ][::-1]
     converged_at = _converged_at(biases, margin)
     gap = _gap(arms, None if converged_at is None else margin / 2, extrapolate=extrapolate)
@@ -342,7 +344,7 @@ def _gap(arms: Sequence[Arm], still_missing: float | None, *, extrapolate: bool 
         return _Gap(fit.slope, "fit", fit.lack_of_fit, 0.0, seeds)
     if still_missing is None:
         # From l to 4l an error of order 1/l falls to a quarter: what is left is less than that move. A shorter last
-        # step in l would leave more than it moved, by an amount that nobody knows while the line does not fit.
+        # step in l would leave more than it moved, by an unknown amount while the line does not fit.
         last_move = welch(used[-2].finite, used[-1].finite)
         wide = used[-2].key > 1 and used[-1].key >= 4 * used[-2].key
         still_missing = max(map(abs, last_move.interval())) if wide else math.inf

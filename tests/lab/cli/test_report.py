@@ -7,7 +7,7 @@ import pytest
 from tests.lab.report.folders import CASES, ladder_folder
 from typer.testing import CliRunner
 
-from svag.lab.experiments.base import EXPERIMENT
+from svag.lab.experiments import EXPERIMENT
 from svag.paper.cli.app import app
 
 runner = CliRunner()

@@ -11,8 +11,7 @@ from scipy import stats
 from tests.lab.experiments.on_disk import BASE, at, given, write_run
 
 from svag.lab.experiments.compare import Compare, ComparePanel
-from svag.lab.experiments.compare_finding import CompareFinding
-from svag.lab.experiments.evidence import across, decided
+from svag.lab.experiments.compare_finding import CompareFinding, across, decided
 from svag.lab.records.record import load_records
 from svag.paper.figures import figure, judged
 from svag.stats.means import Contrast

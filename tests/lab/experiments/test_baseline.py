@@ -39,7 +39,7 @@ def test_a_ladder_predicts_from_a_rung_what_its_runs_predict_alone(tmp_path: Pat
         finding = Ladder(title="t", seeds=seeds, panels=(panel,)).find(load_records(tmp_path))
         assert isinstance(finding, LadderFinding)
         [prediction] = finding.panels[0].predictions
-        ladder, own = prediction.found.to_dict(), alone.found.to_dict()
+        ladder, own = prediction.price_list.to_dict(), alone.price_list.to_dict()
         # a ladder chooses the window itself, the same for all its rungs, and the reasons say so
         assert {**ladder, "reasons": None} == {**own, "reasons": None}
 

@@ -6,6 +6,7 @@ import pytest
 from tests.lab.experiments.bases import base
 
 from svag.lab.experiments.compare import Compare, ComparePanel
+from svag.lab.experiments.from_runs import from_specs
 from svag.lab.experiments.ngd import Ngd
 from svag.lab.specs.fields import SpecError
 from svag.lab.specs.spec import RunSpec
@@ -78,7 +79,7 @@ def test_a_text_is_judged_by_its_bits_per_character() -> None:
         "test_bits_per_character",
         "test_accuracy",
     )
-    assert Compare.from_specs(found.runs(), "t").metric == "test_bits_per_character"
+    assert from_specs(Compare, found.runs(), "t").metric == "test_bits_per_character"
     assert Compare.of(text, ells=[1, 4], seeds=1, metric="test_loss").metric == "test_loss"
     only_sgd: list[dict[str, Any]] = [{"ngd": True}, {"glsr": [2]}, {"split": 2}, {"momentum_limit": "overdamped"}]
     for fields in only_sgd:

@@ -163,8 +163,8 @@ def test_the_gap_of_the_curves_has_limits_that_hold_at_all_steps_at_once(tmp_pat
     band = gap_band(np.stack([middle[0], ends[0]], axis=1), np.stack([middle[1], ends[1]], axis=1))
     assert (curve.low, curve.high) == pytest.approx((band.low[0], band.high[0]))
     assert curve.low < -0.2 < curve.high < -0.19
-    assert "by −20.00 points [−2" in curve.said("test_accuracy")
-    assert "], 95% at all steps at once; " in curve.said("test_accuracy")
+    assert "by −20.00 points [−2" in curve.said("test_accuracy", "SGD")
+    assert "], 95% at all steps at once; " in curve.said("test_accuracy", "SGD")
     assert curve.to_dict()["gap"] == pytest.approx(-0.2)
 
 
@@ -173,7 +173,7 @@ def test_three_seeds_have_a_gap_without_limits(tmp_path: Path) -> None:
     fill(tmp_path, finals, middle={1: 0.5, 4: 0.6, 16: 0.7})
     curve = given(panel_of(asked(seeds=3).find(load_records(tmp_path))).curve)
     assert (curve.low, curve.high) == (-math.inf, math.inf)
-    assert "by −20.00 points; " in curve.said("test_accuracy")
+    assert "by −20.00 points; " in curve.said("test_accuracy", "SGD")
     assert curve.to_dict()["low"] is None
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from tests.lab.experiments.on_disk import at, write_run
 
-from svag.lab.experiments import experiment_from, experiment_of_runs
-from svag.lab.experiments.base import save_experiment
+from svag.lab.experiments import experiment_from, save_experiment
 from svag.lab.experiments.compare import Compare
-from svag.lab.experiments.evidence import Finding, PanelFinding
+from svag.lab.experiments.finding import Finding, PanelFinding
+from svag.lab.experiments.from_runs import experiment_of_runs, from_specs
 from svag.lab.experiments.ladder import Ladder, LadderPanel
 from svag.lab.experiments.ngd import Ngd
 from svag.lab.records.record import RunRecord, load_records
@@ -46,13 +46,13 @@ def test_a_ladder_is_found_again_whatever_its_base_was(batch_sizes: tuple[int, .
     base = at(48, lr=0.3, budget=1001, schedule={"kind": "constant"})
     panel = LadderPanel(name="p", base=base, batch_sizes=batch_sizes)
     specs = Ladder(title="t", seeds=(0, 1), panels=(panel,)).runs()
-    [found] = Ladder.from_specs(specs, "t").panels
+    [found] = from_specs(Ladder, specs, "t").panels
     assert found.batch_sizes == batch_sizes
 
 
 def test_a_ladder_with_the_sde_limit() -> None:
     specs = [run(size) for size in (16, 32, 64)] + [run(size, "svag", ell=4, split=2) for size in (16, 32, 64)]
-    found = Ladder.from_specs(specs, "t")
+    found = from_specs(Ladder, specs, "t")
     assert (found.panels[0].ells, found.panels[0].split) == ((4,), 2)
     assert set(found.runs()) == set(specs)
 
@@ -61,7 +61,7 @@ def test_a_ladder_with_the_sde_limit() -> None:
 def test_the_momentum_limit_of_the_svag_runs(family: type[Compare] | type[Ladder], sizes: tuple[int, ...]) -> None:
     svag4 = {"kind": "svag", "ell": 4, "momentum_limit": "overdamped"}
     specs = [at(size, momentum=0.9, process=process) for size in sizes for process in ({"kind": "sgd"}, svag4)]
-    found = family.from_specs(specs, "t")
+    found = from_specs(family, specs, "t")
     assert found.panels[0].momentum_limit == "overdamped"
     assert set(found.runs()) == set(specs)
 
@@ -82,14 +82,14 @@ def test_two_batch_sizes_with_svag_are_two_panels(tmp_path: Path) -> None:
 
 def test_noisy_gradient_descent() -> None:
     specs = [run(32), run(32, "ngd"), run(32, "gd")]
-    assert Ngd.from_specs(specs, "t").runs() == specs
+    assert from_specs(Ngd, specs, "t").runs() == specs
 
 
 def test_settings_that_differ_are_panels_with_names_and_seeds_of_their_own() -> None:
     processes = ({"kind": "sgd"}, {"kind": "svag", "ell": 4})
     specs = [at(32, process=process, seed=seed) for process in processes for seed in (0, 1)]
     specs += [at(32, process=process, weight_decay=2e-3) for process in processes]
-    found = Compare.from_specs(specs, "t")
+    found = from_specs(Compare, specs, "t")
     assert [panel.name[-8:] for panel in found.panels] == ["B=32 (1)", "B=32 (2)"]
     assert (found.seeds, [panel.seeds for panel in found.panels]) == ((0, 1), [(), (0,)])
     assert set(found.runs()) == set(specs)

@@ -15,13 +15,12 @@ from svag.lab.execution.conduct import carry_out, conduct_workload, preview
 from svag.lab.execution.estimate import Workload
 from svag.lab.execution.execution import Execution
 from svag.lab.execution.plan import own_runs, plan_runs
-from svag.lab.experiments import experiment_from, load_experiment
-from svag.lab.experiments.base import EXPERIMENT, SGD
+from svag.lab.experiments import EXPERIMENT, experiment_from, load_experiment
+from svag.lab.experiments.arms import SGD
+from svag.lab.experiments.data_price import loss_curves, ratio_of_means
 from svag.lab.experiments.demo import learned
-from svag.lab.experiments.gain_finding import CLOSE, _ended, _ratio
-from svag.lab.experiments.gain_plans import baseline_prices
+from svag.lab.experiments.gain_finding import CLOSE, _ended, baseline_prices
 from svag.lab.experiments.ladder import Ladder
-from svag.lab.experiments.ladder_drift import loss_curves
 from svag.lab.experiments.ladder_finding import LadderFinding
 from svag.lab.records.record import RUNS, load_records
 from svag.lab.specs.fields import SpecError
@@ -294,7 +293,7 @@ def test_other_ladders_are_written_as_before(npz: Path) -> None:
 def test_a_rung_has_reached_the_loss_where_its_interval_says_so(
     large: list[float], small_: list[float], ended: str
 ) -> None:
-    assert _ended(_ratio(large, small_), []) == ended
+    assert _ended(ratio_of_means(large, small_), []) == ended
     assert _ended(Estimate(1.0, 0.9, 1 + CLOSE), []) == "reached"
 
 

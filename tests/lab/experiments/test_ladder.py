@@ -5,6 +5,7 @@ from typing import Any, Literal
 import pytest
 from tests.lab.experiments.bases import base
 
+from svag.lab.experiments.from_runs import from_specs
 from svag.lab.experiments.ladder import Ladder, LadderPanel, rung, with_probe
 from svag.lab.specs.fields import SpecError
 from svag.lab.specs.optimizers import AdamOptimizer, AdamwOptimizer, RmspropOptimizer
@@ -55,7 +56,7 @@ def test_svag_can_stand_at_some_rungs_only() -> None:
         (128, "sgd"),
         (128, "svag"),
     ]
-    again = Ladder.from_specs(asked.runs(), "t")
+    again = from_specs(Ladder, asked.runs(), "t")
     assert again.panels[0].refined == (128,)
     assert set(again.runs()) == set(asked.runs())
     with pytest.raises(SpecError, match="refined: names 256, which is not among the batch sizes"):
@@ -63,6 +64,8 @@ def test_svag_can_stand_at_some_rungs_only() -> None:
 
 
 def test_a_base_and_flags_make_the_same_experiment_and_a_probe() -> None:
+    with pytest.raises(TypeError, match="did you mean tolerance"):
+        Ladder.of(base(), (32, 64), 1, tolerence=0.3)  # type: ignore[call-arg]
     found = Ladder.of(base(), (32, 64), [0, 7], ells=(4,), split=2, tolerance=0.3, c2=3, name="left", title="t")
     spec = with_probe(base(), (32, 64))
     wanted = ladder(spec, (32, 64), (0, 7), ells=(4,), split=2)
@@ -130,11 +133,11 @@ def test_an_adaptive_optimizer_scales_by_the_square_root_rule() -> None:
 
 def test_a_ladder_of_adam_is_found_again_in_a_folder_of_its_runs() -> None:
     runs = ladder(base(**ADAMW), (16, 64, 256)).runs()
-    (panel,) = Ladder.from_specs(runs, "t").panels
+    (panel,) = from_specs(Ladder, runs, "t").panels
     assert sorted(panel.batch_sizes) == [16, 64, 256]
     linear = [spec.edited({"lr": 0.25 * spec.batch_size / 64}) for spec in runs]
     with pytest.raises(SpecError, match="no two of these runs belong to one ladder"):
-        Ladder.from_specs(linear, "t")
+        from_specs(Ladder, linear, "t")
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ from tests.lab.experiments.on_disk import at, given, readings_at, write_run
 
 from svag.lab.experiments.drift import Drift
 from svag.lab.experiments.ladder import Ladder, LadderPanel, rung
-from svag.lab.experiments.ladder_drift import covered, shortfalls
-from svag.lab.experiments.ladder_evidence import PREDICTS_FROM, RungPrediction
-from svag.lab.experiments.ladder_finding import LadderPanelFinding
+from svag.lab.experiments.ladder_finding import LadderPanelFinding, covered, shortfalls
+from svag.lab.experiments.rungs import PREDICTS_FROM, RungPrediction
 from svag.lab.records.record import load_records
 from svag.lab.specs.fields import SpecError
 from svag.lab.specs.spec import RunSpec
@@ -119,17 +118,27 @@ def test_weights_that_had_not_quite_settled_are_named_where_the_inequality_fails
     (pair,) = drift_in(panel).pairs
     assert pair.spread.value == pytest.approx(pair.distortion.value * 0.93 / 1.08, rel=1e-3)
     assert pair.below
-    (sentence,) = panel.shortfalls
-    assert "had not quite settled, train longer (growth over decay 0.93 and 1.08" in sentence
+    (short,) = panel.shortfalls
+    assert (short.pair, short.cause) == (pair, "not_settled")
+    assert short.balances == pytest.approx((0.93, 1.08), rel=1e-3)
+    assert "had not quite settled, train longer (growth over decay 0.93 and 1.08" in str(short)
+    assert dict(panel.answer().numbers)["theorem"] == f"does not hold: {short}"
     assert (panel.answer().tone, panel.answer().badge) == ("no", "contradicts the theorem")
 
     def changed(one: RungPrediction, **changes: object) -> RungPrediction:
-        return replace(one, found=replace(one.found, linear=replace(one.linear, **changes)))  # type: ignore[arg-type]
+        return replace(
+            one,
+            price_list=replace(one.price_list, linear=replace(one.linear, **changes)),  # type: ignore[arg-type]
+        )
 
     settled = [changed(one, balance=1.0) for one in panel.predictions]
-    assert "suspect the readings" in shortfalls(drift_in(panel), settled)[0]
-    late = replace(settled[0], found=replace(settled[0].found, window=(1000, 2000)))
-    assert "do not cover the same part of training" in shortfalls(drift_in(panel), [late, settled[1]])[0]
+    (unexplained,) = shortfalls(drift_in(panel), settled)
+    assert unexplained.cause == "unexplained"
+    assert "suspect the readings" in str(unexplained)
+    late = replace(settled[0], price_list=replace(settled[0].price_list, window=(1000, 2000)))
+    (elsewhere,) = shortfalls(drift_in(panel), [late, settled[1]])
+    assert elsewhere.cause == "other_window"
+    assert "do not cover the same part of training" in str(elsewhere)
     estimate = [changed(one, basis="gradient") for one in panel.predictions]
     assert shortfalls(drift_in(panel), estimate) == (), "no theorem, no inequality to break"
 
@@ -257,7 +266,6 @@ def test_of_adam_the_second_moment_is_compared_and_no_theorem_is_claimed(tmp_pat
     assert [name for name in said if name.startswith("κV′/V")] == [f"κV′/V over κN′/N from {b}" for b in SIZES[:-1]]
     assert said["V/(G + N)"].startswith("1.00 at B = 16, 1.00 at B = 32")
     assert "the paper's" not in said["invariance lost"]
-    assert "B* of the paper" not in said
     assert "equilibrium" not in said
     assert (answer.tone, answer.badge) == ("note", "estimate")
     assert answer.headline.startswith(
@@ -314,13 +322,13 @@ def test_all_rungs_are_averaged_over_the_part_of_training_in_which_the_last_has_
     panel = found_in(tmp_path, sizes=(32, 64))
     start, stop = given(panel.window)
     assert (start, stop) == pytest.approx((0.5, 0.8), abs=0.005)
-    assert [one.found.readings for one in panel.predictions] == [
+    assert [one.price_list.readings for one in panel.predictions] == [
         pytest.approx(200, abs=4),
         pytest.approx(400, abs=4),
     ]
     asked = found_in(tmp_path, sizes=(32, 64), window=(0.6, 0.8))
     assert asked.window == (0.6, 0.8)
-    assert [one.found.window[0] / given(record).steps for one, record in zip(
+    assert [one.price_list.window[0] / given(record).steps for one, record in zip(
         asked.predictions, sorted(load_records(tmp_path), key=lambda run: -run.steps), strict=True
     )] == pytest.approx([0.6, 0.6], abs=0.005)  # fmt: skip
 

@@ -53,10 +53,9 @@ def test_what_is_known_comes_out(tmp_path: Path) -> None:
         assert one.linear.limit.value == pytest.approx(
             critical_batch_size(size, B_SIMPLE / size, lr_wd=lr_wd), rel=1e-10
         )
-        assert one.by_form("printed").value == pytest.approx(2 * (size + B_SIMPLE))
-        assert one.by_form("plotted").value == pytest.approx(2 * B_SIMPLE)
-        assert one.over_observed == pytest.approx(one.linear.limit.value / OBSERVED)
-        assert given(one.over_observed_low) < given(one.over_observed) < given(one.over_observed_high)
+        ratio = given(one.over_observed)
+        assert ratio.value == pytest.approx(one.linear.limit.value / OBSERVED)
+        assert ratio.low < ratio.value < ratio.high
         assert len(one.by_seed) == 3
         assert one.usable is (size <= B_SIMPLE)  # N/G is B_SIMPLE/size
         assert list(one.sizes) == [larger for larger in SIZES if larger > size]
@@ -79,7 +78,7 @@ def test_the_json_of_the_contract_stands_at_the_top(tmp_path: Path) -> None:
     assert new <= found.keys()
     assert found["observed_dynamics_low"] <= found["observed_dynamics"] <= found["observed_dynamics_high"]
     assert [row["batch_size"] for row in found["predictions"][2]["distortion"]] == [128, 256]
-    wanted = {"batch_size", "sharp", "low", "high", "printed", "plotted", "noise_to_signal", "status", "ok", "usable"}
+    wanted = {"batch_size", "sharp", "low", "high", "noise_to_signal", "status", "ok", "usable"}
     assert all(wanted <= row.keys() for row in found["predictions"])
     assert found["observed_low"] <= found["observed"] <= found["observed_high"]
 
@@ -88,11 +87,9 @@ def test_the_smallest_and_the_largest_prediction_are_those_of_baselines_that_pre
     fill(tmp_path)
     panel = panel_of(asked().find(load_records(tmp_path)))
     usable = [one.linear.limit.value for one in panel.predictions if one.usable]
-    sharp, printed, plotted = panel.ranges
-    assert (sharp.smallest, sharp.largest) == (min(usable), max(usable))
-    assert (sharp.smallest_from, sharp.largest_from) == (16, 64)
-    assert printed.largest == pytest.approx(2 * (64 + B_SIMPLE))
-    assert plotted.smallest == pytest.approx(plotted.largest)
+    predicted = given(panel.predicted)
+    assert (predicted.smallest, predicted.largest) == (min(usable), max(usable))
+    assert (predicted.smallest_from, predicted.largest_from) == (16, 64)
 
 
 def test_certificates_fire_exactly_where_the_whole_interval_is_beyond(tmp_path: Path) -> None:
@@ -244,15 +241,15 @@ def test_a_quotient_keeps_the_asymmetry_of_its_parts() -> None:
 
 PREDICTION = (
     "b_simple balance basis batch_size by_seed distortion high low noise_to_signal noise_to_signal_high "
-    "noise_to_signal_low ok over_observed over_observed_high over_observed_low plotted plotted_high plotted_low "
-    "printed printed_high printed_low readings second_moment_ratio sharp status usable window_only"
+    "noise_to_signal_low ok over_observed over_observed_high over_observed_low "
+    "readings second_moment_ratio sharp status usable window_only"
 )
 ROW = "batch_size distortion high kappa low refuted settings time"
 SEED = (
-    "approximate b_simple balance basis batch_size betas c2 confidence critical_batch eps excess form gain_limit high "
+    "approximate b_simple balance basis batch_size betas c2 confidence critical_batch eps excess gain_limit high "
     "history kappa low lr lr_wd noise_to_signal noise_to_signal_high noise_to_signal_low notes ok optimizer "
-    "parts_ratio plotted plotted_high plotted_low population price_bound prices printed printed_high printed_low "
-    "pull_share readings resolved rule sde_refuted second_moment_ratio seed signal status weight_decay window "
+    "parts_ratio population price_bound prices pull_share "
+    "readings resolved rule sde_refuted second_moment_ratio seed signal status weight_decay window "
     "window_only"
 )
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from svag.lab.experiments import load_experiment
+from svag.lab.experiments.from_runs import from_specs
 from svag.lab.experiments.ladder import Ladder
 from svag.lab.records.record import load_records
 from svag.paper.figures import figure, folder_name, kept_records
@@ -30,7 +31,7 @@ def test_their_specs_alone_tell_which_runs_belong_together(folder: Path) -> None
     experiment, records = load_experiment(folder), load_records(folder)
     assert experiment is not None
     specs = [record.spec for record in records if record.spec is not None]
-    again = type(experiment).from_specs(specs, experiment.title)
+    again = from_specs(type(experiment), specs, experiment.title)
     assert len(again.panels) == len(experiment.panels)
     assert set(again.runs()) == set(specs)
 

@@ -8,7 +8,7 @@ import pytest
 from tests.lab.report.folders import CASES
 
 from svag.lab.experiments import load_experiment
-from svag.lab.experiments.evidence import Finding, PanelFinding
+from svag.lab.experiments.finding import Finding, PanelFinding
 from svag.lab.records.record import load_records
 from svag.lab.report.build import build_report
 from svag.lab.report.content import Report

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from svag.lab.experiments.base import save_experiment
+from svag.lab.experiments import save_experiment
 from svag.lab.experiments.compare import Compare, ComparePanel
 from svag.lab.experiments.ladder import Ladder, LadderPanel
 from svag.lab.experiments.ngd import Ngd, NgdPanel

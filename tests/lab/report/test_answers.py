@@ -10,13 +10,14 @@ import pytest
 from tests.lab.report.conftest import Find
 from tests.lab.report.folders import ladder_folder
 
+from svag.lab.experiments.closeness import Closeness, ClosenessRatio, OwnNoise
 from svag.lab.experiments.compare import SdePlan
-from svag.lab.experiments.compare_finding import CompareFinding, ComparePanelFinding
-from svag.lab.experiments.evidence import Limit, decided
-from svag.lab.experiments.ladder_evidence import Certificate
+from svag.lab.experiments.compare_finding import CompareFinding, ComparePanelFinding, decided
+from svag.lab.experiments.decomposition import Decomposition, Term
 from svag.lab.experiments.ladder_finding import LadderFinding, LadderPanelFinding
 from svag.lab.experiments.ngd_finding import NgdFinding
-from svag.lab.experiments.sde_evidence import Closeness, ClosenessRatio, Decomposition, OwnNoise, Term
+from svag.lab.experiments.rungs import Certificate
+from svag.lab.experiments.sde_limit import Limit
 from svag.lab.experiments.wording import Answer
 from svag.lab.report.build import build_report
 from svag.stats.means import Contrast
@@ -145,7 +146,6 @@ def test_the_card_holds_what_it_held_and_the_rest_unfolds(finding_of: Find) -> N
 
 LADDER_ROWS: Mapping[str, tuple[object, set[str]]] = {
     "scaling": (None, {"test error", "lowest test error"}),
-    "ranges": ((), {"B* of the paper"}),
     "drift": (
         None,
         {
@@ -176,13 +176,10 @@ def test_a_ladder_says_its_evidence_in_numbers(finding_of: Find) -> None:
     )
     rungs = (replace(panel.rungs[0], balance=0.5, sde=Limit(0.125, 0.12, 0.13, "fit", (1, 4), 0)), *panel.rungs[1:])
     said = dict(laddered(replace(panel, certificates=fired, rungs=rungs)).numbers)
-    _, printed, plotted = panel.ranges
     (first, crossing), *_ = panel.checked
     limit = first.linear.limit
     predicted = f"B* = {limit.value:.0f} [{limit.low:.0f}, {limit.high:.0f}]"
     assert said["from 16"].startswith(f"{predicted}; measured {crossing.observed.value:.0f} [")
-    assert f"{printed.smallest:,.0f} to {printed.largest:,.0f} as printed" in said["B* of the paper"]
-    assert f"{plotted.smallest:,.0f} to {plotted.largest:,.0f} as plotted" in said["B* of the paper"]
     assert said["ruled out"] == "at B = 256 C-closeness of SGD and its SDE; at B = 512 linear scaling from 32, 64"
     assert "0.5 at B = 16" in said["equilibrium"]
     assert said["SDE limit of the error"] == "12.50% (12.00% to 13.00%) at B = 16"

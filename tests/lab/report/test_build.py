@@ -10,9 +10,9 @@ from tests.lab.report.charts.drawn import layers
 from tests.lab.report.conftest import Build, Find
 from tests.lab.report.folders import BASE, CASES, compare_folder, write_run
 
-from svag.lab.experiments import FAMILIES, experiment_of_runs
-from svag.lab.experiments.base import EXPERIMENT, save_experiment
+from svag.lab.experiments import EXPERIMENT, FAMILIES, save_experiment
 from svag.lab.experiments.baseline import predict_from_runs
+from svag.lab.experiments.from_runs import experiment_of_runs
 from svag.lab.records.identity import NUMERICS_VERSION
 from svag.lab.records.record import RUNS, load_records
 from svag.lab.report import build

@@ -9,10 +9,11 @@ import pytest
 from tests.lab.experiments.on_disk import BASE, TEXT, readings_at, write_run
 from torch.optim import SGD, Adam, AdamW, RMSprop
 
-from svag.lab.experiments.base import Experiment
 from svag.lab.experiments.compare import Compare
-from svag.lab.experiments.evidence import Limit
+from svag.lab.experiments.experiment import Experiment, described
+from svag.lab.experiments.from_runs import from_specs
 from svag.lab.experiments.ladder import Ladder, rung
+from svag.lab.experiments.sde_limit import Limit
 from svag.lab.records.record import load_records
 from svag.lab.report.build import build_report, report_of
 from svag.lab.report.content import Report
@@ -37,11 +38,11 @@ def text_ladder(root: Path) -> Ladder:
         for seed in SEEDS:
             spec = rung(TEXT, size).edited({"seed": seed})
             write_run(root, spec, BITS[size] + 0.002 * seed, readings=readings_of_adamw(spec))
-    return Ladder.of(TEXT, SIZES, SEEDS, title=Ladder.title_from(Path("text.yaml")))
+    return Ladder.of(TEXT, SIZES, SEEDS, name=described(TEXT), file=Path("text.yaml"))
 
 
 def comparison(root: Path, base: RunSpec, final: float) -> Compare:
-    found = Compare.of(base, ELLS, SEEDS, title=Compare.title_from(Path("mine.yaml")))
+    found = Compare.of(base, ELLS, SEEDS, name=described(base), file=Path("mine.yaml"))
     for spec in found.runs():
         write_run(root, spec, final + 0.001 * spec.seed)
     return found
@@ -104,7 +105,7 @@ def test_the_tolerance_of_a_text_is_its_own_unless_another_is_asked_for() -> Non
     assert Ladder.of(TEXT, SIZES, 1, tolerance=0.005).asked().endswith("tolerance 0.5%, C² = 2")
     assert Ladder.of(BASE, SIZES, 1).tolerance == 0.2
     assert Ladder.of(BASE.edited({"optimizer": {"kind": "adamw"}}), (32, 64), 1).tolerance == 0.2, "of images"
-    assert Ladder.from_specs(Ladder.of(TEXT, SIZES, 1).runs(), "t").tolerance == 0.02
+    assert from_specs(Ladder, Ladder.of(TEXT, SIZES, 1).runs(), "t").tolerance == 0.02
     stored = Ladder.of(TEXT, SIZES, 1, tolerance=0.2)
     assert Ladder.model_validate(stored.model_dump(mode="json")) == stored
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.lab.experiments.on_disk import at, given, readings_at, write_run
 
-from svag.lab.experiments.base import save_experiment
+from svag.lab.experiments import save_experiment
 from svag.lab.experiments.ladder import Ladder, LadderPanel
 from svag.paper.atlas.answer import (
     agreement,

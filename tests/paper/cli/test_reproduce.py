@@ -13,7 +13,7 @@ from svag.lab.execution.conduct import Conducted
 from svag.lab.execution.estimate import TimeEstimate, Workload
 from svag.lab.execution.execution import Execution
 from svag.lab.execution.plan import plan_runs
-from svag.lab.experiments.base import Experiment
+from svag.lab.experiments.experiment import Experiment
 from svag.lab.records.identity import identity
 from svag.lab.records.problems import Problem
 from svag.paper.cli.app import app

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from tests.lab.experiments.on_disk import at, given, readings_at, write_run
 
-from svag.lab.experiments.compare_finding import CompareFinding, ComparePanelFinding
-from svag.lab.experiments.evidence import Limit
+from svag.lab.experiments.compare_finding import CompareFinding, ComparePanelFinding, CurveGap
+from svag.lab.experiments.decomposition import Decomposition, Term
 from svag.lab.experiments.ladder import Ladder, LadderPanel
 from svag.lab.experiments.ladder_finding import LadderFinding, LadderPanelFinding
 from svag.lab.experiments.ngd_finding import CurvesApart, NgdFinding, arm_gap
-from svag.lab.experiments.sde_evidence import CurveGap, Decomposition, Term
+from svag.lab.experiments.sde_limit import Limit
 from svag.lab.experiments.wording import Judgement, PaperVerdict, overall
 from svag.lab.records.record import load_records
 from svag.paper.figures import figure, judged
@@ -143,7 +143,7 @@ def test_the_more_precise_of_accuracy_and_loss_decides() -> None:
 def test_a_trajectory_is_followed_within_5_points(
     reach: float, apart: float, diverged: int, verdict: PaperVerdict
 ) -> None:
-    curve = CurveGap(8, 0.5, 0.01, 1.0, 40, 0.0, -0.1, 0.1, 400, 16, diverged, reach, apart)
+    curve = CurveGap(0.5, 0.01, 1.0, 40, 0.0, -0.1, 0.1, 400, 16, reach, apart, ell=8, diverged=diverged)
     panel = panel_with(verdict=sde_verdict({1: SGD, 4: THERE}, 0.01), curve=curve)
     assert claim_of(panel, "trajectory").verdict == verdict
     codes = [one.code for one in PanelRow(panel.name, {}, shows="apart").judged(panel)]
@@ -225,7 +225,7 @@ def test_curves_are_held_against_the_claim_that_they_are_close(
     found = figure("fig:ngd_sgd_accs", "small").find([])
     assert isinstance(found, NgdFinding)
     curves = [
-        CurvesApart("test curves", metric, "inconclusive", 0.5, 0.01, 40, 0.01, 0, 0.02, reach, far)
+        CurvesApart(0.5, 0.01, 1.0, 40, 0.01, 0, 0.02, 400, 16, reach, far, "test curves", metric, "inconclusive")
         for metric, reach, far in zip(metrics, reaches, apart, strict=True)
     ]
     panel = replace(found.panels[0], apart=tuple(curves))
@@ -329,7 +329,7 @@ def test_the_failure_of_test_error_is_held_against_what_the_paper_draws(
 
 
 def test_without_a_prediction_or_a_result_test_error_cannot_tell(ladder: LadderPanelFinding) -> None:
-    silent, lost = (of_ladder(one)[1] for one in (replace(ladder, ranges=()), replace(ladder, scaling=None)))
+    silent, lost = (of_ladder(one)[1] for one in (replace(ladder, predictions=()), replace(ladder, scaling=None)))
     assert (silent.verdict, silent.found) == ("cannot tell", "no baseline predicts")
     assert (lost.verdict, lost.found.partition("; ")[2]) == ("cannot tell", "these seeds cannot locate a failure")
 

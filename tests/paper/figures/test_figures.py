@@ -8,8 +8,8 @@ from typing import get_args
 import pytest
 
 from svag.lab.experiments import experiment_from, load_experiment
-from svag.lab.experiments.base import Size
 from svag.lab.experiments.compare import Compare
+from svag.lab.experiments.experiment import Size
 from svag.lab.experiments.ladder import Ladder
 from svag.lab.experiments.ngd import Ngd
 from svag.lab.specs.fields import SpecError

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from svag.lab.experiments.base import Size
 from svag.lab.experiments.compare import Compare
 from svag.lab.experiments.compare_finding import CompareFinding
+from svag.lab.experiments.experiment import Size
 from svag.lab.experiments.runs import RunRow
 from svag.lab.experiments.wording import PaperVerdict
 from svag.paper.figures import figure

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from svag.lab.experiments.base import Size
+from svag.lab.experiments.experiment import Size
 from svag.paper.figures import LABELS, MEDIUM, figure
 from svag.paper.figures.settings import SAID, SOURCES, Deviation, FigureSetting, PaperSource, settings
 

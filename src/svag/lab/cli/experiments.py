@@ -11,59 +11,46 @@ from svag.lab.cli.flags import (
     AsJson,
     BaseFile,
     Ell,
-    LimitFlag,
-    Margin,
-    MetricFlag,
     Out,
     RuleFlag,
     Seeds,
     Setup,
-    Split,
     Within,
     Workers,
     ask_about_code,
     default_out,
     load_base,
     whole_numbers,
+    with_options,
     with_setup,
 )
 from svag.lab.execution.execution import Execution
-from svag.lab.experiments.base import MARGIN
-from svag.lab.experiments.compare import ELLS, PILOT_ELL, PILOT_SEEDS, Compare
-from svag.lab.experiments.ladder import C2, Ladder
-from svag.lab.experiments.ngd import Ngd
-from svag.lab.specs.fields import SpecError, visible
+from svag.lab.experiments.compare import ELLS, PILOT_ELL, PILOT_SEEDS, Compare, CompareOptions
+from svag.lab.experiments.ladder import Ladder, LadderOptions
+from svag.lab.experiments.ngd import Ngd, NgdOptions
+from svag.lab.specs.fields import SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from svag.lab.execution.estimate import Announcement
-    from svag.lab.experiments.base import Experiment
+    from svag.lab.experiments.experiment import Experiment
     from svag.lab.report.build import Judge
 
     Learned = Callable[[Any], Iterable[str]]  # from the finding of its experiment
 
 
 @with_setup
+@with_options(Compare)
 def compare(
     context: typer.Context,
     base: BaseFile,
     ell: Ell = None,
     seeds: Seeds = Compare.default_seeds,
     out: Out = None,
-    split: Split = 1,
-    glsr: Annotated[
-        list[str] | None,
-        typer.Option(metavar="N...", help="Also run the coupled ladder, each batch cut into N parts: --glsr 2 4."),
-    ] = None,
-    ngd: Annotated[
-        bool, typer.Option("--ngd", help="Also run noisy gradient descent (NGD), to explain the gap.")
-    ] = False,
-    limit: LimitFlag = None,
-    margin: Margin = MARGIN,
-    metric: MetricFlag = None,
-    within: Within = None,
     *,
+    options: CompareOptions,
+    within: Within = None,
     setup: Setup,
 ) -> None:
     """Does the SDE describe my training? Train with SGD and with SVAG at several ell, and compare the results.
@@ -83,29 +70,12 @@ def compare(
     folder = out or default_out(base, "compare")
     if within is not None:
         _refuse_beside_within(context)
-        pilot = Compare.pilot(
-            load_base(base, context),
-            momentum_limit=limit,
-            metric=metric,
-            name=visible(base.stem),
-            title=Compare.title_from(base),
-        )
+        limit, metric = options["momentum_limit"], options["metric"]
+        pilot = Compare.pilot(load_base(base, context), momentum_limit=limit, metric=metric, file=base)
         _answer_within(pilot, within, folder, setup)
         return
-    experiment = Compare.of(
-        load_base(base, context),
-        whole_numbers("--ell", ell) if ell else ELLS,
-        seeds,
-        split=split,
-        glsr=whole_numbers("--glsr", glsr or []),
-        ngd=ngd,
-        momentum_limit=limit,
-        margin=margin,
-        metric=metric,
-        name=visible(base.stem),
-        title=Compare.title_from(base),
-    )
-    answer(experiment, folder, setup)
+    ells = whole_numbers("--ell", ell) if ell else ELLS
+    answer(Compare.of(load_base(base, context), ells, seeds, file=base, **options), folder, setup)
 
 
 def _refuse_beside_within(context: typer.Context) -> None:
@@ -129,6 +99,7 @@ def _answer_within(pilot: Compare, within: float, out: Path, setup: Setup) -> No
 
 
 @with_setup
+@with_options(Ladder)
 def ladder(
     context: typer.Context,
     base: BaseFile,
@@ -138,24 +109,8 @@ def ladder(
     seeds: Seeds = Ladder.default_seeds,
     out: Out = None,
     rule: RuleFlag = "gain",
-    measured: Annotated[
-        bool, typer.Option("--measured", help="Measure the gain while training, instead of planning it beforehand.")
-    ] = False,
-    ell: Ell = None,
-    split: Split = 1,
-    limit: LimitFlag = None,
-    tolerance: Annotated[
-        float | None,
-        typer.Option(
-            metavar="X",
-            help="Scaling fails where the test error exceeds the lowest by this fraction (default: 0.2; 0.02 for bits "
-            "per character of text).",
-        ),
-    ] = None,
-    c2: Annotated[
-        float, typer.Option(metavar="X", help="C²: the factor by which training statistics may change.")
-    ] = C2,
     *,
+    options: LadderOptions,
     setup: Setup,
 ) -> None:
     """Is the price list right? Train at several batch sizes and compare what was predicted with what they needed.
@@ -173,32 +128,19 @@ def ladder(
     sizes = whole_numbers("--batch-sizes", batch_sizes or [])
     if not sizes:
         raise SpecError("--batch-sizes", "is missing: list the batch sizes, such as --batch-sizes 16 32 64 128")
-    experiment = Ladder.of(
-        load_base(base, context),
-        sizes,
-        seeds,
-        rule=rule,
-        measured=measured,
-        ells=whole_numbers("--ell", ell or []),
-        split=split,
-        momentum_limit=limit,
-        tolerance=tolerance,
-        c2=c2,
-        name=visible(base.stem),
-        title=Ladder.title_from(base),
-    )
+    experiment = Ladder.of(load_base(base, context), sizes, seeds, rule=rule, file=base, **options)
     answer(experiment, out or default_out(base, "ladder"), setup)
 
 
 @with_setup
+@with_options(Ngd)
 def ngd(
     context: typer.Context,
     base: BaseFile,
     seeds: Seeds = Ngd.default_seeds,
     out: Out = None,
-    margin: Margin = MARGIN,
-    metric: MetricFlag = None,
     *,
+    options: NgdOptions,
     setup: Setup,
 ) -> None:
     """Does Gaussian noise do what SGD's noise does? Train with SGD, noisy gradient descent (NGD) and gradient descent.
@@ -208,10 +150,7 @@ def ngd(
 
     Example: svag ngd base.yaml --seeds 3 --data.augment false
     """
-    title = Ngd.title_from(base)
-    experiment = Ngd.of(
-        load_base(base, context), seeds, margin=margin, metric=metric, name=visible(base.stem), title=title
-    )
+    experiment = Ngd.of(load_base(base, context), seeds, file=base, **options)
     answer(experiment, out or default_out(base, "ngd"), setup)
 
 
@@ -320,7 +259,7 @@ def _predict_first(experiment: Ladder, folder: Path, execution: Execution) -> No
     from svag.lab.execution.plan import plan_runs
     from svag.lab.experiments.baseline import predict_from_runs
     from svag.lab.experiments.demo import baseline_runs
-    from svag.lab.experiments.gain_plans import baseline_prices
+    from svag.lab.experiments.gain_finding import baseline_prices
     from svag.lab.records.storage import make_folder
 
     make_folder(folder)  # a place that cannot be written is refused before a worker has started

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import typer
 from typer.core import TyperCommand, TyperOption
 
 from svag.lab.cli.errors import aloud, reported
 from svag.lab.execution.execution import Device, Execution, Executor
-from svag.lab.experiments.base import Metric
+from svag.lab.experiments.experiment import Experiment, Metric
 from svag.lab.experiments.ladder import LadderRule
 from svag.lab.records.identity import module_file
 from svag.lab.report.tracking import Tracker
@@ -37,7 +37,7 @@ Out = Annotated[
 Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Seeds per arm.")]
 Ell = Annotated[
     list[str] | None,
-    typer.Option(metavar="N...", help="Values of SVAG's ell: --ell 1 4 16 (1 is the optimizer itself)."),
+    typer.Option("--ell", metavar="N...", help="Values of SVAG's ell: --ell 1 4 16 (1 is the optimizer itself)."),
 ]
 Split = Annotated[
     int, typer.Option(min=1, metavar="N", help="SVAG draws batches of 1/N of the size, to save examples.")
@@ -76,6 +76,37 @@ MetricFlag = Annotated[
         help="test_accuracy (default), test_loss, train_loss or test_bits_per_character (default for text).",
     ),
 ]
+Measured = Annotated[
+    bool, typer.Option("--measured", help="Measure the gain while training, instead of planning it beforehand.")
+]
+Tolerance = Annotated[
+    float | None,
+    typer.Option(
+        metavar="X",
+        help="Scaling fails where the test error exceeds the lowest by this fraction (default: 0.2; 0.02 for bits "
+        "per character of text).",
+    ),
+]
+C2Flag = Annotated[float, typer.Option(metavar="X", help="C²: the factor by which training statistics may change.")]
+Glsr = Annotated[
+    list[str] | None,
+    typer.Option(metavar="N...", help="Also run the coupled ladder, each batch cut into N parts: --glsr 2 4."),
+]
+NgdFlag = Annotated[bool, typer.Option("--ngd", help="Also run noisy gradient descent (NGD), to explain the gap.")]
+
+# The flag of each option of an experiment: a new one is a row here.
+OPTIONS: dict[str, Any] = {
+    "measured": Measured,
+    "ells": Ell,
+    "split": Split,
+    "momentum_limit": LimitFlag,
+    "tolerance": Tolerance,
+    "c2": C2Flag,
+    "glsr": Glsr,
+    "ngd": NgdFlag,
+    "margin": Margin,
+    "metric": MetricFlag,
+}
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the number of runs and the expected time, then stop.")]
 
@@ -167,6 +198,47 @@ def with_setup(command: Callable[..., None]) -> Callable[..., None]:
     with_flags.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
     with_flags.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
     return with_flags
+
+
+def with_options(family: type[Experiment]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the flags of an experiment's options in place of its parameter `options`.
+
+    The experiment lists the options, and its fields have the defaults.
+    """
+    names = list(family.options.__annotations__)
+    panel = get_args(family.model_fields["panels"].annotation)[0]
+    fields = {**panel.model_fields, **family.model_fields}
+    flags = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            # an empty tuple, or a default that depends on the other fields, is a flag that was not given
+            default=fields[name].default if isinstance(fields[name].default, bool | int | float) else None,
+            annotation=OPTIONS[name],
+        )
+        for name in names
+    ]
+
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(command).parameters.values())
+        at = [parameter.name for parameter in own].index("options")
+
+        @wraps(command)
+        def with_flags(**given: Any) -> None:
+            values = {name: given.pop(name) for name in names}
+            numbers = {
+                name: whole_numbers(f"--{name.removesuffix('s')}", values[name] or [])
+                for name in ("ells", "glsr")
+                if name in values
+            }
+            command(**given, options={**values, **numbers})
+
+        every = [*own[:at], *flags, *own[at + 1 :]]
+        with_flags.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+        with_flags.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
+        return with_flags
+
+    return decorated
 
 
 def execution_from(flags: dict[str, Any]) -> Execution:

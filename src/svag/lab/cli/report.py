@@ -63,8 +63,8 @@ def report_command(build: "Callable[[Path], Report]" = _build) -> "Callable[...,
             from svag.lab.report.build import write_files
 
             if kind is not None:
-                from svag.lab.experiments import experiment_of_runs
-                from svag.lab.experiments.base import save_experiment
+                from svag.lab.experiments import save_experiment
+                from svag.lab.experiments.from_runs import experiment_of_runs
 
                 save_experiment(experiment_of_runs(folder, kind), folder)
             found = build(folder)

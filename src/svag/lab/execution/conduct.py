@@ -15,9 +15,9 @@ from svag.lab.execution.estimate import Announcement, PendingAnnouncement, TimeE
 from svag.lab.execution.execution import HERE, Execution
 from svag.lab.execution.local import LocalWorkers
 from svag.lab.execution.plan import Looked, PlannedRun, plan_runs
-from svag.lab.experiments import load_experiment
-from svag.lab.experiments.base import Experiment, save_experiment
+from svag.lab.experiments import load_experiment, save_experiment
 from svag.lab.experiments.compare import Compare, plan_within
+from svag.lab.experiments.experiment import Experiment
 from svag.lab.experiments.runs import one_version
 from svag.lab.records.identity import NUMERICS_VERSION
 from svag.lab.records.record import RunRecord

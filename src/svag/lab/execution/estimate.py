@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from svag.lab.execution.execution import Execution
 from svag.lab.execution.plan import Looked, PlannedRun, own_runs
-from svag.lab.experiments.base import Experiment
+from svag.lab.experiments.experiment import Experiment
 from svag.lab.records.record import RunRecord, read_record, run_folders
 from svag.lab.specs.fields import visible
 from svag.lab.specs.spec import RunSpec, examples_per_step

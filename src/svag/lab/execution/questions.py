@@ -2,17 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 from svag.lab.execution.conduct import carry_out, conduct, plan_from_pilot
 from svag.lab.execution.execution import HERE, Execution
-from svag.lab.experiments.base import MARGIN, Metric, MomentumLimit
-from svag.lab.experiments.compare import ELLS, Compare
+from svag.lab.experiments.compare import ELLS, Compare, CompareOptions
 from svag.lab.experiments.compare_finding import CompareFinding
-from svag.lab.experiments.ladder import C2, Ladder, LadderRule
+from svag.lab.experiments.ladder import Ladder, LadderOptions, LadderRule
 from svag.lab.experiments.ladder_finding import LadderFinding
-from svag.lab.experiments.ngd import Ngd
+from svag.lab.experiments.ngd import Ngd, NgdOptions
 from svag.lab.experiments.ngd_finding import NgdFinding
-from svag.lab.specs.fields import visible
 from svag.lab.specs.spec import Base, RunSpec
 
 
@@ -22,14 +21,9 @@ def ladder(
     *,
     seeds: int | Sequence[int] = Ladder.default_seeds,
     rule: LadderRule | None = "gain",
-    measured: bool = False,
-    ells: Sequence[int] = (),
-    split: int = 1,
-    momentum_limit: MomentumLimit | None = None,
-    tolerance: float | None = None,
-    c2: float = C2,
     out: str | Path = "ladder",
     execution: Execution = HERE,
+    **options: Unpack[LadderOptions],
 ) -> LadderFinding:
     """Train at several batch sizes, by the gain rule or along a scaling rule: what did a larger batch cost?
 
@@ -59,31 +53,21 @@ def ladder(
         seeds: number of seeds per batch size (3 means 0, 1 and 2), or the seeds themselves.
         rule: "gain", or the rule of the paper: "linear" for SGD, "square_root" for Adam, AdamW and RMSprop; None is
             whichever of these two the optimizer has.
-        measured: with the gain rule, measure the gain while training instead of planning it.
-        ells: also run SVAG at these ell and every batch size: the SDE limit.
-        split: SVAG draws batches of 1/split of the size.
-        momentum_limit: which limit SVAG follows when the base has momentum.
-        tolerance: scaling fails where the test error exceeds the lowest one by this fraction of it; when None, 0.2, or
-            0.02 for the bits per character of a text.
-        c2: C² of the predictions: by what factor a statistic may change.
-        out: folder of the experiment.
+        out: the folder of the experiment.
         execution: how the runs are carried out.
+        **options: see below.
+
+    Keyword Args:
+        measured (bool): with the gain rule, measure the gain while training instead of planning it.
+        ells (Iterable[int]): also run SVAG at these ell and every batch size, for the SDE limit.
+        split (int): into how many parts SVAG cuts the batch; 1 by default.
+        momentum_limit (MomentumLimit): which limit SVAG follows when the base has momentum.
+        tolerance (float): scaling fails where the test error exceeds the lowest one by this fraction of it; by default
+            0.2, or 0.02 of the bits per character of a text.
+        c2 (float): C² of the predictions, the factor by which a statistic may change; 2 by default.
     """
-    spec, name, file = _origin(base)
-    experiment = Ladder.of(
-        spec,
-        batch_sizes,
-        seeds,
-        rule=rule,
-        measured=measured,
-        ells=ells,
-        split=split,
-        momentum_limit=momentum_limit,
-        tolerance=tolerance,
-        c2=c2,
-        name=name,
-        title=Ladder.title_from(file),
-    )
+    spec, origin = _origin(base)
+    experiment = Ladder.of(spec, batch_sizes, seeds, rule=rule, **origin, **options)
     planned, done = carry_out(experiment, Path(out), execution)
     return planned.find(done.records)
 
@@ -92,16 +76,11 @@ def compare(
     base: Base,
     ells: Sequence[int] = ELLS,
     *,
-    margin: float = MARGIN,
     seeds: int | Sequence[int] = Compare.default_seeds,
-    split: int = 1,
-    glsr: Sequence[int] = (),
-    ngd: bool = False,
-    momentum_limit: MomentumLimit | None = None,
-    metric: Metric | None = None,
     within: float | None = None,
     out: str | Path = "compare",
     execution: Execution = HERE,
+    **options: Unpack[CompareOptions],
 ) -> CompareFinding:
     """Run SGD and SVAG at several ell: does SGD end where its SDE ends?
 
@@ -124,50 +103,40 @@ def compare(
     Args:
         base: the SGD run in question: a spec, a mapping of its fields, or the path of a YAML file.
         ells: refinements of SVAG; ell = 1 is SGD, which is run in any case.
-        margin: the gap in `metric` that would not matter, in its units (accuracies are fractions).
-        seeds: number of seeds per arm (5 means 0 to 4), or the seeds themselves.
-        split: SVAG draws batches of 1/split of the size.
-        glsr: also run the coupled ladder (def:glsr) with these numbers of parts.
-        ngd: also run noisy gradient descent, for the decomposition of the gap.
-        momentum_limit: which limit SVAG follows when the base has momentum.
-        metric: what is compared: "test_accuracy", "test_loss", "train_loss" or "test_bits_per_character"; when None the
-            first, and the last for a text.
+        seeds: how many seeds of each (5 means 0 to 4), or which.
         within: find the SDE's value, and the gap, to within this: percentage points of an accuracy, units of a loss.
             Then `ells`, `seeds`, `split` and `margin` are chosen from a short pilot, for the fewest examples.
         out: folder of the experiment.
         execution: how the runs are carried out.
+        **options: see below.
+
+    Keyword Args:
+        margin (float): the gap in `metric` that would not matter, in its units (accuracies are fractions); 0.01 by
+            default.
+        split (int): into how many parts SVAG cuts the batch; 1 by default.
+        glsr (Iterable[int]): also run the coupled ladder (def:glsr) with these numbers of parts.
+        ngd (bool): also run noisy gradient descent, for the decomposition of the gap.
+        momentum_limit (MomentumLimit): which limit SVAG follows when the base has momentum.
+        metric (Metric): what is compared: "test_accuracy" (the default), "test_loss", "train_loss" or
+            "test_bits_per_character" (the default for a text).
     """
-    spec, name, file = _origin(base)
+    spec, origin = _origin(base)
     if within is not None:
-        pilot = Compare.pilot(
-            spec, momentum_limit=momentum_limit, metric=metric, name=name, title=Compare.title_from(file)
-        )
+        limit, metric = options.get("momentum_limit"), options.get("metric")
+        pilot = Compare.pilot(spec, momentum_limit=limit, metric=metric, **origin)
         planned = plan_from_pilot(pilot, within, Path(out), execution)
         return planned.find(conduct(planned, Path(out), execution).records)
-    experiment = Compare.of(
-        spec,
-        ells,
-        seeds,
-        split=split,
-        glsr=glsr,
-        ngd=ngd,
-        momentum_limit=momentum_limit,
-        margin=margin,
-        metric=metric,
-        name=name,
-        title=Compare.title_from(file),
-    )
+    experiment = Compare.of(spec, ells, seeds, **origin, **options)
     return experiment.find(conduct(experiment, Path(out), execution).records)
 
 
 def ngd(
     base: Base,
     *,
-    margin: float = MARGIN,
     seeds: int | Sequence[int] = Ngd.default_seeds,
-    metric: Metric | None = None,
     out: str | Path = "ngd",
     execution: Execution = HERE,
+    **options: Unpack[NgdOptions],
 ) -> NgdFinding:
     """Run SGD, noisy gradient descent and gradient descent: does Gaussian noise do what SGD's noise does?
 
@@ -186,19 +155,30 @@ def ngd(
 
     Args:
         base: the SGD run in question: a spec, a mapping of its fields, or the path of a YAML file.
-        margin: the gap in `metric` that would not matter, in its units (accuracies are fractions).
-        seeds: number of seeds per arm (3 means 0, 1 and 2), or the seeds themselves.
-        metric: what is compared: "test_accuracy", "test_loss", "train_loss" or "test_bits_per_character"; when None the
-            first, and the last for a text.
-        out: folder of the experiment.
+        seeds: how many seeds of each (3 means 0, 1 and 2), or which.
+        out: the folder of the experiment.
         execution: how the runs are carried out.
+        **options: see below.
+
+    Keyword Args:
+        margin (float): the gap in `metric` that would not matter, in its units (accuracies are fractions); 0.01 by
+            default.
+        metric (Metric): what is compared: "test_accuracy" (the default), "test_loss", "train_loss" or
+            "test_bits_per_character" (the default for a text).
     """
-    spec, name, file = _origin(base)
-    experiment = Ngd.of(spec, seeds, margin=margin, metric=metric, name=name, title=Ngd.title_from(file))
+    spec, origin = _origin(base)
+    experiment = Ngd.of(spec, seeds, **origin, **options)
     return experiment.find(conduct(experiment, Path(out), execution).records)
 
 
-def _origin(base: Base) -> tuple[RunSpec, str, Path | None]:
-    """The spec, the name of its panel, and the file that it comes from."""
+class _Origin(TypedDict):
+    """Where a base comes from, as `of` takes it."""
+
+    name: str | None
+    file: Path | None
+
+
+def _origin(base: Base) -> tuple[RunSpec, _Origin]:
+    """The spec, and the file that it comes from; a base that was not read from a file is called base."""
     file = Path(base) if isinstance(base, str | Path) else None
-    return RunSpec.of(base), "base" if file is None else visible(file.stem), file
+    return RunSpec.of(base), {"name": "base" if file is None else None, "file": file}

@@ -2,21 +2,30 @@
 
 Each family is two modules: its question and plan (`compare`, `ladder`, `ngd`), and what its records mean (`*_finding`,
 which loads scipy and is imported when an answer is wanted). The table below is all that knows every family.
+
+An experiment lives in a folder: `experiment.json` says what was asked, `runs/` holds one run directory per run.
 """
 
+import json
 from pathlib import Path
 from typing import Any
 
-from svag.lab.experiments.base import EXPERIMENT, Experiment
 from svag.lab.experiments.compare import Compare
+from svag.lab.experiments.experiment import Experiment
 from svag.lab.experiments.ladder import Ladder
 from svag.lab.experiments.ngd import Ngd
-from svag.lab.experiments.runs import one_version
-from svag.lab.records.record import load_records
-from svag.lab.records.storage import parse_json, read_file
-from svag.lab.specs.fields import SpecError, cut, shown, visible
+from svag.lab.records.storage import make_folder, parse_json, read_file, replace_file
+from svag.lab.specs.fields import SpecError, cut, shown
 
+EXPERIMENT = "experiment.json"
 FAMILIES: dict[str, type[Experiment]] = {"compare": Compare, "ladder": Ladder, "ngd": Ngd}
+
+
+def family_of(kind: object) -> type[Experiment]:
+    """The family of this name."""
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        raise SpecError("kind", f"must be one of {', '.join(FAMILIES)}, got {shown(kind)}")
+    return FAMILIES[kind]
 
 
 def experiment_from(fields: Any) -> Experiment:
@@ -26,17 +35,11 @@ def experiment_from(fields: Any) -> Experiment:
     Traceback (most recent call last):
     svag.lab.specs.fields.SpecError: ladder.panels: is missing
     """
-    return _family(fields.get("kind") if isinstance(fields, dict) else None).model_validate(fields)
-
-
-def _family(kind: object) -> type[Experiment]:
-    if not isinstance(kind, str) or kind not in FAMILIES:
-        raise SpecError("kind", f"must be one of {', '.join(FAMILIES)}, got {shown(kind)}")
-    return FAMILIES[kind]
+    return family_of(fields.get("kind") if isinstance(fields, dict) else None).model_validate(fields)
 
 
 def load_experiment(folder: Path) -> Experiment | None:
-    """What was asked in this folder; None if it is a mere folder of runs."""
+    """Read what was asked in this folder; None if it is a mere folder of runs."""
     path = folder / EXPERIMENT
     if not path.exists():
         return None
@@ -50,14 +53,8 @@ def load_experiment(folder: Path) -> Experiment | None:
         raise SpecError(str(path), f"cannot be read: {cut(str(error))}") from None
 
 
-def experiment_of_runs(folder: Path, kind: str) -> Experiment:
-    """The experiment of this family that the runs of a mere folder are; refused where something was asked already."""
-    family = _family(kind)
-    if (folder / EXPERIMENT).exists():
-        raise SpecError(str(folder / EXPERIMENT), "says already what was asked here: leave --as out")
-    records = load_records(folder)
-    one_version(records)
-    specs = [record.spec for record in records if record.spec is not None]
-    if not specs:
-        raise SpecError(str(folder), "holds no runs that can be read: give a folder that svag has written")
-    return family.from_specs(specs, title=f"Runs in {visible(folder.resolve().name)}")
+def save_experiment(experiment: Experiment, folder: Path) -> None:
+    """Write `experiment.json`; what was asked before is replaced, the runs stay."""
+    make_folder(folder)
+    text = json.dumps(experiment.model_dump(mode="json"), indent=2, ensure_ascii=False)
+    replace_file(folder / EXPERIMENT, text.encode() + b"\n")

@@ -1,16 +1,17 @@
-"""How far can I scale the batch? The price list from runs on disk, or from files of readings of somebody's own loop.
+"""How far can I scale the batch? The price list from runs on disk, or from files of readings of the user's own loop.
 
-Before a run starts, `shortfall` says what its price list cannot become.
+Before runs start, `shortfall` warns if they are too short for a theorem to apply.
 """
 
 import math
 import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from svag.lab.experiments.base import setting
+from svag.lab.experiments.arms import shared_by_seeds
 from svag.lab.experiments.runs import by_seed, one_version
 from svag.lab.records.record import RunFailed, RunRecord, notes_on
 from svag.lab.specs.fields import SpecError, step_of, visible
@@ -24,46 +25,46 @@ from svag.prices.price import Throughput
 from svag.prices.price_list import PriceList, price_list
 from svag.theory.equilibrium import E_FOLDS, e_folds_to_balance, effective_lr, steps_to_equilibrium
 
-# So many runs are named in the text; JSON names them all.
+# The text names at most this many runs; JSON names all.
 _NAMED = 3
 
 
 @dataclass(frozen=True)
 class BaselinePrediction:
-    """What the seeds of one setting say together.
+    """The price list from all seeds of one setting.
 
     Attributes:
-        found: the price list.
+        price_list: the price list.
         runs: run directories, or files with the names of the runs in them.
         throughput: examples per second of a training step by batch size, where it was measured.
-        records: what the run directories hold; empty for files.
+        records: records of the runs; empty for files.
     """
 
-    found: PriceList
+    price_list: PriceList
     runs: tuple[str, ...]
     throughput: Throughput | None = None
     records: tuple[RunRecord, ...] = ()
 
     @property
     def numerics(self) -> int | None:
-        """The version of the numerics that computed the runs; None for files, of which it is not known."""
+        """The version of the numerics that computed the runs; None for files, for which it is unknown."""
         return self.records[0].numerics if self.records else None
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields of the prediction for a JSON document, and the runs; prices with times if known."""
-        fields = {**self.found.to_dict(), "runs": list(self.runs), "numerics": self.numerics}
+        fields = {**self.price_list.to_dict(), "runs": list(self.runs), "numerics": self.numerics}
         if self.throughput is not None:
-            prices = self.found.prices(throughput=self.throughput)
+            prices = self.price_list.prices(throughput=self.throughput)
             fields["prices"] = [price.to_dict() for price in prices]
             fields["throughput"] = {str(size): float(speed) for size, speed in self.throughput.items()}
         return fields
 
     def __str__(self) -> str:
-        return f"{_named(self.runs)}\n{wording.answer(self.found, self.throughput)}"
+        return f"{_named(self.runs)}\n{wording.answer(self.price_list, self.throughput)}"
 
     def details(self) -> str:
         """Everything that is known, as text."""
-        return f"{_named(self.runs)}\n{self.found.details()}"
+        return f"{_named(self.runs)}\n{self.price_list.details()}"
 
 
 def _named(runs: Sequence[str]) -> str:
@@ -78,27 +79,27 @@ def _named(runs: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class BaselinePredictions:
-    """One prediction per setting, by increasing batch size, and a sentence for every run that says nothing."""
+    """One prediction per setting, by increasing batch size, and a sentence for every run that was not used."""
 
     predictions: tuple[BaselinePrediction, ...]
     skipped: tuple[str, ...]
 
     def to_dict(self) -> dict[str, object]:
         """Return everything for a JSON document; the fields of a single prediction stand at the top as well."""
-        rows = [one.to_dict() for one in self.predictions]
+        rows = [prediction.to_dict() for prediction in self.predictions]
         about = {"predictions": rows, "skipped": list(self.skipped), "record_notes": notes_on(self._records)}
         return {**(rows[0] if len(rows) == 1 else {}), **about}
 
     @property
     def _records(self) -> list[RunRecord]:
-        return [record for one in self.predictions for record in one.records]
+        return [record for prediction in self.predictions for record in prediction.records]
 
     def details(self) -> str:
         """Everything that is known, as text."""
-        return self._text([one.details() for one in self.predictions])
+        return self._text([prediction.details() for prediction in self.predictions])
 
     def __str__(self) -> str:
-        return self._text([str(one) for one in self.predictions])
+        return self._text([str(prediction) for prediction in self.predictions])
 
     def _text(self, parts: list[str]) -> str:
         if self._records:
@@ -114,15 +115,15 @@ def predict_from_runs(
     window: tuple[float, float] | None = None,
     throughput: Callable[[RunSpec], Throughput] | None = None,
 ) -> BaselinePredictions:
-    """Predict B* from runs of SGD that finished with readings, the seeds of one setting together.
+    """Make a price list from runs of SGD that finished with readings, the seeds of one setting together.
 
-    A run that has nothing to say is skipped with a sentence; if none has, that is an error, a `RunFailed` where all of
+    A run that cannot be used is skipped with a sentence. It is an error if none can be used: a `RunFailed` if all of
     them are broken.
 
     Args:
-        records: of one run, of seeds, or of a ladder.
+        records: records of one run, of several seeds, or of a ladder.
         c2: C² of the bound.
-        confidence: of the interval.
+        confidence: level of the intervals.
         window: two effective steps, or two fractions of the budget; see `svag.price_list`.
         throughput: measures examples per second by batch size, for the first seed of every setting.
     """
@@ -133,7 +134,7 @@ def predict_from_runs(
     for record in there:
         problem = _problem(record)
         if problem is None and record.spec is not None:
-            seeds[setting(record.spec)].append(record)
+            seeds[shared_by_seeds(record.spec)].append(record)
         elif problem is not None:
             skipped.append(problem)
     if there and all(record.state == "broken" for record in there):
@@ -142,13 +143,20 @@ def predict_from_runs(
         raise SpecError("", skipped[0] if skipped else "there is no run here: give a folder that svag run has written")
     groups = [[run for _, run in by_seed(group)] for group in seeds.values()]
     groups.sort(key=lambda group: (group[0].readings[0].batch_size, str(group[0].path)))
-    try:
+    with _refused():
         predictions = tuple(_predict(group, c2, confidence, window, throughput) for group in groups)
+    return BaselinePredictions(predictions, tuple(skipped))
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    """Turn a `ValueError` of the library, about readings or arguments, into a refusal of the laboratory."""
+    try:
+        yield
     except SpecError:
         raise
     except ValueError as error:
         raise SpecError("", str(error)) from None
-    return BaselinePredictions(predictions, tuple(skipped))
 
 
 def predict_from_files(
@@ -157,35 +165,32 @@ def predict_from_files(
     confidence: float = 0.95,
     window: tuple[float, float] | None = None,
 ) -> BaselinePredictions:
-    """Predict B* from files that `svag.append_readings` wrote, the runs of one batch size together.
+    """Make a price list from files that `svag.append_readings` wrote, the runs of one batch size together.
 
     Args:
-        paths: of the files.
+        paths: the files.
         c2: C² of the bound.
-        confidence: of the interval.
+        confidence: level of the intervals.
         window: two effective steps, or two fractions of the run; see `svag.price_list`.
     """
     sizes = defaultdict[int, list[Reading]](list)
-    try:
+    with _refused():
         for path in paths:
-            readings = load_readings(path)
+            try:
+                readings = load_readings(path)
+            except UnicodeDecodeError:
+                raise SpecError(str(path), "is not a text file: give a JSONL file of svag.append_readings") from None
             if not readings:
                 raise SpecError(str(path), "there is no reading in it: write some with svag.append_readings")
-            for one in readings:
-                sizes[one.batch_size].append(replace(one, run=f"{path} {one.run}".rstrip()))
+            for reading in readings:
+                sizes[reading.batch_size].append(replace(reading, run=f"{path} {reading.run}".rstrip()))
         predictions = tuple(
             BaselinePrediction(
-                price_list(sizes[size], c2, confidence, window),
-                tuple(dict.fromkeys(one.run for one in sizes[size])),
+                price_list(readings, c2, confidence, window),
+                tuple(dict.fromkeys(reading.run for reading in readings)),
             )
-            for size in sorted(sizes)
+            for _, readings in sorted(sizes.items())
         )
-    except SpecError:
-        raise
-    except UnicodeDecodeError:
-        raise SpecError(str(path), "is not a text file: give a JSONL file of svag.append_readings") from None
-    except ValueError as error:
-        raise SpecError("", str(error)) from None
     return BaselinePredictions(predictions, ())
 
 
@@ -196,7 +201,7 @@ def _predict(
     window: tuple[float, float] | None,
     throughput: Callable[[RunSpec], Throughput] | None,
 ) -> BaselinePrediction:
-    readings = [replace(one, run=str(record.path)) for record in group for one in record.readings]
+    readings = [replace(reading, run=str(record.path)) for record in group for reading in record.readings]
     steps, spec = group[0].steps, group[0].spec
     chosen = None if window is None else (step_of(window[0], steps), step_of(window[1], steps))
     return BaselinePrediction(
@@ -208,11 +213,11 @@ def _predict(
 
 
 def _problem(record: RunRecord) -> str | None:
-    """Why a run predicts nothing, and what to do; None if it does."""
+    """Why a run cannot be used, and what to do; None if it can."""
     where, spec = record.path, record.spec
     if spec is None:
         return f"{where} cannot be read: {record.problem}"
-    if not isinstance(setting(spec).process, SgdSpec):
+    if not isinstance(shared_by_seeds(spec).process, SgdSpec):
         return f"{where} is a run of {spec.process.kind}, but predictions come from SGD: use a run of sgd"
     if record.state == "diverged":
         return f"{where} diverged and has no equilibrium to measure at: lower the learning rate and run it again"
@@ -231,9 +236,9 @@ def _problem(record: RunRecord) -> str | None:
 
 
 def start_over_settled(record: RunRecord) -> float | None:
-    """R₀/R* of a run that measured it; None if it has not.
+    """R₀/R* of a run that measured it; None if it did not.
 
-    R* = R·√(growth over decay), as `svag.theory.equilibrium.relaxed_param_sq` has it, of the last balance measured.
+    R* = R·√(growth over decay), as in `svag.theory.equilibrium.relaxed_param_sq`, at the last balance measured.
     """
     balances = [row["noise"] for row in record.evaluations if ((row.get("noise") or {}).get("balance") or 0) > 0]
     if not balances or record.evaluations[0]["step"]:
@@ -243,11 +248,11 @@ def start_over_settled(record: RunRecord) -> float | None:
 
 
 def shortfall(specs: Iterable[RunSpec], records: Iterable[RunRecord] = ()) -> str:
-    """Say that measured runs are too short for their weights to settle, by the shortest of them; empty if none is.
+    """Warn that measured runs are too short for their weights to settle, naming the shortest; empty if none is.
 
-    How long that takes depends on how far from equilibrium the weights begin, which runs of the same network may have
-    measured. Nothing is said where it is not known beforehand: without weight decay, with a rate that changes all the
-    time, and for a budget in epochs of a file that has not been opened.
+    How long settling takes depends on how far from equilibrium the weights begin, which earlier runs of the same
+    network may have measured. Runs whose time to settle is not known beforehand are left out: without weight decay,
+    with a rate that changes all the time, and with a budget in epochs of a file that has not been opened.
 
     >>> spec = RunSpec.from_yaml('''{data: {name: svhn}, model: {arch: mlp}, batch_size: 128, lr: 0.1, budget: 93,
     ...     weight_decay: 1.0e-3, probe: {kind: in_run, parts: 4}}''')
@@ -257,18 +262,21 @@ def shortfall(specs: Iterable[RunSpec], records: Iterable[RunRecord] = ()) -> st
 
     Args:
         specs: the runs.
-        records: of runs that have ended; looked at only where one of these is measured.
+        records: records of runs that have ended; read only if one of the specs is measured.
     """
-    settling = [(found, spec.model) for spec in specs if (found := _settling(spec)) is not None]
+    settling = [(*times, spec.model) for spec in specs if (times := _settling(spec)) is not None]
     known: dict[object, float] = {}
     for record in records if settling else ():
         if record.spec is not None and (ratio := start_over_settled(record)) is not None:
             known[record.spec.model] = max(known.get(record.spec.model, 0.0), e_folds_to_balance(ratio))
-    times = [(*found, known.get(model)) for found, model in settling]
-    short = [one for one in times if one[0] < (E_FOLDS if one[2] is None else one[2]) * one[1]]
+    short = [
+        (steps / relaxation, steps, relaxation, known.get(model))
+        for steps, relaxation, model in settling
+        if steps < known.get(model, E_FOLDS) * relaxation
+    ]
     if not short:
         return ""
-    steps, relaxation, needed = min(short, key=lambda found: found[0] / found[1])
+    _, steps, relaxation, needed = min(short, key=lambda run: run[0])
     several = "3 to 5" if needed is None else f"{needed:.1f}"
     return (
         f"{steps:,} steps at the first learning rate are too few for equilibrium, which takes {several} "
@@ -278,11 +286,11 @@ def shortfall(specs: Iterable[RunSpec], records: Iterable[RunRecord] = ()) -> st
 
 def _settling(spec: RunSpec) -> tuple[int, float] | None:
     """Effective steps at the first learning rate, and the relaxation time there; None where this is not known."""
-    measured = not isinstance(spec.probe, NoProbe) and isinstance(setting(spec).process, SgdSpec)
+    measured = not isinstance(spec.probe, NoProbe) and isinstance(shared_by_seeds(spec).process, SgdSpec)
     counted = isinstance(spec.budget, int) or spec.data.examples is not None
     if not (measured and counted and spec.weight_decay and isinstance(spec.schedule, Constant | Steps)):
         return None
-    if not isinstance(spec.optimizer, SgdOptimizer):  # no theorem waits for an equilibrium of the others
+    if not isinstance(spec.optimizer, SgdOptimizer):  # no theorem needs an equilibrium of the others
         return None
     steps = spec.steps()
     if isinstance(spec.schedule, Steps):

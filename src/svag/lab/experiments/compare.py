@@ -3,30 +3,26 @@
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict, Unpack
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from svag.lab.experiments import wording
-from svag.lab.experiments.base import (
-    MARGIN,
+from svag.lab.experiments.arms import (
     NGD,
     ArmName,
-    Experiment,
-    Metric,
-    Panel,
+    ArmSpec,
     Slot,
-    described,
-    metric_of,
     other_arm,
     processes_at,
     require_sgd,
-    seeds_from,
-    setting,
+    shared_by_seeds,
     svag_arm,
     svag_arms,
     svag_fields,
 )
+from svag.lab.experiments.experiment import MARGIN, Experiment, Metric, Panel, described, metric_of
 from svag.lab.records.record import RunRecord
 from svag.lab.specs.fields import Count, Positive, SpecError
 from svag.lab.specs.parts import GlsrSpec, NgdSpec, SdeSpec
@@ -39,7 +35,7 @@ if TYPE_CHECKING:
 
 
 ELLS = (1, 4, 16)
-# The pilot of a planned comparison: seeds of SGD and of one cheap SVAG arm, which the plan goes on with.
+# The pilot of a planned comparison: seeds of SGD and of one cheap SVAG arm, which the plan then uses too.
 PILOT_ELL, PILOT_SEEDS = 4, 4
 
 
@@ -49,18 +45,18 @@ class SdePlan(BaseModel):
     Attributes:
         metric: what is compared.
         within: the accuracy wanted, in units of the metric: the margin of the comparison.
-        ells: of the arms; 1 is SGD.
-        seeds: of each arm.
-        weights: of the mean of each arm in the SDE limit; 0 of arms that are not in it.
-        split: of the SVAG arms.
+        ells: the ell of each arm; 1 is SGD.
+        seeds: number of seeds of each arm.
+        weights: weight of the mean of each arm in the SDE limit; 0 for arms that are not in it.
+        split: into how many parts SVAG cuts its batches.
         spread: standard deviation over seeds in the pilot.
         constant: how far SGD may be from its SDE, by the pilot: its estimate plus one standard error.
-        bias: what the limit may still miss if no coefficient of E_∞ + c₁/l + c₂/l² + … is above `constant`.
-        chance: of the answer "equivalent" if there is no gap.
-        examples: that all runs look at, those of the pilot included.
-        plain_ell: the ell of plain SVAG that does the same for the fewest examples.
-        plain_seeds: of SGD, and of that SVAG.
-        plain_examples: that those runs would look at.
+        bias: error that may remain in the limit if no coefficient of E_∞ + c₁/l + c₂/l² + … is above `constant`.
+        chance: probability of the answer "equivalent" if there is no gap.
+        examples: examples that all runs look at, those of the pilot included.
+        plain_ell: the ell at which plain SVAG does the same for the fewest examples.
+        plain_seeds: number of seeds of SGD, and of that SVAG.
+        plain_examples: examples that those runs would look at.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -118,11 +114,11 @@ class ComparePanel(Panel):
 
     Attributes:
         ells: refinements of SVAG; ell = 1 is SGD and is always run.
-        split: of all SVAG arms with ell > 1.
-        glsr: numbers of parts of the coupled ladder (def:glsr), for the decomposition over it; none if empty.
-        ngd: whether to run NGD too, for the paper's decomposition (eq:noise_decomposition).
-        sde: refinements of Euler–Maruyama (eq:em), another road to the SDE; refine = 1 is NGD. None if empty.
-        momentum_limit: which limit the SVAG arms of a base with momentum follow.
+        split: into how many parts SVAG cuts its batches.
+        glsr: also run the coupled ladder (def:glsr) with these numbers of parts, for the decomposition over it.
+        ngd: also run NGD, for the paper's decomposition (eq:noise_decomposition).
+        sde: also run Euler–Maruyama (eq:em) with these refinements, another way to the SDE; refine = 1 is NGD.
+        momentum_limit: which limit SVAG follows if the base has momentum.
         plan: which seeds each arm gets, and how the limit is made of them; without one every arm gets all seeds.
         fewer: (ell, seeds) of the SVAG arms that get fewer seeds than the others: a large ell is expensive.
     """
@@ -142,23 +138,37 @@ class ComparePanel(Panel):
             return slot.seed < dict(zip(self.plan.ells, self.plan.seeds, strict=True))[slot.arm.refinement]
         return slot.seed < dict(self.fewer).get(slot.arm.refinement, math.inf) or slot.arm.kind != "svag"
 
-    def arms(self) -> list[tuple[ArmName, RunSpec]]:
+    def arms(self) -> list[ArmSpec]:
         """SGD, SVAG by increasing ell, the coupled ladder by increasing parts, NGD, Euler–Maruyama."""
         require_sgd(self.base)
-        found = [(self.itself, self.base), *svag_arms(self.base, self.ells, self.split, self.momentum_limit)]
+        arms = [(self.itself, self.base), *svag_arms(self.base, self.ells, self.split, self.momentum_limit)]
         others = [(ArmName("glsr", parts), {"kind": "glsr", "parts": parts}) for parts in sorted(set(self.glsr) - {1})]
         others += [(NGD, {"kind": "ngd"})] if self.ngd else []
         refined = sorted(set(self.sde) - {1})
         others += [(ArmName("sde", refine), {"kind": "sde", "refine": refine}) for refine in refined]
-        found += [other_arm(arm, self.base, process) for arm, process in others]
+        arms += [other_arm(arm, self.base, process) for arm, process in others]
         if not any(ell > 1 for ell in self.ells):
             alone = f"{self.optimizer} alone has nothing to be compared with"
             raise SpecError("ell", f"{alone}: name at least one ell above 1")
-        return found
+        return arms
 
     def smallest(self, edits: Mapping[str, Any]) -> Self:
         """SGD and one SVAG."""
         return super().smallest(edits).model_copy(update={"ells": (1, 2), "plan": None, "fewer": ()})
+
+
+class CompareOptions(TypedDict, total=False):
+    """Options besides base, ell and seeds.
+
+    Each is a field of `ComparePanel` or `Compare`, an argument of `svag.lab.compare` and a flag of `svag compare`.
+    """
+
+    split: int
+    glsr: Iterable[int]
+    ngd: bool
+    momentum_limit: MomentumLimit | None
+    margin: float
+    metric: Metric | None
 
 
 class Compare(Experiment):
@@ -170,7 +180,7 @@ class Compare(Experiment):
 
     Attributes:
         margin: the gap in `metric` that would not matter, in its units (accuracies are fractions).
-        metric: what is compared.
+        metric: what is compared; by default test accuracy, or bits per character of a text.
         loss_margin: the gap in test loss that would not matter, if that is compared as well.
     """
 
@@ -180,7 +190,7 @@ class Compare(Experiment):
         "answer compares where {optimizer} ends with where that limit ends."
     )
     needs: ClassVar[str] = "SGD, and SVAG at some ell above 1 with all other fields equal"
-    subject: ClassVar[str] = "SGD and SVAG"
+    options: ClassVar[type] = CompareOptions
     default_seeds: ClassVar[int] = 5
 
     kind: Literal["compare"] = "compare"
@@ -196,42 +206,14 @@ class Compare(Experiment):
         ells: Iterable[int],
         seeds: int | Iterable[int],
         *,
-        split: int = 1,
-        glsr: Iterable[int] = (),
-        ngd: bool = False,
-        momentum_limit: MomentumLimit | None = None,
-        margin: float = MARGIN,
-        metric: Metric | None = None,
         name: str | None = None,
-        title: str = subject,
+        file: Path | None = None,
+        title: str | None = None,
+        **options: Unpack[CompareOptions],
     ) -> Self:
-        """One panel from a base spec.
-
-        Args:
-            base: the SGD run in question.
-            ells: refinements of SVAG.
-            seeds: how many, or which.
-            split: into how many parts SVAG cuts its batches.
-            glsr: numbers of parts of the coupled ladder.
-            ngd: whether to run NGD too.
-            momentum_limit: which limit SVAG follows, if the base has momentum.
-            margin: the gap that would not matter.
-            metric: what is compared; when None test accuracy, or bits per character of a text.
-            name: of the panel; network and data when None.
-            title: one line.
-        """
-        panel = {
-            "name": name or described(base),
-            "base": base,
-            "ells": tuple(ells),
-            "split": split,
-            "glsr": tuple(glsr),
-            "ngd": ngd,
-            "momentum_limit": momentum_limit,
-        }
-        title = title.replace(cls.subject, f"{base.optimizer.title} and SVAG")
-        fields = {"title": title, "seeds": seeds_from(seeds), "panels": (panel,), "margin": margin}
-        return cls.model_validate(fields if metric is None else {**fields, "metric": metric})
+        """One panel around a base spec, see `Experiment.about`."""
+        subject, ell = f"{base.optimizer.title} and SVAG", {"ells": tuple(ells)}
+        return cls.about(base, seeds, subject, ell, options, name=name, file=file, title=title)
 
     @classmethod
     def pilot(
@@ -241,7 +223,7 @@ class Compare(Experiment):
         momentum_limit: MomentumLimit | None = None,
         metric: Metric | None = None,
         name: str | None = None,
-        title: str = subject,
+        file: Path | None = None,
     ) -> Self:
         """A few seeds of SGD and of one cheap SVAG, from which a comparison is planned.
 
@@ -252,24 +234,15 @@ class Compare(Experiment):
         >>> Compare.pilot(base).panels[0].split, Compare.pilot(base.edited({"model.norm": "batch"})).panels[0].split
         (2, 1)
         """
-        pilots = [
-            cls.of(
-                base,
-                (1, PILOT_ELL),
-                PILOT_SEEDS,
-                split=split,
-                momentum_limit=momentum_limit,
-                metric=metric,
-                name=name,
-                title=title,
-            )
-            for split in (2, 1)
-        ]
+        options: CompareOptions = {"momentum_limit": momentum_limit, "metric": metric}
+        whole = cls.of(base, (1, PILOT_ELL), PILOT_SEEDS, name=name, file=file, **options)
+        (panel,) = whole.panels
+        halved = panel.model_copy(update={"split": 2})
         try:
-            pilots[0].slots()
+            halved.arms()
         except SpecError:  # BatchNorm, or a batch that cannot be halved
-            return pilots[1]
-        return pilots[0]
+            return whole
+        return whole.model_copy(update={"panels": (halved,)})
 
     def with_plan(self, plan: SdePlan) -> Self:
         """The same comparison with the arms and the seeds of a plan."""
@@ -277,10 +250,6 @@ class Compare(Experiment):
         panels = (panel.model_copy(update={"ells": plan.ells, "split": plan.split, "plan": plan}),)
         seeds = tuple(range(max(plan.seeds)))
         return self.model_copy(update={"panels": panels, "seeds": seeds, "margin": plan.within})
-
-    def slots(self) -> dict[Slot, RunSpec]:
-        """The runs that belong to this comparison; those of a plan have seeds of their own in every arm."""
-        return {slot: spec for slot, spec in super().slots().items() if self.panels[slot.panel].asks_for(slot)}
 
     def planned(self) -> str:
         """The plans, where there are any."""
@@ -298,15 +267,16 @@ class Compare(Experiment):
         return find_compare(self, records)
 
     @classmethod
-    def _around(cls, base: RunSpec, settings: Collection[RunSpec]) -> ComparePanel:
-        there = processes_at({setting(base)}, settings)
-        svag = svag_fields(there)
+    def around(cls, base: RunSpec, known: Collection[RunSpec]) -> ComparePanel:
+        """The base with every arm at its batch size that is among the known specs."""
+        processes = processes_at({shared_by_seeds(base)}, known)
+        svag = svag_fields(processes)
         return ComparePanel(
             name=f"{described(base)}, B={base.batch_size}",
             base=base,
-            glsr=tuple(sorted({one.parts for one in there if isinstance(one, GlsrSpec)})),
-            ngd=any(isinstance(one, NgdSpec) for one in there),
-            sde=tuple(sorted({one.refine for one in there if isinstance(one, SdeSpec)})),
+            glsr=tuple(sorted({process.parts for process in processes if isinstance(process, GlsrSpec)})),
+            ngd=any(isinstance(process, NgdSpec) for process in processes),
+            sde=tuple(sorted({process.refine for process in processes if isinstance(process, SdeSpec)})),
             **{**svag, "ells": (1, *svag["ells"])},
         )
 
@@ -318,15 +288,15 @@ _POWER = 0.82
 
 
 def plan_within(pilot: Compare, records: Sequence[RunRecord], within: float) -> Compare:
-    """Plan a comparison that places the gap, and the SDE's value, within a given distance, from the runs of a pilot.
+    """Plan a comparison that finds the gap, and the SDE's value, to within a given accuracy, from the runs of a pilot.
 
-    The arms are SGD, the SVAG of the pilot, and what the cheapest extrapolation from at most three ell needs. Their
-    seeds are so many that "equivalent" is the answer with probability .8 if there is no gap, on average over what the
-    true spread may be after a pilot as short as this. The spread is taken to be the same in all arms.
+    The arms are SGD, the SVAG of the pilot, and what the cheapest extrapolation from at most three ell needs. There are
+    enough seeds that "equivalent" is the answer with probability .8 if there is no gap, averaged over what the true
+    spread may be after a pilot this short. The spread is taken to be the same in all arms.
 
     Args:
-        pilot: from `Compare.pilot`.
-        records: its runs, all ended.
+        pilot: a pilot from `Compare.pilot`.
+        records: its records, all ended.
         within: the margin: percentage points of an accuracy, otherwise in units of the metric.
     """
     import numpy as np
@@ -363,13 +333,13 @@ def plan_within(pilot: Compare, records: Sequence[RunRecord], within: float) -> 
             f"is out of reach at {within:g}: the spread of the pilot is {wording.value(spread, metric)}, and SGD may "
             f"be {wording.value(constant, metric)} from its SDE; widen it",
         )
-    examples = size * next(iter(runs.found.values())).steps  # of one run of SGD
+    examples = size * next(iter(runs.results.values())).steps  # of one run of SGD
     plan = SdePlan(
         metric=metric,
         within=margin,
-        ells=tuple(round(1 / one.x) for one in best.levels),
+        ells=tuple(round(1 / level.x) for level in best.levels),
         seeds=tuple(map(round, best.samples)),
-        weights=tuple((one == first) - weight for one, weight in zip(best.levels, best.weights, strict=True)),
+        weights=tuple((level == first) - weight for level, weight in zip(best.levels, best.weights, strict=True)),
         split=panel.split,
         spread=spread,
         constant=constant,

@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 
@@ -11,54 +11,131 @@ import numpy as np
 
 from svag.arrays import FloatArray
 from svag.lab.experiments import wording
-from svag.lab.experiments.base import NGD, SGD, ArmName, Metric, setting, svag_arm
+from svag.lab.experiments.arms import NGD, SGD, ArmName, shared_by_seeds, svag_arm
+from svag.lab.experiments.closeness import Closeness, OwnNoise, equilibrium_closeness, own_noise
 from svag.lab.experiments.compare import Compare, ComparePanel, SdePlan
-from svag.lab.experiments.evidence import (
-    TONES,
-    AcrossPanels,
-    ArmResult,
-    Difference,
-    Finding,
-    Limit,
-    LimitEstimate,
-    across,
-    arm_result,
-    decided,
-    fitted_limit,
-    planned_limit,
-    richardson_limit,
-    sgd_curve,
-)
-from svag.lab.experiments.runs import CurveRow, MissingRun, PanelRuns, RunRow, gather
-from svag.lab.experiments.sde_evidence import (
-    Closeness,
-    CurveGap,
-    Decomposition,
-    OwnNoise,
-    curve_gap,
-    equilibrium_closeness,
-    gaussian_route,
-    ladder_route,
-    own_noise,
-)
+from svag.lab.experiments.curve_gap import CurvesCompared, curves_compared
+from svag.lab.experiments.decomposition import Decomposition, gaussian_route, ladder_route
+from svag.lab.experiments.experiment import Metric
+from svag.lab.experiments.finding import TONES, ArmResult, Finding, PanelFinding, arm_result, sgd_curve
+from svag.lab.experiments.json_row import JsonRow, json_fields_of, json_value
+from svag.lab.experiments.runs import PanelRuns, gather
+from svag.lab.experiments.sde_limit import Limit, LimitEstimate, fitted_limit, planned_limit, richardson_limit
 from svag.lab.experiments.wording import Answer
 from svag.lab.records.record import RunRecord
+from svag.stats.decisions import Decision, holm, three_way
+from svag.stats.means import Contrast
 from svag.verdicts.sde import SDEVerdict, sde_verdict
 
+_LEVEL = 0.05
 _REFINED = ("sgd", "svag")
 _ROUTES = {"gaussian": "decomposed through NGD", "ladder": "decomposed through the ladder"}
 
 
 @dataclass(frozen=True)
-class ComparePanelFinding:
+class CurveGap(CurvesCompared):
+    """SGD against SVAG over the whole of training.
+
+    Attributes:
+        ell: which SVAG.
+        diverged: number of seeds that diverged, in both arms.
+    """
+
+    ell: int
+    diverged: int
+
+    def said(self, metric: Metric, optimizer: str) -> str:
+        """The test, and where the two are furthest apart."""
+        limits = ""
+        if math.isfinite(self.low):
+            limits = f" {wording.interval(self.low, self.high, metric)}, 95% at all steps at once"
+        lost = f", before {wording.count(self.diverged, 'seed')} diverged" if self.diverged else ""
+        weak = "; more seeds are needed for a p below 0.05" if self.smallest_p >= _LEVEL else ""
+        return (
+            f"p = {self.p_value:.2g}, {optimizer} against SVAG ell={self.ell} up to effective step "
+            f"{self.until_step:,}{lost}; "
+            f"furthest apart at {self.at_step:,}, by {wording.difference(self.gap, metric)}{limits}; "
+            f"{self.smallest_p:.2g} is the smallest p possible{weak}"
+        )
+
+
+@dataclass(frozen=True)
+class Difference(JsonRow):
+    """Two values that were estimated from different runs, one minus the other.
+
+    Attributes:
+        name: which minus which.
+        answer: "equivalent" within the margin, "different" or "inconclusive".
+        value: the difference.
+        low: lower 95% limit.
+        high: upper 95% limit.
+        p_equivalent: p value for "smaller than the margin".
+        p_different: p value for a difference.
+    """
+
+    name: str
+    answer: Decision
+    value: float
+    low: float
+    high: float
+    p_equivalent: float
+    p_different: float
+
+    def said(self, metric: Metric) -> str:
+        """The difference with its interval."""
+        return f"{self.name} = {wording.difference(self.value, metric)} {wording.interval(self.low, self.high, metric)}"
+
+
+def decided(name: str, estimate: Contrast, margin: float, *, trusted: bool = True) -> Difference:
+    """Decide on a difference; where something is missing from it (`trusted` is False) nothing is equivalent.
+
+    >>> difference = decided("one − other", Contrast(0.002, 0.003, 8), margin=0.01)
+    >>> difference.answer, difference.said("test_accuracy")
+    ('equivalent', 'one − other = +0.20 points [−0.49, +0.89]')
+    """
+    answer = three_way(estimate, margin, _LEVEL)
+    if answer == "equivalent" and not trusted:
+        answer = "inconclusive"
+    p_values = estimate.p_equivalent(margin), estimate.p_different()
+    return Difference(name, answer, estimate.value, *estimate.interval(), *p_values)
+
+
+@dataclass(frozen=True)
+class AcrossPanels(JsonRow):
+    """Whether one quantity is the same in all of several panels.
+
+    Attributes:
+        of: the quantity.
+        answer: "equivalent" if every two panels are (intersection–union: each test at 5%); "different" if some two are
+            after Holm's correction; otherwise "inconclusive".
+        margin: the difference that would not matter.
+        pairs: every two panels.
+    """
+
+    of: str
+    answer: Decision
+    margin: float
+    pairs: tuple[Difference, ...]
+
+
+def across(of: str, pairs: Sequence[Difference], margin: float) -> AcrossPanels:
+    """Decide on all pairs at once."""
+    answer: Decision = "inconclusive"
+    if all(pair.answer == "equivalent" for pair in pairs):
+        answer = "equivalent"
+    elif min(holm([pair.p_different for pair in pairs])) < _LEVEL:
+        answer = "different"
+    return AcrossPanels(of, answer, margin, tuple(pairs))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparePanelFinding(PanelFinding):
     """Whether SGD ends where its SDE ends, in one setting.
 
     Attributes:
-        name: of the panel.
         batch_size: B.
-        metric: what is compared.
-        verdict: on the final metric; None when SGD or all of SVAG have no result.
-        arms: what each arm came to, SGD first.
+        verdict: verdict on the final metric; None when SGD or all of SVAG have no result.
+        arms: the result of each arm, SGD first.
         limit: the SDE's value, fitted to all ell; None without two arms of two seeds.
         richardson: the same from the two largest ell alone.
         curve: SGD against the largest ell with the most seeds over the whole of training; None without enough curves.
@@ -66,11 +143,7 @@ class ComparePanelFinding:
         own_noise: whether N/G of SGD alone rules its SDE out; None without readings of SGD.
         decompositions: why SGD and the SDE end apart, by each route that the runs allow.
         euler: the SDE's value by Euler–Maruyama, and SVAG's limit minus it; None without its runs.
-        runs: all results.
-        curves: all evaluations.
-        missing: runs without a result.
-        status: what to do next.
-        optimizer: what people call the one that is compared with its SDE.
+        optimizer: name of the optimizer that is compared with its SDE.
         plan: how seeds and limit were planned, if they were.
         loss: the verdict on the final test loss, where the experiment has a margin for it.
         collapsed: ell of the arms with a seed that learned less than half of what the best arm did; no limit is
@@ -78,9 +151,7 @@ class ComparePanelFinding:
         loss_decompositions: as `decompositions`, of the final test loss where that is compared.
     """
 
-    name: str
     batch_size: int
-    metric: Metric
     verdict: SDEVerdict | None
     arms: tuple[ArmResult, ...]
     limit: Limit | None
@@ -89,10 +160,6 @@ class ComparePanelFinding:
     closeness: Closeness | None
     own_noise: OwnNoise | None
     decompositions: tuple[Decomposition, ...]
-    runs: tuple[RunRow, ...]
-    curves: tuple[CurveRow, ...]
-    missing: tuple[MissingRun, ...]
-    status: str
     optimizer: str
     plan: SdePlan | None = None
     euler: tuple[Limit, Difference] | None = None
@@ -102,44 +169,28 @@ class ComparePanelFinding:
 
     def to_dict(self) -> dict[str, object]:
         """Return the panel for a JSON document: the fields of the verdict, then the rest; without the curves."""
-        verdict = {} if self.verdict is None else self.verdict.to_dict()
+        plan, euler = self.plan, self.euler
         return {
-            "answer": None,
-            "gap": None,
-            "low": None,
-            "high": None,
-            **verdict,
-            "name": self.name,
-            "batch_size": self.batch_size,
-            "metric": self.metric,
-            "results": [arm.to_dict() for arm in self.arms],
-            "limit_value": None if self.limit is None else self.limit.to_dict(),
-            "richardson": None if self.richardson is None else self.richardson.to_dict(),
-            "collapsed": list(self.collapsed),
-            "loss": None if self.loss is None else self.loss.to_dict(),
-            "curve": None if self.curve is None else self.curve.to_dict(),
-            "closeness": None if self.closeness is None else self.closeness.to_dict(),
-            "own_noise": None if self.own_noise is None else self.own_noise.to_dict(),
-            "decompositions": [one.to_dict() for one in self.decompositions],
-            "loss_decompositions": [one.to_dict() for one in self.loss_decompositions],
-            "euler": None if self.euler is None else {**self.euler[1].to_dict(), "limit": self.euler[0].to_dict()},
-            "runs": [row.to_dict() for row in self.runs],
-            "missing": [asdict(run) for run in self.missing],
-            "status": self.status,
-            **({} if self.plan is None else {"plan": {**self.plan.model_dump(), "saving": self.plan.saving}}),
+            **dict.fromkeys(("answer", "gap", "low", "high")),
+            **({} if self.verdict is None else self.verdict.to_dict()),
+            **self.shared_fields(),
+            **json_fields_of(self, "batch_size", "richardson", "collapsed", "loss", "curve", "closeness", "own_noise"),
+            **json_fields_of(self, "decompositions", "loss_decompositions"),
+            "results": json_value(self.arms),
+            "limit_value": json_value(self.limit),
+            "euler": None if euler is None else {**euler[1].to_dict(), "limit": euler[0].to_dict()},
+            **({} if plan is None else {"plan": {**plan.model_dump(), "saving": plan.saving}}),
         }
 
     def answer(self) -> Answer:
         """Whether SGD ends where its SDE ends, the gap, the limit and the arms first."""
-        found, metric, nothing = (
-            self.verdict,
-            self.metric,
-            f"No answer yet: {self.optimizer} and SVAG both need results.",
-        )
+        verdict, metric = self.verdict, self.metric
+        headline, tone = f"No answer yet: {self.optimizer} and SVAG both need results.", TONES["inconclusive"]
         numbers = []
-        if found is not None:
-            limits = wording.interval(found.low, found.high, metric)
-            numbers.append((f"{self.optimizer} − SDE", f"{wording.difference(found.gap, metric)} {limits}"))
+        if verdict is not None:
+            headline, tone = _headline(verdict, metric, self.optimizer), TONES[verdict.answer]
+            limits = wording.interval(verdict.low, verdict.high, metric)
+            numbers.append((f"{self.optimizer} − SDE", f"{wording.difference(verdict.gap, metric)} {limits}"))
         if self.limit is not None:
             numbers.append(("SDE limit", self.limit.said(metric)))
         if self.plan is not None:
@@ -147,8 +198,8 @@ class ComparePanelFinding:
         numbers += [(arm.arm, arm.said(metric)) for arm in self.arms]
         return Answer(
             self.name,
-            nothing if found is None else _headline(found, metric, self.optimizer),
-            "open" if found is None else TONES[found.answer],
+            headline,
+            tone,
             (*numbers, *self._more()),
             self.status,
             *sgd_curve(self.curves, metric),
@@ -156,7 +207,7 @@ class ComparePanelFinding:
         )
 
     def _more(self) -> Iterator[tuple[str, str]]:
-        """One row for everything else that was found."""
+        """Everything else that was found, one row each."""
         if self.curve is not None:
             yield "over the curve", self.curve.said(self.metric, self.optimizer)
         if self.verdict is not None:
@@ -175,10 +226,10 @@ class ComparePanelFinding:
         if self.collapsed:
             arms = ", ".join(str(svag_arm(ell)) for ell in self.collapsed)
             yield "collapsed", f"{arms}: a seed learned less than half of what the best arm did"
-        for one in self.decompositions:
-            yield _ROUTES[one.route], one.said(self.metric)
-        for one in self.loss_decompositions:
-            yield f"test loss, {_ROUTES[one.route]}", one.said("test_loss")
+        for decomposition in self.decompositions:
+            yield _ROUTES[decomposition.route], decomposition.said(self.metric)
+        for decomposition in self.loss_decompositions:
+            yield f"test loss, {_ROUTES[decomposition.route]}", decomposition.said("test_loss")
         if self.euler is not None:
             limit, gap = self.euler
             steps = " and ".join(map(str, limit.ells))
@@ -189,9 +240,6 @@ class ComparePanelFinding:
                 "p values",
                 wording.p_values(self.verdict.p_different, self.verdict.p_equivalent, self.verdict.p_divergence),
             )
-
-    def __str__(self) -> str:
-        return str(self.answer())
 
 
 @dataclass(frozen=True)
@@ -213,78 +261,77 @@ class CompareFinding(Finding[ComparePanelFinding]):
     across: tuple[AcrossPanels, ...] = ()
 
     def answers(self) -> tuple[Answer, ...]:
-        """One a panel, and one on the panels that differ only in how batches are drawn."""
+        """One answer per panel, and one on the panels that differ only in how batches are drawn."""
         return (*super().answers(), *([self._across()] if self.across else []))
 
     def _across(self) -> Answer:
         metric = self.panels[0].metric
         margin = wording.difference(self.across[0].margin, metric).removeprefix("+")
-        found = {one.answer for one in self.across}
-        if found == {"equivalent"}:
-            said, tone = (
-                f"Yes: however batches are drawn, the result is the same to within ±{margin}.",
-                TONES["equivalent"],
-            )
-        elif "different" in found:
-            said, tone = "No: how batches are drawn matters.", TONES["different"]
-        else:
-            said, tone = f"Not decided: whether sampling matters by more than ±{margin}.", TONES["inconclusive"]
-        numbers = [(f"{one.of}: {one.answer}", pair.said(metric)) for one in self.across for pair in one.pairs]
-        todo = "run more seeds." if tone == "open" else "nothing more to run."
-        return Answer("Does sampling matter?", said, tone, tuple(numbers), todo)
+        answers = {quantity.answer for quantity in self.across}
+        answer: Decision = "inconclusive"
+        headline = f"Not decided: whether sampling matters by more than ±{margin}."
+        if answers == {"equivalent"}:
+            answer = "equivalent"
+            headline = f"Yes: however batches are drawn, the result is the same to within ±{margin}."
+        elif "different" in answers:
+            answer, headline = "different", "No: how batches are drawn matters."
+        numbers = [
+            (f"{quantity.of}: {quantity.answer}", pair.said(metric))
+            for quantity in self.across
+            for pair in quantity.pairs
+        ]
+        todo = "run more seeds." if answer == "inconclusive" else "nothing more to run."
+        return Answer("Does sampling matter?", headline, TONES[answer], tuple(numbers), todo)
 
     def to_dict(self) -> dict[str, object]:
         """Return the finding for a JSON document."""
-        return {**super().to_dict(), **({"across": [one.to_dict() for one in self.across]} if self.across else {})}
+        return {**super().to_dict(), **({"across": json_value(self.across)} if self.across else {})}
 
 
-def _headline(found: SDEVerdict, metric: Metric, optimizer: str) -> str:
-    margin = wording.difference(found.margin, metric).removeprefix("+")
-    far = wording.difference(abs(found.gap), metric).removeprefix("+")
-    side = "above" if found.gap > 0 else "below"
-    match found.answer:
+def _headline(verdict: SDEVerdict, metric: Metric, optimizer: str) -> str:
+    margin = wording.difference(verdict.margin, metric).removeprefix("+")
+    far = wording.difference(abs(verdict.gap), metric).removeprefix("+")
+    side = "above" if verdict.gap > 0 else "below"
+    match verdict.answer:
         case "equivalent":
-            seen = f" It ends {far} {side}, within that margin." if found.p_different < 0.05 else ""
+            seen = f" It ends {far} {side}, within that margin." if verdict.p_different < _LEVEL else ""
             return f"Yes: {optimizer} ends where its SDE ends, to within ±{margin}.{seen}"
         case "different":
-            if not (math.isfinite(found.gap) and found.p_different < 0.05):
+            if not (math.isfinite(verdict.gap) and verdict.p_different < _LEVEL):
                 return f"No: {optimizer} and its SDE do not diverge equally often."
             return f"No: {optimizer} ends {far} {side} its SDE."
         case "inconclusive":
             return f"Not decided: these runs cannot tell whether the gap is within ±{margin}."
 
 
-def _convergence(found: SDEVerdict) -> str:
-    shown = f"shown from ell = {found.converged_at} on" if found.converged else "not shown"
-    tested = "untested" if found.lack_of_fit is None else f"lack of fit p = {found.lack_of_fit:.2g}"
-    match found.limit:
-        case "fit":
-            return f"{shown}; the limit is E_∞ of E_∞ + c/ell ({tested})"
-        case "largest_ell":
-            return f"{shown}; the limit is the largest ell, because E_∞ + c/ell does not fit ({tested})"
-        case "collapsed":
-            return f"{shown}; the limit is the largest ell, because an arm collapsed"
-        case "plan":
-            return f"{shown}; the limit is by the planned weights"
-        case "none":
-            return f"{shown}; the spread is unknown"
+def _convergence(verdict: SDEVerdict) -> str:
+    shown = f"shown from ell = {verdict.converged_at} on" if verdict.converged else "not shown"
+    tested = "untested" if verdict.lack_of_fit is None else f"lack of fit p = {verdict.lack_of_fit:.2g}"
+    limit = {
+        "fit": f"the limit is E_∞ of E_∞ + c/ell ({tested})",
+        "largest_ell": f"the limit is the largest ell, because E_∞ + c/ell does not fit ({tested})",
+        "collapsed": "the limit is the largest ell, because an arm collapsed",
+        "plan": "the limit is by the planned weights",
+        "none": "the spread is unknown",
+    }
+    return f"{shown}; {limit[verdict.limit]}"
 
 
 def find_compare(experiment: Compare, records: Sequence[RunRecord]) -> CompareFinding:
     """Find in each panel whether SGD ends where its SDE ends."""
-    found, strangers = gather(experiment, records, experiment.metric)
-    panels = tuple(_panel(experiment, panel, runs) for panel, runs in zip(experiment.panels, found, strict=True))
+    gathered, strangers = gather(experiment, records, experiment.metric)
+    panels = tuple(_panel(experiment, panel, runs) for panel, runs in zip(experiment.panels, gathered, strict=True))
     return CompareFinding(experiment.title, panels, strangers, _across_sampling(experiment, panels))
 
 
 def _across_sampling(experiment: Compare, panels: Sequence[ComparePanelFinding]) -> tuple[AcrossPanels, ...]:
     """Compare every two panels of which only the sampling differs: SGD itself, and the SDE limit."""
     alike = defaultdict(list)
-    for panel, found in zip(experiment.panels, panels, strict=True):
-        alike[setting(panel.base).model_copy(update={"sampling": None})].append(found)
-    several = [one for one in alike.values() if len(one) > 1]
-    sgd = [pair for one in several for pair in _pairs(one, _itself, experiment.margin)]
-    sde = [pair for one in several for pair in _pairs(one, _limit_of, experiment.margin)]
+    for panel, finding in zip(experiment.panels, panels, strict=True):
+        alike[shared_by_seeds(panel.base).model_copy(update={"sampling": None})].append(finding)
+    groups = [group for group in alike.values() if len(group) > 1]
+    sgd = [pair for group in groups for pair in _pairs(group, _itself, experiment.margin)]
+    sde = [pair for group in groups for pair in _pairs(group, _limit_of, experiment.margin)]
     compared = ((experiment.panels[0].optimizer, sgd), ("SDE limit", sde))
     return tuple(across(name, pairs, experiment.margin) for name, pairs in compared if pairs)
 
@@ -294,10 +341,10 @@ def _pairs(
     estimated: Callable[[ComparePanelFinding], LimitEstimate | None],
     margin: float,
 ) -> Iterator[Difference]:
-    known = [(panel.name, found) for panel in panels if (found := estimated(panel)) is not None]
-    for (one, ours), (other, theirs) in combinations(known, 2):
+    known = [(panel.name, estimate) for panel in panels if (estimate := estimated(panel)) is not None]
+    for (name, ours), (other, theirs) in combinations(known, 2):
         trusted = ours.trusted and theirs.trusted
-        yield decided(f"{one} − {other}", ours.minus_limit(theirs), margin, trusted=trusted)
+        yield decided(f"{name} − {other}", ours.minus_limit(theirs), margin, trusted=trusted)
 
 
 def _finals(panel: ComparePanelFinding) -> dict[int, FloatArray]:
@@ -318,75 +365,78 @@ def _euler(
     finals: Mapping[ArmName, Mapping[int, float]], svag: LimitEstimate | None, margin: float
 ) -> tuple[Limit, Difference] | None:
     """The SDE by Euler–Maruyama, extrapolated from NGD (refine = 1) and finer steps, and SVAG's limit minus it."""
-    arms = {arm.refinement: found for arm, found in finals.items() if arm == NGD or arm.kind == "sde"}
-    limit = fitted_limit({refine: np.array(list(found.values())) for refine, found in arms.items()})
+    arms = {arm.refinement: _values(own) for arm, own in finals.items() if arm == NGD or arm.kind == "sde"}
+    limit = fitted_limit(arms)
     if svag is None or limit is None:
         return None
     trusted = svag.trusted and limit.trusted
     return limit.limit, decided("SVAG's limit − Euler–Maruyama's", svag.minus_limit(limit), margin, trusted=trusted)
 
 
+def _values(by_seed: Mapping[int, float]) -> FloatArray:
+    return np.array(list(by_seed.values()))
+
+
 def _panel(experiment: Compare, panel: ComparePanel, runs: PanelRuns) -> ComparePanelFinding:
     size, metric = panel.base.batch_size, experiment.metric
     finals = {arm: runs.finals(arm, size, metric) for arm, _ in panel.arms()}
-    by_ell = {ell: found for ell in sorted({1, *panel.ells}) if (found := finals[svag_arm(ell)])}
-    arrays = {ell: np.array(list(found.values())) for ell, found in by_ell.items()}
+    by_ell = {ell: own for ell in sorted({1, *panel.ells}) if (own := finals[svag_arm(ell)])}
+    arrays = {ell: _values(own) for ell, own in by_ell.items()}
     largest = max(by_ell, default=1)
     weights, bias = (None, 0.0) if panel.plan is None else (panel.plan.limit_weights, panel.plan.bias)
     compared = 1 in by_ell and largest > 1
     collapsed = _collapsed(runs, size, by_ell, metric)
     judge = partial(sde_verdict, limit_weights=weights, bias=bias, extrapolate=not collapsed)
     verdict = judge(arrays, experiment.margin) if compared else None
-    with_loss = compared and experiment.loss_margin is not None
-    losses = {arm: runs.finals(arm, size, "test_loss") for arm in finals} if with_loss else {}
-    loss_by_ell = {ell: losses[svag_arm(ell)] for ell in by_ell if with_loss}
     limit = None if weights is None else planned_limit(arrays, weights, bias)
     if weights is None and largest > 1:
         limit = fitted_limit(arrays, extrapolate=not collapsed)
     refined = richardson_limit(arrays) if largest > 1 else None
-    best_known = max(by_ell, key=lambda ell: (ell > 1, len(by_ell[ell]), ell), default=1)
+    loss: SDEVerdict | None = None
+    loss_decompositions: tuple[Decomposition, ...] = ()
+    if compared and experiment.loss_margin is not None:
+        losses = {arm: runs.finals(arm, size, "test_loss") for arm in finals}
+        loss_by_ell = {ell: losses[svag_arm(ell)] for ell in by_ell}
+        loss = judge({ell: _values(own) for ell, own in loss_by_ell.items()}, experiment.loss_margin)
+        loss_decompositions = _decompositions(panel, losses, loss_by_ell)
     return ComparePanelFinding(
         name=panel.name,
         batch_size=size,
         metric=metric,
         verdict=verdict,
-        arms=tuple(arm_result(arm, found) for arm, found in finals.items() if found),
+        arms=tuple(arm_result(arm, own) for arm, own in finals.items() if own),
         limit=None if limit is None else limit.limit,
         richardson=None if refined is None else refined.limit,
-        curve=None if largest == 1 else curve_gap(*_curves(runs, size, best_known), best_known, metric),
+        curve=_curve_gap(runs, size, by_ell, metric),
         closeness=None if largest == 1 else _closeness(runs, size, largest),
-        own_noise=own_noise([one for own in runs.readings(SGD, size).values() for one in own]),
+        own_noise=own_noise(runs.pooled_readings(SGD, size)),
         decompositions=_decompositions(panel, finals, by_ell),
-        runs=runs.rows(),
-        curves=runs.curves(),
-        missing=runs.missing,
+        **runs.listed(),
         status=runs.remedy if verdict is None or runs.missing else _next_step(verdict, panel, metric),
         optimizer=panel.optimizer,
         plan=panel.plan,
         euler=_euler(finals, limit, experiment.margin),
-        loss=None
-        if experiment.loss_margin is None or not compared
-        else judge({ell: np.array(list(found.values())) for ell, found in loss_by_ell.items()}, experiment.loss_margin),
+        loss=loss,
         collapsed=collapsed,
-        loss_decompositions=_decompositions(panel, losses, loss_by_ell) if with_loss else (),
+        loss_decompositions=loss_decompositions,
     )
 
 
 def _collapsed(
     runs: PanelRuns, size: int, by_ell: Mapping[int, Mapping[int, float]], metric: Metric
 ) -> tuple[int, ...]:
-    """The ell with a seed that learned less than half of what the best arm did, from before the first step on."""
+    """The ell with a seed that learned less than half of what the best arm did, counted from before the first step."""
     first = [
         dict(run.curve(metric)).get(0, math.nan) for ell in by_ell for run in runs.of(svag_arm(ell), size).values()
     ]
     start = float(np.mean(first)) if first else math.nan
-    learned = {ell: np.abs(np.array(list(found.values())) - start) for ell, found in by_ell.items()}
-    most = max((float(np.nanmean(one)) for one in learned.values() if np.isfinite(one).any()), default=math.nan)
-    return tuple(ell for ell, one in learned.items() if np.any(one < most / 2))
+    learned = {ell: np.abs(_values(finals) - start) for ell, finals in by_ell.items()}
+    most = max((float(np.nanmean(seeds)) for seeds in learned.values() if np.isfinite(seeds).any()), default=math.nan)
+    return tuple(ell for ell, seeds in learned.items() if np.any(seeds < most / 2))
 
 
 def _next_step(verdict: SDEVerdict, panel: ComparePanel, metric: Metric) -> str:
-    """What to do after the verdict, which is made of numbers alone: in the names and the flags of this comparison."""
+    """What to do next, in terms of this comparison: a verdict knows neither the optimizer nor the flags."""
     if panel.plan is None or verdict.limit != "plan" or verdict.answer != "inconclusive" or verdict.p_divergence:
         return verdict.status.replace(str(SGD), panel.optimizer)
     wanted = panel.plan.within * (100 if wording.is_share(metric) else 1)
@@ -398,24 +448,30 @@ def _next_step(verdict: SDEVerdict, panel: ComparePanel, metric: Metric) -> str:
     )
 
 
-def _curves(runs: PanelRuns, size: int, ell: int) -> tuple[list[RunRecord], list[RunRecord]]:
-    return list(runs.of(SGD, size).values()), list(runs.of(svag_arm(ell), size).values())
+def _curve_gap(
+    runs: PanelRuns, size: int, by_ell: Mapping[int, Mapping[int, float]], metric: Metric
+) -> CurveGap | None:
+    """SGD against the largest ell that has the most seeds."""
+    ell = max(by_ell, key=lambda ell: (ell > 1, len(by_ell[ell]), ell), default=1)
+    sgd, svag = (runs.of(arm, size).values() for arm in (SGD, svag_arm(ell)))
+    test = None if ell == 1 else curves_compared(sgd, svag, metric)
+    diverged = sum(run.state == "diverged" for run in (*sgd, *svag))
+    return None if test is None else CurveGap(**vars(test), ell=ell, diverged=diverged)
 
 
 def _closeness(runs: PanelRuns, size: int, ell: int) -> Closeness | None:
-    sgd, svag = (runs.readings(arm, size).values() for arm in (SGD, svag_arm(ell)))
-    return equilibrium_closeness([one for own in sgd for one in own], [one for own in svag for one in own], ell)
+    sgd, svag = (runs.pooled_readings(arm, size) for arm in (SGD, svag_arm(ell)))
+    return equilibrium_closeness(sgd, svag, ell)
 
 
 def _decompositions(
     panel: ComparePanel, finals: Mapping[ArmName, Mapping[int, float]], by_ell: Mapping[int, Mapping[int, float]]
 ) -> tuple[Decomposition, ...]:
-    sgd, svag = finals[SGD], {ell: found for ell, found in by_ell.items() if ell > 1}
-    found = []
+    sgd, svag = finals[SGD], {ell: own for ell, own in by_ell.items() if ell > 1}
+    routes = []
     if panel.ngd and svag:
-        found.append(gaussian_route(sgd, finals[NGD], svag))
-    for parts in sorted(set(panel.glsr) - {1}):
-        if svag:
-            ell = parts if parts in svag else max(svag)
-            found.append(ladder_route(sgd, finals[ArmName("glsr", parts)], svag[ell], parts, ell))
-    return tuple(one for one in found if one is not None)
+        routes.append(gaussian_route(sgd, finals[NGD], svag))
+    for parts in sorted(set(panel.glsr) - {1}) if svag else ():
+        ell = parts if parts in svag else max(svag)
+        routes.append(ladder_route(sgd, finals[ArmName("glsr", parts)], svag[ell], parts, ell))
+    return tuple(route for route in routes if route is not None)

@@ -1,17 +1,21 @@
-"""How many more examples a larger batch really took to the same training loss: D as McCandlish et al. read it.
+"""How many more examples a larger batch took to the same training loss: the measured counterpart of D.
 
-The distortion D(κ) is also an estimate of the factor in data that κ times the batch costs. A ladder measures that
-factor directly: at several levels of the training loss, examples that the larger batch needed over those that the
-baseline needed. It is an empirical number beside D; no theorem connects the two.
+The distortion D(κ) is also an estimate of the factor in data that κ times the batch costs (McCandlish et al.). A ladder
+measures that factor directly: at several levels of the training loss, examples that the larger batch needed over those
+that the baseline needed. No theorem connects the two.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from svag.arrays import FloatArray
+from svag.lab.experiments.json_row import JsonRow
+from svag.lab.records.record import LOSS, RunRecord
+from svag.lab.specs.fields import step_of
+from svag.lab.specs.schedules import Steps
 from svag.prices.estimate import Estimate
 from svag.stats.means import welch
 
@@ -22,12 +26,12 @@ Curve = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class DataPrice:
+class DataPrice(JsonRow):
     """The factor in examples between two rungs.
 
     Attributes:
         baseline: batch size of the smaller rung.
-        batch_size: of the larger one.
+        batch_size: batch size of the larger one.
         levels: training losses of the baseline at which the two are compared, decreasing.
         factors: examples of the larger rung over those of the baseline at each level; `math.inf` where the larger
             one does not get there, with the least that it can be as the lower limit.
@@ -48,36 +52,38 @@ class DataPrice:
         """The largest bound from levels that the larger rung did not reach; 1 when it reached all of them."""
         return max((factor.low for factor in self.factors if math.isinf(factor.value)), default=1.0)
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields for a JSON document; what is not known is null."""
-        factors = [factor.to_dict() for factor in self.factors]
-        return {**vars(self), "levels": list(self.levels), "factors": factors}
+    def said(self) -> str:
+        """The factors that were measured, or the least that they can be."""
+        if not self.reached:
+            return f"more than {self.at_least:.2g}×"
+        low, high = f"{min(self.reached):.2g}", f"{max(self.reached):.2g}"
+        more = " or more" if self.at_least > max(self.reached) else ""
+        return f"{low}×{more}" if low == high else f"{low} to {high}×{more}"
 
 
-def data_prices(
-    curves: Mapping[int, Sequence[Curve]], confidence: float = 0.95, shares: Sequence[float] = SHARES
-) -> tuple[DataPrice, ...]:
-    """Measure the factor in examples of every rung over every smaller one.
+def data_prices(curves: Mapping[int, Sequence[Curve]], shares: Sequence[float] = SHARES) -> tuple[DataPrice, ...]:
+    """Measure the factor in examples of every rung over every smaller one, with 95% intervals over seeds.
+
+    An interval is infinite with fewer than two seeds of each.
 
     >>> def falling(pace):  # loss 1/examples, reached `pace` times later
     ...     return [(e, pace / e) for e in range(100, 10_000, 100)]
-    >>> found = data_prices({32: [falling(1.0), falling(1.0)], 64: [falling(1.5), falling(1.5)]})
-    >>> [round(factor.value, 1) for factor in found[0].factors]
+    >>> (price,) = data_prices({32: [falling(1.0), falling(1.0)], 64: [falling(1.5), falling(1.5)]})
+    >>> [round(factor.value, 1) for factor in price.factors]
     [1.5, 1.5, inf]
 
     Args:
         curves: batch size → one curve per seed: (examples seen, mean training loss up to there since the point
             before), over the same share of training and at one learning rate.
-        confidence: of the intervals, which come from the spread of the seeds; infinite with fewer than two of each.
-        shares: of the baseline's examples, at which its mean loss is the level to be reached.
+        shares: shares of the baseline's examples at which its mean loss is the level to be reached.
     """
-    usable = {size: [one for one in seeds if len(one) > 2] for size, seeds in sorted(curves.items())}
+    usable = {size: [curve for curve in seeds if len(curve) > 2] for size, seeds in sorted(curves.items())}
     sizes = [size for size, seeds in usable.items() if seeds]
     prices = []
     for index, base in enumerate(sizes[:-1]):
         levels = tuple(_level(usable[base], share) for share in shares)
         for size in sizes[index + 1 :]:
-            factors = tuple(_factor(usable[base], usable[size], level, confidence) for level in levels)
+            factors = tuple(_factor(usable[base], usable[size], level) for level in levels)
             prices.append(DataPrice(base, size, levels, factors))
     return tuple(prices)
 
@@ -91,19 +97,30 @@ def _level(seeds: Sequence[Curve], share: float) -> float:
     return math.fsum(losses) / len(losses)
 
 
-def _factor(base: Sequence[Curve], other: Sequence[Curve], level: float, confidence: float) -> Estimate:
-    """Ratio of geometric means over seeds, with Welch's interval of the difference of logarithms."""
-    groups = [np.log([_reached(curve, level) for curve in seeds]) for seeds in (other, base)]
-    if not np.isfinite(groups[1]).all():
+def _factor(base: Sequence[Curve], other: Sequence[Curve], level: float) -> Estimate:
+    """Examples that the other rung needed to a level over those of the baseline."""
+    needed, base_needed = (np.array([_reached(curve, level) for curve in seeds]) for seeds in (other, base))
+    if not np.isfinite(base_needed).all():
         return Estimate(math.inf, 0.0, math.inf)
-    if not np.isfinite(groups[0]).all():
+    if not np.isfinite(needed).all():
         longest = max(float(_falling(curve)[0][-1]) for curve in other)
-        return Estimate(math.inf, longest / float(np.exp(groups[1].mean())), math.inf)
-    if min(group.size for group in groups) < 2:
-        return Estimate(math.exp(groups[0].mean() - groups[1].mean()), 0.0, math.inf)
-    found = welch(*groups)
-    low, high = found.interval(confidence)
-    return Estimate(math.exp(found.value), math.exp(low), math.exp(high))
+        return Estimate(math.inf, longest / float(np.exp(np.log(base_needed).mean())), math.inf)
+    return ratio_of_means(needed, base_needed)
+
+
+def ratio_of_means(above: Sequence[float] | FloatArray, below: Sequence[float] | FloatArray) -> Estimate:
+    """Ratio of the geometric means over seeds, with Welch's 95% interval of the difference of logarithms.
+
+    The interval is unlimited with fewer than two seeds of each, and the ratio NaN without any.
+    """
+    logs, base_logs = np.log(np.asarray(above, float)), np.log(np.asarray(below, float))
+    if not logs.size or not base_logs.size:
+        return Estimate(math.nan, 0.0, math.inf)
+    if min(logs.size, base_logs.size) < 2:
+        return Estimate(math.exp(logs.mean() - base_logs.mean()), 0.0, math.inf)
+    difference = welch(logs, base_logs)
+    low, high = difference.interval()
+    return Estimate(math.exp(difference.value), math.exp(low), math.exp(high))
 
 
 def _reached(curve: Curve, level: float) -> float:
@@ -124,3 +141,23 @@ def _falling(curve: Curve) -> tuple[FloatArray, FloatArray]:
     table = np.array(curve, dtype=np.float64)
     starts = np.concatenate([[0.0], table[:-1, 0]])
     return (starts + table[:, 0]) / 2, np.minimum.accumulate(table[:, 1])
+
+
+def loss_curves(rungs: Mapping[int, Iterable[RunRecord]]) -> dict[int, list[Curve]]:
+    """The training losses of finished runs against examples, until the learning rate of the first of them falls."""
+    finished = {size: [run for run in records if run.state == "finished"] for size, records in rungs.items()}
+    share = min((_held(run) for records in finished.values() for run in records), default=1.0)
+    return {size: [_curve(run, size, share) for run in records] for size, records in finished.items() if records}
+
+
+def _curve(run: RunRecord, size: int, share: float) -> Curve:
+    # An effective step of the gain rule is one of the baseline, and its rows say how many examples that took.
+    seen = {row["step"]: row["examples"] for row in run.rows if row.get("kind") == LOSS and "examples" in row}
+    losses = [(step, loss) for step, loss in run.losses if step <= round(share * run.steps)]
+    return [(float(seen.get(step, step * size)), loss) for step, loss in losses]
+
+
+def _held(run: RunRecord) -> float:
+    """The share of a run before its learning rate first falls by a step; all of it where the rate has no steps."""
+    schedule = None if run.spec is None else run.spec.schedule
+    return step_of(schedule.at[0], run.steps) / run.steps if isinstance(schedule, Steps) else 1.0

@@ -1,25 +1,23 @@
 """The three questions on the embedded data, small enough to be answered in a few minutes on two cores.
 
-What was learned is said in words that need nothing else: a demo is often the first thing that people see.
+`learned` sums up what a demo has shown for readers who know nothing else yet: it is often the first thing they see.
 """
 
-import math
 from collections.abc import Iterator
 from itertools import groupby
+from statistics import fmean
 
 from svag.lab.experiments.bases import FASHION, at, in_run
 from svag.lab.experiments.compare import Compare, ComparePanel
 from svag.lab.experiments.compare_finding import CompareFinding
-from svag.lab.experiments.gain_answer import ratio_said
-from svag.lab.experiments.gain_finding import GainFinding, GainRow
+from svag.lab.experiments.gain_finding import GainFinding
 from svag.lab.experiments.ladder import Ladder, LadderPanel
-from svag.lab.experiments.ladder_answer import factors_said
 from svag.lab.experiments.ladder_finding import LadderFinding
 from svag.lab.specs.spec import RunSpec
 
 NETWORK = "PreResNet-8 GN"
 TITLE = "Demo: a small network on 10,000 images of Fashion-MNIST"
-# Readings from the first step on: the gain of a larger batch is smallest there. Weight decay is large so that the
+# It measures from the first step on, where the gain of a larger batch is smallest. Weight decay is large so that the
 # weights settle in this short training, and the price list can also say what the linear rule does.
 _BASE = FASHION.edited({"budget": {"epochs": 6}, "weight_decay": 6e-3, **at(FASHION, 8), **in_run(0.0, 1.0)})
 
@@ -53,36 +51,36 @@ SDE = Compare(
 
 
 def baseline_runs(ladder: Ladder) -> list[RunSpec]:
-    """The part of a ladder that predicts the rest: its smallest batch size.
+    """The runs at the smallest batch size of a ladder, which predict the others.
 
     >>> [(spec.batch_size, spec.seed) for spec in baseline_runs(TRAIN)]
     [(8, 0), (8, 1)]
     """
     runs = ladder.runs()
-    return [spec for spec in runs if spec.batch_size == min(one.batch_size for one in runs)]
+    smallest = min(spec.batch_size for spec in runs)
+    return [spec for spec in runs if spec.batch_size == smallest]
 
 
-def learned(found: LadderFinding | CompareFinding) -> Iterator[str]:
+def learned(finding: LadderFinding | CompareFinding) -> Iterator[str]:
     """What a demo has shown, one paragraph each; what its runs could not show is left out."""
-    yield from _about_gains(found) if isinstance(found, LadderFinding) else _about_the_sde(found)
+    yield from _about_gains(finding) if isinstance(finding, LadderFinding) else _about_the_sde(finding)
     yield (
         "For your own training: measure with svag.NoiseProbe (or the callback for Lightning or Hugging Face) and print "
         "probe.price_list()."
     )
 
 
-def _about_gains(found: LadderFinding) -> Iterator[str]:
-    gains = found.panels[0].gain
-    done = [] if gains is None else [rung for rung in gains.rungs if math.isfinite(rung.loss.value)]
-    if gains is None or not done:
+def _about_gains(finding: LadderFinding) -> Iterator[str]:
+    gains = finding.panels[0].gain
+    if gains is None or not gains.finished:
         return
     base = gains.baseline
     yield f"The runs at batch size {base} priced the larger batches before any of them was trained:"
-    for rung in done:
-        reached = "" if rung.examples is None else f" It needed {factors_said(rung.examples)} for the same loss."
+    for rung in gains.finished:
+        reached = "" if rung.examples is None else f" It needed {rung.examples.said()} for the same loss."
         yield (
             f"- Batch size {rung.batch_size} was expected to need about {rung.price:.2g}× the examples and used "
-            f"{rung.paid:.2g}×; it ended at {ratio_said(rung)} times the training loss of {base}.{reached}"
+            f"{rung.paid:.2g}×; it ended at {rung.loss_said()} times the training loss of {base}.{reached}"
         )
     if gains.measured:
         yield from _side_by_side(gains)
@@ -93,7 +91,7 @@ def _about_gains(found: LadderFinding) -> Iterator[str]:
         )
 
 
-# Parts of the training that are shown side by side.
+# Number of parts of the training that are shown side by side.
 _SHOWN = 5
 
 
@@ -104,22 +102,14 @@ def _side_by_side(gains: GainFinding) -> Iterator[str]:
     ends = [steps * part / _SHOWN for part in range(1, _SHOWN + 1)]
     for start, end in zip([0.0, *ends], ends, strict=False):
         inside = sorted((row for row in gains.rows if start < row.baseline_time <= end), key=lambda row: row.batch_size)
-        rows = {size: list(found) for size, found in groupby(inside, key=lambda row: row.batch_size)}
+        rows = {size: list(own) for size, own in groupby(inside, key=lambda row: row.batch_size)}
         if gains.baseline in rows and large in rows:
-            gain, price = _mean([row.gain for row in rows[large]]), rows[large][-1].price
+            loss, small_loss = (fmean(row.train_loss for row in rows[size]) for size in (large, gains.baseline))
+            gain, price = fmean(row.gain for row in rows[large]), rows[large][-1].price
             yield (
-                f"- to step {end:,.0f}: training loss {_mean_loss(rows[gains.baseline]):.3f} at batch size "
-                f"{gains.baseline}, {_mean_loss(rows[large]):.3f} at {large} (gain {gain:.1f}, {price:.2f}× the "
-                "examples so far)"
+                f"- to step {end:,.0f}: training loss {small_loss:.3f} at batch size {gains.baseline}, {loss:.3f} at "
+                f"{large} (gain {gain:.1f}, {price:.2f}× the examples so far)"
             )
-
-
-def _mean_loss(rows: list[GainRow]) -> float:
-    return _mean([row.train_loss for row in rows])
-
-
-def _mean(values: list[float]) -> float:
-    return math.fsum(values) / len(values)
 
 
 _MEANING = {
@@ -130,8 +120,8 @@ _MEANING = {
 }
 
 
-def _about_the_sde(found: CompareFinding) -> Iterator[str]:
-    panel = found.panels[0]
+def _about_the_sde(finding: CompareFinding) -> Iterator[str]:
+    panel = finding.panels[0]
     if panel.verdict is None:
         return
     yield (

@@ -4,16 +4,18 @@ Two rungs (B, η) and (κB, κη) are compared by averages over the same window 
 
 $$r = R'/R,\qquad g = G'/G,\qquad n = \kappa N'/N.$$
 
-Their *spread*, largest over smallest, is what `svag.theory.distortion` bounds from below where a theorem applies;
-it is also what (C,κ)-linear-scaling invariance keeps below C². On an ordinary network T′/T takes the place of r, with T
-the pull of `svag.theory.equilibrium.pull`. Since n/g = B_simple′/B_simple, the spread equals the distortion as long as
-the noise scale does not depend on the batch size. With momentum X = (1−β²)|v|² − N takes the place of G in the
-distortion; r, g and n are compared all the same, with X′/X beside them. Adam and its kin scale by the square-root rule,
-and κV′/V takes the place of r, with V = Σv̂: the distortion is what (κV′/V)/n comes to where V = G + N and the noise
-scale stays. That is an estimate, and no theorem.
+Their *spread* is the largest of the three over the smallest. `svag.theory.distortion` bounds it from below where a
+theorem applies, and (C,κ)-linear-scaling invariance keeps it below C². Since n/g = B_simple′/B_simple, the spread
+equals the distortion as long as the noise scale does not depend on the batch size.
 
-Intervals come from a bootstrap over blocks of readings, the blocks of all seeds together. They do not see what a whole
-seed has in common, so that they are too narrow where seeds differ by more than their blocks do.
+- On an ordinary network T′/T takes the place of r, with T the pull of `svag.theory.equilibrium.pull`.
+- With momentum X = (1−β²)|v|² − N takes the place of G in the distortion; r, g and n are still compared, with X′/X
+  beside them.
+- Adam and its kin scale by the square-root rule, and κV′/V takes the place of r, with V = Σv̂. The distortion equals
+  (κV′/V)/n where V = G + N and the noise scale stays. That is an estimate, not a theorem.
+
+Intervals are at 95%, from a bootstrap over blocks of readings, the blocks of all seeds together. They do not see what
+all blocks of a seed have in common, so they are too narrow where seeds differ by more than their blocks do.
 """
 
 import math
@@ -26,6 +28,7 @@ import numpy as np
 import scipy  # whose parts are imported when they are first used
 
 from svag.arrays import FloatArray
+from svag.lab.experiments.json_row import JsonRow
 from svag.noise.reading import Reading
 from svag.prices.basis import Signal
 from svag.prices.estimate import Estimate
@@ -36,29 +39,47 @@ from svag.theory.equilibrium import estimated_momentum_signal, momentum_signal, 
 
 BLOCKS = 12
 RESAMPLES = 2000
+_CONFIDENCE = 0.95
 _R, _G, _N, _T, _X, _V = range(6)
+
+Fractions = tuple[float, float]
+"""A window of training time, as fractions of the budget."""
 
 Compared = Literal["R", "T", "V"]
 _COLUMN: dict[Compared, int] = {"R": _R, "T": _T, "V": _V}
 
 
+def steps_of(window: Fractions, steps: int) -> tuple[int, int]:
+    """First effective step of a window in a run of `steps`, and the last plus 1.
+
+    >>> steps_of((0.6, 0.8), 18_720)
+    (11232, 14976)
+    """
+    return round(window[0] * steps), max(round(window[1] * steps), round(window[0] * steps) + 1)
+
+
+def readings_between(readings: Sequence[Reading], start: int, stop: int) -> list[Reading]:
+    """The readings from one effective step on until before another."""
+    return [reading for reading in readings if reading.step is not None and start <= reading.step < stop]
+
+
 @dataclass(frozen=True)
-class PairDrift:
+class PairDrift(JsonRow):
     """Two rungs of a ladder, the larger over the smaller.
 
     Attributes:
         baseline: batch size of the smaller one.
-        batch_size: of the larger one.
+        batch_size: batch size of the larger one.
         kappa: their quotient.
         first: r = R′/R; T′/T where the weight norm is not what the theorem is about; κV′/V of Adam and its kin.
         grad: g = G′/G.
         noise: n = κN′/N.
         noise_scale: B_simple′/B_simple = n/g; where it is 1, the spread is the distortion.
         spread: largest of the three over the smallest.
-        strict: the smallest C² of def:lsi: the square of how far the three are from 1 at most.
+        strict: the smallest C² of def:lsi: the square of the largest factor by which one of the three differs from 1.
         distortion: D(κ) as the smaller rung predicts it.
         moving: X′/X with momentum; None without, or where X is not positive.
-        second_moment_over_noise: (κV′/V)/n, which D is a prediction of; None where V is not compared.
+        second_moment_over_noise: (κV′/V)/n, which D predicts; None where V is not compared.
         below: whether the whole interval of the spread lies below that of D, which no equilibrium allows; with X in
             place of G where D is made of X.
     """
@@ -77,13 +98,9 @@ class PairDrift:
     second_moment_over_noise: Estimate | None
     below: bool
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the pair for a JSON document; unknown numbers are null."""
-        return {name: one.to_dict() if isinstance(one, Estimate) else one for name, one in vars(self).items()}
-
 
 @dataclass(frozen=True)
-class Crossing:
+class Crossing(JsonRow):
     """Where the statistics of training have drifted apart by C², going up from one baseline.
 
     Attributes:
@@ -105,41 +122,22 @@ class Crossing:
     strict: Estimate
     strict_over_predicted: Estimate
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the crossing for a JSON document; unknown or unbounded numbers are null."""
-        return {name: one.to_dict() if isinstance(one, Estimate) else one for name, one in vars(self).items()}
-
 
 @dataclass(frozen=True)
 class Drift:
     """What a ladder measured of the theorem's own statistics.
 
     Attributes:
-        compared: "R", "T" or "V", which of them stands beside G and κN.
+        compared: "R", "T" or "V": which of them stands beside G and κN.
         signal: what N is divided by in the distortion: "G", or with momentum "X" or "X̂".
-        c2: C².
-        confidence: level of the intervals.
         pairs: every rung with every larger one.
         crossings: one per baseline that has a larger rung.
     """
 
     compared: Compared
     signal: Signal
-    c2: float
-    confidence: float
     pairs: tuple[PairDrift, ...]
     crossings: tuple[Crossing, ...]
-
-    def to_dict(self) -> dict[str, object]:
-        """Return everything for a JSON document."""
-        return {
-            "compared": self.compared,
-            "signal": self.signal,
-            "c2": self.c2,
-            "confidence": self.confidence,
-            "pairs": [pair.to_dict() for pair in self.pairs],
-            "crossings": [one.to_dict() for one in self.crossings],
-        }
 
 
 def measure_drift(
@@ -147,7 +145,6 @@ def measure_drift(
     *,
     rng: np.random.Generator,
     c2: float = 2.0,
-    confidence: float = 0.95,
     compared: Compared = "R",
     signal: Signal = "G",
     lr_wd: float = 0.0,
@@ -156,9 +153,8 @@ def measure_drift(
 
     Args:
         rungs: batch size → one sequence of readings per seed, all from the same window of training time.
-        rng: of the bootstrap.
+        rng: random numbers of the bootstrap.
         c2: C².
-        confidence: level of the intervals.
         compared: "R" at the equilibrium of a scale-invariant network, "T" where only |x|² is stationary, "V" for Adam
             and its kin, over the readings that know it.
         signal: what N is divided by in the distortion: "G", or with momentum "X" or its estimate "X̂" from G.
@@ -170,8 +166,8 @@ def measure_drift(
     ...     one = Reading(grad_sq, noise, 1.0, batch_size, n=4)
     ...     return [[one] * 24]
     >>> ladder = {32: readings(32, 1.0, 4.0), 64: readings(64, 1.0, 2.0), 256: readings(256, 1.0, 0.5)}
-    >>> found = measure_drift(ladder, rng=np.random.default_rng(0))
-    >>> found.pairs[1].spread.value, round(found.pairs[1].distortion.value, 12)  # G, κN and R are those of B = 32
+    >>> pair = measure_drift(ladder, rng=np.random.default_rng(0)).pairs[1]
+    >>> pair.spread.value, round(pair.distortion.value, 12)  # G, κN and R are those of B = 32
     (1.0, 2.4)
     """
     means = {size: _Rung.of(size, runs, compared, signal, rng) for size, runs in sorted(rungs.items())}
@@ -183,18 +179,29 @@ def measure_drift(
     for index, base in enumerate(known[:-1]):
         decay = lr_wd * base.batch_size / start
         above = [_Pair(base, other, decay, compared) for other in known[index + 1 :]]
-        pairs += [pair.summary(confidence) for pair in above]
-        crossings.append(_crossing(base, above, c2, decay, confidence))
-    return Drift(compared, signal, c2, confidence, tuple(pairs), tuple(crossings))
+        pairs += [pair.summary() for pair in above]
+        crossings.append(_crossing(base, above, c2, decay))
+    return Drift(compared, signal, tuple(pairs), tuple(crossings))
 
 
 @dataclass(frozen=True, eq=False)
 class _Rung:
-    """Averages of R, G, N, T, X, V at one batch size: the estimates in the first row, bootstrap draws in the others."""
+    """Averages at one batch size, the estimate first and then the bootstrap draws.
+
+    Attributes:
+        batch_size: B.
+        first: R, or T or V in its place.
+        grad: G.
+        noise: N.
+        moving: X.
+        signal: what N is divided by in the distortion.
+    """
 
     batch_size: int
-    means: FloatArray
     first: FloatArray
+    grad: FloatArray
+    noise: FloatArray
+    moving: FloatArray
     signal: FloatArray
 
     @classmethod
@@ -206,32 +213,22 @@ class _Rung:
         signal: Signal,
         rng: np.random.Generator,
     ) -> "_Rung | None":
-        known = [[one for one in run if one.second_moment is not None] for run in runs] if compared == "V" else runs
-        cut = [found for run in known if (found := _blocks(run))]
+        known = runs
+        if compared == "V":
+            known = [[reading for reading in run if reading.second_moment is not None] for run in runs]
+        cut = [blocks for run in known if (blocks := _blocks(run))]
         if not cut:
             return None
         blocks, weights = np.moveaxis(np.array(cut), 2, 0)  # each: seed, block, quantity
         centre = blocks.mean(axis=(0, 1))
         scatter = _scatter(blocks, weights, centre)
         means = np.vstack([centre, centre + mean_deviations(scatter, RESAMPLES, 0.95, len(scatter) - 1, rng)])
-        first = means[:, _COLUMN[compared]]
-        if not (means[0, [_G, _N]] > 0).all() or not first[0] > 0:
+        first, grad, noise, moving = (means[:, column] for column in (_COLUMN[compared], _G, _N, _X))
+        if not (first[0] > 0 and grad[0] > 0 and noise[0] > 0):
             return None
         momentum = next(reading.momentum for run in runs for reading in run) or 0.0
-        estimated = means[:, _G] * estimated_momentum_signal(1.0, momentum)
-        return cls(size, means, first, {"G": means[:, _G], "X": means[:, _X], "X̂": estimated}[signal])
-
-    @cached_property
-    def grad(self) -> FloatArray:
-        return self.means[:, _G]
-
-    @cached_property
-    def noise(self) -> FloatArray:
-        return self.means[:, _N]
-
-    @cached_property
-    def moving(self) -> FloatArray:
-        return self.means[:, _X]
+        signals = {"G": grad, "X": moving, "X̂": grad * estimated_momentum_signal(1.0, momentum)}
+        return cls(size, first, grad, noise, moving, signals[signal])
 
     @cached_property
     def noise_to_signal(self) -> FloatArray:
@@ -278,16 +275,16 @@ class _Pair:
     def strict(self) -> FloatArray:
         return np.asarray(np.exp(2 * np.abs(np.log(self.ratios)).max(axis=1)))
 
-    def distortion(self, confidence: float) -> Estimate:
+    def distortion(self) -> Estimate:
         """D falls as N/G grows, so its limits are those of N/G, the other way round."""
-        rho = _estimate(self.base.noise_to_signal, confidence)
-        value, low, high = (distortion(one, self.kappa, self.lr_wd) for one in (rho.value, rho.high, rho.low))
+        rho = _estimate(self.base.noise_to_signal)
+        value, low, high = (distortion(ratio, self.kappa, self.lr_wd) for ratio in (rho.value, rho.high, rho.low))
         return Estimate(value, low, high)
 
-    def summary(self, confidence: float) -> PairDrift:
-        first, grad, noise = (_estimate(column, confidence) for column in self.ratios.T)
-        moving, predicted = self.other.moving / self.base.moving, self.distortion(confidence)
-        over = _estimate(self.ratios[:, 0] / self.ratios[:, 2], confidence) if self.compared == "V" else None
+    def summary(self) -> PairDrift:
+        first, grad, noise = (_estimate(column) for column in self.ratios.T)
+        moving, predicted = self.other.moving / self.base.moving, self.distortion()
+        over = _estimate(self.ratios[:, 0] / self.ratios[:, 2]) if self.compared == "V" else None
         return PairDrift(
             baseline=self.base.batch_size,
             batch_size=self.other.batch_size,
@@ -295,13 +292,13 @@ class _Pair:
             first=first,
             grad=grad,
             noise=noise,
-            noise_scale=_estimate(self.ratios[:, 2] / self.ratios[:, 1], confidence),
-            spread=_estimate(self.spread, confidence),
-            strict=_estimate(self.strict, confidence),
+            noise_scale=_estimate(self.ratios[:, 2] / self.ratios[:, 1]),
+            spread=_estimate(self.spread),
+            strict=_estimate(self.strict),
             distortion=predicted,
-            moving=_estimate(moving, confidence) if self.base.moving[0] > 0 and self.other.moving[0] > 0 else None,
+            moving=_estimate(moving) if self.base.moving[0] > 0 and self.other.moving[0] > 0 else None,
             second_moment_over_noise=over,
-            below=_estimate(self.bounded, confidence).high < predicted.low,
+            below=_estimate(self.bounded).high < predicted.low,
         )
 
 
@@ -309,7 +306,7 @@ def _spread(ratios: FloatArray) -> FloatArray:
     return np.asarray(ratios.max(axis=1) / ratios.min(axis=1))
 
 
-def _crossing(base: _Rung, above: Sequence[_Pair], c2: float, lr_wd: float, confidence: float) -> Crossing:
+def _crossing(base: _Rung, above: Sequence[_Pair], c2: float, lr_wd: float) -> Crossing:
     sizes = np.array([base.batch_size, *(pair.other.batch_size for pair in above)], dtype=float)
     predicted = np.array([critical_batch_size(base.batch_size, rho, c2, lr_wd=lr_wd) for rho in base.noise_to_signal])
     observed = _first_above(sizes, np.column_stack([pair.spread for pair in above]), c2)
@@ -318,19 +315,19 @@ def _crossing(base: _Rung, above: Sequence[_Pair], c2: float, lr_wd: float, conf
         over, strict_over = observed / predicted, strict / predicted
     return Crossing(
         baseline=base.batch_size,
-        noise_to_signal=_estimate(base.noise_to_signal, confidence),
-        predicted=_estimate(predicted, confidence),
-        observed=_estimate(observed, confidence),
-        over_predicted=_estimate(over, confidence),
-        strict=_estimate(strict, confidence),
-        strict_over_predicted=_estimate(strict_over, confidence),
+        noise_to_signal=_estimate(base.noise_to_signal),
+        predicted=_estimate(predicted),
+        observed=_estimate(observed),
+        over_predicted=_estimate(over),
+        strict=_estimate(strict),
+        strict_over_predicted=_estimate(strict_over),
     )
 
 
 def _first_above(sizes: FloatArray, values: FloatArray, level: float) -> FloatArray:
     """Where each row of `values`, which starts from 1 at the first size, first exceeds a level; log–log between sizes.
 
-    A value that is not known (NaN) counts as above: an average that is not positive is as far off as can be.
+    An unknown value (NaN) counts as above: an average that is not positive has changed without bound.
     """
     logs = np.log(np.column_stack([np.ones(len(values)), values]))
     logs = np.where(np.isnan(logs), math.inf, logs)
@@ -345,7 +342,7 @@ def _first_above(sizes: FloatArray, values: FloatArray, level: float) -> FloatAr
         return np.where(beyond.any(axis=1), np.exp(left + share * (right - left)), math.inf)
 
 
-def _estimate(draws: FloatArray, confidence: float) -> Estimate:
+def _estimate(draws: FloatArray) -> Estimate:
     r"""The estimate is the first draw; the others give its bias-corrected percentile interval.
 
     A spread is a largest over a smallest, so noise only ever widens it: the draws lie above the estimate on the whole,
@@ -357,7 +354,7 @@ def _estimate(draws: FloatArray, confidence: float) -> Estimate:
     value, others = float(draws[0]), np.where(np.isnan(draws[1:]), math.inf, draws[1:])
     below = (np.count_nonzero(others < value) + 0.5 * np.count_nonzero(others == value)) / others.size
     shift = 2 * scipy.special.ndtri(min(max(below, 1 / others.size), 1 - 1 / others.size))
-    limits = scipy.special.ndtr(shift + scipy.special.ndtri([(1 - confidence) / 2, (1 + confidence) / 2]))
+    limits = scipy.special.ndtr(shift + scipy.special.ndtri([(1 - _CONFIDENCE) / 2, (1 + _CONFIDENCE) / 2]))
     low, high = np.quantile(others, limits, method="inverted_cdf")
     return Estimate(value, min(float(low), value), max(float(high), value))
 
@@ -369,18 +366,19 @@ def _blocks(run: Sequence[Reading]) -> list[tuple[FloatArray, FloatArray]]:
     """
     if len(run) < BLOCKS:
         return []
-    rates = np.array([1.0 if one.lr is None else one.lr for one in run])
+    rates = np.array([1.0 if reading.lr is None else reading.lr for reading in run])
     weights = np.array([rates, rates**2, rates**2, rates, rates**2, rates**2]).T
     weights = weights / weights.mean(axis=0)
-    rows = [(one.param_sq, one.grad_sq, one.noise_trace, _pull(one), _moving(one), one.second_moment) for one in run]
+    rows = [(r.param_sq, r.grad_sq, r.noise_trace, _pull(r), _moving(r), r.second_moment) for r in run]
     parts = zip(np.array_split(weights * np.array(rows, float), BLOCKS), np.array_split(weights, BLOCKS), strict=True)
     return [(values.mean(axis=0), weight.mean(axis=0)) for values, weight in parts]
 
 
 def _scatter(blocks: FloatArray, weights: FloatArray, centre: FloatArray) -> FloatArray:
-    """How far blocks lie from the average, by what they weigh in it, which is what a bootstrap draws from.
+    """How far blocks lie from the average, weighted as in it: what the bootstrap draws from.
 
-    Under a changing rate blocks differ by design: those of S seeds are compared place by place, which lacks √(S/(S−1)).
+    Under a changing rate blocks differ by design, so those of S seeds are compared place by place; that makes their
+    scatter too small by √(S/(S−1)), which is put right.
     """
     apart, seeds = blocks - weights * centre, len(blocks)
     if seeds > 1 and np.ptp(weights) > 1e-6:  # beyond rounding

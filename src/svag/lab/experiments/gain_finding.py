@@ -1,4 +1,4 @@
-"""What a ladder by the gain rule found: does each larger batch end where the smallest ended, and at which price?
+"""The gain rule on a ladder: plans for the larger batches, whether each ends where the smallest did, and its price.
 
 Three numbers stand side by side for every rung. Its *price*, ∫D dτ/T of the baseline's history, was known before the
 rung was trained. What it *paid* is the examples that it looked at over those of the baseline. The *examples to the same
@@ -6,28 +6,26 @@ loss* are those that it needed, over those that the baseline needed, to three le
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 from typing import Literal
 
 import numpy as np
 
-from svag.lab.experiments.base import SGD
-from svag.lab.experiments.data_price import DataPrice
-from svag.lab.experiments.drift import PairDrift, measure_drift
-from svag.lab.experiments.gain_plans import baseline_history
-from svag.lab.experiments.ladder import LadderPanel
-from svag.lab.experiments.ladder_drift import Fractions, steps_of
-from svag.lab.experiments.runs import PanelRuns
+from svag.lab.experiments.arms import SGD
+from svag.lab.experiments.data_price import DataPrice, ratio_of_means
+from svag.lab.experiments.drift import Fractions, PairDrift, measure_drift, readings_between, steps_of
+from svag.lab.experiments.json_row import json_fields_of, json_value
+from svag.lab.experiments.ladder import Ladder, LadderPanel
+from svag.lab.experiments.runs import PanelRuns, gather
+from svag.lab.experiments.wording import Tone
 from svag.lab.records.record import LOSS, RunRecord
+from svag.lab.specs.fields import SpecError
 from svag.lab.specs.optimizers import SgdOptimizer
 from svag.lab.specs.spec import RunSpec, plan_of
-from svag.noise.reading import Reading
 from svag.prices.estimate import Estimate
-from svag.prices.history import History
-from svag.stats.means import welch
-from svag.stats.samples import json_fields
+from svag.prices.history import History, run_history
 from svag.theory.gain import Factors, least_spread
 
 # The final training loss is the mean over the last part of training: at a constant rate a single moment fluctuates by
@@ -39,6 +37,56 @@ CLOSE = 0.07
 
 Ended = Literal["reached", "above", "diverged", "open"]
 LossMetric = Literal["train_set_loss", "train_loss"]
+_TONES: dict[Ended, Tone] = {"reached": "yes", "above": "no", "diverged": "no", "open": "open"}
+
+
+def baseline_history(panel: LadderPanel, runs: PanelRuns) -> History | None:
+    """N/G along the runs at the smallest batch size, all seeds together; None without readings."""
+    size = panel.sizes[0]
+    readings = runs.pooled_readings(SGD, size)
+    return run_history(readings, runs.steps(size)) if readings else None
+
+
+def baseline_prices(ladder: Ladder, records: Sequence[RunRecord]) -> dict[int, float]:
+    """The price in examples of each larger batch size of the first panel, as the smallest batch size predicts it.
+
+    Args:
+        ladder: a ladder by the gain rule.
+        records: the records of its smallest batch size, in any order.
+    """
+    panel, runs = ladder.panels[0], gather(ladder, records, "train_loss")[0][0]
+    history = baseline_history(panel, runs)
+    return {} if history is None else {size: history.examples(size) for size in panel.sizes[1:]}
+
+
+def plans_from(ladder: Ladder, records: Sequence[RunRecord]) -> tuple[LadderPanel, ...]:
+    """The panels of a ladder with a plan for every rung.
+
+    A plan depends on the runs at the smallest batch size alone. It is written into `experiment.json` with the ladder,
+    and kept from then on.
+
+    Args:
+        ladder: a ladder whose runs at the smallest batch size have ended.
+        records: these, in any order; others are ignored.
+    """
+    gathered, _ = gather(ladder, records, "train_loss")
+    return tuple(_planned(panel, runs) for panel, runs in zip(ladder.panels, gathered, strict=True))
+
+
+def _planned(panel: LadderPanel, runs: PanelRuns) -> LadderPanel:
+    if not panel.unplanned:
+        return panel
+    size = panel.sizes[0]
+    history = baseline_history(panel, runs)
+    if history is None:
+        if any(run.state == "diverged" for run in runs.of(SGD, size).values()):
+            raise SpecError("lr", f"training at batch size {size} diverged, and no gain can be planned: lower it")
+        raise SpecError("probe", "is needed to plan the larger batches: leave it out, or use {kind: in_run}")
+    try:
+        new = [(larger, history.plan(larger).phases) for larger in panel.unplanned]
+    except ValueError as error:  # an npz file that has fewer examples
+        raise SpecError("batch_sizes", str(error)) from None
+    return panel.model_copy(update={"plans": tuple(sorted((*panel.plans, *new)))})
 
 
 @dataclass(frozen=True)
@@ -46,18 +94,18 @@ class GainRung:
     """One larger batch size, beside the baseline.
 
     Attributes:
-        batch_size: of the rung.
-        kappa: κ, over that of the baseline.
-        price: how many times the examples of the baseline were predicted; NaN without readings of it.
+        batch_size: batch size of the rung.
+        kappa: κ, that batch size over the baseline's.
+        price: predicted examples over those of the baseline; NaN without readings of the baseline.
         first_gain: the predicted gain at the start of training; NaN without readings.
-        paid: how many times the examples of the baseline it looked at, on average over seeds; NaN without results.
+        paid: examples used over those of the baseline, on average over seeds; NaN without results.
         loss: final training loss over the baseline's, with its 95% interval over seeds.
         ended: "reached" where the interval of `loss` lies below 1.07, "above" where it lies above, "diverged" where a
             seed did, "open" otherwise.
         examples: factors in examples to the same training loss; None without results of both.
         drift: R, G and κN over the baseline's; None without readings of both.
-        least: what theorem (iii) says the drift is at least, at equilibrium and at the gain of the window; None where
-            it says nothing: it is about scale-invariant networks, weight decay, and SGD without momentum.
+        least: the least drift that theorem (iii) allows, at equilibrium and at the gain of the window; None where it
+            does not apply: it is about scale-invariant networks, weight decay, and SGD without momentum.
     """
 
     batch_size: int
@@ -76,28 +124,45 @@ class GainRung:
         """κ over the price: the predicted gain on average over the run."""
         return self.kappa / self.price
 
+    @property
+    def finished(self) -> bool:
+        """Whether there is a final training loss to compare."""
+        return math.isfinite(self.loss.value)
+
+    def loss_said(self) -> str:
+        """The final training loss over the baseline's, with the interval where there is one."""
+        loss = self.loss
+        return f"{loss.value:.3f}" + (f" [{loss.low:.3f}, {loss.high:.3f}]" if math.isfinite(loss.high) else "")
+
+    def said(self, baseline: int) -> str:
+        """Price, examples and loss beside those of the baseline."""
+        parts = []
+        if math.isfinite(self.price):
+            parts.append(f"price {self.price:.2f}× the examples, gain {self.gain:.2f} ({self.first_gain:.2f} at first)")
+        if math.isfinite(self.paid):
+            parts.append(f"paid {self.paid:.2f}×")
+        if self.finished:
+            parts.append(f"final training loss {self.loss_said()} times that of {baseline}")
+        if self.examples is not None:
+            parts.append(f"same loss after {self.examples.said()} the examples")
+        if self.ended == "diverged":
+            parts.append("diverged")
+        return "; ".join(parts) or "no result yet"
+
+    def drift_said(self, drift: PairDrift) -> str:
+        """How far the statistics of training moved."""
+        norm, grad, noise = drift.first.value, drift.grad.value, drift.noise.value
+        least = "" if self.least is None else f"; at least {self.least:.2f} by the theorem, at equilibrium"
+        return f"{drift.spread} (weight norm {norm:.2f}, gradient {grad:.2f}, noise {noise:.2f}{least})"
+
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; what is not known is null."""
-        drift = self.drift
-        numbers = {name: getattr(self, name) for name in ("kappa", "price", "gain", "first_gain", "paid", "least")}
-        return {
-            "batch_size": self.batch_size,
-            **json_fields(numbers),
-            "loss": self.loss.to_dict(),
-            "ended": self.ended,
-            "examples": None if self.examples is None else self.examples.to_dict(),
-            "drift": None
-            if drift is None
-            else {
-                name: found.to_dict()
-                for name, found in (
-                    ("weight_norm", drift.first),
-                    ("gradient", drift.grad),
-                    ("noise", drift.noise),
-                    ("spread", drift.spread),
-                )
-            },
-        }
+        numbers = ("batch_size", "kappa", "price", "gain", "first_gain", "paid", "least", "loss", "ended", "examples")
+        names = {"weight_norm": "first", "gradient": "grad", "noise": "noise", "spread": "spread"}
+        drift = None
+        if self.drift is not None:
+            drift = {name: json_value(getattr(self.drift, field)) for name, field in names.items()}
+        return {**json_fields_of(self, *numbers), "drift": drift}
 
 
 @dataclass(frozen=True)
@@ -105,12 +170,12 @@ class GainRow:
     """Where one run was at one of the points of its training loss, a row for drawing.
 
     Attributes:
-        batch_size: of the run.
+        batch_size: batch size of the run.
         seed: its seed.
         baseline_time: baseline steps that had passed.
-        gain: of the last update; 1 of the baseline itself.
+        gain: gain of the last update; 1 for the baseline itself.
         price: examples used so far over those of the baseline.
-        train_loss: mean since the point before.
+        train_loss: mean training loss since the point before.
         examples: examples used so far.
     """
 
@@ -130,8 +195,8 @@ class GainFinding:
     Attributes:
         baseline: the smallest batch size.
         measured: whether the gain was measured while training, and not planned.
-        loss_metric: which training loss is compared at the end: of the whole training set where it was evaluated, or
-            the mean over the last tenth of training.
+        loss_metric: which training loss is compared at the end: that of the whole training set where it was evaluated,
+            or the mean over the last tenth of training.
         rungs: the larger batch sizes.
         history: N/G along the runs of the baseline; None without readings.
         rows: gain, price and training loss along all runs.
@@ -157,23 +222,47 @@ class GainFinding:
             if math.isfinite(rung.paid)
         }
 
+    @property
+    def finished(self) -> list[GainRung]:
+        """The rungs with a final training loss."""
+        return [rung for rung in self.rungs if rung.finished]
+
+    @property
+    def tone(self) -> Tone:
+        """Yes where every larger batch reached the loss of the smallest; no where one is known not to."""
+        tones = {_TONES[rung.ended] for rung in self.rungs if rung.finished or rung.ended == "diverged"}
+        return "no" if "no" in tones else "yes" if tones == {"yes"} else "open"
+
+    def headline(self) -> str | None:
+        """The largest batch size that has a result, beside the smallest; None without a result."""
+        if not self.finished:
+            return None
+        last = self.finished[-1]
+        predicted = f" (predicted {last.price:.2f})" if math.isfinite(last.price) else ""
+        return (
+            f"Batch size {last.batch_size} ended at {last.loss_said()} times the training loss of batch size "
+            f"{self.baseline}, with {last.paid:.2f} times its examples{predicted}."
+        )
+
+    def numbers(self) -> Iterator[tuple[str, str]]:
+        """Price, examples, loss and drift of every larger batch size."""
+        for rung in self.rungs:
+            yield f"batch size {rung.batch_size}", rung.said(self.baseline)
+        for rung in self.rungs:
+            if rung.drift is not None:
+                yield f"drift at {rung.batch_size}", rung.drift_said(rung.drift)
+
     def to_dict(self) -> dict[str, object]:
         """Return the finding for a JSON document, without the rows."""
-        return {
-            "baseline": self.baseline,
-            "measured": self.measured,
-            "loss_metric": self.loss_metric,
-            "rungs": [rung.to_dict() for rung in self.rungs],
-            "history": None if self.history is None else self.history.to_dict(),
-        }
+        return json_fields_of(self, "baseline", "measured", "loss_metric", "rungs", "history")
 
 
 def find_gains(panel: LadderPanel, runs: PanelRuns, data: Sequence[DataPrice], window: Fractions | None) -> GainFinding:
     """Compare every larger rung of a panel with the smallest.
 
     Args:
-        panel: whose rule is gain.
-        runs: of the panel.
+        panel: a panel whose rule is gain.
+        runs: its runs.
         data: the measured factors in examples between its rungs.
         window: fractions of the budget over which R, G and κN are averaged; None without readings.
     """
@@ -182,30 +271,27 @@ def find_gains(panel: LadderPanel, runs: PanelRuns, data: Sequence[DataPrice], w
     drifts = {} if window is None else _drifts(panel, runs, window)
     prices = {price.batch_size: price for price in data if price.baseline == base}
     planned = {spec.batch_size: plan for _, spec in panel.arms() if (plan := plan_of(spec)) is not None}
-    small, found = runs.of(SGD, base), []
-    steps = max((run.steps for run in small.values()), default=0)
+    small, steps, rungs = runs.of(SGD, base), runs.steps(base), []
     for size in panel.sizes[1:]:
         plan = planned.get(size) or (None if history is None else history.plan(size))
-        price = math.nan if plan is None or not steps else plan.price(steps)
         large = runs.of(SGD, size)
-        loss = _ratio(_finals(large, metric), _finals(small, metric))
-        drift = drifts.get(size)
-        found.append(
+        loss = ratio_of_means(_finals(large, metric), _finals(small, metric))
+        rungs.append(
             GainRung(
                 batch_size=size,
                 kappa=size / base,
-                price=price,
+                price=math.nan if plan is None or not steps else plan.price(steps),
                 first_gain=math.nan if plan is None else plan.gain_at(0),
                 paid=_paid(large.values(), steps * base),
                 loss=loss,
                 ended=_ended(loss, large.values()),
                 examples=prices.get(size),
-                drift=drift,
-                least=None if drift is None else _least(panel, runs, size, window),
+                drift=drifts.get(size),
+                least=_least(panel, runs, size, window) if window is not None and size in drifts else None,
             )
         )
     rows = tuple(row for size in panel.sizes for seed, run in runs.of(SGD, size).items() for row in _rows(run, seed))
-    return GainFinding(base, panel.measured, metric, tuple(found), history, rows)
+    return GainFinding(base, panel.measured, metric, tuple(rungs), history, rows)
 
 
 def _loss_metric(runs: Sequence[RunRecord]) -> LossMetric:
@@ -216,8 +302,8 @@ def _loss_metric(runs: Sequence[RunRecord]) -> LossMetric:
 
 def _finals(runs: Mapping[int, RunRecord], metric: LossMetric) -> list[float]:
     finished = [run for run in runs.values() if run.state == "finished"]
-    found = (final_loss(run) if metric == "train_loss" else float(run.final[metric]) for run in finished)
-    return [loss for loss in found if loss > 0]
+    losses = (final_loss(run) if metric == "train_loss" else float(run.final[metric]) for run in finished)
+    return [loss for loss in losses if loss > 0]
 
 
 def final_loss(run: RunRecord) -> float:
@@ -231,18 +317,6 @@ def final_loss(run: RunRecord) -> float:
     spans = [row.baseline_time - start for row, start in late]
     total = fsum(row.train_loss * span for (row, _), span in zip(late, spans, strict=True))
     return total / fsum(spans) if late and fsum(spans) > 0 else math.nan
-
-
-def _ratio(large: Sequence[float], small: Sequence[float]) -> Estimate:
-    """Ratio of geometric means with Welch's 95% interval; unlimited with fewer than two seeds of each."""
-    if not large or not small:
-        return Estimate(math.nan, 0.0, math.inf)
-    logs = np.log(np.array(large)), np.log(np.array(small))
-    if min(len(large), len(small)) < 2:
-        return Estimate(math.exp(logs[0].mean() - logs[1].mean()), 0.0, math.inf)
-    found = welch(*logs)
-    low, high = found.interval()
-    return Estimate(math.exp(found.value), math.exp(low), math.exp(high))
 
 
 def _ended(loss: Estimate, runs: Iterable[RunRecord]) -> Ended:
@@ -264,8 +338,8 @@ def _drifts(panel: LadderPanel, runs: PanelRuns, window: Fractions) -> dict[int,
     rungs = {}
     for size in panel.sizes:
         if seeds := runs.readings(SGD, size):
-            start, stop = steps_of(window, max(run.steps for run in runs.of(SGD, size).values()))
-            rungs[size] = [_between(readings, start, stop) for readings in seeds.values()]
+            start, stop = steps_of(window, runs.steps(size))
+            rungs[size] = [readings_between(readings, start, stop) for readings in seeds.values()]
     if panel.sizes[0] not in rungs:
         return {}
     # fixed, so that a report of the same records always says the same
@@ -274,22 +348,17 @@ def _drifts(panel: LadderPanel, runs: PanelRuns, window: Fractions) -> dict[int,
     return {pair.batch_size: pair for pair in pairs if pair.baseline == panel.sizes[0]}
 
 
-def _between(readings: Sequence[Reading], start: int, stop: int) -> list[Reading]:
-    return [one for one in readings if one.step is not None and start <= one.step < stop]
-
-
-def _least(panel: LadderPanel, runs: PanelRuns, size: int, window: Fractions | None) -> float | None:
-    """What theorem (iii) says of plain SGD: how far R, G and κN are apart at least, at the gain of the window."""
+def _least(panel: LadderPanel, runs: PanelRuns, size: int, window: Fractions) -> float | None:
+    """The least spread of R, G and κN that theorem (iii) allows plain SGD at the gain of the window."""
     base = panel.baseline
     plain = isinstance(base.optimizer, SgdOptimizer) and not base.optimizer.momentum
-    if window is None or not (plain and base.model.scale_invariant and base.weight_decay > 0):
+    if not (plain and base.model.scale_invariant and base.weight_decay > 0):
         return None
-    small, large = runs.of(SGD, base.batch_size), runs.of(SGD, size)
-    steps = max((run.steps for run in small.values()), default=0)
-    start, stop = steps_of(window, steps)
-    readings = [one for seed in runs.readings(SGD, base.batch_size).values() for one in _between(seed, start, stop)]
+    start, stop = steps_of(window, runs.steps(base.batch_size))
+    readings = readings_between(runs.pooled_readings(SGD, base.batch_size), start, stop)
     noise, signal = fsum(one.noise_trace for one in readings), fsum(one.grad_sq for one in readings)
-    gains = [found for run in large.values() if (found := _gain_between(_rows(run, 0), start, stop)) is not None]
+    large = runs.of(SGD, size).values()
+    gains = [gain for run in large if (gain := _gain_between(_rows(run, 0), start, stop)) is not None]
     if not gains or signal <= 0 or noise <= 0:
         return None
     lr_wd = base.lr * base.weight_decay
@@ -306,13 +375,13 @@ def _gain_between(rows: Sequence[GainRow], start: int, stop: int) -> float | Non
 
 
 def _rows(run: RunRecord, seed: int) -> list[GainRow]:
-    """The points of the training loss of a run; of the baseline, whose steps are the time, gain and price are 1."""
+    """The points of the training loss of a run; for the baseline, whose steps are the time, gain and price are 1."""
     if run.spec is None:
         return []
-    size, found = run.spec.batch_size, []
+    size, rows = run.spec.batch_size, []
     for row in run.rows:
         if row.get("kind") == LOSS:
             time, seen = row.get("baseline_time", row["step"]), row.get("examples", row["step"] * size)
             gain, price = row.get("gain", 1.0), row.get("price", 1.0)
-            found.append(GainRow(size, seed, float(time), float(gain), float(price), row["train_loss"], int(seen)))
-    return found
+            rows.append(GainRow(size, seed, float(time), float(gain), float(price), row["train_loss"], int(seen)))
+    return rows

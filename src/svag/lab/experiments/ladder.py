@@ -2,29 +2,19 @@
 
 The rule is that of the optimizer, linear for SGD and square-root for Adam, AdamW and RMSprop: fractions of the budget
 stay, numbers of effective steps are divided by κ. Or it is the gain rule: the smallest batch size runs first, and the
-others follow the plans that its readings give (`svag.lab.experiments.gain_plans`).
+others follow the plans that its readings give (`svag.lab.experiments.gain_finding`).
 """
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypedDict, Unpack
 
 from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
-from svag.lab.experiments.base import (
-    ArmName,
-    Experiment,
-    Panel,
-    described,
-    own_metric,
-    processes_at,
-    require_sgd,
-    seeds_from,
-    setting,
-    svag_arms,
-    svag_fields,
-)
+from svag.lab.experiments.arms import ArmSpec, processes_at, require_sgd, shared_by_seeds, svag_arms, svag_fields
+from svag.lab.experiments.experiment import Experiment, Panel, described, own_metric
 from svag.lab.experiments.wording import percent
 from svag.lab.records.record import RunRecord
 from svag.lab.specs.fields import Count, NonNegative, Positive, Several, Share, SpecError, step_of
@@ -42,12 +32,17 @@ if TYPE_CHECKING:
 LadderRule = Literal["gain", "linear", "square_root"]
 
 SMALLEST_LADDER = (8, 16, 32)
-# As in the paper for test errors. Most of the bits per character of a text are left whatever is learned, so that 20%
-# more of them would undo most of a training.
+# The paper's tolerance for test errors. Most of the bits per character of a text remain however long one trains: 20%
+# more of them would undo most of the training.
 TOLERANCE, TEXT_TOLERANCE = 0.2, 0.02
 C2 = 2.0
 
-GAIN_METHOD = (
+_SUBJECTS: dict[LadderRule, str] = {
+    "gain": "The gain rule",
+    "linear": "Linear scaling",
+    "square_root": "Square-root scaling",
+}
+_GAIN_METHOD = (
     "The smallest batch size runs first. Its gradient noise sets the learning rate of each larger one at every moment "
     "of training, and how many times the examples that takes (the gain rule). The larger runs show whether they end at "
     "the same training loss, at that price."
@@ -67,18 +62,18 @@ def _tolerance_of(fields: dict[str, Any]) -> float:
 
 
 class LadderPanel(Panel):
-    """Batch sizes along the scaling rule from one base spec, which gives the settings at its own batch size.
+    """Batch sizes along a scaling rule from one base spec, which gives the settings at its own batch size.
 
     Attributes:
         batch_sizes: the rungs.
-        rule: linear for SGD, square_root for the other optimizers, the optimizer's own of these when None; or gain.
-        ells: refinements of SVAG run besides SGD: the SDE limit against B; none if empty.
-        split: of the SVAG arms.
-        momentum_limit: which limit the SVAG arms of a base with momentum follow.
+        rule: "gain", or the rule of the optimizer: "linear" for SGD, "square_root" for the others; None is the latter.
+        ells: also run SVAG at these ell, for the SDE limit at every batch size.
+        split: into how many parts SVAG cuts its batches.
+        momentum_limit: which limit SVAG follows if the base has momentum.
         refined: the rungs that have the SVAG arms; all of them if empty.
         probe_batches: batches of each reading at frozen weights, rung by rung; those of the base if empty.
         measured: with the gain rule, measure the gain while training instead of planning it.
-        plans: with the gain rule, batch size and phases (first baseline step, gain) of each rung that has been planned.
+        plans: with the gain rule, batch size and phases (first baseline step, gain) of each rung planned so far.
     """
 
     batch_sizes: tuple[Count, ...]
@@ -93,7 +88,7 @@ class LadderPanel(Panel):
 
     @model_serializer(mode="wrap")
     def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Ladders by other rules are written as before the gain rule."""
+        """Leave out what only the gain rule has, so that other ladders are written as before there was one."""
         fields: dict[str, Any] = handler(self)
         return {name: value for name, value in fields.items() if value or name not in {"measured", "plans"}}
 
@@ -124,10 +119,15 @@ class LadderPanel(Panel):
             return rung(self.base, batch_size).lr
         return math.nan
 
-    def arms(self) -> list[tuple[ArmName, RunSpec]]:
-        """SGD at every batch size, with SVAG beside it where it is asked for; rungs without their plan are left out."""
+    def arms(self) -> list[ArmSpec]:
+        """SGD at every batch size, with SVAG beside it where it is asked for; rungs without a plan are left out."""
         require_sgd(self.base)
-        check_rule(self.base, self.rule)
+        own = self.base.optimizer.rule
+        if self.rule not in (None, "gain", own):
+            kind = self.base.optimizer.kind
+            raise SpecError(
+                "rule", f"{kind} scales by the {own} rule, which is what its runs are priced for: use {own} or gain"
+            )
         if len(set(self.batch_sizes)) < 2:
             raise SpecError("batch_sizes", "a ladder has at least two rungs: name more batch sizes")
         if self.probe_batches and len(self.probe_batches) != len(self.batch_sizes):
@@ -140,23 +140,23 @@ class LadderPanel(Panel):
         if strangers := sorted(set(self.refined) - set(self.batch_sizes)):
             raise SpecError("refined", f"names {strangers[0]}, which is not among the batch sizes of the ladder")
         batches = dict(zip(self.batch_sizes, self.probe_batches, strict=False))
-        found = []
-        for size in sorted(set(self.batch_sizes)):
+        arms: list[ArmSpec] = []
+        for size in self.sizes:
             sgd = rung(self.base, size)
             if size in batches and isinstance(sgd.probe, FrozenProbe):
                 sgd = sgd.edited({"probe.batches": batches[size]})
             ells = self.ells if size in (self.refined or self.batch_sizes) else ()
-            found += [(self.itself, sgd), *svag_arms(sgd, ells, self.split, self.momentum_limit)]
-        return found
+            arms += [(self.itself, sgd), *svag_arms(sgd, ells, self.split, self.momentum_limit)]
+        return arms
 
-    def _by_gain(self) -> list[tuple[ArmName, RunSpec]]:
+    def _by_gain(self) -> list[ArmSpec]:
         """The smallest rung, and of the others those whose gains are planned or will be measured."""
         if self.ells:
             raise SpecError("ells", "SVAG follows the rule of its optimizer, not the gain rule: use another rule")
         if self.probe_batches:
             raise SpecError("probe_batches", "the rungs of a gain ladder share the probe of the base: leave it empty")
         base, plans = self.baseline, dict(self.plans)
-        found = [(self.itself, base)]
+        arms = [(self.itself, base)]
         for size in self.sizes[1:]:
             process: dict[str, Any] = {"kind": "gain", "base_batch_size": base.batch_size}
             edits: dict[str, Any] = {"batch_size": size}
@@ -164,23 +164,37 @@ class LadderPanel(Panel):
                 if not isinstance(base.probe, InRunProbe):
                     edits["probe"] = {"kind": "in_run", "parts": 4 if size % 4 == 0 else 2}
             else:
-                # a rung that makes no sense is refused now, and not after the runs that would plan it
+                # without a plan yet, any one will do to refuse a rung that cannot run before the baseline is trained
                 process["plan"] = plans.get(size, ((0.0, 1.0),))
             spec = base.edited({**edits, "process": process})
             if self.measured or size in plans:
-                found.append((self.itself, spec))
-        return found
+                arms.append((self.itself, spec))
+        return arms
 
     def edited(self, edits: Mapping[str, Any]) -> Self:
-        """The same ladder from another base, without its plans; a probe that is replaced is replaced at every rung."""
+        """The same ladder from another base, without its plans; a new probe is the probe of every rung."""
         probe = any(path.split(".")[0] == "probe" for path in edits)
         other = super().edited(edits).model_copy(update={"plans": ()})
         return other.model_copy(update={"probe_batches": ()}) if probe else other
 
     def smallest(self, edits: Mapping[str, Any]) -> Self:
-        """Three small rungs of one epoch each, because steps would not be the same training at every rung."""
+        """Three small rungs of one epoch each, since steps would be a longer training at a larger batch."""
         fewer = super().smallest({"budget": {"epochs": 1}, **edits})
         return fewer.model_copy(update={"batch_sizes": SMALLEST_LADDER, "refined": (), "plans": ()})
+
+
+class LadderOptions(TypedDict, total=False):
+    """Options besides base, batch sizes, seeds and rule.
+
+    Each is a field of `LadderPanel` or `Ladder`, an argument of `svag.lab.ladder` and a flag of `svag ladder`.
+    """
+
+    measured: bool
+    ells: Iterable[int]
+    split: int
+    momentum_limit: MomentumLimit | None
+    tolerance: float | None
+    c2: float
 
 
 class Ladder(Experiment):
@@ -191,10 +205,10 @@ class Ladder(Experiment):
     [(4, 0.5), (8, 1.0), (16, 2.0)]
 
     Attributes:
-        tolerance: test error fails where it exceeds the lowest by this fraction of it: 20% unless told otherwise, 2% of
-            the bits per character of a text.
+        tolerance: test error fails where it exceeds the lowest by this fraction of it; by default 20%, or 2% of the
+            bits per character of a text.
         c2: C² of the predictions.
-        window: fractions of the budget between which all rungs are averaged; what is settled at all of them when None.
+        window: fractions of the budget between which all rungs are averaged; when None, where all have settled.
     """
 
     question: ClassVar[str] = "How far can this batch grow?"
@@ -205,7 +219,7 @@ class Ladder(Experiment):
     needs: ClassVar[str] = (
         "SGD at two batch sizes, with the settings and every number of steps scaled exactly from the smaller one"
     )
-    subject: ClassVar[str] = "Linear scaling"
+    options: ClassVar[type] = LadderOptions
     default_seeds: ClassVar[int] = 3
 
     kind: Literal["ladder"] = "ladder"
@@ -222,49 +236,16 @@ class Ladder(Experiment):
         seeds: int | Iterable[int],
         *,
         rule: LadderRule | None = None,
-        measured: bool = False,
-        ells: Iterable[int] = (),
-        split: int = 1,
-        momentum_limit: MomentumLimit | None = None,
-        tolerance: float | None = None,
-        c2: float = C2,
         name: str | None = None,
-        title: str = subject,
+        file: Path | None = None,
+        title: str | None = None,
+        **options: Unpack[LadderOptions],
     ) -> Self:
-        """One panel from a base spec, which gets a probe if it has none.
-
-        Args:
-            base: the SGD run at the reference batch size.
-            batch_sizes: the rungs.
-            seeds: how many, or which.
-            rule: of the scaling; linear or square-root, as the optimizer has it, when None.
-            measured: with the gain rule, measure the gain while training instead of planning it.
-            ells: refinements of SVAG at every rung; none if empty.
-            split: into how many parts SVAG cuts its batches.
-            momentum_limit: which limit SVAG follows, if the base has momentum.
-            tolerance: the fraction of the lowest test error by which it may grow; when None 20%, or 2% of the bits per
-                character of a text.
-            c2: C² of the predictions.
-            name: of the panel; network and data when None.
-            title: one line.
-        """
+        """One panel around a base spec, which gets a probe if it has none; see `Experiment.about`."""
         sizes = tuple(batch_sizes)
-        panel = {
-            "name": name or described(base),
-            "base": with_probe(base, sizes, whole=rule == "gain"),
-            "batch_sizes": sizes,
-            "rule": rule,
-            "measured": measured,
-            "ells": tuple(ells),
-            "split": split,
-            "momentum_limit": momentum_limit,
-        }
-        if rule == "gain":
-            title = title.replace(cls.subject, "The gain rule")
-        elif base.optimizer.rule == "square_root":
-            title = title.replace(cls.subject, "Square-root scaling")
-        fields = {"title": title, "seeds": seeds_from(seeds), "panels": (panel,), "c2": c2}
-        return cls.model_validate(fields if tolerance is None else {**fields, "tolerance": tolerance})
+        subject = _SUBJECTS["gain" if rule == "gain" else base.optimizer.rule]
+        probed, rungs = with_probe(base, sizes, whole=rule == "gain"), {"batch_sizes": sizes, "rule": rule}
+        return cls.about(probed, seeds, subject, rungs, options, name=name, file=file, title=title)
 
     @property
     def waits(self) -> bool:
@@ -273,7 +254,7 @@ class Ladder(Experiment):
 
     def planned_from(self, records: Sequence[RunRecord]) -> Self:
         """The same ladder with a plan for every rung, from the records of its smallest batch size."""
-        from svag.lab.experiments.gain_plans import plans_from
+        from svag.lab.experiments.gain_finding import plans_from
 
         return self.model_copy(update={"panels": plans_from(self, records)})
 
@@ -296,10 +277,10 @@ class Ladder(Experiment):
     def asks(self) -> tuple[str, str]:
         """The question of the family, and how it is answered: by the gain rule, or by scaling."""
         question, method = super().asks()
-        return question, GAIN_METHOD if all(panel.gained for panel in self.panels) else method
+        return question, _GAIN_METHOD if all(panel.gained for panel in self.panels) else method
 
     def planned(self) -> str:
-        """What the plans of the gain rule cost, by panel: announced before the runs begin."""
+        """What the plans of the gain rule cost, by panel."""
         said = []
         for panel in self.panels:
             prices = []
@@ -327,34 +308,24 @@ class Ladder(Experiment):
         return find_ladder(self, records)
 
     @classmethod
-    def _around(cls, base: RunSpec, settings: Collection[RunSpec]) -> LadderPanel:
+    def around(cls, base: RunSpec, known: Collection[RunSpec]) -> LadderPanel:
+        """The batch sizes at which the known specs follow the rule from this base, with their SVAG arms."""
         rungs = {}
-        for size in sorted({one.batch_size for one in settings}):
-            try:
-                rungs[setting(rung(base, size))] = size
-            except SpecError:  # not to be reached along the rule
-                continue
-        sizes = tuple(size for one, size in rungs.items() if one in settings)
-        svag = svag_fields(processes_at(rungs, settings))
-        refined = tuple(rungs[one] for one in rungs if svag_fields(processes_at([one], settings))["ells"])
+        for size in sorted({spec.batch_size for spec in known}):
+            with suppress(SpecError):  # no batch size that the rule can reach
+                rungs[shared_by_seeds(rung(base, size))] = size
+        sizes = tuple(size for spec, size in rungs.items() if spec in known)
+        svag = svag_fields(processes_at(rungs, known))
+        refined = tuple(rungs[spec] for spec in rungs if svag_fields(processes_at([spec], known))["ells"])
         some = refined if set(refined) < set(sizes) else ()
         return LadderPanel(name=described(base), base=base, batch_sizes=sizes, refined=some, **svag)
 
 
-def check_rule(base: RunSpec, rule: LadderRule | None) -> None:
-    """Refuse a rule that is neither gain nor the optimizer's: what the rungs predict is about these only."""
-    own, kind = base.optimizer.rule, base.optimizer.kind
-    if rule not in (None, "gain", own):
-        raise SpecError(
-            "rule", f"{kind} scales by the {own} rule, which is what its runs are priced for: use {own} or gain"
-        )
-
-
 def rung(base: RunSpec, batch_size: int) -> RunSpec:
-    """The base at another batch size, along the rule of its optimizer (def:lsr for SGD): the same epochs and times.
+    """The base at another batch size, along the rule of its optimizer (def:lsr for SGD), for the same epochs.
 
-    At its own batch size the base is left as it is, so that a run of it that is there already is not repeated. Whatever
-    is a number of effective steps is divided by κ.
+    Every number of effective steps is divided by κ. At its own batch size the base is left as it is, so that an
+    existing run of it is not repeated.
 
     >>> base = RunSpec.from_yaml("{data: {name: svhn}, model: {arch: mlp}, batch_size: 8, lr: 1, budget: 900}")
     >>> rung(base, 32).budget, rung(base, 32).lr
@@ -380,7 +351,7 @@ def rung(base: RunSpec, batch_size: int) -> RunSpec:
 
 
 def _refuse_short_averages(base: RunSpec, batch_size: int) -> None:
-    """At κ times the batch an average forgets κ(1 − β) a step, and at 1 it is no average any more."""
+    """Refuse a β with κ(1 − β) ≥ 1: an average that forgets everything at each step is no average."""
     for name, beta in base.optimizer.averages.items():
         kappa, limit = batch_size / base.batch_size, base.batch_size / (1 - beta)
         if batch_size * (1 + 1e-9) >= limit:  # 10 × (1 − 0.9) is just below 1 in floating point
@@ -427,8 +398,8 @@ PLANNED_READINGS, PLANNED_BATCHES = 200, 10
 def with_probe(base: RunSpec, batch_sizes: Iterable[int], *, whole: bool = False) -> RunSpec:
     """The base with a probe over the last third of its last-but-one phase, or over the whole run, unless it has one.
 
-    In the run where all batches can be cut into parts; at frozen weights with BatchNorm, which cutting would change,
-    and with a network of the user's own, which may have it.
+    The probe measures in the run if all batches can be cut into parts. With BatchNorm, whose statistics the cutting
+    would change, and with a network of the user's own, which may have BatchNorm, it measures at frozen weights.
 
     >>> base = RunSpec.from_yaml('''{data: {name: svhn}, model: {arch: mlp, norm: layer}, batch_size: 8, lr: 1,
     ...     budget: {epochs: 9}, schedule: {kind: steps, at: [0.3, 0.9]}}''')
@@ -451,7 +422,7 @@ def with_probe(base: RunSpec, batch_sizes: Iterable[int], *, whole: bool = False
 
 
 def _window(base: RunSpec) -> list[float]:
-    """As fractions of the budget; a rate that never decays in steps is watched over the second half."""
+    """Where to measure, as fractions of the budget: the second half if the rate never falls in steps."""
     if not isinstance(base.schedule, Steps):
         return [0.5, 1.0]
     times: list[float] = [0.0, *base.schedule.at]
@@ -465,7 +436,7 @@ def _window(base: RunSpec) -> list[float]:
 
 
 def _that_fit(rungs: Iterable[RunSpec], window: list[float], readings: int) -> int:
-    """A reading at every step of the window at most, at the largest batch size."""
+    """The number of readings, limited to one per step of the window at the largest batch size."""
     known = [spec for spec in rungs if isinstance(spec.budget, int) or spec.data.examples is not None]
     steps = (step_of(window[1], spec.steps()) - step_of(window[0], spec.steps()) for spec in known)
     return max(1, min([readings, *steps]))

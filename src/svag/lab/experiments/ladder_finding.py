@@ -1,18 +1,35 @@
-"""What a ladder found: what the price list of each rung said, and what the ladder measured (fig:lsr_acc_gnr)."""
+"""What a ladder found: what each rung predicted, what the ladder measured, and then test error (fig:lsr_acc_gnr).
+
+All rungs are averaged over one window of training time, as fractions of the budget; it begins where the last rung has
+settled. The theorem is about statistics of training; test error stands after it as an empirical criterion of its own.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from svag.lab.experiments import gain_answer, ladder_answer
-from svag.lab.experiments.base import SGD, Metric, own_metric
-from svag.lab.experiments.data_price import DataPrice
-from svag.lab.experiments.drift import Crossing, Drift
-from svag.lab.experiments.evidence import Finding
+import numpy as np
+
+from svag.lab.experiments import wording
+from svag.lab.experiments.arms import SGD
+from svag.lab.experiments.data_price import DataPrice, data_prices, loss_curves
+from svag.lab.experiments.drift import (
+    Compared,
+    Crossing,
+    Drift,
+    Fractions,
+    PairDrift,
+    measure_drift,
+    readings_between,
+    steps_of,
+)
+from svag.lab.experiments.experiment import own_metric
+from svag.lab.experiments.finding import Finding, PanelFinding
 from svag.lab.experiments.gain_finding import GainFinding, find_gains
+from svag.lab.experiments.json_row import json_fields_of, json_value
 from svag.lab.experiments.ladder import Ladder, LadderPanel
-from svag.lab.experiments.ladder_drift import Fractions, data_of, drift_of, shared_window, shortfalls, steps_at
-from svag.lab.experiments.ladder_evidence import (
+from svag.lab.experiments.rungs import (
     PREDICTS_FROM,
     Certificate,
     PredictionRange,
@@ -20,84 +37,113 @@ from svag.lab.experiments.ladder_evidence import (
     RungPrediction,
     certificates,
     final_errors,
-    pooled,
-    prediction_of,
-    ranges,
+    predicted_range,
+    predictions_of,
+    ratio_of,
+    ruled_out,
     rung_of,
     signal_slope,
 )
-from svag.lab.experiments.runs import CurveRow, MissingRun, PanelRuns, RunRow, gather
-from svag.lab.experiments.wording import Answer
+from svag.lab.experiments.runs import PanelRuns, gather
+from svag.lab.experiments.wording import Answer, Tone, criterion, judged_by, percent, unbounded
 from svag.lab.records.record import RunRecord
-from svag.prices.basis import BALANCED
+from svag.prices.basis import BALANCED, THEOREMS, Signal
 from svag.prices.estimate import Estimate
-from svag.stats.samples import json_fields
+from svag.prices.linear import LinearRule
+from svag.prices.windows import choose_window
+from svag.theory.adaptive import step_shortfall
 from svag.theory.optimizers import Rule
 from svag.verdicts.scaling import ScalingVerdict, scaling_verdict
+
+NumberRows = Iterator[tuple[str, str]]
 
 # From this N/G on a ladder sees invariance hold over several rungs before it is lost: B* is then at least 10 times B.
 _INVARIANT_FROM = 8.0
 # Invariance counts as seen where it still holds at this multiple of the smallest batch.
 _HELD = 4
+# Windows whose ends differ by more than this share of the examples seen are not the same part of training.
+_SAME_TIME = 0.02
+
+COMPARED = {
+    "R": "weight norm |x|², gradient |∇L|² and noise κN",
+    "T": "pull on the weights T, gradient |∇L|² and noise κN",
+    "V": "second moment κV, gradient |∇L|² and noise κN",
+}
 
 
 @dataclass(frozen=True)
-class LadderPanelFinding:
-    """What one ladder found.
+class Shortfall:
+    """A pair of rungs whose spread lies below D although a theorem applies, which no equilibrium allows.
 
     Attributes:
-        name: of the panel.
+        pair: the two rungs.
+        balances: growth over decay of the weights at both, 1 at equilibrium; None where unknown.
+        cause: the likely cause. "not_settled": the balances b and b′ make the bound D·b/b′ instead of D, which explains
+            it. "other_window": the readings of the two do not cover the same part of training. Otherwise "unexplained".
+    """
+
+    pair: PairDrift
+    balances: tuple[float | None, float | None]
+    cause: Literal["not_settled", "other_window", "unexplained"]
+
+    def __str__(self) -> str:
+        pair, (small, large) = self.pair, (balance or math.nan for balance in self.balances)
+        cause = {
+            "not_settled": "the weights had not quite settled, train longer "
+            f"(growth over decay {small:.2f} and {large:.2f}, 1 at equilibrium)",
+            "other_window": "the readings of the two do not cover the same part of training",
+            "unexplained": "the balance of the weights does not explain it, so suspect the readings",
+        }[self.cause]
+        where = f"from {pair.baseline} to {pair.batch_size} the spread is {pair.spread}, D is {pair.distortion}"
+        return f"{where}: {cause}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LadderPanelFinding(PanelFinding):
+    """What one ladder found; its metric is test accuracy, judged as test error, or bits per character of a text.
+
+    Attributes:
         rungs: one per batch size, increasing.
         predictions: one per rung with readings, increasing in batch size.
         drift: how far the rungs really drifted apart, pair by pair; None when fewer than two can be compared.
         data: the measured factor in examples to the same training loss, pair by pair.
         window: fractions of the budget over which all rungs were averaged; None without readings.
-        shortfalls: pairs whose spread lies below D although a theorem applies, each a sentence with the likely cause.
+        shortfalls: pairs whose spread lies below D although a theorem applies, with the likely cause.
         scaling: where test error was seen to fail; None when fewer than two batch sizes have results.
-        ranges: smallest and largest prediction of the baselines that predict, for each form; empty without any.
-        slope: of log G/N against log B, 1 while B_simple does not depend on the batch; None with fewer than two rungs.
+        predicted: the smallest and the largest B* of the baselines that predict; None without any.
+        slope: slope of log G/N against log B, 1 while B_simple does not depend on the batch; None with fewer than two
+            rungs.
         certificates: what the measured N/G rule out.
         c2: C² of the predictions.
-        runs: all results.
-        curves: all evaluations.
-        missing: runs without a result.
-        status: what to do next.
-        metric: what scaling is seen to fail by: test accuracy, as test error, or bits per character of a text.
-        rule: along which the batch sizes lie: "linear" or "square_root"; that of the optimizer with the gain rule.
-        gain: what the runs by the gain rule came to; None along the other rules. Then only the smallest batch size
-            predicts, and `drift`, `shortfalls` and `certificates`, which are about those rules, are empty.
+        rule: the rule of the optimizer, "linear" or "square_root", which the batch sizes follow unless `gain` is set.
+        gain: the results by the gain rule; None along the other rules. Then only the smallest batch size predicts, and
+            `drift`, `shortfalls` and `certificates`, which are about the other rules, are empty.
     """
 
-    name: str
     rungs: tuple[Rung, ...]
     predictions: tuple[RungPrediction, ...]
     drift: Drift | None
     data: tuple[DataPrice, ...]
     window: Fractions | None
-    shortfalls: tuple[str, ...]
+    shortfalls: tuple[Shortfall, ...]
     scaling: ScalingVerdict | None
-    ranges: tuple[PredictionRange, ...]
+    predicted: PredictionRange | None
     slope: Estimate | None
     certificates: tuple[Certificate, ...]
     c2: float
-    runs: tuple[RunRow, ...]
-    curves: tuple[CurveRow, ...]
-    missing: tuple[MissingRun, ...]
-    status: str
-    metric: Metric
     rule: Rule
     gain: GainFinding | None = None
 
     @property
     def adaptive(self) -> bool:
-        """Whether this is about Adam or its kin: all that is predicted is then an estimate, and there is no theorem."""
+        """Whether this is about Adam or its kin: all predictions are then estimates, and there is no theorem."""
         return self.rule == "square_root"
 
     @property
     def unbalanced(self) -> tuple[tuple[int, float | None], ...]:
         """Batch sizes whose weights were not measured at equilibrium: growth over decay is unknown or off by 10%."""
-        rungs = ((rung.batch_size, rung.balance) for rung in self.rungs)
-        return tuple((size, found) for size, found in rungs if found is None or abs(found - 1) > BALANCED)
+        balances = ((rung.batch_size, rung.balance) for rung in self.rungs)
+        return tuple((size, balance) for size, balance in balances if balance is None or abs(balance - 1) > BALANCED)
 
     @property
     def observed(self) -> float | None:
@@ -107,52 +153,58 @@ class LadderPanelFinding:
     @property
     def checked(self) -> tuple[tuple[RungPrediction, Crossing], ...]:
         """The baselines that predict, each with where the ladder crossed C² above it."""
-        crossings = {} if self.drift is None else {one.baseline: one for one in self.drift.crossings}
-        pairs = ((one, crossings.get(one.batch_size)) for one in self.predictions if one.usable)
-        return tuple((one, crossing) for one, crossing in pairs if crossing is not None)
+        crossings = {} if self.drift is None else {crossing.baseline: crossing for crossing in self.drift.crossings}
+        return tuple(
+            (prediction, crossings[prediction.batch_size])
+            for prediction in self.predictions
+            if prediction.usable and prediction.batch_size in crossings
+        )
 
     def to_dict(self) -> dict[str, object]:
         """Return the panel for a JSON document, without the curves."""
-        found, drift = self.scaling, self.drift
-        limits = (math.nan, math.nan) if found is None else (found.low, found.high)
-        nothing = Estimate(math.nan, math.nan, math.nan)
+        scaling, drift, nothing = self.scaling, self.drift, Estimate(math.nan, math.nan, math.nan)
         crossed = nothing if drift is None else drift.crossings[0].observed
         return {
-            "name": self.name,
-            **json_fields({"observed": self.observed, "observed_low": limits[0], "observed_high": limits[1]}),
-            **json_fields(
-                {
-                    "observed_dynamics": crossed.value,
-                    "observed_dynamics_low": crossed.low,
-                    "observed_dynamics_high": crossed.high,
-                }
-            ),
-            "predictions": [one.to_dict() for one in self.predictions],
+            **self.shared_fields(),
+            **json_fields_of(self, "observed", "predictions", "window", "rungs", "predicted", "slope"),
+            **json_fields_of(self, "certificates", "scaling", "c2"),
+            "observed_low": None if scaling is None else json_value(scaling.low),
+            "observed_high": None if scaling is None else json_value(scaling.high),
+            "observed_dynamics": json_value(crossed.value),
+            "observed_dynamics_low": json_value(crossed.low),
+            "observed_dynamics_high": json_value(crossed.high),
             "compared": None if drift is None else drift.compared,
-            "window": None if self.window is None else list(self.window),
-            "pairs": [] if drift is None else [one.to_dict() for one in drift.pairs],
-            "crossings": [] if drift is None else [one.to_dict() for one in drift.crossings],
-            "shortfalls": list(self.shortfalls),
-            "data_prices": [one.to_dict() for one in self.data],
-            "rungs": [rung.to_dict() for rung in self.rungs],
-            "ranges": [json_fields(asdict(one)) for one in self.ranges],
-            "slope": None if self.slope is None else self.slope.to_dict(),
-            "certificates": [json_fields(asdict(one)) for one in self.certificates],
-            "scaling": None if found is None else found.to_dict(),
-            "c2": self.c2,
-            "metric": self.metric,
-            "runs": [row.to_dict() for row in self.runs],
-            "missing": [asdict(run) for run in self.missing],
-            "status": self.status,
+            "pairs": [] if drift is None else json_value(drift.pairs),
+            "crossings": [] if drift is None else json_value(drift.crossings),
+            "shortfalls": [str(shortfall) for shortfall in self.shortfalls],
+            "data_prices": json_value(self.data),
             **({} if self.gain is None else {"gain": self.gain.to_dict()}),
         }
 
     def answer(self) -> Answer:
-        """What the price list said and what the ladder measured; test error after it, as a criterion of its own."""
-        return ladder_answer.answer(self) if self.gain is None else gain_answer.answer(self, self.gain)
-
-    def __str__(self) -> str:
-        return str(self.answer())
+        """What was predicted, what was measured and test error; by the gain rule price and loss of every batch size."""
+        gain, first = self.gain, None
+        if gain is None:
+            headline, (tone, badge) = drift_headline(self), _judged(self)
+            numbers = [*_examples(self), *_predicted(self), *_theorem(self), *_second_moment(self), *_invariance(self)]
+            numbers += judged_by_error(self)
+            first = len(numbers)
+            numbers += [*_drifted(self), *_ruled_out(self), *_rungs(self), *_silent(self)]
+        else:
+            headline, tone = gain.headline() or error_headline(self), gain.tone
+            badge = "the same training loss" if tone in {"yes", "no"} else ""
+            numbers = [*gain.numbers(), *judged_by_error(self)]
+        return Answer(
+            self.name,
+            headline,
+            tone,
+            tuple(numbers),
+            self.status,
+            tuple(rung.error for rung in self.rungs),
+            f"{criterion(self.metric)} by batch size",
+            first=first,
+            badge=badge,
+        )
 
 
 class LadderFinding(Finding[LadderPanelFinding]):
@@ -174,30 +226,33 @@ class LadderFinding(Finding[LadderPanelFinding]):
 
 def find_ladder(experiment: Ladder, records: Sequence[RunRecord]) -> LadderFinding:
     """Find what the rungs of each ladder predicted, how far they drifted apart, and where test error failed."""
-    found, strangers = gather(experiment, records, "test_accuracy")
-    panels = tuple(_panel(experiment, panel, runs) for panel, runs in zip(experiment.panels, found, strict=True))
+    gathered, strangers = gather(experiment, records, "test_accuracy")
+    panels = tuple(_panel(experiment, panel, runs) for panel, runs in zip(experiment.panels, gathered, strict=True))
     return LadderFinding(experiment.title, panels, strangers)
 
 
 def _panel(experiment: Ladder, panel: LadderPanel, runs: PanelRuns) -> LadderPanelFinding:
     sizes = panel.sizes
-    # by the gain rule the smallest batch size alone predicts: the others do not train as it would have them
+    # By the gain rule only the smallest batch size predicts: the others do not train by the rule that it predicts for.
     baselines = sizes[:1] if panel.gained else sizes
-    errors = {size: found for size in sizes if (found := final_errors(panel, runs, SGD, size))}
+    errors = {size: own for size in sizes if (own := final_errors(panel, runs, SGD, size))}
     scaling, unscaled = _scaling(errors, experiment.tolerance)
-    window = experiment.window or shared_window(runs, baselines)
-    # what larger batches cost is said of the same part of training in which it is then measured
-    windows = {} if window is None else {size: steps_at(runs, size, window) for size in errors}
-    measured, unread = pooled(runs, baselines, experiment.c2, windows)
-    predictions = tuple(prediction_of(*one, sizes, scaling) for one in measured)
-    rules = [one.linear for one in predictions]
-    drift = None if panel.gained else drift_of(runs, predictions, window, experiment.c2)
-    data = data_of(runs, sizes)
+    window = experiment.window or _shared_window(runs, baselines)
+    # Predictions are made from the same part of training in which they are then checked.
+    windows = {} if window is None else {size: steps_of(window, runs.steps(size)) for size in errors}
+    predictions, unread = predictions_of(runs, baselines, sizes, experiment.c2, windows, scaling)
+    rules = [prediction.linear for prediction in predictions]
     rungs = tuple(rung_of(panel, runs, size, errors.get(size, {}), rules) for size in sizes)
-    gains = find_gains(panel, runs, data, window) if panel.gained else None
-    if gains is not None:
-        rates = gains.rates(panel.baseline)
-        rungs = tuple(replace(one, lr=rates.get(one.batch_size, one.lr)) for one in rungs)
+    data = data_prices(loss_curves({size: runs.of(SGD, size).values() for size in sizes}))
+    drift, gain = None, None
+    if panel.gained:
+        gain = find_gains(panel, runs, data, window)
+        rates = gain.rates(panel.baseline)
+        rungs = tuple(replace(rung, lr=rates.get(rung.batch_size, rung.lr)) for rung in rungs)
+        status = _next_by_gain(panel, runs)
+    else:
+        drift = None if window is None else _drift(runs, rules, window, experiment.c2)
+        status = _next(runs, predictions, drift, unread if scaling is not None else unscaled)
     return LadderPanelFinding(
         name=panel.name,
         rungs=rungs,
@@ -207,19 +262,15 @@ def _panel(experiment: Ladder, panel: LadderPanel, runs: PanelRuns) -> LadderPan
         window=window if predictions else None,
         shortfalls=() if drift is None else shortfalls(drift, predictions),
         scaling=scaling,
-        ranges=ranges(predictions),
+        predicted=predicted_range(predictions),
         slope=signal_slope(rungs),
         certificates=() if panel.gained else certificates(rules, sizes),
         c2=experiment.c2,
-        runs=runs.rows(),
-        curves=runs.curves(),
-        missing=runs.missing,
-        status=_after_gains(panel, runs)
-        if panel.gained
-        else _next(runs, predictions, drift, scaling, unscaled, unread),
+        **runs.listed(),
+        status=status,
         metric=own_metric([panel]),
         rule=panel.base.optimizer.rule,
-        gain=gains,
+        gain=gain,
     )
 
 
@@ -227,12 +278,114 @@ def _scaling(errors: Mapping[int, Mapping[int, float]], tolerance: float) -> tup
     if len(errors) < 2:
         return None, "run at least two batch sizes: a ladder of one rung shows no failure."
     try:
-        return scaling_verdict({size: list(found.values()) for size, found in errors.items()}, tolerance), ""
+        return scaling_verdict({size: list(own.values()) for size, own in errors.items()}, tolerance), ""
     except ValueError as error:
         return None, f"{error}."
 
 
-def _after_gains(panel: LadderPanel, runs: PanelRuns) -> str:
+def _shared_window(runs: PanelRuns, sizes: Sequence[int]) -> Fractions | None:
+    """The window of training time over which all rungs are averaged; None without readings, or if they share none.
+
+    Each rung's own window is that of `svag.price_list`; the shared one starts where the last of them does.
+    """
+    windows = []
+    for size in sizes:
+        if readings := runs.pooled_readings(SGD, size):
+            own, steps = choose_window(readings), runs.steps(size)
+            windows.append((own.start / steps, own.stop / steps))
+    if not windows:
+        return None
+    start, stop = max(start for start, _ in windows), min(stop for _, stop in windows)
+    return (start, stop) if start < stop else None
+
+
+def _drift(runs: PanelRuns, rules: Sequence[LinearRule], window: Fractions, c2: float) -> Drift | None:
+    """How far the rungs that predict something drifted apart; None when fewer than two can be compared.
+
+    The second moment V is compared where the optimizer has one, the pull T where two predictions rest on it, the weight
+    norm otherwise.
+    """
+    rungs = {}
+    for rule in rules:
+        start, stop = steps_of(window, runs.steps(rule.batch_size))
+        seeds = runs.readings(SGD, rule.batch_size).values()
+        rungs[rule.batch_size] = [readings_between(readings, start, stop) for readings in seeds]
+    # ηλ is linear in the batch size, and known where the theorem of the paper applies
+    settled = next((rule for rule in rules if rule.lr_wd), None)
+    lr_wd = 0.0 if settled is None else settled.lr_wd * rules[0].batch_size / settled.batch_size
+    # a theorem speaks of a pair only where both rungs rest on it; T says nothing of weights that have not settled
+    compared: Compared = "T" if sum(rule.basis == "pull" for rule in rules) > 1 else "R"
+    if rules and all(rule.basis == "second_moment" and rule.second_moment_ratio is not None for rule in rules):
+        compared = "V"
+    signals: set[Signal] = {rule.signal for rule in rules}
+    drift = measure_drift(
+        rungs,
+        # fixed, so that a report of the same records always says the same
+        rng=np.random.default_rng(0),
+        c2=c2,
+        compared=compared,
+        # what every rung has: X̂ wherever one of them has not resolved its X
+        signal=signals.pop() if len(signals) == 1 else "X̂",
+        lr_wd=lr_wd if compared == "R" else 0.0,
+    )
+    return None if drift is None else _as_priced(drift, {rule.batch_size: rule for rule in rules})
+
+
+def _as_priced(drift: Drift, rules: Mapping[int, LinearRule]) -> Drift:
+    """The drift beside each baseline's own price list, which with momentum may rest on another signal."""
+    own = {size: rule for size, rule in rules.items() if rule.signal != drift.signal}
+    pairs = (
+        replace(pair, distortion=own[pair.baseline].distortion(pair.batch_size)) if pair.baseline in own else pair
+        for pair in drift.pairs
+    )
+    crossings = (
+        replace(
+            crossing,
+            predicted=own[crossing.baseline].limit,
+            over_predicted=_over(crossing.observed, own[crossing.baseline].limit),
+            strict_over_predicted=_over(crossing.strict, own[crossing.baseline].limit),
+        )
+        if crossing.baseline in own
+        else crossing
+        for crossing in drift.crossings
+    )
+    return replace(drift, pairs=tuple(pairs), crossings=tuple(crossings))
+
+
+def _over(observed: Estimate, predicted: Estimate) -> Estimate:
+    if not (math.isfinite(observed.value) and math.isfinite(predicted.value)):
+        return Estimate(math.inf, 0.0, math.inf)
+    return ratio_of(observed, predicted)
+
+
+def covered(pair: PairDrift, predictions: Sequence[RungPrediction]) -> bool:
+    """Whether a theorem says of this pair that its spread is at least D: both of its rungs rest on one."""
+    basis = {prediction.batch_size: prediction.linear.basis for prediction in predictions}
+    return {basis.get(pair.baseline), basis.get(pair.batch_size)} <= THEOREMS
+
+
+def shortfalls(drift: Drift, predictions: Sequence[RungPrediction]) -> tuple[Shortfall, ...]:
+    """The pairs whose spread lies below D although a theorem applies, each with the likely cause."""
+    by_size = {prediction.batch_size: prediction for prediction in predictions}
+    return tuple(
+        _shortfall(pair, by_size[pair.baseline], by_size[pair.batch_size])
+        for pair in drift.pairs
+        if pair.below and covered(pair, predictions)
+    )
+
+
+def _shortfall(pair: PairDrift, smaller: RungPrediction, larger: RungPrediction) -> Shortfall:
+    small, large = smaller.linear.balance, larger.linear.balance
+    if small and large and pair.distortion.low * small / large <= pair.spread.high:
+        return Shortfall(pair, (small, large), "not_settled")
+    windows = [[step * rung.batch_size for step in rung.price_list.window] for rung in (smaller, larger)]
+    (start, stop), (other_start, other_stop) = windows
+    apart = max(abs(start - other_start), abs(stop - other_stop))
+    same_time = apart <= _SAME_TIME * max(stop, other_stop)
+    return Shortfall(pair, (small, large), "unexplained" if same_time else "other_window")
+
+
+def _next_by_gain(panel: LadderPanel, runs: PanelRuns) -> str:
     if runs.missing:
         return runs.remedy
     if panel.unplanned:
@@ -241,22 +394,16 @@ def _after_gains(panel: LadderPanel, runs: PanelRuns) -> str:
     return "nothing more to run."
 
 
-def _next(
-    runs: PanelRuns,
-    predictions: Sequence[RungPrediction],
-    drift: Drift | None,
-    scaling: ScalingVerdict | None,
-    unscaled: str,
-    unread: str,
-) -> str:
+def _next(runs: PanelRuns, predictions: Sequence[RungPrediction], drift: Drift | None, without: str) -> str:
+    """What to do next; `without` is what to do if there is no prediction."""
     if runs.missing:
         return runs.remedy
     if not predictions:
-        return unread if scaling is not None else unscaled
+        return without
     first = predictions[0]
     smallest = f"at the smallest, B={first.batch_size}"
-    if not any(one.usable for one in predictions):
-        if first.linear.noise_to_signal.value < PREDICTS_FROM:
+    if not any(prediction.usable for prediction in predictions):
+        if first.silent:
             return f"start the ladder lower: no baseline predicts; {smallest}, {first.status}"
         return f"no baseline predicts; {smallest}: {first.status}"
     if drift is None:
@@ -275,3 +422,281 @@ def _next(
             "training hardly changes."
         )
     return "nothing more to run: the drift is located to within the spacing of the ladder."
+
+
+# How a finding is said.
+
+
+def drift_headline(panel: LadderPanelFinding) -> str:
+    """What the smallest baseline predicted and what the ladder measured; test error where nothing was predicted."""
+    if not panel.checked:
+        return error_headline(panel)
+    prediction, crossing = panel.checked[0]
+    limit = prediction.linear.limit
+    start = f"Scaling {'by the square-root rule ' if panel.adaptive else ''}from batch size {prediction.batch_size}, "
+    factor, size = f"drift apart by a factor of {panel.c2:g}", f"B* = {size_said(limit)}"
+    if math.isinf(limit.value):
+        start += f"training statistics were never expected to {factor}"
+    elif prediction.theorem:
+        start += f"training statistics must {factor} by {size}"
+    else:
+        start += f"training statistics were estimated to {factor} at {size}"
+    if math.isinf(crossing.observed.value):
+        seen = f"up to {panel.rungs[-1].batch_size:,}, the largest batch here, they did not"
+    else:
+        seen = f"they did at {size_said(crossing.observed)}"
+        seen += f", {_ratio(crossing.over_predicted)} of B*" if math.isfinite(crossing.over_predicted.value) else ""
+    rests = "These are estimates" if panel.adaptive else "No theorem applies here"
+    return f"{start}; {seen}.{'' if prediction.theorem else f' {rests}: no batch size is ruled out.'}"
+
+
+def _judged(panel: LadderPanelFinding) -> tuple[Tone, str]:
+    """The mark of a panel and what it is about: only what a theorem says can hold or fail."""
+    if not panel.checked:
+        return ("open" if panel.scaling is None or _undecided(panel.scaling) else "note"), ""
+    prediction, crossing = panel.checked[0]
+    if panel.shortfalls:
+        return "no", "contradicts the theorem"
+    if not prediction.theorem:
+        return "note", "estimate"
+    if math.isinf(crossing.observed.value):
+        return "open", "not reached on this ladder"
+    agrees = crossing.over_predicted.low <= 1
+    return ("yes", "agrees with the theorem") if agrees else ("no", "contradicts the theorem")
+
+
+def size_said(size: Estimate) -> str:
+    """A batch size with its interval."""
+    return f"{wording.batch(size.value)} {wording.batch_interval(size.low, size.high)}"
+
+
+def _ratio(ratio: Estimate) -> str:
+    high = f"{ratio.high:.2f}]" if math.isfinite(ratio.high) else "∞)"
+    return f"{ratio.value:.2f} [{ratio.low:.2f}, {high}"
+
+
+def _crossed(crossing: Crossing, last: int) -> str:
+    if math.isinf(crossing.observed.value):
+        low = f" (at least {wording.batch(crossing.observed.low)})" if math.isfinite(crossing.observed.low) else ""
+        return f"not reached up to {last:,}{low}"
+    share = f", {_ratio(crossing.over_predicted)} of it" if math.isfinite(crossing.over_predicted.value) else ""
+    return f"measured {size_said(crossing.observed)}{share}"
+
+
+def _predicted(panel: LadderPanelFinding) -> NumberRows:
+    """Predicted and measured batch size of a drift by C², one row per baseline."""
+    last = panel.rungs[-1].batch_size
+    for prediction, crossing in panel.checked:
+        kind = "B*" if prediction.theorem else "estimated B*"
+        mark = " (these runs only)" if prediction.linear.window_only else ""
+        said = f"{kind} = {size_said(prediction.linear.limit)}{mark}"
+        yield f"from {prediction.batch_size}", f"{said}; {_crossed(crossing, last)}"
+    if panel.predictions and not panel.checked:
+        yield "predicted", "no baseline predicts: see Next"
+
+
+def _theorem(panel: LadderPanelFinding) -> NumberRows:
+    """Whether the inequality spread ≥ D held, or that no theorem says so."""
+    if panel.drift is None:
+        return
+    compared = COMPARED[panel.drift.compared]
+    if panel.adaptive:
+        said = "an estimate: neither the price list nor the measured drift of"
+        yield "reliability", f"{said} {compared} rules a batch size out"
+        return
+    pairs = [pair for pair in panel.drift.pairs if covered(pair, panel.predictions)]
+    if not pairs:
+        yield "theorem", f"none applies: the drift of {compared} is measured, and no batch size is ruled out"
+    elif panel.shortfalls:
+        more = f" (and {len(panel.shortfalls) - 1} more pairs)" if len(panel.shortfalls) > 1 else ""
+        yield "theorem", f"does not hold: {panel.shortfalls[0]}{more}"
+    else:
+        which = "the only pair" if len(pairs) == 1 else f"all {len(pairs)} pairs"
+        yield "theorem", f"holds: {compared} drifted apart by at least D, within intervals, on {which} of batch sizes"
+
+
+def _second_moment(panel: LadderPanelFinding) -> NumberRows:
+    """How much the second moment grew beyond what the square-root rule presumes, with D, one row per baseline.
+
+    The first row says what that means for the steps.
+    """
+    pairs = [] if panel.drift is None else panel.drift.pairs
+    known = [(pair, seen) for pair in pairs if (seen := pair.second_moment_over_noise) is not None]
+    if known:
+        first = known[0][0].baseline
+        steps = [
+            f"{_step_shortfall(seen)} at {pair.batch_size} (predicted {_step_shortfall(pair.distortion)})"
+            for pair, seen in known
+            if pair.baseline == first
+        ]
+        yield f"steps from {first}", f"shorter than the square-root rule assumes by {', '.join(steps)}"
+    for base in dict.fromkeys(pair.baseline for pair, _ in known):
+        said = [
+            f"{_ratio(seen)} at {pair.batch_size} (D = {_ratio(pair.distortion)})"
+            for pair, seen in known
+            if pair.baseline == base
+        ]
+        yield f"κV′/V over κN′/N from {base}", ", ".join(said)
+
+
+def _step_shortfall(growth: Estimate) -> str:
+    return f"{step_shortfall(max(growth.value, 1.0)):.0%}"  # measured, it may be below 1 by chance
+
+
+def _invariance(panel: LadderPanelFinding) -> NumberRows:
+    """Where strict invariance in the sense of def:lsi is lost: one of the three has changed by more than C."""
+    if not panel.checked or panel.drift is None:
+        return
+    said = [
+        f"at {size_said(crossing.strict)} from {crossing.baseline}, {crossing.strict_over_predicted.value:.2f} of B*"
+        if math.isfinite(crossing.strict.value)
+        else f"not up to {panel.rungs[-1].batch_size:,} from {crossing.baseline}"
+        for _, crossing in panel.checked
+    ]
+    bound = f"one of the three changes by more than C = {math.sqrt(panel.c2):.3g}"
+    if panel.drift.compared != "V":  # the definition is about linear scaling and the weight norm
+        bound = f"the paper's stricter criterion: {bound}"
+    yield "invariance lost", f"{'; '.join(said)} ({bound})"
+
+
+def _examples(panel: LadderPanelFinding) -> NumberRows:
+    """The measured price in examples beside D, from the smallest baseline that predicts."""
+    if not panel.checked:
+        return
+    baseline, said = panel.checked[0][0], []
+    for price in panel.data:
+        if price.baseline == baseline.batch_size:
+            cost = _distortion(baseline, price.batch_size)
+            said.append(f"{price.said()} at {price.batch_size} (D = {cost})")
+            if not price.reached:  # larger batch sizes would only repeat this bound
+                break
+    if said:
+        yield "data needed", f"{', '.join(said)}, for the training loss of batch size {baseline.batch_size}"
+
+
+def _distortion(baseline: RungPrediction, batch_size: float) -> str:
+    return f"{baseline.linear.distortion(batch_size).value:.2g}"
+
+
+def _undecided(scaling: ScalingVerdict) -> bool:
+    """Whether the test errors do not say where scaling fails."""
+    return unbounded(scaling.low, scaling.high) or scaling.answer == "not decided"
+
+
+def error_headline(panel: LadderPanelFinding) -> str:
+    """Where test error fails, in one sentence."""
+    if panel.scaling is None:
+        return "Fewer than two batch sizes have results."
+    said, what = _error_said(panel, panel.scaling), criterion(panel.metric)
+    return f"Not decided by {what}: {said}." if _undecided(panel.scaling) else f"{what.capitalize()} {said}."
+
+
+def _error_said(panel: LadderPanelFinding, scaling: ScalingVerdict) -> str:
+    """Where test error fails, or why that is not decided."""
+    limits, at = wording.batch_interval(scaling.low, scaling.high), wording.batch(scaling.observed)
+    if unbounded(scaling.low, scaling.high):
+        where = f"at batch size {at}" if scaling.observed is not None else "nowhere on this ladder"
+        return f"the means would put the failure {where}, but there are too few seeds for an interval"
+    failing = [rung for rung in panel.rungs if scaling.observed is not None and rung.batch_size >= scaling.observed]
+    cause = f", as seeds diverged at {failing[0].batch_size:,}" if failing and failing[0].diverged else ""
+    first, last = panel.rungs[0].batch_size, panel.rungs[-1].batch_size
+    above = f"more than {percent(scaling.tolerance)} above the lowest"
+    then = f", then is {above} from {at} {limits} on{cause}" if scaling.observed is not None else ""
+    return {
+        "fails": f"is {above} from batch size {at} {limits} on{cause}",
+        "never fails": f"is nowhere {above}, up to batch size {last:,}; 95% interval of where it would be {limits}",
+        "fails from the start": f"is {above} already at the smallest batch size, {first:,}{cause}",
+        "improves": f"improves up to batch size {wording.batch(scaling.best_batch)}{then}",
+        "not decided": f"no batch size has learned enough for an error to be {above}",
+    }[scaling.answer]
+
+
+def judged_by_error(panel: LadderPanelFinding) -> NumberRows:
+    """Where test error fails, its lowest value, and the seeds that diverged."""
+    scaling = panel.scaling
+    if scaling is not None:
+        said = ("not decided: " if _undecided(scaling) else "") + _error_said(panel, scaling)
+        if panel.checked and scaling.observed is not None and scaling.answer == "fails":
+            baseline = panel.checked[0][0]
+            said += f", where D from {baseline.batch_size} is {_distortion(baseline, scaling.observed)}"
+        what = judged_by(panel.metric)
+        yield what, f"{said} (neither D nor B* is about {what})"
+        if scaling.best_batch is not None:
+            best = min(rung.error for rung in panel.rungs if rung.batch_size == scaling.best_batch)
+            unit = "" if wording.is_share(panel.metric) else f" {wording.unit(panel.metric)}"
+            lowest = f"{wording.value(best, panel.metric)}{unit}"
+            yield f"lowest {what}", f"{lowest} at batch size {scaling.best_batch:,}"
+    if lost := [rung for rung in panel.rungs if rung.diverged]:
+        first, *others = (f"{rung.diverged} of {rung.seeds}{{}} at {rung.batch_size:,}" for rung in lost)
+        yield "diverged", ", ".join([first.format(" seeds"), *(other.format("") for other in others)])
+
+
+def _drifted(panel: LadderPanelFinding) -> NumberRows:
+    """What the drift was made of, from the smallest baseline, and what explains it."""
+    if panel.drift is None or not panel.drift.crossings:
+        return
+    base = panel.checked[0][0].batch_size if panel.checked else panel.drift.crossings[0].baseline
+    pairs = [pair for pair in panel.drift.pairs if pair.baseline == base]
+    if panel.window is not None:
+        start, stop = panel.window
+        said = f"{COMPARED[panel.drift.compared]}, averaged over {start:.0%} to {stop:.0%} of training"
+        yield "what drifted", f"{said}; the drift is the largest of their ratios over the smallest"
+    said = ", ".join(
+        f"{pair.spread.value:.3g} at {pair.batch_size} (D = {pair.distortion.value:.3g})" for pair in pairs
+    )
+    yield f"drift from {base}", said
+    scales = ", ".join(f"{pair.noise_scale.value:.2f} at {pair.batch_size}" for pair in pairs)
+    yield f"B_simple relative to {base}", f"{scales}; where it is 1, the drift is D"
+    moving = [f"{pair.moving.value:.2g} at {pair.batch_size}" for pair in pairs if pair.moving is not None]
+    if moving:
+        yield (
+            f"X relative to {base}",
+            f"{', '.join(moving)}; with momentum X takes the place of the squared gradient in D",
+        )
+    if panel.slope is not None:
+        yield "slope of G/N", f"{_ratio(panel.slope)} against batch size, both logarithmic; 1 if B_simple is constant"
+
+
+def _ruled_out(panel: LadderPanelFinding) -> NumberRows:
+    if panel.certificates:
+        fired = ruled_out(panel.certificates).items()
+        yield "ruled out", "; ".join(f"at B = {size} {what}" for size, what in fired)
+
+
+def _rungs(panel: LadderPanelFinding) -> NumberRows:
+    balances = [f"{rung.balance:.3g} at B = {rung.batch_size}" for rung in panel.rungs if rung.balance is not None]
+    if balances:
+        yield "equilibrium", f"growth over decay of |x|², 1 at equilibrium: {', '.join(balances)}"
+    premises = [(prediction.batch_size, prediction.linear.second_moment_ratio) for prediction in panel.predictions]
+    known = [f"{ratio:.2f} at B = {size}" for size, ratio in premises if ratio is not None]
+    if known:
+        yield "V/(G + N)", f"{', '.join(known)}; 1 where v has settled at the squared gradient, as D assumes"
+    if panel.predictions:
+        rules = [prediction.linear for prediction in panel.predictions]
+        ratios = [f"{wording.plain(rule.noise_to_signal.value)} at B = {rule.batch_size}" for rule in rules]
+        yield f"N/{rules[0].signal}", ", ".join(ratios)
+    limits, gaps = [], []
+    for rung in panel.rungs:
+        if rung.sde is not None:
+            edges = (rung.sde.value, rung.sde.low, rung.sde.high)
+            value, low, high = (wording.value(edge, panel.metric) for edge in edges)
+            limits.append(f"{value} ({low} to {high}) at B = {rung.batch_size}")
+        if (gap := rung.sde_gap) is not None:
+            interval = wording.interval(gap.low, gap.high, panel.metric)
+            gaps.append(f"{wording.difference(gap.value, panel.metric)} {interval} at B = {rung.batch_size}")
+    if limits:
+        yield f"SDE limit of the {judged_by(panel.metric).removeprefix('test ')}", ", ".join(limits)
+        yield "SGD above its SDE limit", ", ".join(gaps)
+
+
+def _silent(panel: LadderPanelFinding) -> NumberRows:
+    """Rungs that do not predict, and why."""
+    unusable = [prediction for prediction in panel.predictions if not prediction.usable]
+    small = [prediction for prediction in unusable if prediction.silent]
+    if small:
+        sizes = ", ".join(str(prediction.batch_size) for prediction in small)
+        why = f"N/{small[0].linear.signal} is below {PREDICTS_FROM:g}, so B* would mostly be C² times their own"
+        yield "do not predict", f"{sizes}: {why} batch size"
+    for prediction in unusable:
+        if not prediction.silent:
+            yield f"does not predict: {prediction.batch_size}", prediction.status

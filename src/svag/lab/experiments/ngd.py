@@ -1,25 +1,13 @@
 """Is it the covariance of the noise that matters? SGD, NGD with matching covariance, and GD (fig:ngd_sgd_accs)."""
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypedDict, Unpack
 
 from pydantic import Field
 
-from svag.lab.experiments.base import (
-    GD,
-    MARGIN,
-    NGD,
-    SGD,
-    ArmName,
-    Experiment,
-    Metric,
-    Panel,
-    described,
-    metric_of,
-    other_arm,
-    require_sgd,
-    seeds_from,
-)
+from svag.lab.experiments.arms import GD, NGD, SGD, ArmSpec, other_arm, require_sgd
+from svag.lab.experiments.experiment import MARGIN, Experiment, Metric, Panel, described, metric_of
 from svag.lab.records.record import RunRecord
 from svag.lab.specs.fields import Positive
 from svag.lab.specs.spec import RunSpec
@@ -31,10 +19,17 @@ if TYPE_CHECKING:
 class NgdPanel(Panel):
     """SGD, NGD with matching covariance (eq:noisy_gd), and GD from one base spec."""
 
-    def arms(self) -> list[tuple[ArmName, RunSpec]]:
-        """SGD, NGD and GD; of GD a seed only changes the first weights."""
+    def arms(self) -> list[ArmSpec]:
+        """SGD, NGD and GD; a seed of GD only changes the first weights."""
         require_sgd(self.base)
         return [(SGD, self.base), *(other_arm(arm, self.base, {"kind": arm.kind}) for arm in (NGD, GD))]
+
+
+class NgdOptions(TypedDict, total=False):
+    """Options besides the base and its seeds: fields of `Ngd`, arguments of `svag.lab.ngd`, flags of `svag ngd`."""
+
+    margin: float
+    metric: Metric | None
 
 
 class Ngd(Experiment):
@@ -47,7 +42,7 @@ class Ngd(Experiment):
 
     Attributes:
         margin: the gap in `metric` that would not matter, in its units (accuracies are fractions).
-        metric: what is compared.
+        metric: what is compared; by default test accuracy, or bits per character of a text.
     """
 
     question: ClassVar[str] = "Can Gaussian noise replace the noise of SGD?"
@@ -56,7 +51,7 @@ class Ngd(Experiment):
         "gradient descent (GD) adds none."
     )
     needs: ClassVar[str] = "SGD, and NGD or GD with all other fields equal"
-    subject: ClassVar[str] = "SGD, NGD and GD"
+    options: ClassVar[type] = NgdOptions
     default_seeds: ClassVar[int] = 3
 
     kind: Literal["ngd"] = "ngd"
@@ -70,24 +65,13 @@ class Ngd(Experiment):
         base: RunSpec,
         seeds: int | Iterable[int],
         *,
-        margin: float = MARGIN,
-        metric: Metric | None = None,
         name: str | None = None,
-        title: str = subject,
+        file: Path | None = None,
+        title: str | None = None,
+        **options: Unpack[NgdOptions],
     ) -> Self:
-        """One panel from a base spec.
-
-        Args:
-            base: the SGD run in question.
-            seeds: how many, or which.
-            margin: the gap that would not matter.
-            metric: what is compared; when None test accuracy, or bits per character of a text.
-            name: of the panel; network and data when None.
-            title: one line.
-        """
-        panel = {"name": name or described(base), "base": base}
-        fields = {"title": title, "seeds": seeds_from(seeds), "panels": (panel,), "margin": margin}
-        return cls.model_validate(fields if metric is None else {**fields, "metric": metric})
+        """One panel around a base spec, see `Experiment.about`."""
+        return cls.about(base, seeds, "SGD, NGD and GD", {}, options, name=name, file=file, title=title)
 
     def asked(self) -> str:
         """The arms and the margin."""
@@ -100,5 +84,6 @@ class Ngd(Experiment):
         return find_ngd(self, records)
 
     @classmethod
-    def _around(cls, base: RunSpec, settings: Collection[RunSpec]) -> NgdPanel:
+    def around(cls, base: RunSpec, known: Collection[RunSpec]) -> NgdPanel:
+        """SGD, NGD and GD at the batch size of the base."""
         return NgdPanel(name=f"{described(base)}, B={base.batch_size}", base=base)

@@ -2,31 +2,33 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
 from svag.lab.experiments import wording
-from svag.lab.experiments.base import GD, NGD, SGD, Metric
-from svag.lab.experiments.evidence import SMOOTHED, TONES, ArmResult, Finding, arm_result, sgd_curve
+from svag.lab.experiments.arms import GD, NGD, SGD
+from svag.lab.experiments.curve_gap import CurvesCompared, curves_compared
+from svag.lab.experiments.experiment import Metric
+from svag.lab.experiments.finding import TONES, ArmResult, Finding, PanelFinding, arm_result, sgd_curve
+from svag.lab.experiments.json_row import JsonRow, json_fields_of, json_value
 from svag.lab.experiments.ngd import Ngd, NgdPanel
-from svag.lab.experiments.runs import CurveRow, MissingRun, PanelRuns, RunRow, gather
+from svag.lab.experiments.runs import PanelRuns, gather
 from svag.lab.experiments.wording import Answer
 from svag.lab.records.record import RunRecord
-from svag.stats.curves import compare_curves, gap_band, running_means
 from svag.stats.decisions import Decision, compare_rates, holm, samples_to_decide, three_way
 from svag.stats.means import paired, welch
 from svag.stats.samples import json_fields
 
 _LEVEL = 0.05
-# From so many seeds on, pairs are compared: with fewer, what they cost in degrees of freedom outweighs what they share.
+# With at least this many seeds, compare pairwise: with fewer, pairs lose more in degrees of freedom than they gain.
 _PAIRS = 4
 _ROUNDING = 1e-12
-LAST_STEPS = 100  # the paper's train curves are means over so many steps
+LAST_STEPS = 100  # the paper's train curves are means over this many steps
 
 
 @dataclass(frozen=True)
-class ArmGap:
+class ArmGap(JsonRow):
     """The difference of two arms in the final metric.
 
     Attributes:
@@ -53,29 +55,25 @@ class ArmGap:
     seeds_needed: int | None
     in_pairs: bool = False
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields for a JSON document; unknown numbers are null."""
-        return json_fields(asdict(self))
-
     def said(self, metric: Metric) -> str:
         """The difference with its interval."""
         return f"{wording.difference(self.gap, metric)} {wording.interval(self.low, self.high, metric)}"
 
 
-def arm_gap(name: str, one: Mapping[int, float], other: Mapping[int, float], margin: float) -> ArmGap | None:
+def arm_gap(name: str, first: Mapping[int, float], second: Mapping[int, float], margin: float) -> ArmGap | None:
     """Compare two arms, final metrics by seed; a diverged seed (NaN) is an outcome. None if an arm has no result.
 
-    Nothing is equivalent on the survivors' word: with diverged seeds the answer is "different" or "inconclusive".
-    Arms that finished the same four seeds or more are compared seed by seed, since those of a seed begin at the same
-    weights; others by Welch's test.
+    With diverged seeds the answer is "different" or "inconclusive": the survivors alone cannot show equivalence.
+    Arms that finished the same four seeds or more are compared seed by seed, since the arms of a seed start from the
+    same weights; others by Welch's test.
 
-    >>> found = arm_gap("SGD − GD", {0: 0.89, 1: 0.90}, {0: 0.75, 1: 0.76}, margin=0.01)
-    >>> found.answer, found.said("test_accuracy")
+    >>> gap = arm_gap("SGD − GD", {0: 0.89, 1: 0.90}, {0: 0.75, 1: 0.76}, margin=0.01)
+    >>> gap.answer, gap.said("test_accuracy")
     ('different', '+14.00 points [+10.96, +17.04]')
     """
-    if not one or not other:
+    if not first or not second:
         return None
-    rows = [np.array(list(finals.values()), dtype=np.float64) for finals in (one, other)]
+    rows = [np.array(list(finals.values()), dtype=np.float64) for finals in (first, second)]
     finite = [row[np.isfinite(row)] for row in rows]
     lost = [row.size - kept.size for row, kept in zip(rows, finite, strict=True)]
     value = float(finite[0].mean() - finite[1].mean()) if all(row.size for row in finite) else math.nan
@@ -87,10 +85,10 @@ def arm_gap(name: str, one: Mapping[int, float], other: Mapping[int, float], mar
         p_value = 1.0 if p_rates is None else p_rates
         return ArmGap(name, answer, value, -math.inf, math.inf, 1.0, p_value, p_rates, None)
     estimate, in_pairs = welch(*finite), False
-    if not any(lost) and one.keys() == other.keys() and len(one) >= _PAIRS:
-        second = np.array([other[seed] for seed in one])
-        in_pairs = bool(np.ptp(finite[0] - second) > _ROUNDING)  # equal differences leave no spread to judge by
-        estimate = paired(finite[0], second) if in_pairs else estimate
+    if not any(lost) and first.keys() == second.keys() and len(first) >= _PAIRS:
+        in_order = np.array([second[seed] for seed in first])
+        in_pairs = bool(np.ptp(finite[0] - in_order) > _ROUNDING)  # equal differences leave no spread to judge by
+        estimate = paired(finite[0], in_order) if in_pairs else estimate
     low, high = estimate.interval()
     p_different = min(holm([estimate.p_different(), *([] if p_rates is None else [p_rates])]))
     if p_rates is None:
@@ -106,7 +104,7 @@ def arm_gap(name: str, one: Mapping[int, float], other: Mapping[int, float], mar
 
 
 @dataclass(frozen=True)
-class CurvesApart:
+class CurvesApart(CurvesCompared):
     """How far apart the curves of SGD and NGD are, over the whole of training.
 
     Attributes:
@@ -114,32 +112,16 @@ class CurvesApart:
         metric: "train_set_accuracy" or "train_loss", or what the experiment compares.
         answer: "different" where permuting the labels SGD and NGD says so at 5%; "equivalent" where the 95% limits lie
             within the margin at all steps at once; otherwise "inconclusive".
-        p_value: of the test that the labels do not matter, at all steps at once.
-        smallest_p: the smallest that so many seeds can reach.
-        at_step: where they are furthest apart for their spread.
-        gap: SGD minus NGD there.
-        low: lower 95% limit, which holds at all steps at once; −∞ when the seeds are too few.
-        high: upper limit.
-        reach: the largest distance from 0 of any limit at any step: the margin within which the curves are known to be.
-            The curves are means of `SMOOTHED` evaluations in a row here, as for `apart`.
-        apart: how far apart they surely are at some step; 0 where the limits include 0 at all of them.
     """
 
     name: str
     metric: str
     answer: Decision
-    p_value: float
-    smallest_p: float
-    at_step: int
-    gap: float
-    low: float
-    high: float
-    reach: float
-    apart: float
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; unknown numbers are null."""
-        return json_fields(asdict(self))
+        left_out = {"max_t", "until_step", "times"}
+        return {name: value for name, value in super().to_dict().items() if name not in left_out}
 
     def said(self) -> str:
         """The test, and where the two are furthest apart."""
@@ -155,46 +137,31 @@ class CurvesApart:
 
 
 def curves_apart(
-    name: str, metric: str, one: Iterable[RunRecord], other: Iterable[RunRecord], margin: float | None
+    name: str, metric: str, first: Iterable[RunRecord], second: Iterable[RunRecord], margin: float | None
 ) -> CurvesApart | None:
-    """Compare two groups of curves where all are finite; None without three runs or without a step they share.
+    """Compare two groups of curves; None where `curves_compared` cannot.
 
-    The evaluation before the first step is left out: it knows only the seed. Without a `margin`, curves can be found
-    different but not equivalent.
+    Without a `margin`, curves can be found different but not equivalent.
     """
-    groups = [[dict(run.curve(metric)) for run in runs] for runs in (one, other)]
-    if not all(groups) or sum(map(len, groups)) < 3:
+    test = curves_compared(first, second, metric)
+    if test is None:
         return None
-    everyone = [curve for group in groups for curve in group]
-    steps = sorted(set.intersection(*map(set, everyone)) - {0})
-    steps = [step for step in steps if all(math.isfinite(curve[step]) for curve in everyone)]
-    if not steps:
-        return None
-    first, second = (np.array([[curve[step] for step in steps] for curve in group]) for group in groups)
-    test, band = compare_curves(first, second), gap_band(first, second)
-    smooth = gap_band(running_means(first, SMOOTHED), running_means(second, SMOOTHED))
-    reach = float(np.maximum(-smooth.low, smooth.high).max())
     answer: Decision = "inconclusive"
     if test.p_value < _LEVEL:
         answer = "different"
-    elif margin is not None and reach <= margin:
+    elif margin is not None and test.reach <= margin:
         answer = "equivalent"
-    at = test.index
-    limits = (float(band.gap[at]), float(band.low[at]), float(band.high[at]))
-    apart = max(float(np.maximum(smooth.low, -smooth.high).max()), 0.0)
-    return CurvesApart(name, metric, answer, test.p_value, test.smallest_p, steps[at], *limits, reach, apart)
+    return CurvesApart(**vars(test), name=name, metric=metric, answer=answer)
 
 
-@dataclass(frozen=True)
-class NgdPanelFinding:
+@dataclass(frozen=True, kw_only=True)
+class NgdPanelFinding(PanelFinding):
     """Whether Gaussian noise of the same covariance does what SGD's noise does.
 
     Attributes:
-        name: of the panel.
         batch_size: B.
-        metric: what is compared.
         margin: the gap that would not matter.
-        arms: what SGD, NGD and GD came to.
+        arms: the results of SGD, NGD and GD.
         best: mean over seeds of the best metric along the run, by arm, as the paper prints it; NaN without results.
         sgd_ngd: SGD − NGD; None while either has no result.
         sgd_gd: SGD − GD; None while either has no result.
@@ -203,15 +170,9 @@ class NgdPanelFinding:
         train_gd: SGD − GD in the same.
         apart: the curves of SGD and NGD over the whole of training: of the training set, and of the metric.
         verdict: one sentence.
-        runs: all results.
-        curves: all evaluations.
-        missing: runs without a result.
-        status: what to do next.
     """
 
-    name: str
     batch_size: int
-    metric: Metric
     margin: float
     arms: tuple[ArmResult, ...]
     best: tuple[tuple[str, float], ...]
@@ -221,39 +182,25 @@ class NgdPanelFinding:
     train_gd: ArmGap | None
     apart: tuple[CurvesApart, ...]
     verdict: str
-    runs: tuple[RunRow, ...]
-    curves: tuple[CurveRow, ...]
-    missing: tuple[MissingRun, ...]
-    status: str
 
     def to_dict(self) -> dict[str, object]:
         """Return the panel for a JSON document, without the curves."""
         return {
-            "name": self.name,
-            "batch_size": self.batch_size,
-            "metric": self.metric,
-            "margin": self.margin,
-            "verdict": self.verdict,
-            "sgd_ngd": None if self.sgd_ngd is None else self.sgd_ngd.to_dict(),
-            "sgd_gd": None if self.sgd_gd is None else self.sgd_gd.to_dict(),
-            "train_ngd": None if self.train_ngd is None else self.train_ngd.to_dict(),
-            "train_gd": None if self.train_gd is None else self.train_gd.to_dict(),
-            "curves": [one.to_dict() for one in self.apart],
-            "arms": [arm.to_dict() for arm in self.arms],
+            **self.shared_fields(),
+            **json_fields_of(self, "batch_size", "margin", "verdict", "arms"),
+            **json_fields_of(self, "sgd_ngd", "sgd_gd", "train_ngd", "train_gd"),
+            "curves": json_value(self.apart),
             "best": json_fields(dict(self.best)),
-            "runs": [row.to_dict() for row in self.runs],
-            "missing": [asdict(run) for run in self.missing],
-            "status": self.status,
         }
 
     @property
     def gaps(self) -> tuple[ArmGap, ...]:
         """The gaps that are known."""
-        return tuple(one for one in (self.sgd_ngd, self.sgd_gd) if one is not None)
+        return tuple(gap for gap in (self.sgd_ngd, self.sgd_gd) if gap is not None)
 
     def answer(self) -> Answer:
         """The verdict, with the gaps and the arms first."""
-        numbers = [(one.name, one.said(self.metric)) for one in self.gaps]
+        numbers = [(gap.name, gap.said(self.metric)) for gap in self.gaps]
         numbers += [(arm.arm, arm.said(self.metric)) for arm in self.arms]
         return Answer(
             self.name,
@@ -272,16 +219,12 @@ class NgdPanelFinding:
         for gap in (self.train_ngd, self.train_gd):
             if gap is not None:
                 yield f"{gap.name} in train accuracy", f"{gap.answer}: {gap.said('test_accuracy')}"
-        if any(one.in_pairs for one in self.gaps):
+        if any(gap.in_pairs for gap in self.gaps):
             yield "compared", "seed by seed: the arms of a seed start from the same weights"
         for curves in self.apart:
             yield curves.name, curves.said()
-        for one in self.gaps:
-            said = wording.p_values(one.p_different, one.p_equivalent, one.p_divergence)
-            yield f"p values of {one.name}", said
-
-    def __str__(self) -> str:
-        return str(self.answer())
+        for gap in self.gaps:
+            yield f"p values of {gap.name}", wording.p_values(gap.p_different, gap.p_equivalent, gap.p_divergence)
 
 
 class NgdFinding(Finding[NgdPanelFinding]):
@@ -303,8 +246,8 @@ class NgdFinding(Finding[NgdPanelFinding]):
 
 def find_ngd(experiment: Ngd, records: Sequence[RunRecord]) -> NgdFinding:
     """Find in each panel whether SGD and NGD end together, and whether GD does."""
-    found, strangers = gather(experiment, records, experiment.metric)
-    panels = tuple(_panel(experiment, panel, runs) for panel, runs in zip(experiment.panels, found, strict=True))
+    gathered, strangers = gather(experiment, records, experiment.metric)
+    panels = tuple(_panel(experiment, panel, runs) for panel, runs in zip(experiment.panels, gathered, strict=True))
     return NgdFinding(experiment.title, panels, strangers)
 
 
@@ -319,7 +262,7 @@ def _panel(experiment: Ngd, panel: NgdPanel, runs: PanelRuns) -> NgdPanelFinding
         batch_size=size,
         metric=metric,
         margin=experiment.margin,
-        arms=tuple(arm_result(arm, found) for arm, found in finals.items() if found),
+        arms=tuple(arm_result(arm, own) for arm, own in finals.items() if own),
         best=tuple((str(arm), _best(runs.of(arm, size).values(), metric)) for arm in finals),
         sgd_ngd=with_ngd,
         sgd_gd=with_gd,
@@ -327,9 +270,7 @@ def _panel(experiment: Ngd, panel: NgdPanel, runs: PanelRuns) -> NgdPanelFinding
         train_gd=arm_gap("SGD − GD", train[SGD], train[GD], experiment.margin),
         apart=tuple(_apart(runs, size, metric, experiment.margin)),
         verdict=_verdict(with_ngd, with_gd),
-        runs=runs.rows(),
-        curves=runs.curves(),
-        missing=runs.missing,
+        **runs.listed(),
         status=_next(runs, with_ngd, with_gd),
     )
 
@@ -353,8 +294,8 @@ def _apart(runs: PanelRuns, size: int, metric: Metric, margin: float) -> Iterato
     evaluated = all(run.curve("train_set_accuracy") for run in (*ours, *theirs))
     train, allowed = ("train_set_accuracy", margin) if evaluated else ("train_loss", None)
     for name, which, within in (("training curves", train, allowed), ("test curves", str(metric), margin)):
-        if (found := curves_apart(f"{name}, SGD − NGD", which, ours, theirs, within)) is not None:
-            yield found
+        if (curves := curves_apart(f"{name}, SGD − NGD", which, ours, theirs, within)) is not None:
+            yield curves
 
 
 def _best(runs: Iterable[RunRecord], metric: Metric) -> float:

@@ -1,6 +1,6 @@
-"""The runs of an experiment: which record belongs to which slot, what each arm came to, and the curves of its panels.
+"""The runs of an experiment: which record belongs to which slot, the results of each arm, and the curves of its panels.
 
-A record belongs to the slots whose spec it has, up to what is measured and evaluated on the way (`base.matched`).
+A record belongs to the slots whose spec it has, up to what is measured and evaluated on the way (`arms.matched`).
 """
 
 import math
@@ -8,27 +8,29 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TypedDict
 
-from svag.lab.experiments.base import ArmName, Experiment, Metric, Slot, matched
+from svag.lab.experiments.arms import SGD, ArmName, Slot, matched
+from svag.lab.experiments.experiment import Experiment, Metric
+from svag.lab.experiments.json_row import JsonRow
 from svag.lab.records.identity import identity
 from svag.lab.records.record import RunRecord
 from svag.lab.specs.fields import SpecError
 from svag.lab.specs.spec import RunSpec
 from svag.noise.reading import Reading
-from svag.stats.samples import json_fields
 
 CONTINUE = "start the same command again: it continues with the runs that have no result."
 
 
 @dataclass(frozen=True)
-class MissingRun:
+class MissingRun(JsonRow):
     """A run that was asked for and has no result.
 
     Attributes:
-        arm: what it is called.
+        arm: name of its arm.
         batch_size: B.
         seed: its seed.
         state: "not run", or the state of its record: "failed", "running", "interrupted", "broken".
@@ -48,20 +50,20 @@ class MissingRun:
 
 
 @dataclass(frozen=True)
-class RunRow:
+class RunRow(JsonRow):
     """One result, a row for tables. NaN where the run diverged or did not measure it.
 
     Attributes:
-        arm: what the arm is called.
+        arm: name of the arm.
         batch_size: B.
         lr: η.
         seed: the seed.
         state: "finished" or "diverged".
         step: last effective step.
-        test_accuracy: at the end.
-        test_loss: at the end.
-        train_loss: mean since the evaluation before the last.
-        readings: how many readings it has.
+        test_accuracy: test accuracy at the end.
+        test_loss: test loss at the end.
+        train_loss: mean training loss since the last evaluation but one.
+        readings: number of readings.
         path: the run directory.
     """
 
@@ -82,10 +84,6 @@ class RunRow:
         """The test loss of a text in bits."""
         return self.test_loss / math.log(2)
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields for a JSON document; NaN is null."""
-        return json_fields(asdict(self))
-
 
 @dataclass(frozen=True)
 class CurveRow:
@@ -105,21 +103,29 @@ class CurveRow:
         return None if self.test_loss is None else self.test_loss / math.log(2)
 
 
+class Listed(TypedDict):
+    """The runs of a panel, as the fields of its finding."""
+
+    runs: tuple[RunRow, ...]
+    curves: tuple[CurveRow, ...]
+    missing: tuple[MissingRun, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class PanelRuns:
     """The runs of one panel.
 
     Attributes:
-        found: results by slot: finished or diverged.
-        missing: slots without one.
+        results: records that finished or diverged, by slot.
+        missing: runs without a result.
     """
 
-    found: dict[Slot, RunRecord]
+    results: dict[Slot, RunRecord]
     missing: tuple[MissingRun, ...]
 
     @property
     def remedy(self) -> str:
-        """What gets the missing runs: the same command, which leaves broken ones alone until they are removed."""
+        """How to get the missing runs: the same command, which leaves broken ones alone until they are removed."""
         broken = [run.path for run in self.missing if run.state == "broken" and run.path]
         if not broken:
             return CONTINUE
@@ -128,29 +134,42 @@ class PanelRuns:
 
     def of(self, arm: ArmName, batch_size: int) -> dict[int, RunRecord]:
         """Results of one arm by seed."""
-        return dict(by_seed(run for s, run in self.found.items() if s.arm == arm and s.batch_size == batch_size))
+        results = self.results.items()
+        return dict(by_seed(run for slot, run in results if slot.arm == arm and slot.batch_size == batch_size))
 
     def finals(self, arm: ArmName, batch_size: int, metric: Metric) -> dict[int, float]:
         """Final metric by seed; NaN for a diverged run, which is an outcome."""
         return {seed: final_metric(run, metric) for seed, run in self.of(arm, batch_size).items()}
+
+    def steps(self, batch_size: int) -> int:
+        """Effective steps of the runs of SGD at one batch size; 0 without results."""
+        return max((run.steps for run in self.of(SGD, batch_size).values()), default=0)
 
     def readings(self, arm: ArmName, batch_size: int) -> dict[int, list[Reading]]:
         """Readings by seed of the finished runs that have any, each naming its run."""
         named = self._named_readings
         return {seed: named[run.path] for seed, run in self.of(arm, batch_size).items() if run.path in named}
 
+    def pooled_readings(self, arm: ArmName, batch_size: int) -> list[Reading]:
+        """The readings of all seeds of one arm, seed after seed."""
+        return [reading for own in self.readings(arm, batch_size).values() for reading in own]
+
     @cached_property
     def _named_readings(self) -> dict[Path, list[Reading]]:
-        """By run directory; every part of a finding asks for them again."""
+        """By run directory; kept, because every part of a finding asks for them."""
         return {
             run.path: [_named(reading, f"seed {slot.seed}") for reading in run.readings]
-            for slot, run in self.found.items()
+            for slot, run in self.results.items()
             if run.state == "finished" and run.readings
         }
 
+    def listed(self) -> Listed:
+        """Results, evaluations and missing runs, as the fields of a finding."""
+        return {"runs": self.rows(), "curves": self.curves(), "missing": self.missing}
+
     def rows(self) -> tuple[RunRow, ...]:
         """All results, as a table."""
-        return tuple(_row(slot, run) for slot, run in self.found.items())
+        return tuple(_row(slot, run) for slot, run in self.results.items())
 
     def curves(self) -> tuple[CurveRow, ...]:
         """All evaluations, as a table; a diverged run until it diverged."""
@@ -164,22 +183,22 @@ class PanelRuns:
                 row.get("test_loss"),
                 row.get("train_loss"),
             )
-            for slot, run in self.found.items()
+            for slot, run in self.results.items()
             for row in run.evaluations
         )
 
 
 def _named(reading: Reading, run: str) -> Reading:
-    """The reading with the name of its run; not checked a second time, which would take longer than reading it did."""
+    """The reading with the name of its run; `replace` would check it again, which takes longer than reading it."""
     other = copy(reading)
-    vars(other)["run"] = run  # of a copy that nobody else has seen
+    vars(other)["run"] = run  # frozen, but nobody else has seen this copy
     return other
 
 
 def by_seed(runs: Iterable[RunRecord]) -> list[tuple[int, RunRecord]]:
     """Runs with their seeds, by increasing seed: an interval over blocks of readings depends on their order."""
     seeded = [(run.spec.seed, run) for run in runs if run.spec is not None]
-    return sorted(seeded, key=lambda one: (one[0], str(one[1].path)))
+    return sorted(seeded, key=lambda pair: (pair[0], str(pair[1].path)))
 
 
 def final_metric(run: RunRecord, metric: Metric) -> float:
@@ -200,40 +219,38 @@ def gather(
     for record in records:
         if record.spec is not None:
             offered[matched(record.spec)].append(record)
-    found: list[dict[Slot, RunRecord]] = [{} for _ in experiment.panels]
-    missing: list[list[MissingRun]] = [[] for _ in experiment.panels]
+    panels: list[tuple[dict[Slot, RunRecord], list[MissingRun]]] = [({}, []) for _ in experiment.panels]
     slots = experiment.slots()
-    asked = {slot: matched(spec) for slot, spec in slots.items()}
     broken = _broken_slots(slots, records)
-    for slot, spec in asked.items():
-        best = min(offered[spec], key=lambda run: (-run.ended, -len(run.readings)), default=None)
-        if best is None and (lost := broken.get(slot)) is not None:
-            missing[slot.panel].append(_missing(slot, lost.state, f"broken: {lost.problem}", str(lost.path)))
-        elif best is None:
-            missing[slot.panel].append(_missing(slot, "not run", "not run"))
-        elif problem := _unusable(best, metric):
-            missing[slot.panel].append(_missing(slot, best.state, problem, str(best.path)))
+    wanted = set()
+    for slot, spec in slots.items():
+        results, missing = panels[slot.panel]
+        wanted.add(matched(spec))
+        best = min(offered[matched(spec)], key=lambda run: (-run.ended, -len(run.readings)), default=broken.get(slot))
+        problem = _unusable(best, metric)
+        if best is not None and problem is None:
+            results[slot] = best
         else:
-            found[slot.panel][slot] = best
-    wanted = set(asked.values())
+            state, path = ("not run", None) if best is None else (best.state, str(best.path))
+            missing.append(MissingRun(str(slot.arm), slot.batch_size, slot.seed, state, problem or "", path))
     listed = {record.path for record in broken.values()}
     strangers = tuple(
         f"{record.path} is broken: {record.problem}" if record.spec is None else f"{record.path} was not asked for"
         for record in records
         if record.path not in listed and (record.spec is None or matched(record.spec) not in wanted)
     )
-    return [PanelRuns(runs, tuple(lost)) for runs, lost in zip(found, missing, strict=True)], strangers
+    return [PanelRuns(results, tuple(missing)) for results, missing in panels], strangers
 
 
 def _broken_slots(slots: Mapping[Slot, RunSpec], records: Sequence[RunRecord]) -> dict[Slot, RunRecord]:
-    """The slots of runs that cannot be read, which their folders are named after by identity."""
+    """The records that cannot be read, by slot: the name of their folder is the identity of their spec."""
     broken = {record.path.name: record for record in records if record.spec is None}
-    found = {}
+    by_slot = {}
     for slot, spec in slots.items() if broken else ():
         with suppress(SpecError):  # without its npz file or its network a spec has no identity
             if (record := broken.get(identity(spec)[:12])) is not None:
-                found[slot] = record
-    return found
+                by_slot[slot] = record
+    return by_slot
 
 
 def one_version(records: Iterable[RunRecord], to_come: int | None = None) -> None:
@@ -243,27 +260,26 @@ def one_version(records: Iterable[RunRecord], to_come: int | None = None) -> Non
         records: the runs that are there.
         to_come: the version of those that are about to be computed beside them, if any are.
     """
-    found: dict[int, str] = {}
+    examples: dict[int, str] = {}
     for record in records:
         if record.spec is not None:
-            found.setdefault(record.numerics, str(record.path))
-    first = sorted(found.items())
-    if to_come is not None and to_come not in found:
-        first.insert(1, (to_come, "a new run"))
-    if len(first) > 1:
-        (one, where), (other, elsewhere) = first[:2]
+            examples.setdefault(record.numerics, str(record.path))
+    versions = sorted(examples.items())
+    if to_come is not None and to_come not in examples:
+        versions.insert(1, (to_come, "a new run"))
+    if len(versions) > 1:
+        (version, where), (other, elsewhere) = versions[:2]
         raise SpecError(
             "",
-            f"{where} was computed by version {one} of the numerics, {elsewhere} by version {other}: results of "
+            f"{where} was computed by version {version} of the numerics, {elsewhere} by version {other}: results of "
             "different versions are not comparable, so put each version in a folder of its own",
         )
 
 
-def _missing(slot: Slot, state: str, problem: str, path: str | None = None) -> MissingRun:
-    return MissingRun(str(slot.arm), slot.batch_size, slot.seed, state, problem, path)
-
-
-def _unusable(run: RunRecord, metric: Metric) -> str | None:
+def _unusable(run: RunRecord | None, metric: Metric) -> str | None:
+    """Why a slot has no result; None if its record is one."""
+    if run is None:
+        return "not run"
     if not run.ended:
         return f"{run.state}: {run.problem}" if run.problem else run.state
     if run.state == "finished" and run.final.get(metric) is None:
@@ -292,13 +308,13 @@ class MeanPoint:
     """One series at one evaluation.
 
     Attributes:
-        series: the arm, or the rung.
+        series: name of the arm or rung.
         step: the effective step.
-        budget: the same as a share of the longest run of the series.
-        mean: over the seeds that were still running then.
+        budget: that step as a share of the longest run of the series.
+        mean: mean over the seeds that were still running then.
         low: their smallest value.
         high: their largest value.
-        seeds: how many they are.
+        seeds: number of these seeds.
     """
 
     series: str
@@ -327,7 +343,7 @@ class MeanCurves:
 
     Attributes:
         points: the means, series by series, in the order of the steps.
-        diverged: where runs ended early.
+        diverged: the last evaluation of each run that diverged.
     """
 
     points: tuple[MeanPoint, ...]
@@ -353,15 +369,15 @@ def mean_curves(
     values: dict[str, dict[int, list[float]]] = {}
     last: dict[tuple[str, int], tuple[int, float]] = {}
     for row in curves:
-        found = getattr(row, metric)
-        if found is not None and math.isfinite(found):
-            values.setdefault(series_of(row), {}).setdefault(row.step, []).append(found)
-            last[series_of(row), row.seed] = (row.step, found)
+        value = getattr(row, metric)
+        if value is not None and math.isfinite(value):
+            values.setdefault(series_of(row), {}).setdefault(row.step, []).append(value)
+            last[series_of(row), row.seed] = (row.step, value)
     longest = {series: max(1, *steps) for series, steps in values.items()}
     points = [
-        MeanPoint(series, step, step / longest[series], sum(found) / len(found), min(found), max(found), len(found))
+        MeanPoint(series, step, step / longest[series], sum(seeds) / len(seeds), min(seeds), max(seeds), len(seeds))
         for series, steps in values.items()
-        for step, found in sorted(steps.items())
+        for step, seeds in sorted(steps.items())
     ]
     lost = [(series_of(run), run.seed) for run in runs if run.state == "diverged"]
     ends = [

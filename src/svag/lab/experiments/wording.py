@@ -29,14 +29,14 @@ class Answer:
     Next: nothing more to run.
 
     Attributes:
-        panel: which one.
+        panel: name of the panel.
         headline: the answer, one sentence.
         tone: whether that is a yes, a no, still open, or a note that is none of them.
-        numbers: what it rests on: a name and a value with its interval.
+        numbers: the numbers behind it: a name and a value with its interval.
         next: what to do next; nothing if empty.
-        spark: a curve that belongs to it, for the terminal.
-        spark_of: what that curve is.
-        first: how many of the numbers stand in the card of the page, above those that unfold; all when None.
+        spark: a curve to draw beside it in the terminal.
+        spark_of: caption of that curve.
+        first: how many of the numbers the card of the page shows before those that unfold; all when None.
         badge: what its mark is about, in a few words, where the headline does not begin with yes or no.
     """
 
@@ -52,7 +52,7 @@ class Answer:
 
     @property
     def in_card(self) -> Numbers:
-        """The numbers that are seen at once."""
+        """The numbers that the card shows at once."""
         return self.numbers[: self.first]
 
     @property
@@ -71,10 +71,10 @@ class Judgement:
     """A claim of the paper about one panel, beside what its runs say.
 
     Attributes:
-        panel: which one.
+        panel: name of the panel.
         claim: what the paper says of such a setting.
         found: what the runs say, in numbers.
-        verdict: whether that is the same.
+        verdict: whether the two agree.
         code: which claim it is.
         reason: why it is not judged, if it is not: a premise that was measured and does not hold.
     """
@@ -93,23 +93,25 @@ class Judgement:
 
 
 def overall(judgements: Iterable[Judgement]) -> PaperVerdict:
-    """What the claims that count come to: one that differs decides, and if none is open they agree.
+    """The verdict on all claims that count: "differs" if one does, "agrees" if all do.
 
     >>> overall([Judgement("p", "c", "f", "agrees"), Judgement("p", "d", "f", "cannot tell")])
     'cannot tell'
     """
-    found = {one.verdict for one in judgements if one.counted}
-    if "differs" in found:
+    verdicts = {judgement.verdict for judgement in judgements if judgement.counted}
+    if "differs" in verdicts:
         return "differs"
-    return "agrees" if found == {"agrees"} else "cannot tell"
+    return "agrees" if verdicts == {"agrees"} else "cannot tell"
 
 
-UNITS = {
-    "test_accuracy": "test accuracy",
-    "test_loss": "test loss (nats)",
-    "train_loss": "train loss (nats)",
-    "test_bits_per_character": "test loss (bits per character)",
+_METRICS = {
+    "test_accuracy": ("test accuracy", ""),
+    "test_loss": ("test loss", "nats"),
+    "train_loss": ("train loss", "nats"),
+    "test_bits_per_character": ("test loss", "bits per character"),
 }
+UNITS = {metric: f"{name} ({units})" if units else name for metric, (name, units) in _METRICS.items()}
+"""The name of each metric, with its units."""
 
 
 def is_optimizer(arm: str) -> bool:
@@ -122,7 +124,7 @@ def is_optimizer(arm: str) -> bool:
 
 
 def criterion(metric: str) -> str:
-    """What scaling fails by: the lower, the better.
+    """What scaling is judged by; lower is better.
 
     >>> criterion("test_accuracy"), criterion("test_bits_per_character")
     ('test error', 'test loss (bits per character)')
@@ -136,7 +138,7 @@ def judged_by(metric: str) -> str:
     >>> judged_by("test_accuracy"), judged_by("test_bits_per_character")
     ('test error', 'test loss')
     """
-    return criterion(metric).partition(" (")[0]
+    return "test error" if is_share(metric) else _METRICS[metric][0]
 
 
 def unit(metric: str) -> str:
@@ -145,11 +147,11 @@ def unit(metric: str) -> str:
     >>> unit("test_accuracy"), unit("test_loss"), unit("test_bits_per_character")
     ('percentage points', 'nats', 'bits per character')
     """
-    return "percentage points" if is_share(metric) else UNITS[metric].partition(" (")[2].removesuffix(")")
+    return "percentage points" if is_share(metric) else _METRICS[metric][1]
 
 
 def percent(share: float) -> str:
-    """A share that somebody chose.
+    """A share with three digits at most.
 
     >>> percent(0.2), percent(0.005)
     ('20%', '0.5%')
@@ -158,7 +160,7 @@ def percent(share: float) -> str:
 
 
 def is_share(metric: str) -> bool:
-    """Whether a metric is a fraction, said in percent."""
+    """Whether a metric is a fraction, shown in percent."""
     return metric == "test_accuracy"
 
 
@@ -174,7 +176,7 @@ def value(number: float, metric: str) -> str:
 
 
 def within(number: float, metric: str) -> float:
-    """A limit of an interval, kept inside what the metric can be.
+    """A limit of an interval, clipped to the values that the metric can have.
 
     >>> within(1.02, "test_accuracy"), within(1.02, "test_loss")
     (1.0, 1.02)
@@ -183,7 +185,7 @@ def within(number: float, metric: str) -> float:
 
 
 def difference(number: float, metric: str) -> str:
-    """A difference of metrics, signed; of fractions in percentage points.
+    """A difference of metrics, signed; for fractions in percentage points.
 
     >>> difference(-0.0123, "test_accuracy"), difference(math.nan, "test_loss")
     ('−1.23 points', 'unknown')
@@ -227,7 +229,7 @@ def plain(number: float) -> str:
 
 
 def batch(number: float | None) -> str:
-    """A batch size that was estimated.
+    """An estimated batch size.
 
     >>> batch(1536.4), batch(98.72), batch(math.inf), batch(None)
     ('1,536', '98.7', '∞', 'none')
@@ -259,7 +261,7 @@ def count(number: int, noun: str) -> str:
 
 
 def unbounded(low: float, high: float) -> bool:
-    """Whether an interval of batch sizes holds every one of them, and so says nothing.
+    """Whether an interval holds every batch size, and so says nothing.
 
     >>> unbounded(0.0, math.inf), unbounded(0.0, 64.0)
     (True, False)
@@ -281,7 +283,7 @@ _SHOWN = 6
 
 
 def warnings(missing: Sequence[object], strangers: Sequence[str]) -> tuple[str, ...]:
-    """What a reader must know before the answer: runs that have no result, and records that were not used.
+    """The warnings before an answer: runs that have no result, and records that were not used.
 
     >>> warnings(["SGD B=8 seed 1 (not run)"], ())
     ('Incomplete: 1 of the runs asked for have no result: SGD B=8 seed 1 (not run).',)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from svag.lab.experiments import load_experiment
-from svag.lab.experiments.base import Experiment
-from svag.lab.experiments.evidence import Finding, PanelFinding
+from svag.lab.experiments.experiment import Experiment
+from svag.lab.experiments.finding import Finding, PanelFinding
 from svag.lab.experiments.wording import Judgement, count, overall
 from svag.lab.records.record import RunRecord, load_records, notes_on
 from svag.lab.records.storage import make_folder, replace_file

@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from svag.lab.experiments import FAMILIES, wording
-from svag.lab.experiments.base import EXPERIMENT, Metric
+from svag.lab.experiments import EXPERIMENT, FAMILIES, wording
 from svag.lab.experiments.baseline import BaselinePrediction, BaselinePredictions, predict_from_runs
+from svag.lab.experiments.experiment import Metric
 from svag.lab.experiments.runs import CurveRow, RunRow
 from svag.lab.experiments.wording import Answer
 from svag.lab.records.record import RunFailed, RunRecord
@@ -52,7 +52,7 @@ def answers(records: Sequence[RunRecord], found: BaselinePredictions) -> tuple[A
         spark_of = f"{wording.UNITS[metric]} of {_name(run)}"
     predicted = _by_name(records, found)
     for name, prediction in list(predicted.items())[:_MOST]:
-        one = prediction.found.linear
+        one = prediction.price_list.linear
         limits = wording.batch_interval(one.limit.low, one.limit.high)
         doubt = "" if one.proved else f" ({'an estimate' if one.resolved else 'not resolved'}: {one.reasons[0]})"
         numbers.append((name, f"B* = {wording.batch(one.limit.value)} {limits}{doubt}"))

@@ -49,7 +49,12 @@ class FrozenReadings:
         with training.ranks.averaging(training.trained):
             try:
                 reading = measure_noise(
-                    training.model, training.shared_loss, self._draws(), optimizer=training.optimizer, step=step
+                    training.model,
+                    training.shared_loss,
+                    self._draws(),
+                    optimizer=training.optimizer,
+                    step=step,
+                    verbose=False,
                 )
             except ValueError as error:
                 if self._overflows():
@@ -93,8 +98,8 @@ def compare_shared_parts(training: Training, batches: Sequence[LabelledBatch], p
 
     own_randomness(ranks.rank, training.spec.seed, "parts")
     with ranks.averaging(training.trained):
-        whole = measure_noise(training.model, training.shared_loss, batches)
-        cut = measure_noise(training.model, in_parts, batches)
+        whole = measure_noise(training.model, training.shared_loss, batches, verbose=False)
+        cut = measure_noise(training.model, in_parts, batches, verbose=False)
     return PartsComparison(whole, replace(cut, approximate=True))
 
 

@@ -1,40 +1,41 @@
-"""What an atlas says: how well measured agrees with predicted, by kind of run, and what explains the worst cases."""
+"""What an atlas shows: how well measured agrees with predicted, by kind of run, and what explains the worst cases."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
 
 from svag.lab.experiments import wording
 from svag.lab.experiments.data_price import DataPrice
-from svag.lab.experiments.ladder_answer import size_said
+from svag.lab.experiments.json_row import JsonRow, json_fields_of, json_value
+from svag.lab.experiments.ladder_finding import size_said
 from svag.lab.experiments.wording import Answer, Numbers, Tone
 from svag.paper.atlas.atlas import Atlas, AtlasBaseline, AtlasLadder, AtlasPair
-from svag.stats.samples import json_fields, rank_correlation
+from svag.stats.samples import rank_correlation
 
 NEAR, FAR = 1.3, 2.0
 """Measured within these factors of predicted counts as near, and as not far."""
 
 SCALE_INVARIANT, ORDINARY = (0.7, 1.05), (0.4, 1.1)
-"""Within which of B* the crossing of C² would be a success, set before the ladders were run."""
+"""Shares of B* between which the crossing of C² counts as a success, set before the ladders were run."""
 
 _WORST, _DEAD = 5, 0.01
 
 
 @dataclass(frozen=True)
-class Agreement:
+class Agreement(JsonRow):
     """Measured against predicted over some pairs.
 
     Attributes:
-        kind: of the runs, or how large D is.
-        ladders: how many ladders they come from.
-        pairs: how many they are.
-        overlap: of how many the intervals of spread and D overlap.
-        near: of how many the two are within a factor 1.3.
-        far: of how many they are not within a factor 2.
+        kind: kind of the runs, or size of D.
+        ladders: number of ladders.
+        pairs: number of pairs.
+        overlap: number of pairs whose intervals of spread and D overlap.
+        near: number of pairs within a factor of 1.3.
+        far: number of pairs not within a factor of 2.
         middle: median of measured over predicted.
-        smallest: of measured over predicted.
-        largest: of measured over predicted.
+        smallest: smallest of measured over predicted.
+        largest: largest of measured over predicted.
     """
 
     kind: str
@@ -88,36 +89,36 @@ def example_ratio(pair: AtlasPair) -> float:
 
 
 def _grouped(pairs: Sequence[AtlasPair], group: Grouping, ratio: Callable[[AtlasPair], float]) -> tuple[Agreement, ...]:
-    found = []
+    agreements = []
     for name in sorted({group(pair) for pair in pairs}):
-        mine = [pair for pair in pairs if group(pair) == name]
-        ratios = [ratio(pair) for pair in mine]
-        away = [abs(math.log(one)) for one in ratios]
-        found.append(
+        own = [pair for pair in pairs if group(pair) == name]
+        ratios = [ratio(pair) for pair in own]
+        errors = [abs(math.log(value)) for value in ratios]
+        agreements.append(
             Agreement(
                 kind=name,
-                ladders=len({pair.setting.ladder for pair in mine}),
-                pairs=len(mine),
-                overlap=sum(pair.agrees for pair in mine),
-                near=sum(one <= math.log(NEAR) for one in away),
-                far=sum(one > math.log(FAR) for one in away),
+                ladders=len({pair.setting.ladder for pair in own}),
+                pairs=len(own),
+                overlap=sum(pair.agrees for pair in own),
+                near=sum(error <= math.log(NEAR) for error in errors),
+                far=sum(error > math.log(FAR) for error in errors),
                 middle=median(ratios),
                 smallest=min(ratios),
                 largest=max(ratios),
             )
         )
-    return tuple(found)
+    return tuple(agreements)
 
 
 @dataclass(frozen=True)
-class Success:
+class Success(JsonRow):
     """One of the criteria that were set beforehand.
 
     Attributes:
-        what: it says.
-        met: on how many.
-        of: how many there are.
-        needed: the share that would be a success.
+        what: the criterion.
+        met: number of cases that met it.
+        of: number of cases.
+        needed: the share of cases that counts as a success.
     """
 
     what: str
@@ -132,38 +133,38 @@ class Success:
 
 
 def successes(atlas: Atlas) -> tuple[Success, ...]:
-    """What was to be shown, and on how many it was.
+    """The criteria, and how often each was met.
 
-    Baselines whose ladder never crosses C² count as outside when B* lies on the ladder, and not at all when it does
-    not: nothing was to be seen there.
+    Baselines whose ladder never crosses C² count as failures if B* lies on the ladder. If it does not, there was
+    nothing to see, and they do not count.
     """
-    carried = [not pair.falls_short for pair in atlas.pairs if pair.theorem]
-    found = [Success("drift at least D, where a theorem applies", sum(carried), len(carried), 1.0)]
+    held = [not pair.falls_short for pair in atlas.pairs if pair.theorem]
+    criteria = [Success("drift at least D, where a theorem applies", sum(held), len(held), 1.0)]
     for invariant, (low, high), needed in ((True, SCALE_INVARIANT, 0.9), (False, ORDINARY, 1.0)):
         word = "scale-invariant" if invariant else "ordinary"
-        ratios = [one.over_predicted.value for one in _seen(atlas, invariant)]
+        ratios = [baseline.over_predicted.value for baseline in _seen(atlas, invariant)]
         what = f"between {low:g} and {high:g} of B* with {word} networks"
-        found.append(Success(what, sum(low <= ratio <= high for ratio in ratios), len(ratios), needed))
-    return tuple(found)
+        criteria.append(Success(what, sum(low <= ratio <= high for ratio in ratios), len(ratios), needed))
+    return tuple(criteria)
 
 
 def _seen(atlas: Atlas, invariant: bool) -> Iterator[AtlasBaseline]:
     """The baselines of SGD without momentum whose crossing could be seen."""
     for ladder in atlas.ladders:
-        for one in ladder.baselines:
-            within = math.isfinite(one.crossing.observed.value) or one.predicted.value <= ladder.sizes[-1]
-            if one.setting.scale_invariant == invariant and one.setting.optimizer == "SGD" and within:
-                yield one
+        plain = ladder.setting.scale_invariant == invariant and ladder.setting.optimizer == "SGD"
+        for baseline in ladder.baselines if plain else ():
+            if math.isfinite(baseline.crossing.observed.value) or baseline.predicted.value <= ladder.sizes[-1]:
+                yield baseline
 
 
 @dataclass(frozen=True)
-class Indicator:
+class Indicator(JsonRow):
     """A number of the baseline that might have told how far D would be off.
 
     Attributes:
         name: what it is.
-        correlation: Spearman's, with the mean of |log(measured/D)| over the pairs of a baseline.
-        baselines: for how many it is known.
+        correlation: Spearman's correlation with the mean of |log(measured/D)| over the pairs of a baseline.
+        baselines: number of baselines for which it is known.
     """
 
     name: str
@@ -174,18 +175,18 @@ class Indicator:
 def indicators(baselines: Sequence[AtlasBaseline]) -> tuple[Indicator, ...]:
     """Rank correlations over all baselines; none where fewer than five are known."""
     numbers: dict[str, Callable[[AtlasBaseline], float | None]] = {
-        "drift of B_simple": lambda one: _size(one.scale_drift),
-        "balance of the weights": lambda one: _size(one.balance),
-        "pull of the loss": lambda one: None if one.pull_share is None else abs(one.pull_share),
-        "G/N": lambda one: 1 / one.noise_to_signal,
+        "drift of B_simple": lambda baseline: _size(baseline.scale_drift),
+        "balance of the weights": lambda baseline: _size(baseline.balance),
+        "pull of the loss": lambda baseline: None if baseline.pull_share is None else abs(baseline.pull_share),
+        "G/N": lambda baseline: 1 / baseline.noise_to_signal,
     }
-    found = []
+    known_enough = []
     for name, number in numbers.items():
-        known = [(value, one.miss) for one in baselines if (value := number(one)) is not None]
+        known = [(value, baseline.miss) for baseline in baselines if (value := number(baseline)) is not None]
         if len(known) >= 5:
-            first, second = zip(*known, strict=True)
-            found.append(Indicator(name, rank_correlation(first, second), len(known)))
-    return tuple(found)
+            values, misses = zip(*known, strict=True)
+            known_enough.append(Indicator(name, rank_correlation(values, misses), len(known)))
+    return tuple(known_enough)
 
 
 def _size(ratio: float | None) -> float | None:
@@ -194,12 +195,12 @@ def _size(ratio: float | None) -> float | None:
 
 def worst(pairs: Sequence[AtlasPair], many: int = _WORST) -> tuple[AtlasPair, ...]:
     """The pair of each ladder that is farthest off, the farthest first; those within a factor 1.3 are not listed."""
+    by_error = sorted(pairs, key=lambda pair: -abs(math.log(pair.over_predicted)))
     of_ladder: dict[str, AtlasPair] = {}
-    for pair in sorted(pairs, key=lambda one: abs(math.log(one.over_predicted))):
+    for pair in by_error:
         if abs(math.log(pair.over_predicted)) > math.log(NEAR):
-            of_ladder[pair.setting.ladder] = pair
-    farthest = sorted(of_ladder.values(), key=lambda one: -abs(math.log(one.over_predicted)))
-    return tuple(farthest[:many])
+            of_ladder.setdefault(pair.setting.ladder, pair)
+    return tuple(of_ladder.values())[:many]
 
 
 def explained(pair: AtlasPair) -> str:
@@ -222,7 +223,7 @@ def explained(pair: AtlasPair) -> str:
     if small and large:
         said = f"the weights have not settled (growth over decay {small:.2f} and {large:.2f}, 1 at equilibrium)"
         causes[said] = math.log(small / large)
-    cause = min(causes, key=lambda one: abs(gap - causes[one]))
+    cause = min(causes, key=lambda cause: abs(gap - causes[cause]))
     if abs(gap - causes[cause]) > abs(gap) / 2:
         steps = (drift.kappa * drift.grad.value + rho * drift.noise.value) / (1 + rho)
         cause = f"{first} does not follow the squared steps, which are × {steps:.2g}: nothing ties the two here"
@@ -230,7 +231,7 @@ def explained(pair: AtlasPair) -> str:
 
 
 def answers(atlas: Atlas) -> tuple[Answer, ...]:
-    """Agreement, crossings, worst cases, examples and test error."""
+    """One answer each on drift, crossings, examples and test error."""
     return _spread_answer(atlas), _crossing_answer(atlas), _examples_answer(atlas), _error_answer(atlas)
 
 
@@ -239,22 +240,21 @@ def to_dict(atlas: Atlas) -> dict[str, object]:
     rows = [{**pair.drift.to_dict(), "ladder": pair.setting.ladder, "theorem": pair.theorem} for pair in atlas.pairs]
     baselines = [
         {
-            "ladder": one.setting.ladder,
-            "basis": one.basis,
-            **one.crossing.to_dict(),
-            **json_fields({"scale_drift": one.scale_drift, "balance": one.balance, "pull_share": one.pull_share}),
+            "ladder": baseline.setting.ladder,
+            **baseline.crossing.to_dict(),
+            **json_fields_of(baseline, "basis", "scale_drift", "balance", "pull_share"),
         }
-        for one in atlas.baselines
+        for baseline in atlas.baselines
     ]
     return {
         "kind": "atlas",
         "settings": {ladder.setting.ladder: str(ladder.setting) for ladder in atlas.ladders},
         "pairs": rows,
         "baselines": baselines,
-        "agreement": [json_fields(asdict(one)) for one in agreement(atlas.pairs)],
-        "examples": [json_fields(asdict(one)) for one in example_agreement(atlas.pairs)],
-        "successes": [asdict(one) for one in successes(atlas)],
-        "indicators": [json_fields(asdict(one)) for one in indicators(atlas.baselines)],
+        "agreement": json_value(agreement(atlas.pairs)),
+        "examples": json_value(example_agreement(atlas.pairs)),
+        "successes": json_value(successes(atlas)),
+        "indicators": json_value(indicators(atlas.baselines)),
         "worst": [{"pair": place(pair), "why": explained(pair)} for pair in worst(atlas.pairs)],
         "left_out": list(atlas.left_out),
     }
@@ -270,11 +270,14 @@ def _spread_answer(atlas: Atlas) -> Answer:
     if held.of:
         headline += f" Where a theorem makes D the least possible drift, that holds on {held.met} of {held.of}."
     groups = (*agreement(pairs), *agreement(pairs, by_size))
-    numbers: list[tuple[str, str]] = [(one.kind, one.said("drift/D")) for one in groups]
+    numbers: list[tuple[str, str]] = [(group.kind, group.said("drift/D")) for group in groups]
     numbers += [(place(pair), f"{measured(pair)}: {explained(pair)}") for pair in worst(pairs)]
     numbers += [
-        (f"warned by {one.name}?", f"rank correlation {one.correlation:+.2f} with the error, {one.baselines} baselines")
-        for one in indicators(atlas.baselines)
+        (
+            f"warned by {sign.name}?",
+            f"rank correlation {sign.correlation:+.2f} with the error, {sign.baselines} baselines",
+        )
+        for sign in indicators(atlas.baselines)
     ]
     numbers += [("below D", f"{place(pair)}: {measured(pair)}") for pair in pairs if pair.falls_short]
     tone: Tone = "open" if held.ok is None else "yes" if held.ok else "no"
@@ -294,37 +297,38 @@ def measured(pair: AtlasPair) -> str:
 
 def _crossing_answer(atlas: Atlas) -> Answer:
     _, *criteria = successes(atlas)
-    said = [f"{one.what} on {one.met} of {one.of} baselines (goal: {one.needed:.0%})" for one in criteria if one.of]
+    judged = [criterion for criterion in criteria if criterion.of]
+    said = [f"{goal.what} on {goal.met} of {goal.of} baselines (goal: {goal.needed:.0%})" for goal in judged]
     numbers = [
-        (f"{ladder.setting.ladder} from {one.batch_size}", crossing_said(one))
+        (f"{ladder.setting.ladder} from {baseline.batch_size}", crossing_said(baseline))
         for ladder in atlas.ladders
-        for one in ladder.baselines[:1]
+        for baseline in ladder.baselines[:1]
     ]
-    oks = [one.ok for one in criteria if one.ok is not None]
+    oks = [goal.ok for goal in judged]
     tone: Tone = "open" if not oks else "yes" if all(oks) else "no"
     headline = f"The drift reaches C² {'; '.join(said)}." if said else "The drift reaches C² on no ladder."
     badge = {"yes": "goal met", "no": "goal missed"}.get(tone, "")
     return Answer("Predicted and measured B*", headline, tone, tuple(numbers), "", first=0, badge=badge)
 
 
-def crossing_said(one: AtlasBaseline) -> str:
+def crossing_said(baseline: AtlasBaseline) -> str:
     """B*, where the spread reached C², and where strict invariance was lost."""
-    kind, crossing = "B*" if one.theorem else "estimated B*", one.crossing
-    said = f"{kind} = {size_said(one.predicted)}; "
+    kind, crossing = "B*" if baseline.theorem else "estimated B*", baseline.crossing
+    said = f"{kind} = {size_said(baseline.predicted)}; "
     if math.isinf(crossing.observed.value):
         return f"{said}not reached"
-    said += f"measured {size_said(crossing.observed)}, {one.over_predicted.value:.2f} of it"
+    said += f"measured {size_said(crossing.observed)}, {baseline.over_predicted.value:.2f} of it"
     return f"{said}; invariance lost at {wording.batch(crossing.strict.value)}"
 
 
 def _examples_answer(atlas: Atlas) -> Answer:
-    known = example_agreement(atlas.pairs)
-    pairs, near = sum(one.pairs for one in known), sum(one.near for one in known)
-    numbers = tuple((one.kind, one.said("factor/D")) for one in known)
+    kinds = example_agreement(atlas.pairs)
+    pairs, near = sum(kind.pairs for kind in kinds), sum(kind.near for kind in kinds)
     headline = f"D is within 30% of the measured factor in data on {near} of {wording.count(pairs, 'pair')}."
     if lost := sum(pair.factor is None for pair in atlas.pairs):
         headline += f" On {lost} more, the larger batch never reached the losses that were compared."
-    numbers += tuple((one.kind, one.said("factor/D")) for one in example_agreement(atlas.pairs, by_size))
+    groups = (*kinds, *example_agreement(atlas.pairs, by_size))
+    numbers = tuple((group.kind, group.said("factor/D")) for group in groups)
     return Answer("Price in data", headline, "note", numbers, "", first=0, badge="measured, no theorem")
 
 
@@ -347,8 +351,10 @@ def error_said(ladder: AtlasLadder) -> str:
         first = next((pair for pair in ladder.pairs if pair.predicts), None)
         mine = [pair for pair in ladder.pairs if first is not None and pair.drift.baseline == first.drift.baseline]
         reach = f" (D = {mine[-1].predicted.value:.2g} there)" if mine else ""
-        known = {"never fails": f"within its tolerance up to {ladder.sizes[-1]}{reach}", "": "not known"}
-        return known.get(ladder.error_said, f"{ladder.error_said}, up to {ladder.sizes[-1]}{reach}") + lost
+        if ladder.error is None:
+            return f"not known{lost}"
+        said = "within its tolerance" if ladder.error == "never fails" else f"{ladder.error},"
+        return f"{said} up to {ladder.sizes[-1]}{reach}{lost}"
     cost = "" if ladder.distortion_there is None else f", where D = {ladder.distortion_there:.2g}"
     return f"beyond its tolerance from {wording.batch(ladder.fails_at)} on{cost}{lost}"
 

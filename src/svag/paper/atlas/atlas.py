@@ -1,22 +1,20 @@
 """The atlas: many ladders side by side, each pair of rungs with what was predicted and what was measured.
 
-An atlas is a folder of ladders. Nothing in it is asked of the runs beyond what each ladder asks: a row here is a number
-that `svag.lab.experiments.ladder_finding` found.
+An atlas is a folder of ladders. Every number here is one that `svag.lab.experiments.ladder_finding` found for one of
+them.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from svag.lab.experiments import load_experiment
-from svag.lab.experiments.base import EXPERIMENT
+from svag.lab.experiments import EXPERIMENT, load_experiment
 from svag.lab.experiments.data_price import DataPrice
 from svag.lab.experiments.drift import Crossing, Drift, PairDrift
 from svag.lab.experiments.ladder import Ladder
-from svag.lab.experiments.ladder_drift import covered
-from svag.lab.experiments.ladder_evidence import RungPrediction
-from svag.lab.experiments.ladder_finding import LadderPanelFinding, find_ladder
+from svag.lab.experiments.ladder_finding import LadderPanelFinding, covered, find_ladder
+from svag.lab.experiments.rungs import RungPrediction
 from svag.lab.records.record import RunRecord, holds_run, load_headers, load_records
 from svag.lab.specs.fields import SpecError, cut
 from svag.lab.specs.optimizers import SgdOptimizer
@@ -32,12 +30,12 @@ class Setting:
         ladder: name of its folder.
         network: architecture and normalisation.
         data: name of the data set.
-        optimizer: with its momentum, as "SGD, momentum 0.9".
-        schedule: of the learning rate.
+        optimizer: name of the optimizer with its momentum, as "SGD, momentum 0.9".
+        schedule: schedule of the learning rate.
         weight_decay: λ at the base.
         lr: η at the base.
-        scale_invariant: whether the network is.
-        momentum: β of SGD, 0 without and for the other optimizers.
+        scale_invariant: whether the network is scale-invariant.
+        momentum: β of SGD; 0 without momentum and for the other optimizers.
     """
 
     ladder: str
@@ -52,7 +50,7 @@ class Setting:
 
     @property
     def kind(self) -> str:
-        """The kind of run over which numbers are gathered: the network's invariance, and the optimizer."""
+        """The kind of run that numbers are grouped by: the network's invariance, and the optimizer."""
         return f"{'scale-invariant' if self.scale_invariant else 'ordinary'}, {self.optimizer}"
 
     def __str__(self) -> str:
@@ -94,7 +92,7 @@ class AtlasPair:
     """Two rungs of a ladder: what the smaller one predicted, and what was measured.
 
     Attributes:
-        setting: of the ladder.
+        setting: setting of the ladder.
         predicted: D by the price list of the smaller rung.
         drift: every ratio between the two.
         compared: what stands beside G and κN: "R", "T" or "V".
@@ -119,9 +117,9 @@ class AtlasPair:
 
     @property
     def observed(self) -> Estimate:
-        """The spread; of Adam and its kin (κV′/V)/(κN′/N), which D is about there."""
-        seen = self.drift.second_moment_over_noise
-        return self.drift.spread if seen is None else seen
+        """The spread; for Adam and its kin (κV′/V)/(κN′/N), which D is about there."""
+        growth = self.drift.second_moment_over_noise
+        return self.drift.spread if growth is None else growth
 
     @property
     def over_predicted(self) -> float:
@@ -156,7 +154,7 @@ class AtlasBaseline:
     """One rung that predicts: B*, and where the ladder really drifted apart by C² above it.
 
     Attributes:
-        setting: of the ladder.
+        setting: setting of the ladder.
         batch_size: B.
         basis: what the prediction rests on.
         theorem: whether that is a theorem.
@@ -166,7 +164,7 @@ class AtlasBaseline:
         predicted: B*.
         b_simple: the gradient noise scale.
         crossing: where the measured spread reaches C², and def:lsi is lost.
-        scale_drift: B_simple over the last part of the run over that of the first; None when unknown.
+        scale_drift: B_simple in the last part of the run over that in the first; None when unknown.
         balance: growth over decay of the weights; None when unknown.
         pull_share: pull of the loss on the weights over that of weight decay; None when unknown.
         miss: mean of |log(observed/D)| over its pairs.
@@ -208,7 +206,7 @@ class AtlasLadder:
         baselines: the rungs that predict.
         fails_at: the batch size at which test error fails by the rule of the ladder; None when it does not.
         distortion_there: D at that batch size, from the smallest baseline that predicts; None when unknown.
-        error_said: what the rule says of the test error: "fails", "never fails" and the like; "" when unknown.
+        error: answer of the verdict on test error: "fails", "never fails" and the like; None when unknown.
         diverged: batch sizes at which a seed diverged.
         sizes: the rungs.
     """
@@ -218,7 +216,7 @@ class AtlasLadder:
     baselines: tuple[AtlasBaseline, ...]
     fails_at: float | None
     distortion_there: float | None
-    error_said: str
+    error: str | None
     diverged: tuple[int, ...]
     sizes: tuple[int, ...]
 
@@ -228,8 +226,8 @@ class Atlas:
     """All ladders of a folder.
 
     Attributes:
-        name: of the folder.
-        ladders: by name.
+        name: name of the folder.
+        ladders: the ladders, by name.
         left_out: members that give no row, each a sentence.
         records: every run that was read.
     """
@@ -247,7 +245,7 @@ class Atlas:
     @property
     def baselines(self) -> tuple[AtlasBaseline, ...]:
         """Every rung that predicts."""
-        return tuple(one for ladder in self.ladders for one in ladder.baselines)
+        return tuple(baseline for ladder in self.ladders for baseline in ladder.baselines)
 
 
 def is_atlas(folder: Path) -> bool:
@@ -282,11 +280,11 @@ def find_atlas(folder: Path) -> Atlas:
             except (SpecError, ValueError) as error:
                 left_out.append(f"{child.name} cannot be used: {cut(str(error))}")
                 continue
-            for panel, found in zip(experiment.panels, panels, strict=True):
+            for panel, finding in zip(experiment.panels, panels, strict=True):
                 name = child.name if len(panels) == 1 else f"{child.name}: {panel.name}"
-                left_out += [f"{name}: {problem}" for problem in _problems(found)]
-                if found.drift is not None:
-                    ladders.append(ladder_of(setting_of(name, panel.base), found))
+                left_out += [f"{name}: {problem}" for problem in _problems(finding)]
+                if finding.drift is not None:
+                    ladders.append(ladder_of(setting_of(name, panel.base), finding, finding.drift))
                     every += records
         elif isinstance(experiment, SpecError):
             left_out.append(f"{child.name} cannot be used: {cut(str(experiment))}")
@@ -297,34 +295,31 @@ def find_atlas(folder: Path) -> Atlas:
     return Atlas(folder.resolve().name, tuple(ladders), tuple(left_out), tuple(every))
 
 
-def _problems(found: LadderPanelFinding) -> Iterator[str]:
+def _problems(finding: LadderPanelFinding) -> Iterator[str]:
     """Why a ladder gives fewer rows than it should, or none."""
-    if found.missing:
-        yield f"{len(found.missing)} of its runs have no result, the first {found.missing[0]}"
-    if found.drift is None:
-        yield f"no two rungs can be compared; {found.status}"
-    elif not found.checked:
-        yield found.status  # which says so
+    if finding.missing:
+        yield f"{len(finding.missing)} of its runs have no result, the first {finding.missing[0]}"
+    if finding.drift is None:
+        yield f"no two rungs can be compared; {finding.status}"
+    elif not finding.checked:
+        yield finding.status  # which says so
 
 
-def ladder_of(setting: Setting, found: LadderPanelFinding) -> AtlasLadder:
+def ladder_of(setting: Setting, finding: LadderPanelFinding, drift: Drift) -> AtlasLadder:
     """The rows of a ladder whose rungs can be compared."""
-    drift = found.drift
-    if drift is None:
-        raise ValueError(f"{setting.ladder}: no two rungs can be compared")
-    pairs = tuple(_pairs(setting, found, drift))
-    fails = found.scaling is not None and found.scaling.answer == "fails"
-    first = next((one for one, _ in found.checked), None)
-    at = found.observed if fails else None
+    pairs = tuple(_pairs(setting, finding, drift))
+    fails = finding.scaling is not None and finding.scaling.answer == "fails"
+    first = next((prediction for prediction, _ in finding.checked), None)
+    at = finding.observed if fails else None
     return AtlasLadder(
         setting=setting,
         pairs=pairs,
-        baselines=tuple(_baseline(setting, one, crossing, pairs) for one, crossing in found.checked),
+        baselines=tuple(_baseline(setting, prediction, crossing, pairs) for prediction, crossing in finding.checked),
         fails_at=at,
         distortion_there=_distortion_at(first, at),
-        error_said="" if found.scaling is None else str(found.scaling.answer),
-        diverged=tuple(rung.batch_size for rung in found.rungs if rung.diverged),
-        sizes=tuple(rung.batch_size for rung in found.rungs),
+        error=None if finding.scaling is None else finding.scaling.answer,
+        diverged=tuple(rung.batch_size for rung in finding.rungs if rung.diverged),
+        sizes=tuple(rung.batch_size for rung in finding.rungs),
     )
 
 
@@ -334,45 +329,44 @@ def _distortion_at(baseline: RungPrediction | None, batch_size: float | None) ->
     return baseline.linear.distortion(batch_size).value
 
 
-def _pairs(setting: Setting, found: LadderPanelFinding, drift: Drift) -> Iterator[AtlasPair]:
-    by_size: Mapping[int, RungPrediction] = {one.batch_size: one for one in found.predictions}
-    prices = {(one.baseline, one.batch_size): one for one in found.data}
+def _pairs(setting: Setting, finding: LadderPanelFinding, drift: Drift) -> Iterator[AtlasPair]:
+    usable = {prediction.batch_size: prediction.usable for prediction in finding.predictions}
+    rules = {prediction.batch_size: prediction.linear for prediction in finding.predictions}
+    prices = {(price.baseline, price.batch_size): price for price in finding.data}
     for pair in drift.pairs:
-        small, large = by_size[pair.baseline], by_size[pair.batch_size]
+        small, large = rules[pair.baseline], rules[pair.batch_size]
         yield AtlasPair(
             setting=setting,
-            predicted=small.linear.distortion(pair.batch_size),
+            predicted=small.distortion(pair.batch_size),
             drift=pair,
             compared=drift.compared,
-            signal=small.linear.signal,
-            noise_to_signal=small.linear.noise_to_signal.value,
-            predicts=small.usable,
-            theorem=covered(pair, found.predictions),
-            balances=(small.linear.balance, large.linear.balance),
+            signal=small.signal,
+            noise_to_signal=small.noise_to_signal.value,
+            predicts=usable[pair.baseline],
+            theorem=covered(pair, finding.predictions),
+            balances=(small.balance, large.balance),
             examples=prices.get((pair.baseline, pair.batch_size)),
         )
 
 
-def _baseline(setting: Setting, one: RungPrediction, crossing: Crossing, pairs: Sequence[AtlasPair]) -> AtlasBaseline:
-    found = one.linear
-    misses = [abs(math.log(pair.over_predicted)) for pair in pairs if pair.drift.baseline == one.batch_size]
+def _baseline(
+    setting: Setting, prediction: RungPrediction, crossing: Crossing, pairs: Sequence[AtlasPair]
+) -> AtlasBaseline:
+    rule, size, rise = prediction.linear, prediction.batch_size, prediction.rise
+    misses = [abs(math.log(pair.over_predicted)) for pair in pairs if pair.drift.baseline == size]
     return AtlasBaseline(
         setting=setting,
-        batch_size=one.batch_size,
-        basis=found.basis,
-        theorem=one.theorem,
-        window_only=found.window_only,
-        signal=found.signal,
-        noise_to_signal=found.noise_to_signal.value,
-        predicted=found.limit,
-        b_simple=one.found.noise_scale.value,
+        batch_size=size,
+        basis=rule.basis,
+        theorem=prediction.theorem,
+        window_only=rule.window_only,
+        signal=rule.signal,
+        noise_to_signal=rule.noise_to_signal.value,
+        predicted=rule.limit,
+        b_simple=prediction.price_list.noise_scale.value,
         crossing=crossing,
-        scale_drift=None if one.rise is None else _known(one.rise),
-        balance=found.balance,
-        pull_share=found.pull_share,
+        scale_drift=rise if rise is not None and math.isfinite(rise) else None,
+        balance=rule.balance,
+        pull_share=rule.pull_share,
         miss=math.fsum(misses) / len(misses),
     )
-
-
-def _known(number: float) -> float | None:
-    return number if math.isfinite(number) else None

@@ -2,7 +2,7 @@
 
 The folder has one subfolder per arm, and in it one ladder per setting (`tools/run_atlas.py`): `planned` and `on_line`
 are ladders by the gain rule, `linear` and `one_gain` single runs at the largest batch with the examples of the plan.
-The baselines are in `planned`, and all arms share them. Other tools note single numbers beside them, as JSON.
+The baselines are in `planned`, and all arms share them. Other tools write single numbers beside them, as JSON.
 """
 
 import json
@@ -15,8 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from svag.lab.experiments import load_experiment
-from svag.lab.experiments.base import EXPERIMENT
+from svag.lab.experiments import EXPERIMENT, load_experiment
 from svag.lab.experiments.data_price import SHARES
 from svag.lab.experiments.drift import measure_drift
 from svag.lab.experiments.gain_finding import CLOSE, GainFinding, GainRung, final_loss
@@ -30,12 +29,13 @@ from svag.prices.ranges import Calibration, price_range
 
 GainArm = Literal["planned", "on_line", "linear", "one_gain"]
 ARMS: tuple[GainArm, ...] = ("planned", "on_line", "linear", "one_gain")
+LATER = "announced"  # folder of the pairs at 16 times the batch
 
 # Set before the arms were run.
 PRICED = 4.0  # the planned arm is judged up to this price
 PRICE_NEAR, BILL_NEAR = 1.3, 1.2
 ON_LINE_CLOSE = 0.05
-MOVED = 2.0  # drift of the linear rule from which on the gain rule is to halve it
+MOVED = 2.0  # where the linear rule drifts by more than this, the gain rule is to halve it
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class GainResult:
 
     Attributes:
         losses: final training loss over the baseline's, seed by seed; infinite where a run diverged.
-        examples: times those of the baseline, on average over seeds.
+        examples: examples used over those of the baseline, on average over seeds.
         errors: pairs (baseline, arm) of final test errors, seed by seed; bits per character of a text.
         ratios: at each level of the training loss, examples that it took over the price up to there; infinite where the
             level was not reached. Empty for the arms that announce no price.
         drift: the largest over the smallest of the ratios of R, G and κN to the baseline's; None without readings.
-        least: what theorem (iii) says that the drift is at least; None where it says nothing.
+        least: the least drift that theorem (iii) allows; None where it does not apply.
     """
 
     losses: tuple[float, ...]
@@ -81,12 +81,12 @@ class GainPair:
     """A baseline and one larger batch.
 
     Attributes:
-        setting: of the ladder.
+        setting: setting of the ladder.
         baseline: batch size of the baseline.
-        batch_size: the larger one.
-        price: what the list announced for it.
+        batch_size: the larger batch size.
+        price: the price that the list announced for it.
         arms: how each arm ended.
-        announced: whether the price was committed before any larger batch of the ladder ran.
+        announced: whether the price was written down before any larger batch of the ladder ran.
     """
 
     setting: Setting
@@ -104,7 +104,7 @@ class GainPair:
 
 @dataclass(frozen=True)
 class GainAtlas:
-    """All pairs, and what other tools noted beside them.
+    """All pairs, and what other tools wrote beside them.
 
     Attributes:
         pairs: by ladder and batch size.
@@ -113,6 +113,7 @@ class GainAtlas:
         betas: final training loss over the baseline's with betas that follow the gain, by batch size.
         adascale: rows of `tools/run_adascale.py`.
         schedules: rows of `tools/run_schedules.py`.
+        later: pairs at another batch size, whose prices were committed before they were run.
     """
 
     pairs: tuple[GainPair, ...]
@@ -121,6 +122,7 @@ class GainAtlas:
     betas: Mapping[str, Mapping[int, tuple[float, ...]]] = field(default_factory=dict)
     adascale: Sequence[Mapping[str, Any]] = ()
     schedules: Sequence[Mapping[str, Any]] = ()
+    later: tuple[GainPair, ...] = ()
 
 
 def find_gain_atlas(folder: Path) -> GainAtlas:
@@ -131,32 +133,28 @@ def find_gain_atlas(folder: Path) -> GainAtlas:
     examples: dict[str, int] = {}
     betas: dict[str, dict[int, tuple[float, ...]]] = {}
     for place in sorted(path.parent for path in (folder / "planned").glob(f"*/{EXPERIMENT}")):
-        name, ladder, runs = place.name, load_experiment(place), load_records(place)
+        name, ladder = place.name, load_experiment(place)
         assert isinstance(ladder, Ladder), f"{place} is no ladder"
         spec = ladder.panels[0].baseline
-        small = {run.spec.seed: run for run in runs if run.spec is not None and run.spec.batch_size == spec.batch_size}
-        losses[name] = {seed: final_loss(run) for seed, run in sorted(small.items())}
+        small = _by_size(place)[spec.batch_size]
+        losses[name] = {seed: final_loss(run) for seed, run in small.items()}
         examples[name] = int(next(iter(small.values())).outcome["examples"])
-        found: dict[int, dict[GainArm, GainResult]] = {}
+        results: dict[int, dict[GainArm, GainResult]] = {}
         prices = {}
         for arm in ARMS:
-            others = runs if arm == "planned" else load_records(folder / arm / name)
-            if not others:
-                continue
-            gains = _gains(folder / arm / name, [*others, *small.values()])
-            for size in sorted({one.spec.batch_size for one in others if one.spec} - {spec.batch_size}):
-                rung = None if gains is None else next(one for one in gains.rungs if one.batch_size == size)
-                mine = [one for one in others if one.spec is not None and one.spec.batch_size == size]
-                found.setdefault(size, {})[arm] = _result(spec, small, mine, gains, rung)
+            larger = {size: runs for size, runs in _by_size(folder / arm / name).items() if size != spec.batch_size}
+            every = [run for runs in (*larger.values(), small) for run in runs.values()]
+            gains = _gains(folder / arm / name, every) if larger else None
+            for size, large in larger.items():
+                rung = None if gains is None else next(rung for rung in gains.rungs if rung.batch_size == size)
+                results.setdefault(size, {})[arm] = _result(spec, small, large, gains, rung)
                 if arm == "planned" and rung is not None:
                     prices[size] = rung.price
-        for size, arms in sorted(found.items()):
-            setting = setting_of(name, spec)
+        setting = setting_of(name, spec)
+        for size, arms in sorted(results.items()):
             pairs.append(GainPair(setting, spec.batch_size, size, prices[size], arms, name in announced))
-        following = load_records(folder / "betas" / name)
-        for size in sorted({one.spec.batch_size for one in following if one.spec}):
-            mine = [one for one in following if one.spec is not None and one.spec.batch_size == size]
-            betas.setdefault(name, {})[size] = _losses(small, mine)
+        if following := _by_size(folder / "betas" / name):
+            betas[name] = {size: _losses(small, large) for size, large in following.items()}
     return GainAtlas(
         tuple(pairs),
         losses,
@@ -164,7 +162,20 @@ def find_gain_atlas(folder: Path) -> GainAtlas:
         betas,
         _json(folder / "adascale.json", []),
         _json(folder / "schedules.json", []),
+        find_gain_atlas(folder / LATER).pairs if (folder / LATER).exists() else (),
     )
+
+
+BySeed = Mapping[int, RunRecord]
+
+
+def _by_size(folder: Path) -> dict[int, dict[int, RunRecord]]:
+    """The runs of a folder by batch size and seed, both increasing."""
+    runs: dict[int, dict[int, RunRecord]] = {}
+    specs = [(run.spec, run) for run in load_records(folder) if run.spec is not None]
+    for spec, run in sorted(specs, key=lambda pair: (pair[0].batch_size, pair[0].seed)):
+        runs.setdefault(spec.batch_size, {})[spec.seed] = run
+    return runs
 
 
 def _json(path: Path, default: Any) -> Any:
@@ -173,23 +184,17 @@ def _json(path: Path, default: Any) -> Any:
 
 def _gains(place: Path, records: Sequence[RunRecord]) -> GainFinding | None:
     """What a ladder by the gain rule found; None for single runs."""
-    experiment = load_experiment(place) if (place / EXPERIMENT).exists() else None
+    experiment = load_experiment(place)
     return experiment.find(records).panels[0].gain if isinstance(experiment, Ladder) else None
 
 
 def _result(
-    spec: RunSpec,
-    small: Mapping[int, RunRecord],
-    large: Sequence[RunRecord],
-    gains: GainFinding | None,
-    rung: GainRung | None,
+    spec: RunSpec, small: BySeed, large: BySeed, gains: GainFinding | None, rung: GainRung | None
 ) -> GainResult:
     base = next(iter(small.values())).outcome["examples"]
-    ended = [one for one in large if one.state == "finished"]
-    paid = math.fsum(one.outcome["examples"] for one in ended) / len(ended) / base if ended else math.nan
-    errors = tuple(
-        (_error(small[one.spec.seed]), _error(one)) for one in _by_seed(ended) if one.spec and one.spec.seed in small
-    )
+    ended = {seed: run for seed, run in large.items() if run.state == "finished"}
+    paid = math.fsum(run.outcome["examples"] for run in ended.values()) / len(ended) / base if ended else math.nan
+    errors = tuple((_error(small[seed]), _error(run)) for seed, run in ended.items() if seed in small)
     losses = _losses(small, large)
     if rung is None or gains is None:
         return GainResult(losses, paid, errors, drift=_drift(spec, small, ended))
@@ -197,15 +202,11 @@ def _result(
     return GainResult(losses, paid, errors, _ratios(rung, gains, large, small), drift, rung.least)
 
 
-def _by_seed(runs: Sequence[RunRecord]) -> list[RunRecord]:
-    return sorted(runs, key=lambda one: -1 if one.spec is None else one.spec.seed)
-
-
-def _losses(small: Mapping[int, RunRecord], large: Sequence[RunRecord]) -> tuple[float, ...]:
+def _losses(small: BySeed, large: BySeed) -> tuple[float, ...]:
     return tuple(
-        final_loss(one) / final_loss(small[one.spec.seed]) if one.state == "finished" else math.inf
-        for one in _by_seed(large)
-        if one.spec is not None and one.spec.seed in small
+        final_loss(run) / final_loss(small[seed]) if run.state == "finished" else math.inf
+        for seed, run in large.items()
+        if seed in small
     )
 
 
@@ -215,75 +216,65 @@ def _error(run: RunRecord) -> float:
     return float(bits) if bits is not None else 1 - float(run.final["test_accuracy"])
 
 
-def _ratios(
-    rung: GainRung, gains: GainFinding, large: Sequence[RunRecord], small: Mapping[int, RunRecord]
-) -> tuple[float, ...]:
+def _ratios(rung: GainRung, gains: GainFinding, large: BySeed, small: BySeed) -> tuple[float, ...]:
     """Examples to each level of the training loss over the price up to there: planned, or paid on line."""
     if rung.examples is None:
         return ()
     steps = max(run.steps for run in small.values())
-    plan = next((plan for one in large if one.spec is not None and (plan := plan_of(one.spec)) is not None), None)
-    found = []
+    plans = (plan_of(run.spec) for run in large.values() if run.spec is not None)
+    plan = next((plan for plan in plans if plan is not None), None)
+    ratios = []
     for share, factor in zip(SHARES, rung.examples.factors, strict=True):
         if plan is not None:
             price = plan.price(round(share * steps))
         else:
             price = _paid_at(gains, rung.batch_size, share * steps)
-        found.append(factor.value / price)
-    return tuple(found)
+        ratios.append(factor.value / price)
+    return tuple(ratios)
 
 
 def _paid_at(gains: GainFinding, batch_size: int, time: float) -> float:
-    """The bill of the on-line rule at a moment of baseline time, on average over seeds."""
+    """Examples that the on-line rule had used at a moment of baseline time, over the baseline's; mean over seeds."""
     bills: dict[int, list[tuple[float, float]]] = {}
     for row in gains.rows:
         if row.batch_size == batch_size:
             bills.setdefault(row.seed, []).append((row.baseline_time, row.price))
-    found = [float(np.interp(time, [at for at, _ in bill], [paid for _, paid in bill])) for bill in bills.values()]
-    return math.fsum(found) / len(found)
+    paid = [float(np.interp(time, [at for at, _ in bill], [price for _, price in bill])) for bill in bills.values()]
+    return math.fsum(paid) / len(paid)
 
 
-def _drift(spec: RunSpec, small: Mapping[int, RunRecord], large: Sequence[RunRecord]) -> float | None:
+def _drift(spec: RunSpec, small: BySeed, large: BySeed) -> float | None:
     """Drift between two arms over the second half of training, each by its own clock."""
-    rungs = {
-        size: [_late(run) for run in runs]
-        for size, runs in (
-            (spec.batch_size, list(small.values())),
-            *((one.spec.batch_size, [one]) for one in large if one.spec),
-        )
-    }
-    found = measure_drift(rungs, rng=np.random.default_rng(0))
-    return None if found is None or not found.pairs else found.pairs[0].spread.value
+    # by folder, as the last digits of the average depend on the order
+    rungs = {spec.batch_size: [_late(run) for run in sorted(small.values(), key=lambda run: run.path)]}
+    rungs |= {run.spec.batch_size: [_late(run)] for run in large.values() if run.spec is not None}
+    drift = measure_drift(rungs, rng=np.random.default_rng(0))
+    return None if drift is None or not drift.pairs else drift.pairs[0].spread.value
 
 
 def _late(run: RunRecord) -> list[Reading]:
-    return [one for one in run.readings if one.step is not None and one.step >= run.steps / 2]
+    return [reading for reading in run.readings if reading.step is not None and reading.step >= run.steps / 2]
 
 
 def successes(atlas: GainAtlas) -> tuple[Success, ...]:
     """The criteria that were set before the arms were run, and on how many pairs each was met."""
     planned = [pair.arms["planned"] for pair in atlas.pairs if pair.price <= PRICED and "planned" in pair.arms]
-    lines = [pair.arms["on_line"] for pair in atlas.pairs if "on_line" in pair.arms]
+    on_line = [pair.arms["on_line"] for pair in atlas.pairs if "on_line" in pair.arms]
     both = [
         (pair.arms["planned"].drift, pair.arms["linear"].drift)
         for pair in atlas.pairs
         if pair.setting.optimizer == "SGD" and {"planned", "linear"} <= set(pair.arms)
     ]
-    moved = [(gain, linear) for gain, linear in both if gain is not None and linear is not None and linear > MOVED]
+    halved = [2 * gain <= linear for gain, linear in both if gain is not None and linear is not None and linear > MOVED]
     inside, of = coverage(calibration(atlas))
+    upto = f"planned, price up to {PRICED:g}"
     return (
-        _success(
-            f"planned, price up to {PRICED:g}: loss at most 7% above", [one.loss <= 1 + CLOSE for one in planned], 0.8
-        ),
-        _success(
-            f"planned, price up to {PRICED:g}: price within 30%", [_near(one.ratio, PRICE_NEAR) for one in planned], 0.8
-        ),
-        _success("on line: loss at most 5% above", [one.loss <= 1 + ON_LINE_CLOSE for one in lines], 0.9),
-        _success("on line: its own bill within 20%", [_near(one.ratio, BILL_NEAR) for one in lines], 0.9),
+        _success(f"{upto}: loss at most 7% above", [arm.loss <= 1 + CLOSE for arm in planned], 0.8),
+        _success(f"{upto}: price within 30%", [_near(arm.ratio, PRICE_NEAR) for arm in planned], 0.8),
+        _success("on line: loss at most 5% above", [arm.loss <= 1 + ON_LINE_CLOSE for arm in on_line], 0.9),
+        _success("on line: its own bill within 20%", [_near(arm.ratio, BILL_NEAR) for arm in on_line], 0.9),
         Success("printed range of a price, leaving one ladder out", inside, of, 0.8),
-        _success(
-            "SGD without momentum: at most half the drift of the linear rule", [2 * a <= b for a, b in moved], 1.0
-        ),
+        _success("SGD without momentum: at most half the drift of the linear rule", halved, 1.0),
     )
 
 
@@ -297,12 +288,12 @@ def _near(ratio: float, factor: float) -> bool:
 
 def calibration(atlas: GainAtlas) -> dict[str, tuple[float, ...]]:
     """Examples to the same loss over the planned price, by ladder: what the range of a price rests on."""
-    found: dict[str, tuple[float, ...]] = {}
+    ratios: dict[str, tuple[float, ...]] = {}
     for pair in atlas.pairs:
         if "planned" in pair.arms and pair.arms["planned"].ratios:
             name = pair.setting.ladder
-            found[name] = (*found.get(name, ()), pair.arms["planned"].ratio)
-    return found
+            ratios[name] = (*ratios.get(name, ()), pair.arms["planned"].ratio)
+    return ratios
 
 
 def coverage(ladders: Mapping[str, Sequence[float]], level: float = 0.8) -> tuple[int, int]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from svag.lab.execution.estimate import Announcement
-    from svag.lab.experiments.base import Experiment, Size
+    from svag.lab.experiments.experiment import Experiment, Size
     from svag.lab.records.record import RunRecord
     from svag.lab.report.build import Written
     from svag.lab.report.content import Figure, Report, Row

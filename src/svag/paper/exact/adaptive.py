@@ -200,7 +200,7 @@ class AdaptiveProblem:
         for taken in range(1, steps + 1):
             if taken == 1 or age != inf:  # without bias corrections every step is the same
                 targets = [branch.target(age * process.ell + taken) for branch in branches]
-            row = sum((one.push(row, to) for one, to in zip(branches, targets, strict=True)), np.zeros(row.size))
+            row = sum((branch.push(row, to) for branch, to in zip(branches, targets, strict=True)), np.zeros(row.size))
             path.append(row @ values)
         return np.array(path)
 
@@ -243,7 +243,7 @@ class AdaptiveProblem:
         axes = self._axes(adam)
         state, shape = _grid(axes), [axis.nodes for axis in axes]
         first = [axis.derivative() for axis in axes]
-        second = [one @ one for one in first]
+        second = [matrix @ matrix for matrix in first]
 
         def flow(t: float, row: FloatArray) -> FloatArray:
             drifts, diffusions = self._coefficients(adam, state, age + t)

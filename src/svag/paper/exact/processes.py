@@ -9,7 +9,8 @@ the one of the batch gradient. A problem with a known law uses whichever it can 
 >>> Svag(8).cumulant_factor(3), EulerMaruyama(8).cumulant_factor(3), SmallerBatches(8).cumulant_factor(3)
 (11.5, 0.0, 64.0)
 
-All three amplify the covariance by l; they part at the third cumulant, which decides whether the Itô SDE is the limit.
+All three amplify the covariance by l. They differ from the third cumulant on, which decides whether the Itô SDE is the
+limit.
 
 How fast errors fall as l grows (def:weak_approx), and Richardson's trick, are at the end.
 """
@@ -180,12 +181,6 @@ class WeakOrder:
         """The order per test function: minus the slope between the two finest refinements."""
         finest: FloatArray = self.slopes[-1]
         return -finest
-
-    @property
-    def limit_constant(self) -> FloatArray:
-        """l × error at the finest refinement: the C of an error C/l."""
-        finest: FloatArray = self.errors[-1]
-        return self.refinements[-1] * finest
 
 
 def measure_weak_order(

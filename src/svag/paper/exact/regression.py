@@ -51,17 +51,17 @@ class RegressionProblem:
         """E yyᵀ after each of `steps` × ell steps of SVAG(ell), or equally of NGD; `noise=0` is gradient descent."""
         drift, spread = self._drift(), self._spread()
         h = self.lr / domain.whole("ell", ell)
-        one = np.eye(drift.shape[0]) - h * drift
-        return self._orbit(np.kron(one, one) + noise * h**2 * ell * spread, steps * ell)
+        step = np.eye(drift.shape[0]) - h * drift
+        return self._orbit(np.kron(step, step) + noise * h**2 * ell * spread, steps * ell)
 
     def equilibrium(self) -> FloatArray:
         """E yyᵀ of the stationary law of SGD, if it settles."""
         drift = self._drift()
-        one = np.eye(drift.shape[0]) - self.lr * drift
-        step = np.kron(one, one) + self.lr**2 * self._spread()
+        contraction = np.eye(drift.shape[0]) - self.lr * drift
+        step = np.kron(contraction, contraction) + self.lr**2 * self._spread()
         if np.abs(np.linalg.eigvals(step[1:, 1:])).max() >= 1:
             raise ValueError(f"second moments do not settle at lr={self.lr}: lower it")
-        return null_vector(step - np.eye(len(step))).reshape(one.shape)
+        return null_vector(step - np.eye(len(step))).reshape(contraction.shape)
 
     def sde_moments(self, steps: int, ell: int = 1) -> FloatArray:
         """E yyᵀ of the Itô SDE at the times kη/ell, k = 0 … steps × ell."""
@@ -115,8 +115,8 @@ def stable_lr(hessians: FloatArray, batch_size: int, ell: float = 1.0, noise: fl
 
 def kronecker_sum(matrix: FloatArray) -> FloatArray:
     """M ⊕ M = M ⊗ I + I ⊗ M."""
-    one = np.eye(matrix.shape[0])
-    return np.kron(matrix, one) + np.kron(one, matrix)
+    identity = np.eye(matrix.shape[0])
+    return np.kron(matrix, identity) + np.kron(identity, matrix)
 
 
 def kronecker_covariance(matrices: FloatArray) -> FloatArray:
@@ -140,8 +140,10 @@ def third_moment_order(
     limit = orbit(np.asarray(expm(bed.lr * _generator(bed)), dtype=np.float64), start, steps)[:, columns]
 
     def path(ell: int) -> FloatArray:
-        one, h = np.eye(bed.start.size + 1), bed.lr / ell
-        step = sum(p * np.kron(np.kron(one - h * m, one - h * m), one - h * m) for m, p in draws(bed, ell))
+        identity, h = np.eye(bed.start.size + 1), bed.lr / ell
+        step = sum(
+            p * np.kron(np.kron(identity - h * m, identity - h * m), identity - h * m) for m, p in draws(bed, ell)
+        )
         return orbit(np.asarray(step), start, steps * ell)[::ell, columns]
 
     return measure_weak_order(ELLS, path, lambda ell: limit)
@@ -179,11 +181,15 @@ def _batches(bed: RegressionProblem) -> Draws:
 def _generator(bed: RegressionProblem) -> FloatArray:
     """−(D⊗I⊗I + …) + η(K on each pair of the three factors), K = Cov of one batch's matrix."""
     each = augmented(bed)
-    drift, one = each.mean(axis=0), np.eye(each.shape[1])
+    drift, identity = each.mean(axis=0), np.eye(each.shape[1])
     spread, d = kronecker_covariance(each) / bed.batch_size, each.shape[1]
-    alone = np.kron(np.kron(drift, one), one) + np.kron(np.kron(one, drift), one) + np.kron(np.kron(one, one), drift)
-    outer = np.einsum("abcd,ef->aebcfd", spread.reshape((d,) * 4), one)  # K on the first and the third factor
-    pairs = np.kron(spread, one) + np.kron(one, spread) + outer.reshape(d**3, d**3)
+    alone = (
+        np.kron(np.kron(drift, identity), identity)
+        + np.kron(np.kron(identity, drift), identity)
+        + np.kron(np.kron(identity, identity), drift)
+    )
+    outer = np.einsum("abcd,ef->aebcfd", spread.reshape((d,) * 4), identity)  # K on the first and the third factor
+    pairs = np.kron(spread, identity) + np.kron(identity, spread) + outer.reshape(d**3, d**3)
     return np.asarray(-alone + bed.lr * pairs, dtype=np.float64)
 
 

@@ -10,9 +10,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
 
-from svag.lab.experiments.base import Experiment, Size, matched
+from svag.lab.experiments.arms import matched
 from svag.lab.experiments.bases import FASHION
 from svag.lab.experiments.compare import Compare
+from svag.lab.experiments.experiment import Experiment, Size
 from svag.lab.experiments.wording import Judgement
 from svag.lab.records.record import RunHeader, RunRecord, load_headers, read_record
 from svag.lab.specs.fields import SpecError, shown

@@ -5,8 +5,8 @@
 
 from typing import TypeVar
 
-from svag.lab.experiments.base import Experiment
 from svag.lab.experiments.bases import FASHION, Edits, at
+from svag.lab.experiments.experiment import Experiment
 from svag.lab.experiments.ladder import SMALLEST_LADDER
 from svag.lab.specs.parts import FrozenProbe, InRunProbe
 from svag.lab.specs.spec import RunSpec

@@ -6,17 +6,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from svag.lab.experiments import wording
-from svag.lab.experiments.base import MARGIN, Metric, Size
 from svag.lab.experiments.bases import FASHION, Edits, at
 from svag.lab.experiments.compare import Compare, ComparePanel
+from svag.lab.experiments.experiment import MARGIN, Metric, Size
 from svag.lab.experiments.wording import Judgement, PaperVerdict
 from svag.lab.specs.spec import RunSpec
 from svag.paper.figures.bases import BATCH, CIFAR, GROUP, MEDIUM, PLAIN, decays, network
 
 if TYPE_CHECKING:
-    from svag.lab.experiments.compare_finding import CompareFinding, ComparePanelFinding
-    from svag.lab.experiments.evidence import AcrossPanels, Difference
-    from svag.lab.experiments.sde_evidence import Decomposition
+    from svag.lab.experiments.compare_finding import AcrossPanels, CompareFinding, ComparePanelFinding, Difference
+    from svag.lab.experiments.decomposition import Decomposition
     from svag.verdicts.sde import SDEVerdict
 
 ELLS = (1, 2, 4, 8, 16)

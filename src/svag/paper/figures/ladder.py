@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from svag.lab.experiments import wording
-from svag.lab.experiments.base import Size
 from svag.lab.experiments.bases import FASHION, Edits, in_run
+from svag.lab.experiments.experiment import Size
 from svag.lab.experiments.ladder import Ladder, LadderPanel
 from svag.lab.experiments.wording import Judgement, PaperVerdict
+from svag.paper.bounds import plotted_max_kappa
 from svag.paper.figures.bases import CIFAR, MEDIUM, PLAIN, decays, network
 from svag.prices.reasons import Code
 
@@ -195,21 +196,30 @@ def _drift_judged(panel: "LadderPanelFinding") -> Judgement:
 def _error_judged(panel: "LadderPanelFinding") -> Judgement:
     """Whether test error fails within a factor of two of what the baselines predict as the paper draws it."""
     claim = "test error fails near the predicted batch sizes, to within a factor of 2"
-    drawn, found = [one for one in panel.ranges if one.form == "plotted"], panel.scaling
-    if not drawn:
+    limits, found = _plotted_limits(panel), panel.scaling
+    if not limits:
         return Judgement(panel.name, claim, "no baseline predicts", "cannot tell")
+    smallest, largest = min(limits), max(limits)
+    between = wording.batch(smallest) + (f" to {wording.batch(largest)}" if len(limits) > 1 else "")
+    predicted = f"predicted {between}, as the paper draws it"
     if found is None or found.answer == "not decided" or wording.unbounded(found.low, found.high):
-        said = f"predicted {drawn[0].said}, as the paper draws it; these seeds cannot locate a failure"
+        said = f"{predicted}; these seeds cannot locate a failure"
         return Judgement(panel.name, claim, said, "cannot tell")
     at = "does not fail" if found.observed is None else f"fails at {wording.batch(found.observed)}"
-    said = f"predicted {drawn[0].said}, as the paper draws it; {at} {wording.batch_interval(found.low, found.high)}"
-    low, high = drawn[0].smallest / _NEAR, drawn[0].largest * _NEAR
+    said = f"{predicted}; {at} {wording.batch_interval(found.low, found.high)}"
+    low, high = smallest / _NEAR, largest * _NEAR
     verdict: PaperVerdict = "cannot tell"
     if found.high < low or found.low > high:
         verdict = "differs"
     elif found.observed is not None and low <= found.observed <= high:
         verdict = "agrees"
     return Judgement(panel.name, claim, said, verdict)
+
+
+def _plotted_limits(panel: "LadderPanelFinding") -> list[float]:
+    """B* of every baseline that predicts, as the paper's figures draw it."""
+    rules = [one.linear for one in panel.predictions if one.usable]
+    return [rule.batch_size * plotted_max_kappa(rule.noise_to_signal.value, rule.c2) for rule in rules]
 
 
 def _sde_judged(panel: "LadderPanelFinding") -> Judgement:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from svag.lab.experiments import wording
-from svag.lab.experiments.base import GD, Size
+from svag.lab.experiments.arms import GD
 from svag.lab.experiments.bases import FASHION, Edits
+from svag.lab.experiments.experiment import Size
 from svag.lab.experiments.ngd import Ngd, NgdPanel
 from svag.lab.experiments.wording import Judgement, PaperVerdict
 from svag.lab.specs.spec import RunSpec

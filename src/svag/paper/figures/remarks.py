@@ -8,7 +8,7 @@ import math
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from svag.lab.experiments.base import svag_arm
+from svag.lab.experiments.arms import svag_arm
 from svag.lab.experiments.compare import Compare, ComparePanel
 from svag.lab.experiments.wording import Judgement, PaperVerdict
 

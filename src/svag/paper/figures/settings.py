@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from svag.lab.experiments.base import Experiment, Panel, Size
+from svag.lab.experiments.experiment import Experiment, Panel, Size
 from svag.lab.experiments.ladder import LadderPanel
 from svag.lab.specs.fields import step_of
 from svag.lab.specs.parts import FACTS, NoProbe

@@ -17,7 +17,7 @@ from svag.paper.verify.beds import SKEWED
 from svag.paper.verify.svag_limit import affine_order
 
 PLACES = {"NGD": (0.0, 1.0), "Itô SDE": (1.0, 1.0), "SGD": (0.0, 0.0), "Lévy SDE": (1.0, 0.0)}
-"""Where a process or a limit stands in the diagram."""
+"""Position of a process or a limit in the diagram."""
 
 _LIMITS: tuple[tuple[str, str, str, Callable[[int], ExactProcess], ExactLimit], ...] = (
     ("SGD", "Itô SDE", "SVAG", Svag, Ito()),
@@ -58,7 +58,9 @@ class Diagram:
     apart: float
 
     def __str__(self) -> str:
-        orders = "; ".join(f"{one.start} → {one.end} along {one.along}: {one.order:.2f}" for one in self.arrows)
+        orders = "; ".join(
+            f"{arrow.start} → {arrow.end} along {arrow.along}: {arrow.order:.2f}" for arrow in self.arrows
+        )
         return f"Orders in 1/ell. {orders}. The two SDEs differ: towards the Itô SDE the ladder has {self.apart:.2f}."
 
 

@@ -29,7 +29,7 @@ _DRAWS = 80  # so that the growth is fitted to two rows or more
 
 @dataclass(frozen=True)
 class TraceRow:
-    """N estimated from so many batches: the median over disjoint groups of the table, for it and for the control."""
+    """N estimated from `batches` batches: the median over disjoint groups of the table, for it and for the control."""
 
     batches: int
     groups: int
@@ -39,12 +39,12 @@ class TraceRow:
 
 @dataclass(frozen=True)
 class TracePoint:
-    """N of one source from so many batches: a row for drawing.
+    """N of one source from a number of batches: a row for drawing.
 
     Attributes:
         source: the gradients, or the control.
         batches: how many.
-        noise_trace: the estimate, a median over groups of so many batches.
+        noise_trace: the estimate, a median over groups of this many batches.
         relative: the same over the estimate from the fewest batches.
     """
 
@@ -136,30 +136,32 @@ class TailMoments(Printed):
     @property
     def flat(self) -> bool:
         """Whether N stays flat at every moment."""
-        return all(one.flat for one in self.findings.values())
+        return all(finding.flat for finding in self.findings.values())
 
     def traces(self) -> tuple[TracePoint, ...]:
         """The estimates of N at every moment, then those for the control of the last."""
         ours = [
             row
-            for steps, one in self.findings.items()
-            for row in one.traces(f"after {steps:,} steps")
+            for steps, finding in self.findings.items()
+            for row in finding.traces(f"after {steps:,} steps")
             if row.source != CONTROL
         ]
         return (*ours, *(row for row in self.last.traces() if row.source == CONTROL))
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document: the end of the training, then every moment."""
-        moments = [{"steps": steps, **one.to_dict()} for steps, one in self.findings.items()]
+        moments = [{"steps": steps, **finding.to_dict()} for steps, finding in self.findings.items()]
         return {**self.last.to_dict(), "moments": moments}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
         """Read what `to_dict` wrote."""
-        return cls({one["steps"]: _finding(one) for one in fields["moments"]})
+        return cls({saved["steps"]: _finding(saved) for saved in fields["moments"]})
 
     def __str__(self) -> str:
-        growths = [f"n^{round(one.growth, 2) + 0.0:+.2f} after {steps:,}" for steps, one in self.findings.items()]
+        growths = [
+            f"n^{round(finding.growth, 2) + 0.0:+.2f} after {steps:,}" for steps, finding in self.findings.items()
+        ]
         return f"Growth of N with the number of batches n: {', '.join(growths)} steps.\n{self.last}"
 
 
@@ -227,8 +229,8 @@ def _typical_trace(table: FloatArray, count: int) -> float:
     return float(
         np.median(
             [
-                u_statistic(float(np.square(one).sum()), float(np.square(one.sum(axis=0)).sum()), count).noise_trace
-                for one in groups
+                u_statistic(float(np.square(group).sum()), float(np.square(group.sum(axis=0)).sum()), count).noise_trace
+                for group in groups
             ]
         )
     )
@@ -242,7 +244,7 @@ def _mean_square(values: FloatArray) -> FloatArray:
 def _per_coordinate(pairs: FloatArray) -> Contrast:
     """1/α coordinate by coordinate; blocks of draws are independent however correlated the coordinates are."""
     blocks = pairs.reshape(-1, _BLOCK, pairs.shape[1])
-    return contrast([np.array([inverse_tail_index_per_coordinate(one, _BLOCK).mean() for one in blocks])], [1.0])
+    return contrast([np.array([inverse_tail_index_per_coordinate(block, _BLOCK).mean() for block in blocks])], [1.0])
 
 
 def _growth(points: list[tuple[int, float]]) -> float:

@@ -114,7 +114,7 @@ def _ratio(balance: Callable[[float, float, float], Balance], found: ChainAverag
     """Growth over decay of the averages, and its standard error from the residuals of the chains (delta method)."""
     mean = balance(float(found.param_sq.mean()), float(found.grad_sq.mean()), float(found.noise_trace.mean()))
     sides = [balance(*row) for row in zip(found.param_sq, found.grad_sq, found.noise_trace, strict=True)]
-    residuals = np.array([one.growth - mean.ratio * one.decay for one in sides])
+    residuals = np.array([side.growth - mean.ratio * side.decay for side in sides])
     return mean.ratio, float(residuals.std(ddof=1)) / math.sqrt(residuals.size) / mean.decay
 
 

@@ -12,6 +12,7 @@ from typing import TypedDict
 import numpy as np
 
 from svag.arrays import FloatArray
+from svag.paper.bounds import printed_max_kappa
 from svag.paper.exact.processes import SGD, EulerMaruyama, Svag
 from svag.paper.exact.rayleigh import ChainAverages, Momentum, SecondOrderEuler
 from svag.paper.verify.beds import equilibrium_run
@@ -157,7 +158,7 @@ def _lsr_condition(ladder: ScaledRuns) -> Iterator[Check]:
 def _lsr_kappa_bound(ladder: ScaledRuns) -> Iterator[Check]:
     claim, control = claims("thm:lsr_kappa_bound")
     rho = ladder.runs[1].noise_to_signal
-    sharp, printed = max_kappa(rho, C2, lr_wd=LR * WEIGHT_DECAY), max_kappa(rho, C2, form="printed")
+    sharp, printed = max_kappa(rho, C2, lr_wd=LR * WEIGHT_DECAY), printed_max_kappa(rho, C2)
     beyond = [kappa for kappa in KAPPAS if kappa > sharp]
     yield claim.at_least("beyond the sharp κ: smallest C² to the baseline", min(map(ladder.lsi_c2, beyond)), C2)
     lost = min(kappa for kappa in KAPPAS if ladder.lsi_c2(kappa) > C2)

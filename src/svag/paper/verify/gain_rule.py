@@ -71,9 +71,9 @@ def _both_sides(claim: Claim, control: Claim) -> Iterator[Check]:
 
     def wrong(factor: float) -> int:
         return sum(
-            wrong_answers(factor * least_spread(*one), partial(_no_equilibrium, *one))
-            for one in cases
-            if factor * least_spread(*one) > 1 + STEP  # a spread is at least 1
+            wrong_answers(factor * least_spread(*case), partial(_no_equilibrium, *case))
+            for case in cases
+            if factor * least_spread(*case) > 1 + STEP  # a spread is at least 1
         )
 
     either = f"wrong answers at (1 ± {STEP:g}) times it, of {2 * len(cases)}"
@@ -82,7 +82,7 @@ def _both_sides(claim: Claim, control: Claim) -> Iterator[Check]:
 
     pairs = list(product((0.5, 8.0, 70.0), (0.25, 8.0, 256.0), (0.0, 0.05)))
     best = [(rho, kappa, balanced_gain(rho, kappa, lr_wd), lr_wd) for rho, kappa, lr_wd in pairs]
-    lost = sum(_no_equilibrium(*one, 1 + STEP) for one in best)
+    lost = sum(_no_equilibrium(*case, 1 + STEP) for case in best)
     yield claim.at_most(f"at m* R, G and κN can stay within {STEP:g} (cases where not, of {len(best)})", lost, 0)
     kept = sum(
         not _no_equilibrium(rho, kappa, m * factor, lr_wd, 1 + STEP)
@@ -176,7 +176,7 @@ def _pair(base: ChainAverages, large: ChainAverages, rho: float, kappa: float, m
         norm_ratio(rho, kappa, m, grad_ratio=g, noise_ratio=kappa * n, lr_wd=lr_wd),
         least_spread(rho, kappa, m, lr_wd),
         # μA is (G′ + N′)/(G + N) up to constants
-        math.hypot(*(_log_error(one.param_sq, one.grad_sq + one.noise_trace) for one in (base, large))),
+        math.hypot(*(_log_error(run.param_sq, run.grad_sq + run.noise_trace) for run in (base, large))),
     )
 
 
@@ -216,7 +216,7 @@ def _moving_pair(base: ChainAverages, large: ChainAverages, rho: float, kappa: f
         (float(large.param_sq.mean() / base.param_sq.mean()), x, n),
         norm_ratio(rho, kappa, m, grad_ratio=x, noise_ratio=n),
         least_spread(rho, kappa, m),
-        math.hypot(*(_log_error(one.param_sq, one.velocity_sq) for one in (base, large))),  # X + N = (1 − β²)|v|²
+        math.hypot(*(_log_error(run.param_sq, run.velocity_sq) for run in (base, large))),  # X + N = (1 − β²)|v|²
     )
 
 
@@ -263,7 +263,7 @@ def _quadratics(claim: Claim, control: Claim) -> Iterator[Check]:
 
 
 def _stability(claim: Claim, control: Claim) -> Iterator[Check]:
-    """How far the rule can go on a quadratic with additive noise: in one dimension, as far as one likes.
+    """How far the rule can go on a quadratic with additive noise: in one dimension, to any κ.
 
     A stationary direction of curvature h has N/G = 2/(ηh) − 1, so that 1 + ρ, which the gain never exceeds, is the
     largest stable factor on the rate, and the law of x stays as it was. With several curvatures 1 + ρ lies beyond the

@@ -50,7 +50,7 @@ def counterexample(rng: np.random.Generator) -> Iterator[Check]:
         _poisson_bed(problem, batch).moments(EulerMaruyama(1), int(problem.examples) // batch, 4)[-1]
         for batch in (1, 3, 9)
     ]
-    apart = max(np.abs(one[1:] / normal - 1).max() for one in ngd)
+    apart = max(np.abs(moments[1:] / normal - 1).max() for moments in ngd)
     yield claim.at_most("NGD at B = 1, 3, 9 has the law of the SDE: moments 1–4 (relative)", apart, 1e-12)
     law = np.array([sde.mean, sde.mean**2 + sde.sd**2])
     yield claim.at_most(
@@ -138,7 +138,7 @@ def gaussian_values(rng: np.random.Generator) -> Iterator[Check]:
     yield claim.near("equal correlations, β = 1: expected 1/α", ends[1], 1.0, 1e-12)
     covariance = _equicorrelated(dimension, 0.3)
     draws = rng.multivariate_normal(np.zeros(dimension), covariance, size=(REPEATS, 200))
-    naive = np.array([inverse_tail_index(one.ravel(), dimension) for one in draws])
+    naive = np.array([inverse_tail_index(draw.ravel(), dimension) for draw in draws])
     expected = expected_inverse_tail_index(covariance)
     yield claim.at_most(
         "end-to-end reading on N(0, Σ) against its expectation (|z|)", abs(z_score(naive - expected)), Z_LIMIT
@@ -148,14 +148,14 @@ def gaussian_values(rng: np.random.Generator) -> Iterator[Check]:
     unequal = covariance * np.outer(scales, scales)
     for repeats in (1, 3):
         stretched = draws[:, :198] * scales  # a multiple of 3 draws; N(0, SΣS)
-        read = np.array([inverse_tail_index(one.ravel(), repeats * dimension) for one in stretched])
+        read = np.array([inverse_tail_index(draw.ravel(), repeats * dimension) for draw in stretched])
         gap = abs(z_score(read - expected_inverse_tail_index(unequal, repeats)))
         yield claim.at_most(
             f"unequal variances, blocks of m = {repeats} draws: against its expectation (|z|)", gap, Z_LIMIT
         )
         alike = abs(z_score(read - expected_inverse_tail_index(covariance, repeats)))
         yield control.at_least(f"and against that of equal variances, m = {repeats} (|z|)", alike, 5 * Z_LIMIT)
-    single = np.array([inverse_tail_index_per_coordinate(one, dimension).mean() for one in draws])
+    single = np.array([inverse_tail_index_per_coordinate(draw, dimension).mean() for draw in draws])
     yield claim.at_most("coordinate by coordinate it reads ½ (|z|)", abs(z_score(single - 0.5)), Z_LIMIT)
 
 

@@ -125,8 +125,8 @@ def smooth_functions(rng: np.random.Generator) -> Iterator[Check]:
     # a mistake: ∇L + √l(g − ∇L) from one batch g, the second weight belonging to the mean gradient
     roots = [(math.sqrt(ell), 1 - math.sqrt(ell)) for ell in ONE_STEP_ELLS]
     mean = ((bed.mean, 1.0),)
-    one = [_mean_cosine(bed, ell, root, batches, mean) for ell, root in zip(ONE_STEP_ELLS, roots, strict=True)]
-    slope = WeakOrder(ONE_STEP_ELLS, np.abs(np.subtract(one, means))[:, None]).slopes[-1, 0]
+    cosines = [_mean_cosine(bed, ell, root, batches, mean) for ell, root in zip(ONE_STEP_ELLS, roots, strict=True)]
+    slope = WeakOrder(ONE_STEP_ELLS, np.abs(np.subtract(cosines, means))[:, None]).slopes[-1, 0]
     yield control.at_least("one batch amplified by √l, with the same mean and covariance: slope in l", slope, -1.8)
 
 
@@ -150,8 +150,8 @@ def _sdes() -> Iterator[tuple[str, AdditiveNoise | ProportionalNoise, float, flo
 def one_step_to_multi_steps(rng: np.random.Generator) -> Iterator[Check]:
     """thm:one_step_to_multi_steps: errors of 1/l² a step add up to C/l, not to the printed C/l²."""
     claim, control = claims("thm:one_step_to_multi_steps")
-    one, many = one_step_order(SKEWED, Svag), affine_order(SKEWED, Svag, Ito())
-    yield claim.near("error of one step: slope in l, E Δ, E Δ², E Δ³", furthest(one.slopes[-1], -2), -2, SLOPE)
+    single, many = one_step_order(SKEWED, Svag), affine_order(SKEWED, Svag, Ito())
+    yield claim.near("error of one step: slope in l, E Δ, E Δ², E Δ³", furthest(single.slopes[-1], -2), -2, SLOPE)
     yield claim.near("error after lT/η steps: slope in l, degrees 1–4", furthest(many.slopes[-1], -1), -1, SLOPE)
     scaled = many.errors * np.square(ELLS)[:, None]
     yield control.at_least(

@@ -162,7 +162,7 @@ def _decayed_sq(problem: RayleighProblem, x: FloatArray) -> FloatArray:
 
 def _example_gradients(problem: RayleighProblem, x: FloatArray) -> FloatArray:
     """∇L_i(x) one example at a time: examples × chains × d."""
-    return np.array([problem.weighted_gradient(x, one[None]) for one in np.eye(len(problem.examples))])
+    return np.array([problem.weighted_gradient(x, weights[None]) for weights in np.eye(len(problem.examples))])
 
 
 def _complex_step(problem: RayleighProblem, x: FloatArray) -> FloatArray:

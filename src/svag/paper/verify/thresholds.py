@@ -13,6 +13,7 @@ from itertools import product
 import numpy as np
 from scipy.optimize import linprog
 
+from svag.paper.bounds import plotted_max_kappa, printed_max_kappa
 from svag.paper.verify.check import Check, claims
 from svag.theory.bounds import (
     critical_batch_size,
@@ -58,11 +59,11 @@ def _kappa_bounds() -> Iterator[Check]:
     )
     yield claim.at_most("distortion: the least C² for which κ is possible, wrong answers of 36", least, 0)
     loose = sum(
-        wrong_answers(max_kappa(r, c, "printed"), partial(scalable, rho=r, c2=c, any_noise=True)) for r, c in pairs
+        wrong_answers(printed_max_kappa(r, c), partial(scalable, rho=r, c2=c, any_noise=True)) for r, c in pairs
     )
     yield claim.at_most("as printed: the same without a lower limit on N at κ, wrong answers of 18", loose, 0)
     drawn = sum(
-        wrong_answers(max_kappa(r, c, "plotted"), partial(scalable, rho=r, c2=c, any_noise=True, signal=False))
+        wrong_answers(plotted_max_kappa(r, c), partial(scalable, rho=r, c2=c, any_noise=True, signal=False))
         for r, c in pairs
     )
     yield claim.at_most("as plotted: and without G in the baseline, wrong answers of 18", drawn, 0)

@@ -11,9 +11,9 @@ import vl_convert as vlc
 from tests.lab.report.charts.drawn import marks, of_kind
 from tests.lab.report.conftest import Find
 
-from svag.lab.experiments.ladder_answer import headline
-from svag.lab.experiments.ladder_finding import LadderFinding, LadderPanelFinding
+from svag.lab.experiments.ladder_finding import LadderFinding, LadderPanelFinding, drift_headline
 from svag.lab.report.charts import ladder_error, ladder_prices
+from svag.paper.bounds import plotted_max_kappa
 
 
 def ladder(finding_of: Find, name: str) -> LadderPanelFinding:
@@ -32,8 +32,8 @@ def test_the_ladder_s_errors_threshold_and_regions_are_the_finding_s(finding_of:
     assert (observed.low, observed.value, observed.high) == (
         panel.scaling.low, panel.scaling.observed, panel.scaling.high
     )  # fmt: skip
-    sharp = next(one for one in panel.ranges if one.form == "sharp")
-    assert (predicted.low, predicted.high) == (sharp.smallest, sharp.largest)
+    assert panel.predicted is not None
+    assert (predicted.low, predicted.high) == (panel.predicted.smallest, panel.predicted.largest)
     assert "Bars: 95% intervals of the mean." in ladder_error.error_sentence(found)
     drawn = ladder_error.error_chart(found)
     assert marks(drawn).count("rect") == 4  # two fields, and their swatches in the key
@@ -95,8 +95,8 @@ def test_lines_of_slope_1_end_at_the_threshold_where_the_paper_plots_its_predict
     found = ladder_error.ratio_table(panel)
     usable = [one for one in panel.predictions if one.usable]
     assert [line.crossing for line in found.lines] == [
-        usable[0].by_form("plotted").value,
-        usable[-1].by_form("plotted").value,
+        one.batch_size * plotted_max_kappa(one.linear.noise_to_signal.value, panel.c2)
+        for one in (usable[0], usable[-1])
     ]
     for line in found.lines:
         assert line.crossing / line.baseline == pytest.approx(panel.c2 / line.signal_to_noise)
@@ -136,7 +136,7 @@ def test_drift_is_drawn_as_predicted_lines_and_measured_points(finding_of: Find)
     drawn = ladder_prices.drift_chart(found)
     assert {"area", "line", "rule", "point"} <= set(marks(drawn))
     assert [{"factor": 2.0, "said": "C² = 2"}] in [layer["rows"] for layer in of_kind(drawn, "rule")]
-    assert ladder_prices.drift_sentence(found).startswith(headline(panel))
+    assert ladder_prices.drift_sentence(found).startswith(drift_headline(panel))
     assert "by a theorem, points lie on it or above" in ladder_prices.drift_sentence(found)
     assert "an estimate here" in ladder_prices.drift_sentence(replace(found, theorem=False))
     assert ladder_prices.drift_table(replace(panel, drift=None)) is None
@@ -161,7 +161,7 @@ def test_predictions_stand_beside_what_was_measured_and_an_unbounded_one_has_an_
     assert "Pale and in parentheses: not a prediction; where N/G is below 1" in ladder_prices.prediction_sentence(found)
     first = panel.predictions[0]
     limit = replace(first.linear.limit, value=math.inf, high=math.inf)
-    wild = replace(first, found=replace(first.found, linear=replace(first.linear, limit=limit)))
+    wild = replace(first, price_list=replace(first.price_list, linear=replace(first.linear, limit=limit)))
     open_ended = ladder_prices.prediction_table(replace(panel, predictions=(wild,)))
     assert (open_ended.rows[0].batch_size, open_ended.rows[0].high) == (None, None)
     rows = of_kind(ladder_prices.prediction_chart(open_ended), "tick")[0]["rows"]
@@ -228,7 +228,7 @@ def test_the_paper_s_lines_of_linear_scaling_are_not_drawn_for_the_square_root_r
     panel = ladder(finding_of, "ladder")
     assert ladder_error.ratio_table(panel).lines
     adam = [
-        replace(one, found=replace(one.found, linear=replace(one.linear, rule="square_root")))
+        replace(one, price_list=replace(one.price_list, linear=replace(one.linear, rule="square_root")))
         for one in panel.predictions
     ]
     assert not ladder_error.ratio_table(replace(panel, predictions=tuple(adam))).lines

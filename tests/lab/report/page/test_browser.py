@@ -119,7 +119,7 @@ def test_tooltips_legend_boxes_and_downloads_work(browser: Browser, tmp_path: Pa
 def test_numbers_unfold_and_a_ladder_zooms(browser: Browser, tmp_path: Path) -> None:
     watched = Watched(browser, CASES["ladder_diverged"](tmp_path / "in"), tmp_path / "out")
     page = watched.page
-    folded = page.locator(".answer details dt", has_text="B* of the paper")
+    folded = page.locator(".answer details dt", has_text="slope of G/N")
     assert not folded.is_visible()
     page.locator(".answer summary").click()
     assert folded.is_visible()

@@ -6,7 +6,7 @@ from typing import Literal
 
 import altair as alt
 
-from svag.lab.experiments.base import Metric
+from svag.lab.experiments.experiment import Metric
 from svag.lab.experiments.runs import CurveRow, DivergedEnd, MeanPoint, RunRow, mean_curves
 from svag.lab.experiments.wording import UNITS, is_optimizer, is_share
 from svag.lab.report import look

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 
 import altair as alt
 
-from svag.lab.experiments.base import SGD, Metric
+from svag.lab.experiments.arms import SGD
 from svag.lab.experiments.compare_finding import ComparePanelFinding
+from svag.lab.experiments.experiment import Metric
 from svag.lab.experiments.wording import UNITS, difference, interval, is_share, unit, value, within
 from svag.lab.report import look
 

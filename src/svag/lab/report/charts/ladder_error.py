@@ -5,9 +5,8 @@ from dataclasses import asdict, dataclass
 
 import altair as alt
 
-from svag.lab.experiments.base import Metric
-from svag.lab.experiments.ladder_answer import error_headline
-from svag.lab.experiments.ladder_finding import LadderPanelFinding
+from svag.lab.experiments.experiment import Metric
+from svag.lab.experiments.ladder_finding import LadderPanelFinding, error_headline
 from svag.lab.experiments.wording import batch, count, criterion, is_share, judged_by, percent, unbounded
 from svag.lab.report import look
 from svag.prices.estimate import Estimate
@@ -44,9 +43,11 @@ class Region:
 def regions(panel: LadderPanelFinding) -> list[Region]:
     """The regions of a panel; what is unbounded ends a factor 2 beyond the ladder."""
     last = 2 * panel.rungs[-1].batch_size if panel.rungs else 0
-    sharp = [one for one in panel.ranges if one.form == "sharp" and math.isfinite(one.smallest)]
-    found = [Region(PREDICTED, one.smallest, min(one.largest, max(last, one.smallest))) for one in sharp]
-    return error_region(panel) + found
+    predicted = panel.predicted
+    if predicted is None or not math.isfinite(predicted.smallest):
+        return error_region(panel)
+    high = min(predicted.largest, max(last, predicted.smallest))
+    return [*error_region(panel), Region(PREDICTED, predicted.smallest, high)]
 
 
 def error_region(panel: LadderPanelFinding) -> list[Region]:
@@ -321,11 +322,12 @@ def ratio_table(panel: LadderPanelFinding) -> RatioTable:
             left_out.append(rung.batch_size)
             continue
         rows.append(RatioRow(rung.batch_size, ratio, low if low > 0 else None, high if math.isfinite(high) else None))
-    found = [
-        SlopeLine(one.batch_size, 1 / one.linear.noise_to_signal.value, one.by_form("plotted").value)
+    ratios = [
+        (one.batch_size, one.linear.noise_to_signal.value)
         for one in panel.predictions
-        if one.usable and math.isfinite(one.by_form("plotted").value) and one.linear.rule != "square_root"
+        if one.usable and one.linear.rule != "square_root"
     ]
+    found = [SlopeLine(size, 1 / rho, size * (panel.c2 * rho)) for size, rho in ratios if math.isfinite(rho)]
     c2 = None if panel.adaptive else panel.c2
     return RatioTable(rows, left_out, c2, [*found[:1], *found[1:][-1:]], panel.slope)
 

@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass
 
 import altair as alt
 
-from svag.lab.experiments.ladder_answer import COMPARED, headline
-from svag.lab.experiments.ladder_evidence import PREDICTS_FROM
-from svag.lab.experiments.ladder_finding import LadderPanelFinding
+from svag.lab.experiments.ladder_finding import COMPARED, LadderPanelFinding, drift_headline
+from svag.lab.experiments.rungs import PREDICTS_FROM
 from svag.lab.experiments.wording import batch_interval, percent
 from svag.lab.report import look
 from svag.lab.report.charts.ladder_error import Region, batch_axis, draw, error_region, key
@@ -84,7 +83,7 @@ def drift_table(panel: LadderPanelFinding) -> DriftTable | None:
                 if seen is not None:
                     rows.append(DriftRow(series, kind, pair.batch_size, seen.value, seen.low, _known(seen.high)))
     theorem = all(one.theorem for one in drawn)
-    return DriftTable(rows, panel.c2, COMPARED[panel.drift.compared], theorem, headline(panel), panel.adaptive)
+    return DriftTable(rows, panel.c2, COMPARED[panel.drift.compared], theorem, drift_headline(panel), panel.adaptive)
 
 
 def _known(number: float) -> float | None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from svag.lab.experiments.sde_evidence import Closeness
+from svag.lab.experiments.closeness import Closeness
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from svag.lab.experiments.sde_evidence import Closeness
 def test_where_it_was_measured(sgd: float | None, svag: float | None, where: str) -> None:
     found = Closeness(4, (), 1.5, 1.2, sgd, svag, (10, 10))
     assert found.where == where
-    assert f"SGD over SVAG ell=4 {where}: " in dict(found.rows())["C-closeness"]
+    assert f"SGD over SVAG ell=4 {where}: " in dict(found.rows("SGD"))["C-closeness"]

@@ -1,0 +1,78 @@
+"""Do two groups of training curves differ anywhere? A permutation test of whole curves, and how far they are apart."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from svag.lab.experiments.json_row import JsonRow
+from svag.lab.records.record import RunRecord
+from svag.stats.curves import compare_curves, gap_band, running_means
+
+# A single evaluation is noisy while the learning rate is large: trajectories are means of this many in a row.
+SMOOTHED = 4
+
+
+@dataclass(frozen=True)
+class CurvesCompared(JsonRow):
+    """Two groups of curves over the whole of training, the first minus the second.
+
+    Attributes:
+        p_value: p value of the test that the group does not matter, at all steps at once.
+        smallest_p: the smallest p value that this many seeds can reach.
+        max_t: the largest |t| over time; infinite where the two groups do not overlap and have no spread.
+        at_step: the effective step of that largest |t|.
+        gap: difference of the means there, in the metric's units.
+        low: lower 95% limit of the gap. It holds at all steps at once, and so at this one although it was selected; −∞
+            with too few seeds.
+        high: upper limit.
+        until_step: the last effective step compared; earlier than the end if a seed diverged.
+        times: number of evaluations compared.
+        reach: the largest distance from 0 of any 95% limit at any step: the margin within which the trajectories, means
+            of `SMOOTHED` evaluations in a row, are known to be.
+        apart: how far apart the trajectories surely are at some step; 0 where the limits include 0 at all of them.
+    """
+
+    p_value: float
+    smallest_p: float
+    max_t: float
+    at_step: int
+    gap: float
+    low: float
+    high: float
+    until_step: int
+    times: int
+    reach: float
+    apart: float
+
+
+def curves_compared(first: Iterable[RunRecord], second: Iterable[RunRecord], metric: str) -> CurvesCompared | None:
+    """Compare the curves where all are finite; None without three runs, or without an evaluation that all share.
+
+    The evaluation before the first step is left out: it depends on the seed alone.
+    """
+    groups = [[dict(run.curve(metric)) for run in runs] for runs in (first, second)]
+    curves = [curve for group in groups for curve in group]
+    if not all(groups) or len(curves) < 3:
+        return None
+    shared = sorted(set.intersection(*map(set, curves)) - {0})
+    steps = [step for step in shared if all(math.isfinite(curve[step]) for curve in curves)]
+    if not steps:
+        return None
+    ours, theirs = (np.array([[curve[step] for step in steps] for curve in group]) for group in groups)
+    test, band = compare_curves(ours, theirs), gap_band(ours, theirs)
+    smooth = gap_band(running_means(ours, SMOOTHED), running_means(theirs, SMOOTHED))
+    return CurvesCompared(
+        p_value=test.p_value,
+        smallest_p=test.smallest_p,
+        max_t=test.max_t,
+        at_step=steps[test.index],
+        gap=float(band.gap[test.index]),
+        low=float(band.low[test.index]),
+        high=float(band.high[test.index]),
+        until_step=steps[-1],
+        times=len(steps),
+        reach=float(np.maximum(-smooth.low, smooth.high).max()),
+        apart=max(float(np.maximum(smooth.low, -smooth.high).max()), 0.0),
+    )

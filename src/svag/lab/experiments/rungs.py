@@ -1,0 +1,476 @@
+"""The rungs of a ladder: the test errors of each, what it predicts for larger ones, and what that rules out."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from svag.lab.experiments.arms import SGD, ArmName, svag_arm
+from svag.lab.experiments.experiment import own_metric
+from svag.lab.experiments.finding import by_seed_rows
+from svag.lab.experiments.json_row import JsonRow, json_fields_of, json_value
+from svag.lab.experiments.ladder import LadderPanel
+from svag.lab.experiments.runs import PanelRuns
+from svag.lab.experiments.sde_limit import Limit, LimitEstimate, fitted_limit
+from svag.noise.reading import Reading
+from svag.prices.averages import Averages
+from svag.prices.basis import THEOREMS, Signal, signal_series
+from svag.prices.estimate import Estimate
+from svag.prices.linear import LinearRule
+from svag.prices.price_list import PriceList, price_list
+from svag.prices.reasons import Code
+from svag.prices.windows import parts_of_runs
+from svag.stats.means import Contrast, contrast
+from svag.stats.ratios import Interval, quotient
+from svag.stats.samples import json_fields, json_number
+from svag.theory.bounds import (
+    critical_batch_size,
+    large_run_refutes,
+    large_run_threshold,
+    sde_threshold,
+)
+from svag.theory.distortion import distortion
+from svag.verdicts.scaling import ScalingVerdict
+
+_NORMAL = 1.959964  # two-sided 95% quantile
+_UNKNOWN = Estimate(math.nan, math.nan, math.nan)
+
+
+@dataclass(frozen=True)
+class Rung(JsonRow):
+    """One batch size of the ladder.
+
+    Attributes:
+        batch_size: B.
+        lr: η, by the scaling rule.
+        seeds: number of runs with a result.
+        diverged: how many of them diverged.
+        errors: final test error by seed, for a text bits per character; NaN where diverged.
+        error: mean error of those that finished; NaN if none did.
+        error_low: lower 95% limit of that mean over seeds; −∞ with fewer than two.
+        error_high: upper limit.
+        signal_to_noise: G/N, what the paper draws; a ratio of averages over all seeds; NaN without readings.
+        signal_to_noise_low: lower limit of its interval.
+        signal_to_noise_high: upper limit.
+        balance: growth over decay of the weights, 1 at equilibrium; None when unknown.
+        sde: the test error of the SDE limit, if SVAG was run here.
+        sde_gap: test error of SGD minus that limit, with its 95% interval.
+    """
+
+    batch_size: int
+    lr: float
+    seeds: int
+    diverged: int
+    errors: tuple[tuple[int, float], ...]
+    error: float
+    error_low: float
+    error_high: float
+    signal_to_noise: float
+    signal_to_noise_low: float
+    signal_to_noise_high: float
+    balance: float | None
+    sde: Limit | None
+    sde_gap: Estimate | None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields for a JSON document; unknown numbers are null."""
+        return {**super().to_dict(), "errors": by_seed_rows(self.errors, "error")}
+
+
+def final_errors(panel: LadderPanel, runs: PanelRuns, arm: ArmName, size: int) -> dict[int, float]:
+    """Final test error of an arm by seed; for a text its bits per character."""
+    metric = own_metric([panel])
+    finals = runs.finals(arm, size, metric)
+    return {seed: 1 - value if metric == "test_accuracy" else value for seed, value in finals.items()}
+
+
+def rung_of(
+    panel: LadderPanel, runs: PanelRuns, size: int, errors: Mapping[int, float], rules: Sequence[LinearRule]
+) -> Rung:
+    """One batch size of a panel, from the final test error by seed and from what was measured at any batch size."""
+    values = np.array([error for error in errors.values() if math.isfinite(error)])
+    low, high = contrast([values], [1.0]).interval() if values.size > 1 else (-math.inf, math.inf)
+    own = next((rule for rule in rules if rule.batch_size == size), None)
+    rho = _UNKNOWN if own is None else own.noise_to_signal
+    limit = _sde_limit(panel, runs, size, errors)
+    return Rung(
+        batch_size=size,
+        lr=panel.rate_at(size),
+        seeds=len(errors),
+        diverged=len(errors) - values.size,
+        errors=tuple(sorted(errors.items())),
+        error=float(values.mean()) if values.size else math.nan,
+        error_low=low,
+        error_high=high,
+        signal_to_noise=_inverse(rho.value),
+        signal_to_noise_low=_inverse(rho.high),
+        signal_to_noise_high=_inverse(rho.low),
+        balance=None if own is None else own.balance,
+        sde=None if limit is None else limit.limit,
+        sde_gap=None if limit is None else _above(limit.minus_arm(1)),
+    )
+
+
+def signal_slope(rungs: Sequence[Rung]) -> Estimate | None:
+    """Slope of log G/N against log B with its 95% interval; None with fewer than two rungs whose G/N is resolved.
+
+    It is 1 while the noise scale B_simple = B·N/G does not depend on the batch size, as the paper's figures presume.
+    Rungs are weighted by the width of their intervals, which is taken to be wider where they do not lie on a line.
+    """
+    known = [rung for rung in rungs if rung.signal_to_noise_low > 0 and math.isfinite(rung.signal_to_noise_high)]
+    if len(known) < 2:
+        return None
+    x = np.log([rung.batch_size for rung in known])
+    y = np.log([rung.signal_to_noise for rung in known])
+    widths = np.log([rung.signal_to_noise_high / rung.signal_to_noise_low for rung in known])
+    errors = np.maximum(widths / (2 * _NORMAL), 1e-9)  # exact numbers have intervals without a width
+    weights = 1 / errors**2
+    centred = x - np.average(x, weights=weights)
+    power = float((weights * centred**2).sum())
+    slope = float((weights * centred * y).sum()) / power
+    residuals = y - np.average(y, weights=weights) - slope * centred
+    excess = float((weights * residuals**2).sum()) / max(len(known) - 2, 1)
+    reach = _NORMAL * math.sqrt(max(excess, 1.0) / power)
+    return Estimate(slope, slope - reach, slope + reach)
+
+
+def _inverse(ratio: float) -> float:
+    return math.inf if ratio == 0 else 1 / ratio
+
+
+def _above(below: Contrast) -> Estimate:
+    """The same difference the other way round."""
+    low, high = below.interval()
+    return Estimate(-below.value, -high, -low)
+
+
+def _sde_limit(panel: LadderPanel, runs: PanelRuns, size: int, errors: Mapping[int, float]) -> LimitEstimate | None:
+    finals = {1: np.array(list(errors.values()))}
+    for ell in panel.ells:
+        refined = final_errors(panel, runs, svag_arm(ell), size)
+        if ell > 1 and refined:
+            finals[ell] = np.array(list(refined.values()))
+    return fitted_limit(finals) if len(finals) > 1 else None
+
+
+# A baseline predicts from this N/G on. B* = C²B + (C² − 1)·B·N/G is at least C²B whatever was measured: below N/G = 1
+# more than two thirds of it, at C² = 2, would be the baseline's own batch size and not its noise.
+PREDICTS_FROM = 1.0
+
+
+@dataclass(frozen=True)
+class RungPrediction:
+    """What one rung, taken as the baseline, predicts.
+
+    Attributes:
+        price_list: the price list from the readings of all its seeds.
+        by_seed: the price list of each seed.
+        sizes: the larger rungs.
+        rise: N/G (with momentum N/X or N/X̂) in the last part of the run over that in the first; None when unknown.
+        usable: whether it predicts: N/G is at least `PREDICTS_FROM`, and `linear` is `resolved` or `window_only`, which
+            is enough as rungs are compared over the same window of the same seeds.
+        status: why not, or how reliable the prediction is.
+        over_observed: B* over the batch size at which test error was seen to fail, with a 95% interval; no theorem
+            connects the two. None when it did not fail.
+    """
+
+    price_list: PriceList
+    by_seed: tuple[tuple[int, PriceList], ...]
+    sizes: tuple[int, ...]
+    rise: float | None
+    usable: bool
+    status: str
+    over_observed: Estimate | None
+
+    @property
+    def linear(self) -> LinearRule:
+        """What the readings say of the linear (square-root) rule, which the rungs of a ladder follow."""
+        return self.price_list.linear
+
+    @property
+    def batch_size(self) -> int:
+        """B of the baseline."""
+        return self.price_list.batch_size
+
+    @property
+    def silent(self) -> bool:
+        """Whether N/G is too small for a prediction."""
+        return self.linear.noise_to_signal.value < PREDICTS_FROM
+
+    @property
+    def theorem(self) -> bool:
+        """Whether a theorem carries the prediction; otherwise it is an estimate."""
+        return self.linear.basis in THEOREMS and not self.linear.window_only
+
+    def curve(self, last: float, points: int = 40) -> tuple[tuple[float, Estimate], ...]:
+        """D between the baseline and a larger batch size, equally spaced on a logarithmic scale."""
+        sizes = np.geomspace(self.batch_size, last, points).tolist()
+        return tuple((size, self.linear.distortion(max(size, self.batch_size))) for size in sizes)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return a row for a JSON document: the prediction, its interval and how reliable it is."""
+        rule = self.linear
+        return {
+            **json_fields_of(rule, "batch_size", "basis", "balance", "second_moment_ratio", "window_only"),
+            **json_fields_of(self, "usable", "status"),
+            **_flat("over_observed", self.over_observed or _UNKNOWN),
+            **_limit_fields("sharp", rule),
+            "b_simple": json_number(self.price_list.noise_scale.value),
+            "readings": self.price_list.readings,
+            "distortion": _rows(rule, self.sizes),
+            "ok": rule.proved,
+            "by_seed": [{"seed": seed, **_seed_row(own)} for seed, own in self.by_seed],
+        }
+
+
+def _limit_fields(name: str, rule: LinearRule) -> dict[str, object]:
+    """B* and N/G of a linear rule, flat: the value of B* has this name, its limits are low and high."""
+    return {
+        name: json_number(rule.limit.value),
+        "low": json_number(rule.limit.low),
+        "high": json_number(rule.limit.high),
+        **_flat("noise_to_signal", rule.noise_to_signal),
+    }
+
+
+def _flat(name: str, estimate: Estimate) -> dict[str, object]:
+    return json_fields({name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high})
+
+
+def _rows(rule: LinearRule, sizes: Sequence[int]) -> list[dict[str, object]]:
+    """D of the linear rule at larger batch sizes."""
+    rows = []
+    for size in sizes:
+        at = rule.at(size)
+        assert at.distortion is not None
+        row = {
+            "batch_size": size,
+            "kappa": size / rule.batch_size,
+            "settings": at.settings,
+            "distortion": at.distortion.value,
+            "low": at.distortion.low,
+            "high": at.distortion.high,
+            "refuted": at.ruled_out,
+            "time": None,
+        }
+        rows.append(json_fields(row))
+    return rows
+
+
+def _seed_row(own: PriceList) -> dict[str, object]:
+    """What one seed says of the linear rule, flat; the keys of these rows are those of version 0.1.0."""
+    rule, setting = own.linear, own.setting
+    parts = {reason.code: reason.values.get("ratio") for reason in own.reasons}
+    ratios = [parts[code] for code in (Code.PARTS_FAR, Code.PARTS_NEAR) if code in parts]
+    sizes = [price.batch_size for price in own.prices()]
+    more = (*rule.reasons[1:], *(reason for reason in own.reasons if reason not in rule.reasons))
+    return {
+        **json_fields_of(rule, "batch_size", "resolved", "window_only", "basis", "rule", "signal", "c2"),
+        **json_fields_of(rule, "balance", "pull_share", "excess", "lr_wd", "second_moment_ratio"),
+        **json_fields_of(setting, "eps", "lr", "weight_decay", "optimizer", "population", "betas"),
+        **json_fields_of(own, "confidence", "readings", "window"),
+        **_limit_fields("critical_batch", rule),
+        "ok": rule.proved,
+        "status": str(rule.reasons[0]),
+        "kappa": json_number(rule.limit.value / rule.batch_size),
+        "b_simple": json_number(own.noise_scale.value),
+        "gain_limit": json_number(1 + own.noise_to_signal.value),
+        "sde_refuted": rule.sde_ruled_out,
+        "approximate": bool(ratios) or Code.PARTS_UNCHECKED in parts,
+        "parts_ratio": json_value(ratios[0]) if ratios else None,
+        "notes": [str(reason) for reason in more],
+        "history": [
+            {
+                "start": phase.start,
+                "stop": phase.end,
+                "noise_to_signal": phase.noise_to_signal.to_dict(),
+                "critical_batch": phase.noise_to_signal.mapped(
+                    lambda ratio: critical_batch_size(rule.batch_size, ratio, rule.c2)
+                ).to_dict(),
+            }
+            for phase in own.history.phases
+        ],
+        "prices": _rows(rule, sizes),
+        "price_bound": None if rule.measured is None else _bound(rule, rule.measured, sizes),
+    }
+
+
+def _bound(rule: LinearRule, measured: Estimate, sizes: Sequence[int]) -> list[dict[str, object]]:
+    """With momentum, while X is not resolved: the rows at the upper limits of D that X allows."""
+    rows = _rows(rule, sizes)
+    for row, size in zip(rows, sizes, strict=True):
+        least, most = (distortion(ratio, size / rule.batch_size, rule.lr_wd) for ratio in (measured.high, measured.low))
+        row |= json_fields({"distortion": most, "low": least, "high": most})
+    return rows
+
+
+# A run is cut into this many parts, or into fewer so that each gets this many readings.
+_PARTS = 5
+_READINGS_A_PART = 40
+
+
+def _rise(readings: Sequence[Reading], signal: Signal) -> float | None:
+    """N over its signal in the last part of the run over that in the first, of those parts that have one."""
+    count = min(_PARTS, len(readings) // _READINGS_A_PART)
+    ratios = []
+    for part in parts_of_runs(readings, count) if count > 1 else []:
+        try:
+            averages = Averages.over(part)
+        except ValueError:  # a setting changed within this part
+            continue
+        series = signal_series(averages, signal) if averages.readings else None
+        interval = None if series is None else averages.ratio(series, 0.95)
+        if interval is not None and interval.kind != "empty":
+            ratios.append(interval.value)
+    return ratios[-1] / ratios[0] if len(ratios) > 1 and ratios[0] > 0 else None
+
+
+def predictions_of(
+    runs: PanelRuns,
+    baselines: Sequence[int],
+    sizes: Sequence[int],
+    c2: float,
+    windows: Mapping[int, tuple[int, int]],
+    scaling: ScalingVerdict | None,
+) -> tuple[tuple[RungPrediction, ...], str]:
+    """One prediction per baseline, from the readings of all its seeds together; or why there is none.
+
+    Args:
+        runs: the runs of the panel.
+        baselines: the rungs that predict.
+        sizes: all rungs.
+        c2: C².
+        windows: batch size → effective steps over which to average; chosen by the readings where none is given.
+        scaling: where test error was seen to fail; None if that is not known.
+    """
+    predictions = []
+    problem = "add a probe to the base spec, probe: {kind: in_run}: without readings nothing can be predicted."
+    for size in baselines:
+        readings, window = runs.readings(SGD, size), windows.get(size)
+        if not readings:
+            continue
+        pooled = runs.pooled_readings(SGD, size)
+        try:
+            together = price_list(pooled, c2, window=window)
+            by_seed = tuple((seed, price_list(own, c2, window=window)) for seed, own in readings.items())
+            rise = _rise(pooled, together.linear.signal)
+            predictions.append(_prediction(together, by_seed, rise, sizes, scaling))
+        except ValueError as error:
+            problem = f"at B={size}, {error}."
+    return tuple(predictions), problem
+
+
+def _prediction(
+    together: PriceList,
+    by_seed: tuple[tuple[int, PriceList], ...],
+    rise: float | None,
+    sizes: Sequence[int],
+    scaling: ScalingVerdict | None,
+) -> RungPrediction:
+    rule = together.linear
+    enough = rule.noise_to_signal.value >= PREDICTS_FROM
+    ratio = f"N/{rule.signal} = {rule.noise_to_signal.value:.3g} is below {PREDICTS_FROM:g}"
+    return RungPrediction(
+        price_list=together,
+        by_seed=by_seed,
+        sizes=tuple(size for size in sizes if size > rule.batch_size),
+        rise=rise,
+        usable=(rule.resolved or rule.window_only) and enough,
+        status=str(rule.reasons[0]) if enough else f"{ratio}: B* would be little more than C²B, whatever was measured.",
+        over_observed=_over_observed(rule, scaling),
+    )
+
+
+def _over_observed(rule: LinearRule, scaling: ScalingVerdict | None) -> Estimate | None:
+    """B* over where test error failed; None when the ladder gives no such failure, or only a bound on it."""
+    if scaling is None or scaling.observed is None or scaling.answer != "fails" or math.isinf(rule.limit.value):
+        return None
+    # the interval is a test inverted, and may leave out the estimate
+    low, high = min(scaling.low, scaling.observed), max(scaling.high, scaling.observed)
+    return ratio_of(rule.limit, Estimate(scaling.observed, low, high))
+
+
+def ratio_of(above: Estimate, below: Estimate) -> Estimate:
+    """The ratio of two estimates that are finite, both uncertainties included."""
+    ratio = quotient(Interval(**vars(above)), Interval(**vars(below)))
+    return Estimate(ratio.value, ratio.low, ratio.high)
+
+
+@dataclass(frozen=True)
+class PredictionRange(JsonRow):
+    """The smallest and the largest B* of the baselines that predict, and which baselines these are."""
+
+    smallest: float
+    smallest_from: int
+    largest: float
+    largest_from: int
+
+
+def predicted_range(predictions: Sequence[RungPrediction]) -> PredictionRange | None:
+    """The range of the usable predictions; None without a usable one."""
+    values = [(prediction.linear.limit.value, prediction.batch_size) for prediction in predictions if prediction.usable]
+    return PredictionRange(*min(values), *max(values)) if values else None
+
+
+@dataclass(frozen=True)
+class Certificate(JsonRow):
+    """A theorem that fired: something that the measured N/G rules out.
+
+    Attributes:
+        kind: "baseline": linear scaling from `baseline` to `batch_size` (thm:lsr_kappa_bound); "large_run": the same,
+            from N/G at `batch_size` alone (thm:lsr_condition); "sde": SGD at `batch_size` is not C-close to its SDE
+            (thm:eq_sde_sgd).
+        batch_size: the run that is ruled out.
+        baseline: the smaller batch size; None for "sde".
+        measured: the end of the interval that decided: B* for "baseline", N/G otherwise.
+        threshold: what it was compared with.
+    """
+
+    kind: Literal["baseline", "large_run", "sde"]
+    batch_size: int
+    baseline: int | None
+    measured: float
+    threshold: float
+
+
+def certificates(rules: Sequence[LinearRule], batch_sizes: Sequence[int]) -> tuple[Certificate, ...]:
+    """All that fired: baselines against larger rungs, large runs on their own, SGD against its SDE.
+
+    Only rules that are `proved` count, and only when the whole interval is on the other side of the threshold.
+    """
+    proved = [rule for rule in rules if rule.proved]
+    tests = (_baseline_certificates, _large_run_certificates, _sde_certificates)
+    return tuple(fired for test in tests for rule in proved for fired in test(rule, batch_sizes))
+
+
+def _baseline_certificates(rule: LinearRule, batch_sizes: Sequence[int]) -> Iterator[Certificate]:
+    for size in batch_sizes:
+        if size > rule.batch_size and rule.ruled_out(size):
+            yield Certificate("baseline", size, rule.batch_size, rule.limit.high, size)
+
+
+def _large_run_certificates(rule: LinearRule, batch_sizes: Sequence[int]) -> Iterator[Certificate]:
+    for size in batch_sizes:
+        kappa = rule.batch_size / size
+        if kappa > 1 and large_run_refutes(rule.noise_to_signal.high, kappa, rule.c2):
+            threshold = large_run_threshold(kappa, rule.c2)
+            yield Certificate("large_run", rule.batch_size, size, rule.noise_to_signal.high, threshold)
+
+
+def _sde_certificates(rule: LinearRule, batch_sizes: Sequence[int]) -> Iterator[Certificate]:
+    if rule.sde_ruled_out:
+        yield Certificate("sde", rule.batch_size, None, rule.noise_to_signal.high, sde_threshold(rule.c2))
+
+
+def ruled_out(fired: Sequence[Certificate]) -> dict[int, str]:
+    """What the measured N/G rules out at each batch size, naming the baselines from which it does."""
+    said = {}
+    for size in sorted({certificate.batch_size for certificate in fired}):
+        own = [certificate for certificate in fired if certificate.batch_size == size]
+        baselines = sorted({certificate.baseline for certificate in own if certificate.baseline is not None})
+        claims = [f"linear scaling from {', '.join(map(str, baselines))}"] if baselines else []
+        claims += ["C-closeness of SGD and its SDE"] if any(certificate.kind == "sde" for certificate in own) else []
+        said[size] = " and ".join(claims)
+    return said

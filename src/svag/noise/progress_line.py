@@ -1,0 +1,53 @@
+"""One line that says how far a measurement has come, for somebody who watches it."""
+
+import builtins
+import sys
+from time import perf_counter
+from types import TracebackType
+from typing import Self
+
+# A measurement that takes no longer than this, in seconds, says nothing.
+_PATIENCE = 2.0
+# Seconds between two updates of the line.
+_PACE = 0.2
+
+
+class ProgressLine:
+    """Write to standard error how far a measurement is, and erase the line at its end.
+
+    Nothing is written in the first two seconds, nor where nobody watches: to a file or a pipe.
+
+    Args:
+        what: what is under way.
+        verbose: whether to write at all.
+    """
+
+    def __init__(self, what: str, *, verbose: bool = True) -> None:
+        self._what, self._next, self._width = what, perf_counter() + _PATIENCE, 0
+        self._shown = verbose and _watched()
+
+    def say(self, how_far: str) -> None:
+        """Show how far it is."""
+        if self._shown and perf_counter() >= self._next:
+            self._write(f"{self._what}: {how_far}")
+            self._next = perf_counter() + _PACE
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._width:
+            self._write("")  # blanks over the last line
+            self._write("")  # and the cursor back to its start
+
+    def _write(self, line: str) -> None:
+        width, self._width = self._width, len(line)
+        sys.stderr.write(f"\r{line.ljust(width)}")
+        sys.stderr.flush()
+
+
+def _watched() -> bool:
+    """Whether standard error is a terminal, or a notebook's output, which does not call itself one."""
+    return sys.stderr is not None and (sys.stderr.isatty() or hasattr(builtins, "__IPYTHON__"))
