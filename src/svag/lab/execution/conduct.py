@@ -273,7 +273,7 @@ def _executor(workload: Workload) -> RunExecutor:
 
 
 def _workers_to_start(workload: Workload) -> int:
-    """How many workers to start at once, while the data is looked at.
+    """How many workers to start before the data has been looked at.
 
     If the number of workers is not given, it depends on the devices, which only torch knows: then start one.
     """
