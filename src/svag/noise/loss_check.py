@@ -83,7 +83,7 @@ class LossFound:
             ),
             LossKind.UNEQUAL_WEIGHTS: (
                 f"loss_fn does not weight all examples alike (padding, ignore_index or class weights do that), so {off}"
-                ": pass weights= to probe.backward: the number of tokens, or the total weight in the loss, of each example"
+                ": pass weights= to probe.backward, the number of tokens or the total weight of each example"
             ),
             LossKind.ACROSS_EXAMPLES: (
                 f"loss_fn compares the examples of a batch with each other, as contrastive losses do, so {off}: "
