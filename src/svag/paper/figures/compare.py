@@ -414,7 +414,7 @@ ROWS = (
                 ells=ELLS,
             ),
             PanelRow("VGG-11 BN", SHORT | _VGG_BN, seeds=MORE, fewer=CHECKED),
-            PanelRow("VGG-11 GN", SHORT | _VGG_GN | {"lr": 0.02, "budget": 1000}),
+            PanelRow("VGG-11 GN", SHORT | _VGG_GN | {"lr": 0.02, "budget": 1000}, routes={"glsr": (4,)}),
         ),
         note=_note(
             "VGG-11 at an eighth (BN) and a quarter of the width (GN) for VGG-16",
