@@ -17,9 +17,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from svag.lab.records.files import digest
 from svag.lab.records.identity import NUMERICS_VERSION, identity
-from svag.lab.records.record import METRICS, OUTCOME, RunRecord, load_headers, metrics_of, read_record
+from svag.lab.records.record import RunRecord, load_headers, metrics_of, read_record
+from svag.lab.records.storage import METRICS, OUTCOME, digest
 
 RESULTS = Path(__file__).parent.parent / "results"
 SOURCES = (RESULTS / "atlas", RESULTS / "figures")

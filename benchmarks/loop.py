@@ -20,9 +20,9 @@ from torch.utils.data import DataLoader, Dataset
 from probe import seconds
 from svag.lab.data.load import DataSet, load_data
 from svag.lab.specs.spec import RunSpec
-from svag.lab.training.folder import RunFolder
 from svag.lab.training.loop import Loop, evaluate
 from svag.lab.training.run import keep_freed_memory
+from svag.lab.training.run_folder import RunFolder
 from svag.lab.training.state import Progress, Run, save_checkpoint
 from svag.lab.training.steppers import stepper_for
 from svag.lab.training.streams import BatchStream

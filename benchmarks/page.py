@@ -10,8 +10,8 @@ sys.path.insert(0, str(ROOT))
 
 from tests.lab.report.folders import around, compare_folder  # noqa: E402
 
-from svag.lab.report.build import build_report, write_files  # noqa: E402
 from svag.lab.report.save import vega_bundle  # noqa: E402
+from svag.lab.report.write import build_report, write_files  # noqa: E402
 
 
 def main() -> None:

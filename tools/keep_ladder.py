@@ -16,7 +16,8 @@ import sys
 from pathlib import Path
 
 from svag.lab.experiments import EXPERIMENT, load_experiment
-from svag.lab.records.record import COMPRESSED_METRICS, METRICS, OUTCOME, RUNS, SPEC, load_records
+from svag.lab.records.record import RUNS, load_records
+from svag.lab.records.storage import COMPRESSED_METRICS, METRICS, OUTCOME, SPEC
 from svag.paper.figures import folder_name
 
 

@@ -16,7 +16,7 @@ from page_tables import head, rewritten, row
 from svag.lab.report.save import save
 from svag.paper.atlas.atlas import find_atlas
 from svag.paper.atlas.gain_atlas import GainArm, GainAtlas, GainPair, GainResult, find_gain_atlas, successes
-from svag.paper.charts import gain_atlas as charts
+from svag.paper.charts import gain_pairs as charts
 
 ROOT = Path(__file__).parent.parent
 RECORDS = ROOT / "results" / "gain"

@@ -24,7 +24,7 @@ from svag.lab.cli.errors import exit_code
 from svag.lab.execution.plan import plan_runs
 from svag.lab.experiments import save_experiment
 from svag.lab.experiments.ladder import Ladder
-from svag.lab.report.build import write_report
+from svag.lab.report.write import write_report
 from svag.lab.specs.spec import RunSpec
 from svag.paper.cli.app import app
 

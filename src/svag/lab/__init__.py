@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # the same names for those who read types; a test compares th
     from svag.lab.networks.build import build_model as build_model
     from svag.lab.records.record import RunRecord as RunRecord
     from svag.lab.records.record import load_records as load_records
-    from svag.lab.report.build import write_report as write_report
+    from svag.lab.report.write import write_report as write_report
     from svag.lab.specs.fields import SpecError as SpecError
     from svag.lab.specs.spec import RunSpec as RunSpec
     from svag.lab.training.run import run as run
@@ -30,7 +30,7 @@ _NAMES = {
     "svag.lab.experiments.ngd_finding": "NgdFinding",
     "svag.lab.networks.build": "build_model",
     "svag.lab.records.record": "RunRecord load_records",
-    "svag.lab.report.build": "write_report",
+    "svag.lab.report.write": "write_report",
     "svag.lab.specs.fields": "SpecError",
     "svag.lab.specs.spec": "RunSpec",
     "svag.lab.training.run": "run",

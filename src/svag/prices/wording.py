@@ -324,22 +324,29 @@ def _rate(found: "PriceList", row: "Price") -> str:
     return f"lr {rate} instead of {found.setting.lr:g}" if found.setting.lr else f"lr {rate}"
 
 
-def table(found: "PriceList", rows: Sequence["Price"]) -> list[str]:
-    """The rows with a header, in columns; the linear rule is left to the details where it does not fit."""
-    columns = {
+def columns(found: "PriceList", rows: Sequence["Price"]) -> dict[str, list[str]]:
+    """The list as people read it, column by column; the linear (square-root) rule comes last."""
+    cells = {
         "batch size": [str(row.batch_size) for row in rows],
         "learning rate": [row.settings for row in rows],
-        "examples": [_examples(row) for row in rows],
+        "examples": [examples_said(row.examples) for row in rows],
         "steps": [_steps(row) for row in rows],
     }
     if any(row.time is not None for row in rows):
-        columns["time"] = ["–" if row.time is None else f"{row.time.value:.2f}×" for row in rows]
+        cells["time"] = ["–" if row.time is None else f"{row.time.value:.2f}×" for row in rows]
     if found.linear.rule is not None:
-        name = _RULES[found.linear.rule].removeprefix("The ")
-        with_rule = _lines(columns | {name: [str(row.linear) for row in rows]})
-        if max(map(len, with_rule)) <= WIDTH:
-            return with_rule
-    return _lines(columns)
+        cells[_RULES[found.linear.rule].removeprefix("The ")] = [str(row.linear) for row in rows]
+    return cells
+
+
+def table(found: "PriceList", rows: Sequence["Price"]) -> list[str]:
+    """The rows with a header, in columns; the linear rule is left to the details where it does not fit."""
+    cells = columns(found, rows)
+    lines = _lines(cells)
+    if found.linear.rule is not None and max(map(len, lines)) > WIDTH:
+        cells.popitem()
+        return _lines(cells)
+    return lines
 
 
 def _lines(columns: Mapping[str, Sequence[str]]) -> list[str]:
@@ -358,9 +365,13 @@ def _lines(columns: Mapping[str, Sequence[str]]) -> list[str]:
     return lines
 
 
-def _examples(row: "Price") -> str:
-    examples = row.examples
-    return f"{_two(examples.value)}× {_range(examples)}".rstrip()
+def examples_said(factor: Estimate) -> str:
+    """A factor in examples with its range.
+
+    >>> examples_said(Estimate(1.494, 1.2, 1.84)), examples_said(Estimate(1.5, 0.0, math.inf))
+    ('1.49× (1.2–1.8)', '1.50×')
+    """
+    return f"{_two(factor.value)}× {_range(factor)}".rstrip()
 
 
 def _range(found: Estimate) -> str:

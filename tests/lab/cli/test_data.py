@@ -75,7 +75,7 @@ def test_no_connection_is_exit_code_1_and_one_sentence(monkeypatch: pytest.Monke
     official = SOURCES["cifar10"]
     nowhere = Download("http://127.0.0.1:9/cifar-10-binary.tar.gz", "0" * 32, 1.0, official.downloads[0].members)
     monkeypatch.setitem(SOURCES, "cifar10", replace(official, downloads=(nowhere,)))
-    monkeypatch.setattr("svag.lab.data.files.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("svag.lab.data.downloads.time.sleep", lambda seconds: None)
     done = run(app, ["data", "get", "cifar10"])
     assert done.exit_code == 1
     assert "there is no connection to the server): try again later, or put cifar-10-binary.tar.gz into" in done.stderr

@@ -45,7 +45,7 @@ def test_scaling_predicts_before_it_checks_and_writes_the_page(tmp_path: Path) -
 @pytest.mark.usefixtures("tiny")
 def test_train_announces_the_price_and_trains_by_the_measured_rule(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = invoke(app, ["demo", "--question", "train", "--out", str(out), "--workers", "1"])
+    done = invoke(app, ["demo", "--question", "train", "--out", str(out), "--workers", "1", "--details"])
     assert done.exit_code == 0, done.output
     announced, check, answer = (
         done.output.index(one) for one in ("Price of batch size 32: ", "2. The check", "Page: ")

@@ -16,6 +16,7 @@ from svag.lab.execution.plan import plan_runs
 from svag.lab.experiments import load_experiment
 from svag.lab.experiments.compare import Compare
 from svag.lab.experiments.ladder import Ladder
+from svag.lab.records.problems import Problem
 from svag.lab.records.record import load_records
 from svag.paper.cli.app import app
 
@@ -216,7 +217,7 @@ def test_a_run_that_failed_is_said_with_exit_code_1(
         return Conducted(
             plan,
             [
-                replace(records[0], state="failed", problem="RuntimeError: broken"),
+                replace(records[0], state="failed", code=Problem.FAILED, detail="RuntimeError: broken"),
                 *(replace(record, state="finished") for record in records[1:]),
             ],
         )

@@ -15,7 +15,7 @@ import torch
 from tests.lab.training.small import same_bits, small, write_npz
 from typer.testing import CliRunner
 
-from svag.lab.training.folder import RunFolder
+from svag.lab.training.run_folder import RunFolder
 from svag.paper.cli.app import app
 
 invoke = CliRunner().invoke
@@ -123,7 +123,7 @@ def test_a_signal_saves_and_says_so(spec: Path, tmp_path: Path, sent: signal.Sig
     ) as process:
         assert process.stderr is not None
         first = ""
-        while not first.startswith("effective step 0 of"):
+        while not first.startswith("step 0 of"):
             first = process.stderr.readline()
             assert first
         process.send_signal(sent)

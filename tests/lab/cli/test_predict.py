@@ -162,7 +162,7 @@ def test_a_window_in_steps_and_in_fractions(tmp_path: Path) -> None:
     assert (late.exit_code, "no reading lies in the window" in late.stderr) == (2, True)
     wrong = invoke(app, ["predict", str(folder), "--window", "a", "1.0"])
     assert wrong.exit_code == 2
-    assert "Error: --window: must be an effective step" in wrong.stderr
+    assert "Error: --window: must be a step" in wrong.stderr
 
 
 @pytest.mark.parametrize(

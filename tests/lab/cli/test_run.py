@@ -123,7 +123,7 @@ def test_a_run_that_fails_exits_with_1(spec: Path, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(Loop, "go", failing)
     result = invoke(app, ["run", str(spec), "--out", str(tmp_path / "a")])
     assert result.exit_code == 1
-    assert "failed at effective step 0: RuntimeError: broken" in result.stderr
+    assert "failed at step 0: RuntimeError: broken" in result.stderr
     (tmp_path / "file").write_text("")
     assert invoke(app, ["run", str(spec), "--out", str(tmp_path / "file" / "a")]).exit_code == 1
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.lab.specs.fuzz import answers_within
 
-from svag.lab.data.files import Resume, _most, fetch
+from svag.lab.data.downloads import Resume, _most, fetch
 from svag.lab.data.formats import DataError
 from svag.lab.data.sources import SOURCES, Download
 
@@ -156,7 +156,7 @@ def test_a_full_disk_is_one_sentence_and_gets_its_space_back(
 def test_two_processes_download_once(download: Download, server: Any, tmp_path: Path) -> None:
     server.pause = 0.5  # long enough for the second process to come while the first one waits for its bytes
     code = (
-        "import sys; from pathlib import Path; from svag.lab.data.files import fetch; "
+        "import sys; from pathlib import Path; from svag.lab.data.downloads import fetch; "
         "from svag.lab.data.sources import Download; "
         "print(len(fetch(Download(sys.argv[1], sys.argv[2], 1.0, ()), Path(sys.argv[3])).read_bytes()))"
     )

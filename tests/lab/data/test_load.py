@@ -6,18 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.docs.tools import load as load_tool
 
-from svag.lab.data import files, sources
-from svag.lab.data.files import data_folder
-from svag.lab.data.load import DATA_NAMES, load_data
+from svag.lab.data import downloads, sources
+from svag.lab.data.downloads import data_folder
+from svag.lab.data.load import DATA_NAMES, load_data, to_dataset
 from svag.lab.data.sources import CIFAR10, FASHION_MNIST
 
 DEBIAN = Path("/usr/share/datasets")
 needs_fashion = pytest.mark.skipif(
-    files.find(FASHION_MNIST, DEBIAN) is None, reason="the Debian package dataset-fashion-mnist is not installed"
+    downloads.find(FASHION_MNIST, DEBIAN) is None, reason="the Debian package dataset-fashion-mnist is not installed"
 )
 needs_cifar = pytest.mark.skipif(
-    "SVAG_DATA" not in os.environ or files.find(CIFAR10, data_folder()) is None, reason="no CIFAR-10 in $SVAG_DATA"
+    "SVAG_DATA" not in os.environ or downloads.find(CIFAR10, data_folder()) is None, reason="no CIFAR-10 in $SVAG_DATA"
 )
 
 
@@ -39,7 +40,8 @@ def test_the_embedded_file_is_small_and_keeps_its_notice() -> None:
 
 @needs_fashion
 def test_the_embedded_data_is_what_the_tool_makes_of_the_official_files() -> None:
-    made, embedded = sources.reduce(files.read(FASHION_MNIST, DEBIAN)), sources.read_small()
+    made = load_tool("make_fashion_small").reduce(downloads.read(FASHION_MNIST, DEBIAN))
+    embedded = sources.read_small()
     for name in ("train_x", "train_y", "test_x", "test_y"):
         np.testing.assert_array_equal(getattr(made, name), getattr(embedded, name))
 
@@ -51,9 +53,11 @@ def test_the_real_fashion_mnist() -> None:
     assert torch.equal(data.train_y.bincount(), torch.full((10,), 6000))
     mean, std = 0.2860, 0.3530  # of all training pixels, as published
     assert float(data.black) == pytest.approx(-mean / std, rel=1e-3)
-    coarse = load_data("fashion-small", normalise=False)  # the same test images, rounded to bytes
-    fine = load_data("fashion-mnist", data_dir=DEBIAN, pool=2, normalise=False)
-    assert float((coarse.test_x - fine.test_x).abs().max()) <= 0.5001 / 255
+    coarse, fine = (
+        to_dataset(arrays, "as it is", pool=pool, mean=[0.0], std=[1.0])
+        for arrays, pool in ((sources.read_small(), 1), (downloads.read(FASHION_MNIST, DEBIAN), 2))
+    )
+    assert float((coarse.test_x - fine.test_x).abs().max()) <= 0.5001 / 255  # the same images, rounded to bytes
 
 
 @needs_cifar

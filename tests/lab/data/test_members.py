@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from svag.lab.data import files
+from svag.lab.data import downloads
 from svag.lab.data.formats import Arrays, DataError
 from svag.lab.data.sources import SOURCES
 
@@ -27,14 +27,14 @@ def assert_same(arrays: Arrays, tiny: Any) -> None:
 
 
 def test_fetched_once_then_found(tiny: Any, server: Any, tmp_path: Path) -> None:
-    assert files.find(tiny.source, tmp_path) is None
-    assert_same(files.read(tiny.source, tmp_path), tiny)
+    assert downloads.find(tiny.source, tmp_path) is None
+    assert_same(downloads.read(tiny.source, tmp_path), tiny)
     assert visible(tmp_path) == {f"{tiny.source.name}/{name}" for name in tiny.files}
     asked = len(server.requests)
     assert asked == len(tiny.files)
-    assert_same(files.read(tiny.source, tmp_path), tiny)
+    assert_same(downloads.read(tiny.source, tmp_path), tiny)
     assert len(server.requests) == asked
-    found = files.find(tiny.source, tmp_path)
+    found = downloads.find(tiny.source, tmp_path)
     assert found is not None
     assert {path.name for path in found} == set(tiny.files)
 
@@ -51,7 +51,7 @@ def test_unpacked_files_are_found_where_people_keep_them(
             (folder / f"{name}.gz").write_bytes(gzip.compress(content, compresslevel=1))
         else:
             (folder / name).write_bytes(content)
-    assert_same(files.read(tiny.source, tmp_path), tiny)
+    assert_same(downloads.read(tiny.source, tmp_path), tiny)
     assert not server.requests
 
 
@@ -76,10 +76,10 @@ def test_a_damaged_file_is_one_sentence_with_the_file_and_the_fix(
         }[damage]
     )
     if tiny.source.name == "cifar100" and damage == "flipped" and not packed:
-        files.read(tiny.source, tmp_path)  # the one case that no published checksum covers
+        downloads.read(tiny.source, tmp_path)  # the one case that no published checksum covers
         return
     with pytest.raises(DataError) as caught:
-        files.read(tiny.source, tmp_path)
+        downloads.read(tiny.source, tmp_path)
     message = str(caught.value)
     assert str(tmp_path) in message
     assert "corrupt" in message
@@ -97,10 +97,10 @@ def test_wrong_labels_and_counts_are_refused_where_there_is_no_checksum(tiny: An
         (folder / name).write_bytes(content)
     (folder / "test.bin").write_bytes(bytes([0, 200]) + tiny.members["test.bin"][2:])
     with pytest.raises(DataError, match=r"holds test labels from \d+ to 200 instead of 0 to 99"):
-        files.read(tiny.source, tmp_path)
+        downloads.read(tiny.source, tmp_path)
     (folder / "test.bin").write_bytes(tiny.members["test.bin"][:3074])
     with pytest.raises(DataError, match="has 9 training and 1 test images instead of 9 and 4"):
-        files.read(tiny.source, tmp_path)
+        downloads.read(tiny.source, tmp_path)
 
 
 def with_archive(tiny: Any, tmp_path: Path, *, right: bool = True, **changes: Any) -> Any:
@@ -123,7 +123,7 @@ def with_archive(tiny: Any, tmp_path: Path, *, right: bool = True, **changes: An
 def test_an_archive_that_lacks_a_file_is_refused(tiny: Any, tmp_path: Path, server: Any) -> None:
     source = with_archive(tiny, tmp_path)
     with pytest.raises(DataError, match=r"binary.tar.gz is corrupt \(it does not hold data_batch_1.bin, data_"):
-        files.read(source, tmp_path)
+        downloads.read(source, tmp_path)
     assert not server.requests
 
 
@@ -132,7 +132,7 @@ def test_an_archive_that_lacks_a_file_is_refused(tiny: Any, tmp_path: Path, serv
 def test_links_and_devices_in_an_archive_are_refused(tiny: Any, tmp_path: Path, kind: bytes) -> None:
     source = with_archive(tiny, tmp_path, type=kind)
     with pytest.raises(DataError, match=r"is corrupt \(data_batch_1.bin in it is no plain file of at most"):
-        files.read(source, tmp_path)
+        downloads.read(source, tmp_path)
 
 
 @pytest.mark.parametrize("tiny", ["cifar10"], indirect=True)
@@ -142,7 +142,7 @@ def test_an_archive_is_not_opened_before_its_checksum_is_right(
     source = with_archive(tiny, tmp_path, right=False)
     monkeypatch.setattr(tarfile, "open", None)
     with pytest.raises(DataError, match=rf"is corrupt \(its md5 is not {source.downloads[0].md5}\): delete it"):
-        files.read(source, tmp_path)
+        downloads.read(source, tmp_path)
 
 
 @pytest.mark.parametrize("tiny", ["fashion-mnist"], indirect=True)
@@ -150,14 +150,14 @@ def test_an_archive_is_not_opened_before_its_checksum_is_right(
 def test_a_file_that_unpacks_without_end_is_cut_off(
     tiny: Any, tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "LARGEST", 10**6)
+    monkeypatch.setattr(downloads, "LARGEST", 10**6)
     folder = tmp_path / "fashion-mnist"
     folder.mkdir()
     for name, content in tiny.members.items():
         zeros = content + bytes(10**6)
         (folder / f"{name}{ending}").write_bytes(gzip.compress(zeros, compresslevel=1) if ending else zeros)
     with pytest.raises(DataError, match=rf"idx3-ubyte{ending} is corrupt \(it holds more than 1000000 bytes\): delete"):
-        files.read(tiny.source, tmp_path)
+        downloads.read(tiny.source, tmp_path)
 
 
 def test_the_table_of_sources_is_complete() -> None:

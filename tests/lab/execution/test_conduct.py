@@ -10,18 +10,19 @@ from typer.testing import CliRunner
 
 import svag
 import svag.lab
-from svag.lab.execution import timing
-from svag.lab.execution.conduct import _started_early, conduct, preview
+from svag.lab.execution import worker
+from svag.lab.execution.conduct import _workers_to_start, conduct, preview
 from svag.lab.execution.dispatch import PlanFailed
+from svag.lab.execution.estimate import Workload
 from svag.lab.execution.execution import Execution
 from svag.lab.execution.plan import plan_runs
 from svag.lab.execution.worker import look_ahead_for
 from svag.lab.experiments import load_experiment
 from svag.lab.experiments.ngd import Ngd
-from svag.lab.records.files import make_folder
 from svag.lab.records.identity import NUMERICS_VERSION
+from svag.lab.records.storage import make_folder
 from svag.lab.specs.fields import SpecError
-from svag.lab.training.folder import run_header, write_header
+from svag.lab.training.run_folder import run_header, write_header
 from svag.paper.cli.app import app
 
 HERE = Execution(workers=1, device="cpu")
@@ -47,10 +48,10 @@ class OneWhoLooks:
 @pytest.fixture
 def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody carries out a run."""
-    monkeypatch.setattr("svag.lab.execution.pool.WorkerProcess", OneWhoLooks)
+    monkeypatch.setattr("svag.lab.execution.local.WorkerProcess", OneWhoLooks)
     monkeypatch.setattr("svag.lab.execution.dispatch.Dispatch.take", lambda _: None)
     monkeypatch.setattr("svag.lab.execution.dispatch.Dispatch.something_left", False)
-    monkeypatch.setattr(timing, "_PATIENCE", 0.0)
+    monkeypatch.setattr(worker, "_PATIENCE", 0.0)
 
 
 @pytest.fixture
@@ -71,13 +72,13 @@ def test_data_is_loaded_and_a_network_is_built_once(
     called: list[str] = []
 
     def counted(name: str) -> None:
-        original = getattr(timing, name)
+        original = getattr(worker, name)
 
         def call(*given: Any) -> Any:
             called.append(name)
             return original(*given)
 
-        monkeypatch.setattr(timing, name, call)
+        monkeypatch.setattr(worker, name, call)
 
     counted("load_inputs")
     counted("prepare")
@@ -151,10 +152,12 @@ def test_python_asks_what_the_command_line_asks(base: Path, tmp_path: Path) -> N
 
 def test_as_many_workers_start_early_as_are_known_to_be_needed(base: Path, tmp_path: Path) -> None:
     plan = plan_runs(question(base).runs(), tmp_path / "out")
-    assert _started_early(plan, Execution(workers=2)) == 2
-    assert _started_early(plan, Execution(workers=1000)) == len(plan), "not more than there are runs"
-    assert _started_early(plan, Execution()) == 1, "their number depends on the devices, which torch has to tell"
-    assert _started_early([], Execution(workers=2)) == 0
+    assert _workers_to_start(Workload(plan, Execution(workers=2))) == 2
+    assert _workers_to_start(Workload(plan, Execution(workers=1000))) == len(plan), "not more than there are runs"
+    assert _workers_to_start(Workload(plan, Execution())) == 1, (
+        "their number depends on the devices, as torch sees them"
+    )
+    assert _workers_to_start(Workload([], Execution(workers=2))) == 0
 
 
 def test_workers_are_ended_when_the_plan_is_refused_and_nothing_is_written(
@@ -176,8 +179,8 @@ def test_workers_are_ended_when_the_plan_is_refused_and_nothing_is_written(
         seen.append("refused")
         raise SpecError("data.path", "cannot be read")
 
-    monkeypatch.setattr("svag.lab.execution.pool.WorkerProcess", Noted)
-    monkeypatch.setattr(timing, "load_data_of", refuse)
+    monkeypatch.setattr("svag.lab.execution.local.WorkerProcess", Noted)
+    monkeypatch.setattr(worker, "load_data_of", refuse)
     with pytest.raises(SpecError, match=r"data\.path: cannot be read"):
         conduct(question(base), tmp_path / "out", HERE)
     assert seen == ["started", "refused", "ended"]
@@ -202,8 +205,8 @@ def test_the_first_run_does_not_wait_for_the_timing_and_is_announced_before_it_i
             self._reports.put((self, {"event": "begins", "step": 0}))
             self._reports.put((self, {"event": "failed", "recorded": True, "sentence": "nobody computes here"}))
 
-    monkeypatch.setattr("svag.lab.execution.pool.WorkerProcess", Instant)
-    monkeypatch.setattr(timing, "_PATIENCE", 0.0)
+    monkeypatch.setattr("svag.lab.execution.local.WorkerProcess", Instant)
+    monkeypatch.setattr(worker, "_PATIENCE", 0.0)
     conduct(question(base), tmp_path / "two", Execution(workers=2, device="cpu"))
     assert orders[:3] == ["look by 0", "run by 0", "time by 1"]
     assert orders.count("time by 1") == 1
@@ -222,10 +225,10 @@ def test_a_network_that_cannot_be_timed_leaves_the_time_unknown(
     def fail(*_: object) -> None:
         raise MemoryError("too large")
 
-    monkeypatch.setattr("svag.lab.execution.pool.WorkerProcess", OneWhoLooks)
+    monkeypatch.setattr("svag.lab.execution.local.WorkerProcess", OneWhoLooks)
     monkeypatch.setattr("svag.lab.execution.dispatch.Dispatch.take", lambda _: None)
     monkeypatch.setattr("svag.lab.execution.dispatch.Dispatch.something_left", False)
-    monkeypatch.setattr(timing, "prepare", fail)
+    monkeypatch.setattr(worker, "prepare", fail)
     conduct(question(base), tmp_path / "out", HERE)
     assert "6 runs, 0 already done; time not known: MemoryError: too large" in capsys.readouterr().err
 
@@ -240,6 +243,6 @@ def test_a_worker_that_dies_over_the_data_is_named(base: Path, tmp_path: Path, m
         def how_it_ended(self) -> str:
             return "its process was ended by SIGKILL"
 
-    monkeypatch.setattr("svag.lab.execution.pool.WorkerProcess", Dies)
+    monkeypatch.setattr("svag.lab.execution.local.WorkerProcess", Dies)
     with pytest.raises(PlanFailed, match="a worker cannot look at the data, its process was ended by SIGKILL: see"):
         conduct(question(base), tmp_path / "out", HERE)

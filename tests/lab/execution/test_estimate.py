@@ -6,12 +6,19 @@ from pathlib import Path
 import pytest
 from tests.lab.training.small import small
 
-from svag.lab.execution import timing
-from svag.lab.execution.estimate import estimate_seconds, time_of
+from svag.lab.execution import worker
+from svag.lab.execution.conduct import look_ahead
+from svag.lab.execution.estimate import TimeEstimate, Workload, time_of
 from svag.lab.execution.execution import Execution
 from svag.lab.execution.plan import PlannedRun, plan_runs
 from svag.lab.training.run import run
 from svag.lab.training.training import Training
+
+
+def estimated(plan: list[PlannedRun], execution: Execution) -> TimeEstimate:
+    found = look_ahead(Workload(plan, execution))
+    assert isinstance(found, TimeEstimate)
+    return found
 
 
 def test_from_runs_of_the_same_shape(npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,15 +28,15 @@ def test_from_runs_of_the_same_shape(npz: Path, tmp_path: Path, monkeypatch: pyt
     run(plan[0].spec, plan[0].folder, device="cpu", progress=False)
     outcome = json.loads((plan[0].folder / "outcome.json").read_text())
     (plan[0].folder / "outcome.json").write_text(json.dumps({**outcome, "seconds": 5.0}))
-    monkeypatch.setattr(timing, "_time_an_update", None)  # nothing is measured
-    found = estimate_seconds(plan, Execution(workers=1, device="cpu"))
+    monkeypatch.setattr(worker, "_time_an_update", None)  # nothing is measured
+    found = estimated(plan, Execution(workers=1, device="cpu"))
     # half a second per effective step; 20 and 30 of them are left, 8 examples each
     assert (found.runs, found.done, found.to_do, found.examples) == (3, 1, 2, 400)
     assert found.seconds == pytest.approx(25.0)
     assert str(found) == "3 runs, 1 already done, 2 to do: 400 examples, about 25 s with 1 worker"
     assert found.to_dict()["to_do"] == 2
-    assert estimate_seconds(plan, Execution(workers=2, device="cpu")).seconds == pytest.approx(15.0)
-    assert str(estimate_seconds(plan[:1])) == "1 run, all done already"
+    assert estimated(plan, Execution(workers=2, device="cpu")).seconds == pytest.approx(15.0)
+    assert str(estimated(plan[:1], Execution())) == "1 run, all done already"
 
 
 def test_from_a_measurement(npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,14 +46,14 @@ def test_from_a_measurement(npz: Path, tmp_path: Path, monkeypatch: pytest.Monke
         tried.append((id(training), size))
         return float(size)
 
-    monkeypatch.setattr(timing, "_time_an_update", told)
+    monkeypatch.setattr(worker, "_time_an_update", told)
     svag = {"process": {"kind": "svag", "ell": 3}, "seed": 1}
     full = {"process": {"kind": "gd"}}
     probed = {"probe": {"kind": "frozen", "readings": 4, "window": [0, 10], "batches": 3}}
     plan = plan_runs([small(npz, edits) for edits in ({}, svag, full, probed)], tmp_path)
     evaluations = 4 * 40 / 3  # at 0, 4, 8 and 10, of 40 test examples
     training = [10 * 8, 10 * 6 * 8, 10 * 64, 10 * 8 + 4 * 3 * 8]
-    found = estimate_seconds(plan, Execution(workers=1, device="cpu"))
+    found = estimated(plan, Execution(workers=1, device="cpu"))
     assert found.seconds == pytest.approx(sum(training) + 4 * evaluations)
     assert found.examples == 10 * (8 + 48 + 64 + 8)
     assert sorted(size for _, size in tried) == [8, 40, 64]  # each batch size once
@@ -62,15 +69,15 @@ def test_for_a_cluster_the_threads_that_were_asked_for_are_timed(
         asked.append(threads)
         return {run.identity: 1.0 for run in runs}
 
-    monkeypatch.setattr(timing, "timed_seconds", told)
-    found = estimate_seconds(plan_runs([small(npz)], tmp_path), Execution(executor="ray", address="auto", threads=3))
+    monkeypatch.setattr(worker, "timed_seconds", told)
+    found = estimated(plan_runs([small(npz)], tmp_path), Execution(executor="ray", address="auto", threads=3))
     assert (asked, found.for_cluster, found.workers) == ([3], True, 1)
 
 
 def test_an_update_is_timed_without_a_trace(npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "_PATIENCE", 0.0)
+    monkeypatch.setattr(worker, "_PATIENCE", 0.0)
     plan = plan_runs([small(npz)], tmp_path)
-    found = estimate_seconds(plan, Execution(device="cpu"))
+    found = estimated(plan, Execution(device="cpu"))
     assert found.seconds > 0
     assert not (tmp_path / "runs").exists()
 

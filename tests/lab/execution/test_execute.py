@@ -12,7 +12,8 @@ from svag.lab.execution.conduct import execute
 from svag.lab.execution.execution import Execution
 from svag.lab.execution.plan import plan_runs
 from svag.lab.execution.worker import first_step
-from svag.lab.records.files import RunLock, make_folder
+from svag.lab.records.problems import Problem
+from svag.lab.records.storage import RunLock, make_folder
 from svag.lab.specs.fields import SpecError
 from svag.lab.training.run import run
 
@@ -32,20 +33,20 @@ def test_a_killed_worker_costs_only_its_own_run_and_nothing_of_its_bits(
     assert [record.state for record in records] == ["finished"] * 3
     assert (tmp_path / "deaths").read_text() == ""
     lines = capfd.readouterr().err.splitlines()
-    begun = [line.partition(" (")[0] for line in lines if "begins" in line]
+    begun = [line.partition(" (")[0] for line in lines if "begins" in line or "continues at" in line]
     # the longest first, a user's own network before a tiny one; the one that died goes on from its checkpoint
     assert begun == [
-        "sgd B=8 seed=0 begins at effective step 0 of 10",
-        "sgd B=8 seed=0 begins at effective step 6 of 10",
-        "svag ell=4 split=1 B=8 seed=2 begins at effective step 0 of 10",
-        "sgd B=8 seed=1 begins at effective step 0 of 10",
+        "sgd B=8 seed=0 begins, 10 steps",
+        "sgd B=8 seed=0 continues at step 6 of 10",
+        "svag ell=4 split=1 B=8 seed=2 begins, 10 effective steps",
+        "sgd B=8 seed=1 begins, 10 steps",
     ]
     assert any("tried again from its last checkpoint: its process was ended by SIGKILL" in line for line in lines)
     assert "a user's network may print" in lines
     for planned in plan:
         run(planned.spec, tmp_path / "straight" / planned.identity, device="cpu", progress=False)
         assert same_bits(planned.folder, tmp_path / "straight" / planned.identity)
-    monkeypatch.setattr("svag.lab.execution.pool.WorkerProcess", None)  # nobody is started for a plan that is done
+    monkeypatch.setattr("svag.lab.execution.local.WorkerProcess", None)  # nobody is started for a plan that is done
     assert [record.state for record in execute(plan, Execution(progress=False))] == ["finished"] * 3
     assert capfd.readouterr().err == ""
 
@@ -72,7 +73,7 @@ def test_three_deaths_and_an_error_are_failures_while_the_others_go_on_and_may_b
     plan = plan_runs([small(npz, edit) for edit in (DEADLY, failing, {"seed": 5}, diverging)], tmp_path)
     died, failed, good, diverged = execute(plan, Execution(workers=2, device="cpu", progress=False))
     assert [record.state for record in (died, failed, good, diverged)] == ["failed", "failed", "finished", "diverged"]
-    reason = "its process was ended by SIGKILL, perhaps for want of memory, as 2 times before"
+    reason = "its process was ended by SIGKILL, possibly out of memory, as 2 times before"
     assert died.problem == reason
     assert died.outcome["versions"]["svag"]
     assert died.outcome["hardware"]["device"] == "cpu"
@@ -101,7 +102,7 @@ def test_shards_share_a_plan_and_leave_alone_what_others_hold(npz: Path, tmp_pat
     assert 0 < sum(mine) < 5
     records = execute(plan, replace(ALONE, shard=(0, 2)))
     assert [record.state for record in records] == ["finished" if own else "interrupted" for own in mine]
-    assert {record.problem for record, own in zip(records, mine, strict=True) if not own} == {"not begun yet"}
+    assert {record.code for record, own in zip(records, mine, strict=True) if not own} == {Problem.NOT_BEGUN}
     held = next(planned for planned, own in zip(plan, mine, strict=True) if not own)
     make_folder(held.folder)
     with RunLock(held.folder):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.lab.training.small import small, write_npz
 
 from svag.lab.execution.plan import DataShape, PlannedRun, cost, own_runs, plan_runs
+from svag.lab.records.problems import Problem
 from svag.lab.specs.spec import RunSpec, examples_per_step
 from svag.lab.training.steppers import stepper_for
 from svag.lab.training.training import load_inputs, pick_device, prepare
@@ -28,7 +29,7 @@ def test_duplicates_are_one_run_at_the_first_place() -> None:
     assert [run.spec.seed for run in plan] == [3, 1, 2]
     assert [run.name for run in plan] == ["sgd B=8 seed=3", "sgd B=8 seed=1", "sgd B=8 seed=2"]
     assert plan[0].record().state == "interrupted"
-    assert (plan[0].record().steps, plan[0].record().problem) == (9, "not begun yet")
+    assert (plan[0].record().steps, plan[0].record().code) == (9, Problem.NOT_BEGUN)
 
 
 @given(

@@ -25,7 +25,7 @@ from svag.lab.execution.conduct import execute
 from svag.lab.execution.dispatch import order_for
 from svag.lab.execution.execution import Execution
 from svag.lab.execution.plan import PlannedRun, plan_runs
-from svag.lab.records.files import in_use, parse_lines
+from svag.lab.records.storage import in_use, parse_lines
 from svag.lab.training.run import run
 
 # A broken program must not hang the tests; a good one never comes near it.

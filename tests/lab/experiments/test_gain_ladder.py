@@ -11,7 +11,8 @@ from tests.lab.training.small import EXAMPLES, small, write_npz
 
 import svag.lab
 from svag.lab.execution import conduct as conducting
-from svag.lab.execution.conduct import carry_out, conduct, preview
+from svag.lab.execution.conduct import carry_out, conduct_workload, preview
+from svag.lab.execution.estimate import Workload
 from svag.lab.execution.execution import Execution
 from svag.lab.execution.plan import own_runs, plan_runs
 from svag.lab.experiments import EXPERIMENT, experiment_from, load_experiment
@@ -87,7 +88,7 @@ def test_the_same_call_computes_nothing_again(
     npz: Path, done: tuple[Ladder, LadderFinding, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ladder, found, out = done
-    monkeypatch.setattr(conducting, "WorkerGroup", None)  # nobody could work
+    monkeypatch.setattr(conducting, "LocalWorkers", None)  # nobody could work
     again, conducted = carry_out(ladder_of(npz), out, HERE)
     assert again == ladder
     assert again.find(conducted.records).to_dict() == found.to_dict()
@@ -98,14 +99,14 @@ def test_it_resumes_between_its_two_stages(
 ) -> None:
     stages = []
 
-    def killed(experiment: Ladder, out: Path, execution: Execution) -> Any:
-        stages.append(len(experiment.runs()))
+    def killed(experiment: Ladder, out: Path, workload: Workload) -> Any:
+        stages.append(len(workload.plan))
         if len(stages) == 2:
             raise KeyboardInterrupt
-        return conduct(experiment, out, execution)
+        return conduct_workload(experiment, out, workload)
 
     with monkeypatch.context() as patch:
-        patch.setattr(conducting, "conduct", killed)
+        patch.setattr(conducting, "conduct_workload", killed)
         with pytest.raises(KeyboardInterrupt):
             carry_out(ladder_of(npz), tmp_path, HERE)
     assert stages == [2, 6]
@@ -224,9 +225,11 @@ def test_measured_rungs_need_no_plan(npz: Path, tmp_path: Path) -> None:
 
 def test_a_finished_ladder_gives_a_page(done: tuple[Ladder, LadderFinding, Path], tmp_path: Path) -> None:
     written = svag.lab.write_report(done[2], tmp_path, formats=())
-    assert {path.name for path in written.tables} >= {"panel1-gain.csv", "panel1-price.csv", "panel1-train-loss.csv"}
-    found = (tmp_path / "tables" / "panel1-gain.csv").read_text().splitlines()
-    assert len(found) == 1 + sum(row.batch_size > 4 and row.baseline_time < 60 for row in done[1].panels[0].gain.rows)  # type: ignore[union-attr]
+    tables = {path.name for path in written.tables}
+    assert tables >= {"costs1.csv", "panel1-gain.csv", "panel1-loss-examples.csv", "panel1-loss-baseline-time.csv"}
+    rows = (tmp_path / "tables" / "panel1-gain.csv").read_text().splitlines()
+    points = {(row.batch_size, row.baseline_time) for row in done[1].panels[0].gain.rows if row.batch_size > 4}  # type: ignore[union-attr]
+    assert len(rows) == 1 + len(points), "one row for the seeds together"
 
 
 BATCH_NORM: dict[str, Any] = {"model": {"arch": "preresnet8", "norm": "batch", "width": 0.25}}

@@ -14,9 +14,10 @@ import pytest
 from tests.lab.specs.fuzz import answers_within
 from tests.lab.specs.specs import base
 
-from svag.lab.records import files
-from svag.lab.records.files import LOCK, DiskError, FolderInUse, Journal, RunLock, in_use, replace_file
+from svag.lab.records import storage
+from svag.lab.records.problems import Problem, sentence
 from svag.lab.records.record import ENDED, holds_run, load_records, read_record
+from svag.lab.records.storage import LOCK, DiskError, FolderInUse, Journal, RunLock, in_use, replace_file
 
 ROWS: list[dict[str, Any]] = [
     {"kind": "evaluation", "step": 0, "test_accuracy": 0.1, "train_loss": None},
@@ -58,7 +59,15 @@ def test_all_states_side_by_side(tmp_path: Path) -> None:
         "finished", "diverged", "failed", "interrupted", *6 * ["broken"],
     ]  # fmt: skip
     assert [record.ended for record in records] == [True, True] + 8 * [False]
-    assert all(record.problem for record in records if record.state in {"broken", "failed", "diverged"})
+    assert [record.code for record in records] == [
+        None,
+        Problem.DIVERGED,
+        Problem.FAILED,
+        None,
+        *2 * [Problem.SPEC_MISSING],
+        *4 * [Problem.CONTENT_INVALID],
+    ]
+    assert [record.problem for record in records[:4]] == ["", "the loss is not finite", "no room", ""]
     assert all("\n" not in str(record) and json.dumps(record.to_dict()) for record in records)
 
 
@@ -69,7 +78,7 @@ def test_what_a_record_says(tmp_path: Path) -> None:
     assert record.curve("train_loss") == [(10, 1.5)]
     assert record.final["step"] == record.step == 10
     assert [reading.noise_trace for reading in record.readings] == [2.0]
-    assert str(record).endswith("run: diverged at effective step 10 of 20, test accuracy 0.5000, train loss 1.5")
+    assert str(record).endswith("run: diverged at step 10 of 20, test accuracy 0.5000, train loss 1.5")
 
 
 def test_records_of_the_first_version_are_read_with_a_note(tmp_path: Path) -> None:
@@ -87,22 +96,33 @@ def test_records_of_the_first_version_are_read_with_a_note(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"steps": 20}, "metrics.jsonl ends at effective step 10, and the run finished at 20"),
-        ({"torn": b'{"kind": "evalu'}, "line 4 of metrics.jsonl is damaged"),
-        ({"torn": b'{"kind": "evalu\n{"kind": "other"}\n'}, "line 4 of metrics.jsonl is damaged"),
-        ({"numerics": 2}, "outcome.json has lost the digest of metrics.jsonl"),
-        ({"outcome": {"state": "diverged", "metrics_sha256": "0"}}, "metrics.jsonl is damaged"),
+        ({"steps": 20}, (Problem.METRICS_INCOMPLETE, "at step 10 of 20")),
+        ({"torn": b'{"kind": "evalu'}, (Problem.METRICS_LINE_DAMAGED, "4")),
+        ({"torn": b'{"kind": "evalu\n{"kind": "other"}\n'}, (Problem.METRICS_LINE_DAMAGED, "4")),
+        ({"numerics": 2}, (Problem.DIGEST_MISSING, "")),
+        ({"outcome": {"state": "diverged", "metrics_sha256": "0"}}, (Problem.METRICS_CHANGED, "")),
     ],
 )
-def test_a_run_that_has_ended_vouches_for_its_metrics(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
+def test_the_metrics_of_a_run_that_has_ended_are_checked(
+    tmp_path: Path, change: dict[str, Any], problem: tuple[Problem, str]
+) -> None:
     record = read_record(write(tmp_path / "run", **{"outcome": {"state": "finished"}} | change))
-    assert record.state == "broken"
-    assert record.problem.startswith(problem)
-    assert record.problem.endswith("restore it from a copy, or remove the folder to run it again")
+    assert (record.state, record.code, record.detail) == ("broken", *problem)
+    assert record.problem == sentence(*problem)
     assert not record.rows, "nobody takes its numbers for good"
     if "outcome" not in change and "numerics" not in change:  # while a run is under way, all of that may be
         (tmp_path / "run" / "outcome.json").unlink()
         assert read_record(tmp_path / "run").state == "interrupted"
+
+
+@pytest.mark.parametrize("code", Problem)
+def test_every_problem_has_a_sentence(code: Problem) -> None:
+    said = sentence(code, "THE DETAIL")
+    assert said.isprintable()
+    assert "{" not in said
+    ways_out = ("remove the folder to run it again", "use another folder")
+    record_is_unusable = code not in {Problem.NOT_BEGUN, Problem.FAILED, Problem.DIVERGED}
+    assert sum(said.endswith(way) for way in ways_out) == record_is_unusable, "one way out"
 
 
 def vouched(**outcome: Any) -> dict[str, Any]:
@@ -190,7 +210,7 @@ def test_the_lock_is_on_a_file_that_may_be_written(tmp_path: Path) -> None:
 
 def test_a_lock_that_is_removed_while_somebody_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who waited has the old file, and must not take it for the one that the next process will find."""
-    locks, seen = files._locks, list[int]()
+    locks, seen = storage._locks, list[int]()
 
     def and_removed(handle: int, *, exclusive: bool) -> bool:
         seen.append(handle)
@@ -199,7 +219,7 @@ def test_a_lock_that_is_removed_while_somebody_waits_for_it(tmp_path: Path, monk
         return locks(handle, exclusive=exclusive)
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "_locks", and_removed)
+        patch.setattr(storage, "_locks", and_removed)
         with RunLock(tmp_path):
             assert len(seen) == 2
             patch.undo()
@@ -213,12 +233,12 @@ def test_a_file_system_without_locks_is_said_once(tmp_path: Path, monkeypatch: p
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", none)
-    files._warn_of_no_locks.cache_clear()
+    storage._warn_of_no_locks.cache_clear()
     with pytest.warns(UserWarning, match="No locks available"), RunLock(tmp_path):
         assert not in_use(tmp_path)
     with RunLock(tmp_path):  # a second warning would fail here
         pass
-    files._warn_of_no_locks.cache_clear()
+    storage._warn_of_no_locks.cache_clear()
 
 
 def test_compressed_metrics_stand_for_no_more_than_a_run_leaves(
@@ -349,7 +369,7 @@ def test_a_file_that_is_written_first_beside_another_is_new(tmp_path: Path, monk
     precious, path = tmp_path / "precious", tmp_path / "spec.json"
     precious.write_text("mine")
     (tmp_path / "spec.json.part").symlink_to(precious)
-    monkeypatch.setattr("svag.lab.records.files.secrets.token_hex", lambda _: "guessed")
+    monkeypatch.setattr("svag.lab.records.storage.secrets.token_hex", lambda _: "guessed")
     (tmp_path / "spec.json.guessed.part").symlink_to(precious)
     with pytest.raises(DiskError, match=r"spec\.json cannot be written \(File exists\)"):
         replace_file(path, b"new")

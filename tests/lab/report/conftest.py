@@ -10,8 +10,8 @@ from tests.lab.report.folders import CASES
 from svag.lab.experiments import load_experiment
 from svag.lab.experiments.finding import Finding, PanelFinding
 from svag.lab.records.record import load_records
-from svag.lab.report.build import build_report
 from svag.lab.report.content import Report
+from svag.lab.report.write import build_report
 
 Find: TypeAlias = Callable[[str], Finding[PanelFinding]]
 Build: TypeAlias = Callable[[str], Report]

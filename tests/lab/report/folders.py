@@ -13,9 +13,9 @@ from svag.lab.experiments import save_experiment
 from svag.lab.experiments.compare import Compare, ComparePanel
 from svag.lab.experiments.ladder import Ladder, LadderPanel
 from svag.lab.experiments.ngd import Ngd, NgdPanel
-from svag.lab.records.files import digest
 from svag.lab.records.identity import NUMERICS_VERSION
-from svag.lab.records.record import METRICS, OUTCOME, RUNS, SPEC
+from svag.lab.records.record import RUNS
+from svag.lab.records.storage import METRICS, OUTCOME, SPEC, digest
 from svag.lab.specs.spec import RunSpec
 
 BASE = RunSpec.from_yaml(

@@ -11,15 +11,15 @@ from tests.lab.report.conftest import Find
 from tests.lab.report.folders import ladder_folder
 
 from svag.lab.experiments.closeness import Closeness, ClosenessRatio, OwnNoise
-from svag.lab.experiments.compare import SdePlan
 from svag.lab.experiments.compare_finding import CompareFinding, ComparePanelFinding, decided
 from svag.lab.experiments.decomposition import Decomposition, Term
 from svag.lab.experiments.ladder_finding import LadderFinding, LadderPanelFinding
 from svag.lab.experiments.ngd_finding import NgdFinding
 from svag.lab.experiments.rungs import Certificate
 from svag.lab.experiments.sde_limit import Limit
+from svag.lab.experiments.sde_plan import SdePlan
 from svag.lab.experiments.wording import Answer
-from svag.lab.report.build import build_report
+from svag.lab.report.write import build_report
 from svag.stats.means import Contrast
 
 CLOSE = Closeness(16, (ClosenessRatio("R", 1.5, 1.25, math.inf),), 2.25, 1.5625, 0.875, None, (10, 10))

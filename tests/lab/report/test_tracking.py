@@ -10,7 +10,8 @@ import pytest
 from tests.lab.cli.answers import invoke
 from typer.testing import Result
 
-from svag.lab.records.record import METRICS, RunRecord, load_records
+from svag.lab.records.record import RunRecord, load_records
+from svag.lab.records.storage import METRICS
 from svag.lab.report import tracking
 from svag.lab.report.tracking import TRACKERS, following, replay
 from svag.lab.specs.fields import SpecError

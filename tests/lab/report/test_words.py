@@ -15,8 +15,8 @@ from svag.lab.experiments.from_runs import from_specs
 from svag.lab.experiments.ladder import Ladder, rung
 from svag.lab.experiments.sde_limit import Limit
 from svag.lab.records.record import load_records
-from svag.lab.report.build import build_report, report_of
 from svag.lab.report.content import Report
+from svag.lab.report.write import build_report, report_of
 from svag.lab.specs.fields import SpecError
 from svag.lab.specs.spec import RunSpec
 from svag.noise.reading import Reading
@@ -53,7 +53,7 @@ def texts(report: Report) -> Iterator[str]:
     yield from (report.title, report.subject, report.method, *map(str, report.answers), *report.warnings)
     yield from (answer.spark_of for answer in report.answers)
     for figure in report.figures:
-        yield from (figure.title, figure.sentence, *(table.title for table in figure.tables))
+        yield from (figure.heading, figure.sentence, *(table.title for table in figure.tables))
         yield json.dumps(figure.chart.to_dict(), ensure_ascii=False)
 
 
@@ -75,17 +75,14 @@ def test_a_ladder_of_adamw_on_text_speaks_of_neither_sgd_nor_images_nor_theorems
     assert said["lowest test loss"] == "2.001 bits per character at batch size 16"
     figures = {figure.name: figure for figure in report.figures}
     error = figures["panel1-error"]
-    assert error.title.endswith(": test loss (bits per character) along the square-root rule")
+    assert error.title == "Test loss (bits per character) along the square-root rule"
     assert error.tables[0].title == "test losses"
     assert "Test loss (bits per character) is more than 2% above the lowest from batch size 35" in error.sentence
     assert "Dashed line: the loss that the rule allows." in error.sentence
-    assert "Pink line and area: where test loss is 2% above the lowest, with its 95% interval;" in error.sentence
+    assert "Pink line and area: test loss +2% over the lowest, with its 95% interval." in error.sentence
     drawn = json.dumps(error.chart.to_dict())
     assert '"words": "test loss +2%"' in drawn
-    assert '"region": "test loss +2%, 95% interval"' in drawn
-    assert "Pink: where test loss is 2% above the lowest, which B* is not about." in (
-        figures["panel1-predictions"].sentence
-    )
+    assert '"region": "test loss +2%"' in drawn
     assert "D with its 95% interval; an estimate." in figures["panel1-drift"].sentence
     assert "paper" not in figures["panel1-ratio"].sentence
     assert '"B = 16"' in json.dumps(figures["panel1-curves"].chart.to_dict())

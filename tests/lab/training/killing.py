@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from tests.lab.training.small import same_bits
 
-from svag.lab.records.files import Journal, replace_file
+from svag.lab.records.storage import Journal, replace_file
 from svag.lab.specs.spec import RunSpec
 from svag.lab.training import loop, measuring, state
 from svag.lab.training.run import run

@@ -16,11 +16,11 @@ from tests.lab.training.small import same_bits, small
 
 import svag
 import svag.lab
-from svag.lab.records.files import DiskError, FolderInUse, RunLock
 from svag.lab.records.record import RunFailed
+from svag.lab.records.storage import DiskError, FolderInUse, RunLock
 from svag.lab.training import loop, state
-from svag.lab.training.folder import RunFolder
 from svag.lab.training.run import run
+from svag.lab.training.run_folder import RunFolder
 from svag.lab.training.state import CheckpointError, load_checkpoint, save_checkpoint
 
 
@@ -79,7 +79,7 @@ def test_a_second_process_is_refused(npz: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom svag.lab.records.files import RunLock\n"
+        "import sys, time\nfrom pathlib import Path\nfrom svag.lab.records.storage import RunLock\n"
         "with RunLock(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True) as other:

@@ -74,7 +74,7 @@ def test_a_run_that_fails_says_why_and_is_tried_again(
         take(self)
 
     monkeypatch.setattr(loop.Loop, "_take_step", failing)
-    with pytest.raises(RunFailed, match="failed at effective step 5: RuntimeError: no more memory"):
+    with pytest.raises(RunFailed, match="failed at step 5: RuntimeError: no more memory"):
         go(spec, tmp_path / "run")
     failed = svag.lab.load_records(tmp_path)[0]
     assert (failed.state, failed.problem) == ("failed", "RuntimeError: no more memory")
@@ -96,7 +96,7 @@ def test_a_network_that_ends_the_program_fails_the_run_and_a_signal_does_not(
         take(self)
 
     monkeypatch.setattr(loop.Loop, "_take_step", leaves)
-    with pytest.raises(RunFailed, match="failed at effective step 0: SystemExit: 3"):
+    with pytest.raises(RunFailed, match="failed at step 0: SystemExit: 3"):
         go(small(npz), tmp_path / "run")
     assert svag.lab.load_records(tmp_path / "run")[0].state == "failed"
     monkeypatch.setattr(loop.Loop, "_take_step", is_stopped)

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.lab.training.small import small
+from tests.lab.training.small import interrupted, small
 
 from svag.lab.training.run import run
 from svag.lab.training.watching import Bar, Lines, Lossy, describe, watcher
@@ -19,11 +19,35 @@ def test_lines(capsys: pytest.CaptureFixture[str]) -> None:
     with watcher(10, progress=True) as watching_it:
         watching_it.at(3)
         watching_it.evaluated(ROW)
-    assert capsys.readouterr().err == "effective step 5 of 10: test accuracy 0.5000, test loss 1.2500\n"
+    assert capsys.readouterr().err == "step 5 of 10: test accuracy 0.5000, test loss 1.2500\n"
     with Lines(10, quiet=True) as nobody:
         nobody.evaluated(ROW)
     assert capsys.readouterr().err == ""
     assert describe({**ROW, "train_loss": 2.0}).endswith("train loss 2.0000")
+
+
+@pytest.mark.parametrize(
+    ("process", "sentence"),
+    [
+        ({"kind": "sgd"}, "Continues at step 5 of 10."),
+        ({"kind": "svag", "ell": 2}, "Continues at effective step 5 of 10."),
+    ],
+)
+def test_a_run_that_continues_says_where(
+    npz: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    process: dict[str, object],
+    sentence: str,
+) -> None:
+    spec = small(npz, {"process": process})
+    interrupted(spec, tmp_path / "run", monkeypatch)
+    assert capsys.readouterr().err == ""
+    run(spec, tmp_path / "run", device="cpu")
+    assert capsys.readouterr().err.splitlines()[0] == sentence
+    run(spec, tmp_path / "fresh", device="cpu")
+    assert "Continues" not in capsys.readouterr().err
 
 
 class Terminal(io.StringIO):

@@ -10,8 +10,8 @@ from tests.lab.specs.damage import write_fifo, write_state, wrong_states
 from tests.lab.specs.fuzz import answers_within
 from tests.lab.training.small import go, interrupted, same_bits, small
 
-from svag.lab.records.files import DiskError
 from svag.lab.records.record import RunFailed
+from svag.lab.records.storage import DiskError
 from svag.lab.training.state import CheckpointError
 from svag.lab.training.streams import AHEAD
 

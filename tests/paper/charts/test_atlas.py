@@ -10,7 +10,7 @@ from tests.paper.atlas.test_atlas import write_ladder
 
 from svag.lab.report.render import render_terminal
 from svag.paper.atlas.atlas import find_atlas
-from svag.paper.charts import atlas
+from svag.paper.charts import linear_pairs
 from svag.paper.report import build_report, write_report
 
 
@@ -52,10 +52,10 @@ def test_every_line_fits_a_terminal_of_80_columns(folder: Path) -> None:
 
 def test_points_are_what_was_predicted_and_measured(folder: Path) -> None:
     pairs = find_atlas(folder).pairs
-    points = atlas.spread_points(pairs)
+    points = linear_pairs.spread_points(pairs)
     assert [(one.predicted, one.measured) for one in points] == [(p.predicted.value, p.observed.value) for p in pairs]
     assert {one.carried for one in points} == {"theorem"}
-    costs = atlas.example_points(pairs)
+    costs = linear_pairs.example_points(pairs)
     assert all(one.reached == (one.levels[0] != "0") for one in costs)
-    spec = atlas.chart(points, "measured").to_dict()
+    spec = linear_pairs.chart(points, "measured").to_dict()
     assert len(spec["layer"]) == 5

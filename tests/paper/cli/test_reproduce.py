@@ -10,11 +10,12 @@ from tests.lab.cli.answers import answer, invoke
 from tests.lab.experiments.on_disk import write_run
 
 from svag.lab.execution.conduct import Conducted
-from svag.lab.execution.estimate import TimeEstimate
+from svag.lab.execution.estimate import TimeEstimate, Workload
 from svag.lab.execution.execution import Execution
-from svag.lab.execution.plan import PlannedRun, plan_runs
+from svag.lab.execution.plan import plan_runs
 from svag.lab.experiments.experiment import Experiment
 from svag.lab.records.identity import identity
+from svag.lab.records.problems import Problem
 from svag.paper.cli.app import app
 from svag.paper.cli.reproduce import find_results
 from svag.paper.figures import LABELS, figure
@@ -92,7 +93,9 @@ def test_a_dry_run_of_the_theory_says_what_would_be_trained(tmp_path: Path) -> N
 
 def test_tails_of_a_run_that_is_not_finished_are_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def diverges(plan: Any, *_: object) -> Any:
-        return [replace(run.record(), state="diverged", problem="the loss is nan") for run in plan]
+        return [
+            replace(run.record(), state="diverged", code=Problem.DIVERGED, detail="the loss is nan") for run in plan
+        ]
 
     monkeypatch.setattr("svag.lab.execution.conduct.execute", diverges)
     flags = ["--size", "smoke", "--out", str(tmp_path / "out")]
@@ -283,9 +286,9 @@ def test_all_figures_continue_after_an_interruption(computed: list[str], monkeyp
 
 @pytest.mark.usefixtures("checkout")
 def test_all_figures_are_priced_and_shared_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def look_ahead(plan: list[PlannedRun], *_: object, fetch: bool) -> tuple[TimeEstimate, dict[str, object]]:
+    def look_ahead(workload: Workload, *, fetch: bool) -> TimeEstimate:
         assert not fetch
-        return TimeEstimate(len(plan), 0, 0, 60.0 * len(plan), 2), {}
+        return TimeEstimate(len(workload.plan), 0, 0, 60.0 * len(workload.plan), 2)
 
     monkeypatch.setattr("svag.lab.execution.conduct.look_ahead", look_ahead)
     keep(Path("results/some"))
@@ -321,7 +324,7 @@ def test_all_figures_go_on_when_a_run_fails(computed: list[str], monkeypatch: py
 
     def failing(experiment: Experiment, out: Path, execution: Execution) -> Conducted:
         done = whole(experiment, out, execution)
-        lost = replace(done.records[0], state="failed", problem="out of memory")
+        lost = replace(done.records[0], state="failed", code=Problem.FAILED, detail="out of memory")
         return replace(done, records=[lost, *done.records[1:]]) if experiment.label == NGD else done
 
     monkeypatch.setattr("svag.lab.execution.conduct.conduct", failing)

@@ -8,8 +8,8 @@ import pytest
 from tests.lab.experiments.on_disk import at, readings_at, write_run
 
 from svag.lab.experiments.ngd import Ngd, NgdPanel
-from svag.lab.records.files import digest
 from svag.lab.records.record import load_headers
+from svag.lab.records.storage import digest
 from svag.paper.figures import figure, kept_records
 
 BASE = at(32)

@@ -1,4 +1,4 @@
-"""The commands, and how an error reaches the user: one sentence and an exit code, never a traceback."""
+"""The command line of the laboratory: its commands, their order in the help, and how it starts."""
 
 import inspect
 from collections.abc import Callable
@@ -37,23 +37,23 @@ def make_app() -> typer.Typer:
 
 
 def add_experiment(app: typer.Typer, command: Callable[..., None], panel: str) -> None:
-    """Add a command that carries out experiments: every field of its spec is a flag."""
+    """Add a command that carries out experiments; every field of the spec is a flag."""
     app.command(cls=ExperimentCommand, rich_help_panel=panel, context_settings={"allow_extra_args": True})(command)
 
 
 def add_results(app: typer.Typer, listing: Callable[..., None], report: Callable[..., None]) -> None:
-    """Add the two commands that read results, by those who know most about them."""
+    """Add the two commands that read results, as the caller implements them."""
     app.command("list", rich_help_panel=LOOK)(listing)
     app.command("report", rich_help_panel=LOOK)(report)
 
 
 def one_line_a_paragraph(text: str) -> str:
-    r"""Text for a terminal, which breaks lines itself: the breaks of a docstring would stay, and look ragged.
+    r"""Join the lines of each paragraph: the terminal breaks them itself, and would keep those of a docstring.
 
     >>> one_line_a_paragraph("Do it.\n\nVery\nwell.")
     'Do it.\n\nVery well.'
     """
-    return "\n\n".join(" ".join(one.split()) for one in text.split("\n\n"))
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def _print_version(wanted: bool) -> None:
@@ -67,17 +67,17 @@ def _options(
         bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
-    """Read the options that stand before a command."""
+    """Read the options before a command."""
 
 
 def with_help(app: typer.Typer) -> typer.Typer:
-    """Take the help of every command from its docstring."""
+    """Use the docstring of every command as its help."""
     for registered in (*app.registered_commands, *data.registered_commands):
         registered.help = one_line_a_paragraph(inspect.getdoc(registered.callback) or "")
     return app
 
 
 def start(app: typer.Typer) -> None:
-    """Run the command line; whoever reads what it prints may go away, and the exit code tells about the command."""
+    """Run the command line. A reader that closes the pipe does not change its exit code."""
     make_streams_lossy()
     app()

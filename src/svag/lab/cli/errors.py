@@ -1,6 +1,6 @@
 """How an error reaches the user: one sentence on standard error and an exit code, never a traceback.
 
-Under torchrun several processes share a run; they have one voice, and all of them end with the same exit code.
+Under torchrun several processes share a run: only one of them prints, and all end with the same exit code.
 """
 
 import errno
@@ -18,43 +18,41 @@ if TYPE_CHECKING:
 
 
 def echo(text: str, *, err: bool = False) -> None:
-    """Print text that may come from records, in which an escape code would act on the terminal."""
+    """Print text that may come from records, without the escape codes that would act on the terminal."""
     from svag.lab.specs.fields import visible
 
     typer.echo(visible(text, lines=True), err=err)
 
 
 def aloud(sentence: str) -> None:
-    """Say something on standard error, in one line."""
+    """Print a sentence on standard error, in one line."""
     from svag.lab.specs.fields import visible
 
     typer.echo(visible(sentence), err=True)
 
 
 def all_printed() -> None:
-    """End with a sentence and exit code 1 if what a command was asked to print could not be printed."""
+    """Exit with code 1 if the output of a command could not be printed."""
     from svag.lab.training.watching import Lossy
 
     sys.stdout.flush()
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     if isinstance(raw, Lossy) and raw.lost is not None:
-        if raw.lost.errno != errno.EPIPE:  # who reads only the first lines knows that there were more
+        if raw.lost.errno != errno.EPIPE:  # closed by a reader, such as `head`, that wants the first lines only
             aloud(f"Error: standard output cannot be written ({raw.lost.strerror}): the answer is not complete")
         raise typer.Exit(1)
 
 
-# What a place says that is closed to this user, in an error that nobody has put into a sentence before.
+# Errors of a place that the user may not read or write.
 _CLOSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
 
 
 @contextmanager
 def reported(say: Callable[[str], None] = aloud) -> Iterator[None]:
-    """Turn what a user can do something about into one sentence: exit code 2 for bad input, 1 for a run that failed.
+    """Turn errors that a user can do something about into one sentence and exit code 2 (bad input) or 1 (failed run).
 
-    `say` is how the sentence gets out: several processes of one run have one voice.
+    `say` prints the sentence; under torchrun only one process does.
     """
-    from svag.lab.records.files import DiskError, FolderInUse
-    from svag.lab.specs.fields import SpecError
     from svag.lab.training.watching import Stopped, stoppable
 
     try:
@@ -62,12 +60,6 @@ def reported(say: Callable[[str], None] = aloud) -> Iterator[None]:
             yield
     except (typer.Exit, typer.BadParameter, typer.Abort):
         raise
-    except (SpecError, FolderInUse) as error:
-        say(f"Error: {error}")
-        raise typer.Exit(2) from None
-    except DiskError as error:
-        say(f"Error: {error}")
-        raise typer.Exit(1) from None
     except KeyboardInterrupt as interrupt:
         say(str(interrupt) or "interrupted: the same command continues from the last checkpoint")
         number = interrupt.number if isinstance(interrupt, Stopped) else signal.SIGINT
@@ -88,19 +80,18 @@ def reported(say: Callable[[str], None] = aloud) -> Iterator[None]:
 def exit_code(kind: type[BaseException]) -> int | None:
     """Exit code of an error of this kind; None for a bug.
 
-    The kinds that need torch come last: its import is slow, and has happened if there is an error of such a kind.
+    The kinds whose modules import torch come last: if there is such an error, torch has been imported already.
 
     >>> exit_code(ValueError), exit_code(ZeroDivisionError)
     (2, None)
     """
     from svag.lab.data.formats import DataError
-    from svag.lab.records.files import DiskError, FolderInUse
     from svag.lab.records.record import RunFailed
-    from svag.lab.specs.fields import SpecError
+    from svag.lab.records.storage import DiskError, FolderInUse
 
     if issubclass(kind, RunFailed | DiskError):
         return 1
-    if issubclass(kind, DataError | ValueError | SpecError | FolderInUse):
+    if issubclass(kind, DataError | ValueError | FolderInUse):
         return 2
     from svag.lab.training.ranks import RankLost
     from svag.lab.training.state import CheckpointError
@@ -110,9 +101,9 @@ def exit_code(kind: type[BaseException]) -> int | None:
 
 @contextmanager
 def processes(device: str) -> Iterator["Ranks | None"]:
-    """The processes of this run if there are several, else None; errors inside become one sentence in all.
+    """The processes of this run if there are several, otherwise None; an error inside is reported once for all.
 
-    An ordinary run does not import torch here, so that a bad spec is refused at once.
+    For a single process torch is not imported here, so that a bad spec is refused at once.
     """
     if os.environ.get("WORLD_SIZE", "1") == "1":
         with reported():
@@ -124,7 +115,7 @@ def processes(device: str) -> Iterator["Ranks | None"]:
         with joined(device) as ranks:
 
             def last_words(sentence: str | None) -> None:
-                # torchrun tells all to stop as soon as one has ended: what follows is the end anyway
+                # torchrun tells all processes to stop as soon as one has ended, and this one ends anyway
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
                 ranks.say(sentence, aloud)
 

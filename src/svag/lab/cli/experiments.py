@@ -10,6 +10,7 @@ from svag.lab.cli.errors import aloud, echo, reported
 from svag.lab.cli.flags import (
     AsJson,
     BaseFile,
+    Details,
     Ell,
     Out,
     RuleFlag,
@@ -25,17 +26,18 @@ from svag.lab.cli.flags import (
     with_setup,
 )
 from svag.lab.execution.execution import Execution
-from svag.lab.experiments.compare import ELLS, PILOT_ELL, PILOT_SEEDS, Compare, CompareOptions
+from svag.lab.experiments.compare import ELLS, Compare, CompareOptions
 from svag.lab.experiments.ladder import Ladder, LadderOptions
 from svag.lab.experiments.ngd import Ngd, NgdOptions
+from svag.lab.experiments.sde_plan import PILOT_ELL, PILOT_SEEDS
 from svag.lab.specs.fields import SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from svag.lab.execution.conduct import Announcement
+    from svag.lab.execution.estimate import Announcement
     from svag.lab.experiments.experiment import Experiment
-    from svag.lab.report.build import Judge
+    from svag.lab.report.write import Judge
 
     Learned = Callable[[Any], Iterable[str]]  # from the finding of its experiment
 
@@ -167,7 +169,7 @@ def answer(
         experiment: what is asked.
         out: the folder of its runs and its page.
         setup: how it is carried out and said.
-        learned: what to say after the answer, which is then short.
+        learned: what to say after the answer.
         judge: compares the finding with what is claimed of it elsewhere.
     """
     from svag.lab.execution.conduct import carry_out, known_plans, preview
@@ -180,7 +182,7 @@ def answer(
             typer.echo("The larger batches are planned from these runs: their cost is known after them.", err=True)
         return
     code = [spec for spec in experiment.runs() if spec.model.is_callable]
-    left = [run.spec for run in plan_runs(code, out) if run.record(whole=False).to_do]
+    left = [run.spec for run in plan_runs(code, out) if run.record().to_do]
     ask_about_code(left, trusted=setup.trust_code)
     from svag.lab.report.tracking import following
 
@@ -197,12 +199,13 @@ def answer(
         typer.echo(json.dumps(counts) if setup.as_json else sentence)
     else:
         from svag.lab.cli.report import tell
-        from svag.lab.report.build import no_claims, report_on, write_files
+        from svag.lab.report.write import no_claims, report_on, write_files
 
         finding = experiment.find(done.records)
-        found = report_on(experiment, finding, done.records, judge or no_claims)
-        lines = None if learned is None else learned(finding)
-        tell(found, write_files(found, out / "report", formats=()), as_json=setup.as_json, learned=lines)
+        made = report_on(experiment, finding, done.records, judge or no_claims)
+        lines = () if learned is None else tuple(learned(finding))
+        written = write_files(made, out / "report", formats=())
+        tell(made, written, as_json=setup.as_json, details=setup.details, learned=lines)
     for failure in done.failures:
         aloud(f"Error: {failure}")
     if done.failures:
@@ -230,6 +233,7 @@ def demo(
     question: Question = "scaling",
     out: Annotated[Path | None, typer.Option(help="Output folder (default: demo-<question>).")] = None,
     workers: Workers = None,
+    details: Details = False,
     as_json: AsJson = False,
 ) -> None:
     """See it work on embedded data: a few minutes on two cores, ending with a page.
@@ -242,7 +246,7 @@ def demo(
     """
     from svag.lab.experiments.demo import SCALING, SDE, TRAIN, learned
 
-    setup = Setup(Execution(workers=workers), as_json=as_json)
+    setup = Setup(Execution(workers=workers), details=details, as_json=as_json)
     folder = out or Path(f"demo-{question}")
     with reported():
         if question == "sde":
@@ -260,7 +264,7 @@ def _predict_first(experiment: Ladder, folder: Path, execution: Execution) -> No
     from svag.lab.experiments.baseline import predict_from_runs
     from svag.lab.experiments.demo import baseline_runs
     from svag.lab.experiments.gain_finding import baseline_prices
-    from svag.lab.records.files import make_folder
+    from svag.lab.records.storage import make_folder
 
     make_folder(folder)  # a place that cannot be written is refused before a worker has started
     plan = plan_runs(baseline_runs(experiment), folder)

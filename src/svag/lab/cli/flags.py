@@ -1,6 +1,6 @@
-"""The flags that commands share: of an experiment, of its execution, with several values, and every field of a spec.
+"""The flags that commands share: those of an experiment and of its execution, and every field of a spec.
 
-`--ell 1 4 16`, `--ell 1,4,16` and `--ell 1 --ell 4 --ell 16` mean the same; click itself only knows the last. A flag
+`--ell 1 4 16`, `--ell 1,4,16` and `--ell 1 --ell 4 --ell 16` mean the same; click itself accepts only the last. A flag
 that a command does not know is a field of its spec: `--lr 0.1 --model.norm batch --process '{kind: svag, ell: 4}'`.
 """
 
@@ -108,9 +108,10 @@ OPTIONS: dict[str, Any] = {
     "metric": MetricFlag,
 }
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Details = Annotated[bool, typer.Option("--details", help="Print everything that was found.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the number of runs and the expected time, then stop.")]
 
-HOW = "Where and how it runs"  # a box of its own in the help, below the flags of the question
+HOW = "Where and how it runs"  # these flags have their own box in the help
 TrustCode = Annotated[
     bool,
     typer.Option("--trust-code", help="Run the code of your own network without asking.", rich_help_panel=HOW),
@@ -148,7 +149,7 @@ Track = Annotated[
     typer.Option(metavar="NAME", help="Also log the runs to tensorboard, wandb or mlflow.", rich_help_panel=HOW),
 ]
 
-# The fields of `Execution` that are flags of every command that carries out runs: a new one is a row here.
+# The fields of `Execution` that are flags of every command that carries out runs.
 EXECUTION: dict[str, Any] = {
     "workers": Workers,
     "threads": Threads,
@@ -162,19 +163,20 @@ EXECUTION: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Setup:
-    """What a command that carries out runs is told besides its question."""
+    """The flags that all commands which carry out runs have in common."""
 
     execution: Execution
     dry_run: bool = False
     as_json: bool = False
+    details: bool = False
     trust_code: bool = False
     track: Tracker | None = None
 
 
 def with_setup(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the flags of `Execution`, --trust-code, --dry-run and --json in place of its last one, `setup`.
+    """Replace the parameter `setup` of a command by the flags of `Execution` and of `Setup`.
 
-    What a user can do something about is reported in one sentence.
+    Errors that a user can do something about are reported in one sentence.
     """
     *own, last = inspect.signature(command).parameters.values()
     assert last.name == "setup"
@@ -184,7 +186,7 @@ def with_setup(command: Callable[..., None]) -> Callable[..., None]:
         return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
     shared = [flag(name, annotation, default[name]) for name, annotation in EXECUTION.items()]
-    alone = {"trust_code": TrustCode, "dry_run": DryRun, "as_json": AsJson}
+    alone = {"trust_code": TrustCode, "dry_run": DryRun, "details": Details, "as_json": AsJson}
     switches = [flag(name, annotation, False) for name, annotation in alone.items()]
     every = [*own, *shared, flag("track", Track, None), *switches]
 
@@ -196,7 +198,7 @@ def with_setup(command: Callable[..., None]) -> Callable[..., None]:
             command(**given, setup=setup)
 
     with_flags.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
-    with_flags.__annotations__ = {one.name: one.annotation for one in every}
+    with_flags.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
     return with_flags
 
 
@@ -242,7 +244,7 @@ def with_options(family: type[Experiment]) -> Callable[[Callable[..., None]], Ca
 
 
 def execution_from(flags: dict[str, Any]) -> Execution:
-    """The execution that flags describe; what makes no sense is refused by the name of its flag."""
+    """The execution that the flags describe; an invalid value is refused by the name of its flag."""
     try:
         return Execution(**{**flags, "shard": shard_of(flags["shard"])})
     except SpecError as error:
@@ -250,7 +252,7 @@ def execution_from(flags: dict[str, Any]) -> Execution:
 
 
 def shard_of(text: str | None) -> tuple[int, int] | None:
-    """One of n parts of a plan, counted from 0.
+    """Part i of n of a plan, counted from 0.
 
     >>> shard_of("3/4")
     (3, 4)
@@ -264,16 +266,16 @@ def shard_of(text: str | None) -> tuple[int, int] | None:
 
 
 def somebody_is_there() -> bool:
-    """Whether a question would be seen and could be answered: several processes of one run ask nothing."""
+    """Whether a person can see and answer a question; under torchrun nothing is asked."""
     asked = sys.stdin is not None and sys.stdin.isatty() and somebody_watches()
     return os.environ.get("WORLD_SIZE", "1") == "1" and asked
 
 
 def ask_about_code(specs: Iterable[RunSpec], *, trusted: bool, quiet: bool = False) -> None:
-    """Say which modules the networks of the specs import, and go on only with --trust-code or a person's yes.
+    """Print which modules the networks of the specs import, and continue only with --trust-code or a confirmation.
 
-    A spec may come from anybody, and a module does what it likes as soon as it is imported. Who calls from Python has
-    code of his own there, and is not asked; nor are workers, which run what has been agreed to.
+    A spec may come from anybody, and importing a module runs its code. Python callers already run their own code and
+    are not asked; nor are workers, which run what has been confirmed.
     """
     for module in dict.fromkeys(spec.model.arch.partition(":")[0] for spec in specs if spec.model.is_callable):
         file = module_file(module, Path.cwd())
@@ -290,10 +292,10 @@ _NUMBERS = re.compile(r"[\d.,]+")
 
 
 class ExperimentCommand(TyperCommand):
-    """A command that passes the flags it does not know on as fields of a spec, wherever they stand."""
+    """A command that accepts unknown flags anywhere, as fields of a spec."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Let click see its own flags only; the others are left in `ctx.args`."""
+        """Let click parse its own flags; the others are left in `ctx.args`."""
         known = {name: param for param in self.params if isinstance(param, TyperOption) for name in _names(param)}
         own, fields = separate(args, known)
         super().parse_args(ctx, own)
@@ -307,7 +309,7 @@ def _names(option: TyperOption) -> list[str]:
 
 
 def separate(args: Sequence[str], known: dict[str, TyperOption]) -> tuple[list[str], list[str]]:
-    """Part the arguments into those of the command, several values spelt out, and the flags it does not know."""
+    """Split the arguments into those of the command, with repeated flags for several values, and unknown flags."""
     own: list[str] = []
     fields: list[str] = []
     rest = list(args)
@@ -326,8 +328,8 @@ def separate(args: Sequence[str], known: dict[str, TyperOption]) -> tuple[list[s
             del rest[: 0 if equals else 1]
             while rest and _NUMBERS.fullmatch(rest[0]):
                 values.append(rest.pop(0))
-            for one in values or [""]:
-                own += [name, one]
+            for given in values or [""]:
+                own += [name, given]
         else:
             own.append(flag)
             if option is not None and not option.is_flag and not equals and rest:
@@ -336,7 +338,7 @@ def separate(args: Sequence[str], known: dict[str, TyperOption]) -> tuple[list[s
 
 
 def whole_numbers(flag: str, values: Sequence[str]) -> tuple[int, ...]:
-    """Numbers that were given apart, or with commas between them.
+    """Numbers given as separate arguments, or separated by commas.
 
     >>> whole_numbers("--ell", ["1", "4,16"])
     (1, 4, 16)
@@ -358,7 +360,7 @@ def edits_from(arguments: Sequence[str], also: Sequence[str] = ()) -> dict[str, 
     >>> edits_from(["--lr", "0.1", "--model.norm=batch", "--schedule.at", "[0.5]"])
     {'lr': 0.1, 'model.norm': 'batch', 'schedule.at': [0.5]}
 
-    `also` names flags that the command takes itself: a misspelt one is guessed too.
+    `also` names the flags of the command itself, so that these are suggested too for a misspelt one.
     """
     edits: dict[str, Any] = {}
     rest = list(arguments)
@@ -381,12 +383,12 @@ def edits_from(arguments: Sequence[str], also: Sequence[str] = ()) -> dict[str, 
 
 
 def load_base(path: Path, context: typer.Context) -> RunSpec:
-    """Read the base of an experiment; flags that the command did not know are fields of it."""
+    """Read the base of an experiment, with the unknown flags of the command as its fields."""
     return RunSpec.load(path, field_edits(context))
 
 
 def field_edits(context: typer.Context) -> dict[str, Any]:
-    """What the flags replace in the base, or in every base, of an experiment."""
+    """The fields that the flags replace in every base of an experiment."""
     own = [name for option in context.command.params for name in option.opts if name.startswith("--")]
     edits = edits_from(context.args, also=[name.removeprefix("--") for name in own])
     if "seed" in edits:
@@ -395,5 +397,5 @@ def field_edits(context: typer.Context) -> dict[str, Any]:
 
 
 def default_out(base: Path, experiment: str) -> Path:
-    """Where an experiment goes when nothing is said."""
+    """The default folder of an experiment."""
     return Path("experiments") / f"{base.stem}-{experiment}"

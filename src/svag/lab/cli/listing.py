@@ -34,7 +34,7 @@ def list_runs(
         aloud(f"Error: there is no folder {folder}")
         raise typer.Exit(2)
     if as_json:
-        # one record after the other: what a run measured is counted, not kept
+        # one record at a time, so that the rows of all runs are not in memory together
         echo(json.dumps([record.to_dict() for record in each_record(folder)], ensure_ascii=False, indent=2))
     elif records := list(each_record(folder, whole=False)):
         _print(records, folder)
@@ -43,7 +43,7 @@ def list_runs(
 
 
 def _quality(record: "RunRecord") -> str:
-    """The accuracy of the last evaluation, or what a text was predicted to."""
+    """The accuracy of the last evaluation, or for a text the bits per character."""
     bits, accuracy = record.final.get("test_bits_per_character"), record.final.get("test_accuracy")
     return f"{bits:.3f} bits" if bits is not None else "" if accuracy is None else f"{accuracy:.4f}"
 
@@ -60,9 +60,9 @@ def _print(records: "list[RunRecord]", folder: Path) -> None:
         colour = COLOURS.get(record.state, "bold red")
         where = str(record.path.relative_to(folder)) if record.path != folder else record.path.name
         cells = [*_description(record), f"{record.step}/{record.steps}", _quality(record)]
-        # Text everywhere: a folder called [bold] stays text
+        # as Text, so that a folder called [bold] is not taken for markup
         table.add_row(Text(visible(where)), Text(record.state, style=colour), *(Text(visible(cell)) for cell in cells))
-    wide = None if Console().is_terminal else 250  # a file has no edge to cut at
+    wide = None if Console().is_terminal else 250  # do not cut lines in a file
     Console(width=wide).print(table)
 
 
@@ -84,8 +84,8 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     Example: svag data list --json
     """
     from svag.lab.cli.errors import all_printed, echo
-    from svag.lab.data import files, sources
-    from svag.lab.data.files import data_folder
+    from svag.lab.data import downloads, sources
+    from svag.lab.data.downloads import data_folder
     from svag.lab.data.sources import SOURCES
     from svag.lab.specs.fields import visible
 
@@ -95,7 +95,7 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         {"name": name, "title": title, "here": True, "where": "embedded"} for name, title in embedded.items()
     ]
     for source in SOURCES.values():
-        found = files.find(source, folder)
+        found = downloads.find(source, folder)
         rows.append(
             {
                 "name": source.name,
@@ -135,8 +135,8 @@ def get(
     Example: svag data get cifar10
     """
     from svag.lab.cli.errors import aloud, echo
-    from svag.lab.data import files, sources
-    from svag.lab.data.files import data_folder
+    from svag.lab.data import downloads, sources
+    from svag.lab.data.downloads import data_folder
     from svag.lab.data.formats import DataError
     from svag.lab.data.sources import SOURCES
     from svag.lab.specs.fields import visible
@@ -148,11 +148,11 @@ def get(
         names = (sources.NAME, *SOURCES, *sources.TEXT_TITLES)
         raise typer.BadParameter(f"there is no data set {name}; choose from {', '.join(names)}.", param_hint="NAME")
     try:
-        arrays = sources.read_small() if name == sources.NAME else files.read(SOURCES[name], data_folder(data_dir))
+        arrays = sources.read_small() if name == sources.NAME else downloads.read(SOURCES[name], data_folder(data_dir))
     except DataError as error:
         aloud(f"Error: {error}")
         raise typer.Exit(1) from error
-    found = None if name == sources.NAME else files.find(SOURCES[name], data_folder(data_dir))
+    found = None if name == sources.NAME else downloads.find(SOURCES[name], data_folder(data_dir))
     where = str(found[0].parent) if found else "embedded"
     train, test = len(arrays.train_x), len(arrays.test_x)
     if as_json:

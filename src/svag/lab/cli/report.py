@@ -10,10 +10,10 @@ import typer
 from svag.lab.report.tracking import Tracker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
-    from svag.lab.report.build import Written
     from svag.lab.report.content import Report
+    from svag.lab.report.write import Written
 
 
 class Format(StrEnum):
@@ -26,7 +26,7 @@ class Format(StrEnum):
 
 
 def _build(folder: Path) -> "Report":
-    from svag.lab.report.build import build_report
+    from svag.lab.report.write import build_report
 
     return build_report(folder)
 
@@ -46,6 +46,7 @@ def report_command(build: "Callable[[Path], Report]" = _build) -> "Callable[...,
             ),
         ] = None,
         formats: Annotated[list[Format] | None, typer.Option("--format", help="Figure format (repeatable).")] = None,
+        details: Annotated[bool, typer.Option("--details", help="Print everything that was found.")] = False,
         as_json: Annotated[bool, typer.Option("--json", help="Print the answer and the paths as JSON.")] = False,
         track: Annotated[Tracker | None, typer.Option(help="Also send the recorded curves to this tracker.")] = None,
         open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
@@ -60,22 +61,22 @@ def report_command(build: "Callable[[Path], Report]" = _build) -> "Callable[...,
         from svag.lab.cli.errors import reported
 
         with reported():
-            from svag.lab.report.build import write_files
+            from svag.lab.report.write import write_files
 
             if kind is not None:
                 from svag.lab.experiments import save_experiment
                 from svag.lab.experiments.from_runs import experiment_of_runs
 
                 save_experiment(experiment_of_runs(folder, kind), folder)
-            found = build(folder)
+            made = build(folder)
             chosen = [one.value for one in formats] if formats else ["png", "svg"]
-            written = write_files(found, out or folder / "report", chosen)
+            written = write_files(made, out or folder / "report", chosen)
             if track is not None:
                 from svag.lab.experiments.wording import count
                 from svag.lab.report.tracking import replay
 
                 typer.echo(f"{count(replay(folder, track), 'run')} sent to {track}", err=True)
-        tell(found, written, as_json=as_json)
+        tell(made, written, as_json=as_json, details=details)
         if open_page:
             import webbrowser
 
@@ -84,30 +85,41 @@ def report_command(build: "Callable[[Path], Report]" = _build) -> "Callable[...,
     return report
 
 
-def tell(found: "Report", written: "Written", *, as_json: bool, learned: "Iterable[str] | None" = None) -> None:
-    """Print a report as JSON, or as a table with the places of the page and the summary.
+def tell(
+    report: "Report",
+    written: "Written",
+    *,
+    as_json: bool,
+    details: bool = False,
+    learned: "Sequence[str]" = (),
+) -> None:
+    """Print a report as JSON, or its answer in a few lines with the place of the page.
 
     Args:
-        found: the report.
+        report: what to print.
         written: where its files are.
         as_json: for programs.
-        learned: what it comes to, in plain words: the table is then short.
+        details: print everything.
+        learned: what a demo has shown, in plain words; without `details` only the last of them, which is what to do.
     """
     from svag.lab.cli.errors import echo
 
     if as_json:
-        echo(json.dumps({**found.finding, **written.to_dict()}, ensure_ascii=False, indent=2))
+        echo(json.dumps({**report.finding, **written.to_dict()}, ensure_ascii=False, indent=2))
         return
     from rich.console import Console
 
-    from svag.lab.report.render import render_terminal
+    from svag.lab.report.render import render_brief, render_terminal
     from svag.lab.specs.fields import visible
 
     console = Console()
-    for part in render_terminal(found, brief=learned is not None):
+    parts, left_out = (render_terminal(report), False) if details else render_brief(report, console.width)
+    for part in parts:
         console.print(part)
-    if learned is not None:
-        console.print("\nWhat this shows", style="bold", highlight=False)
-        for line in learned:
-            console.print(visible(line), markup=False, highlight=False)
-    echo(f"\nPage: {visible(str(written.page))}\nSummary: {visible(str(written.summary))}")
+    for line in learned if details else learned[-1:]:
+        console.print(visible(line), markup=False, highlight=False)
+    echo(f"Page: {visible(str(written.page))}")
+    if details:
+        echo(f"Summary: {visible(str(written.summary))}")
+    elif left_out:
+        echo("All numbers: add --details, or open the page.")

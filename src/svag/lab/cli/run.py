@@ -63,7 +63,7 @@ def run(
             record = run_spec(chosen, folder, device=device, data_dir=data_dir, threads=threads, process_group=group)
     if not quiet:
         echo(json.dumps(record.to_dict(), ensure_ascii=False, indent=2) if as_json else str(record))
-    if not record.ended:  # somebody has damaged or removed its files by now
+    if not record.ended:  # its files were damaged or removed meanwhile
         raise typer.Exit(1)
 
 
@@ -158,7 +158,8 @@ def _predictions(
             raise SpecError("", f"there is no run in {folders[0]}: give a folder that svag run has written")
         found.append(predict_from_runs(records.values(), c2, confidence, chosen, speeds if throughput else None))
     return BaselinePredictions(
-        tuple(one for part in found for one in part.predictions), tuple(one for part in found for one in part.skipped)
+        tuple(prediction for part in found for prediction in part.predictions),
+        tuple(sentence for part in found for sentence in part.skipped),
     )
 
 

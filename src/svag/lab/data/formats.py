@@ -1,6 +1,6 @@
-"""The formats that data sets come in, read without pickle: IDX, CIFAR's binary records, SVHN's MATLAB files, npz.
+"""Readers for the formats of data sets, without pickle: IDX, CIFAR's binary records, SVHN's MATLAB files, npz.
 
-Every reader returns images and labels as they are in the file, checked; `DataError` says what is wrong with a file.
+Every reader checks the images and labels and returns them as they are in the file.
 """
 
 import io
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 
 class DataError(Exception):
-    """A data file is missing, corrupt, or cannot be fetched; the message names the file and the fix."""
+    """A data file is missing, corrupt, or cannot be downloaded; the message names the file and what to do."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Arrays:
 
 
 def checked(arrays: Arrays, where: str, fix: str) -> Arrays:
-    """Return `arrays`, or refuse labels that do not fit the images or the classes."""
+    """Return `arrays`, or raise DataError if the labels do not fit the images or the classes."""
     for split, x, y in (("train", arrays.train_x, arrays.train_y), ("test", arrays.test_x, arrays.test_y)):
         if len(x) != len(y) or not len(x):
             raise DataError(f"{where} holds {len(x)} {split} images and {len(y)} {split} labels: {fix}")
@@ -90,7 +90,7 @@ def read_svhn(content: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     from scipy.io.matlab import MatReadError
 
     try:
-        # the stubs do not know that a file-like object is allowed
+        # a file-like object is allowed, against the type stubs
         arrays = loadmat(io.BytesIO(content), variable_names=["X", "y"])  # type: ignore[arg-type]
         x, y = np.asarray(arrays["X"]), np.asarray(arrays["y"])
     except (MatReadError, ValueError, TypeError, OSError, EOFError, KeyError, NotImplementedError) as error:
@@ -136,7 +136,7 @@ def _load(path: Path) -> dict[str, NDArray[np.generic]]:
     try:
         if not path.exists():
             raise DataError(f"there is no file {path}: check the path")
-        if not path.is_file():  # a pipe or a device may never end
+        if not path.is_file():  # reading a pipe or a device may never end
             raise DataError(f"{path} is not a plain file: save your arrays with numpy.savez(path, train_x=…, …)")
         with path.open("rb") as file:
             archive = np.load(file, allow_pickle=False)
@@ -153,7 +153,7 @@ def _load(path: Path) -> dict[str, NDArray[np.generic]]:
         raise
     except (
         Exception
-    ) as error:  # numpy's reader meets damage with errors of a dozen kinds, tokenize.TokenError among them
+    ) as error:  # for a damaged file, numpy raises errors of a dozen kinds, tokenize.TokenError among them
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise DataError(f"{path} cannot be read as an npz file of plain arrays ({reason}): write it again") from error
 
@@ -171,7 +171,7 @@ def _refuse_larger_than_memory(path: Path, archive: np.lib.npyio.NpzFile) -> Non
 
 def _member(archive: np.lib.npyio.NpzFile, name: str) -> NDArray[np.generic]:
     array: object = archive[name]
-    if not isinstance(array, np.ndarray):  # numpy hands out the bytes of a member that does not begin like an array
+    if not isinstance(array, np.ndarray):  # for a member that does not begin like an array, numpy returns its bytes
         raise ValueError(f"{name} is no array")
     return array
 

@@ -1,4 +1,4 @@
-"""`load_data`: any data set by its name, as four tensors on a device, cut, pooled and normalised once before a run.
+"""`load_data`: any data set by its name, as four tensors on a device, reduced, pooled and normalised before a run.
 
 `load_text` does the same for a text, as windows of characters.
 """
@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from svag.lab.data import files, sources
-from svag.lab.data.files import data_folder
+from svag.lab.data import downloads, sources
+from svag.lab.data.downloads import data_folder
 from svag.lab.data.formats import Arrays, read_npz
 from svag.lab.data.sources import SOURCES
 from svag.lab.specs.fields import SpecError
@@ -26,15 +26,15 @@ class DataSet:
     """Training and test examples, normalised, on one device.
 
     Attributes:
-        name: what the data set is called in specs and records.
-        train_x: float32 images (n, channels, height, width); vectors are images of one pixel. Of a text int64
+        name: name of the data set in specs and records.
+        train_x: float32 images (n, channels, height, width); vectors are images of one pixel. For a text, int64
             characters (n, context).
-        train_y: int64 labels (n,); of a text the next characters (n, context).
+        train_y: int64 labels (n,); for a text, the next characters (n, context).
         test_x: like `train_x`.
         test_y: like `train_y`.
         num_classes: labels are 0 … num_classes − 1.
-        black: the normalised value of a zero, per channel; augmentation pads with it.
-        layout: how the values of an image lie in memory. For images of one channel the strides do not tell.
+        black: normalised value of zero, per channel; augmentation pads with it.
+        layout: memory layout of the images, which the strides of images with one channel do not tell.
     """
 
     name: str
@@ -53,7 +53,7 @@ class DataSet:
 
     @property
     def image_size(self) -> tuple[int, int]:
-        """Height and width of an image; 1 and 1 of a vector and of a window of characters."""
+        """Height and width of an image; 1 and 1 for a vector and for a window of characters."""
         return (1, 1) if self.is_text else (self.train_x.shape[2], self.train_x.shape[3])
 
     @property
@@ -78,7 +78,7 @@ class DataSet:
         )
 
     def laid_out(self, layout: torch.memory_format) -> "DataSet":
-        """Return the same data with the images laid out for a network that runs fastest so; batches keep the layout."""
+        """Return the same data with images in this memory layout, which batches keep."""
         if layout is self.layout:
             return self
         train_x, test_x = (images.to(memory_format=layout) for images in (self.train_x, self.test_x))
@@ -86,7 +86,7 @@ class DataSet:
 
     def batch(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Return images and labels of some training examples."""
-        # index_select is several times cheaper than [rows], but only along the order of memory
+        # index_select is several times faster than [rows], but only along the memory order
         if self.layout is torch.channels_last:
             images = self.train_x.permute(0, 2, 3, 1).index_select(0, rows).permute(0, 3, 1, 2)
         else:
@@ -111,38 +111,33 @@ def to_dataset(
     name: str,
     *,
     subset: int | None = None,
-    subset_seed: int = 0,
     pool: int = 1,
-    normalise: bool = True,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> DataSet:
-    r"""Cut, pool and normalise.
+    r"""Reduce, pool and normalise.
 
     $$x \leftarrow (\operatorname{mean}_{pool\times pool}(x)/255 - \text{mean}) / \text{std}$$
 
-    where bytes are divided by 255 and floats are not, and mean and std are per channel: the ones given, else those of
-    all training images before pooling. `normalise=False` leaves that last step out.
+    where bytes are divided by 255 and floats are not, and mean and std are per channel: the given ones, otherwise those
+    of all training images before pooling.
 
     Args:
-        arrays: what a reader has returned.
-        name: what the data set is called.
-        subset: how many training examples to keep; all when None. The test set stays whole.
-        subset_seed: which ones. The subsets of one seed are nested, and drawn without looking at labels.
+        arrays: images and labels.
+        name: name of the data set.
+        subset: number of training examples to keep; all when None. Subsets are nested and do not depend on the labels
+            or on the seed of a run, so that the arms of a comparison share their data. The test set stays whole.
         pool: side of the squares that are averaged; it must divide height and width.
-        normalise: whether to subtract the mean and divide by the standard deviation.
         mean: per channel, for values in [0, 1].
         std: per channel, for values in [0, 1].
     """
     n = len(arrays.train_x)
-    keep = np.arange(n) if subset is None else np.sort(_chosen(n, subset, subset_seed))
+    keep = np.arange(n) if subset is None else np.sort(_chosen(n, subset))
     height, width = arrays.train_x.shape[2:]
     if pool < 1 or height % pool or width % pool:
         raise SpecError("data.pool", f"must divide the image size {height}×{width}, got {pool}")
     scale = 255.0 if arrays.train_x.dtype == np.uint8 else 1.0
-    if not normalise:
-        mean, std = [0.0] * arrays.train_x.shape[1], [1.0] * arrays.train_x.shape[1]
-    elif mean is None or std is None:
+    if mean is None or std is None:
         mean, std = channel_moments(arrays.train_x)
     shift, spread = (torch.tensor(values, dtype=torch.float32).view(1, -1, 1, 1) for values in (mean, std))
 
@@ -162,9 +157,9 @@ def to_dataset(
 
 
 def channel_moments(x: NDArray[np.uint8] | NDArray[np.float32]) -> tuple[list[float], list[float]]:
-    """Return mean and standard deviation of each channel, of bytes divided by 255; exact sums for bytes.
+    """Return mean and standard deviation of each channel; bytes are divided by 255, and their sums are exact.
 
-    A channel that never changes gets the standard deviation 1.
+    A constant channel gets the standard deviation 1.
     """
     axes, n = (0, 2, 3), x.size // x.shape[1]
     if x.dtype == np.uint8:
@@ -178,10 +173,10 @@ def channel_moments(x: NDArray[np.uint8] | NDArray[np.float32]) -> tuple[list[fl
     return mean.tolist(), np.where(std > 0, std, 1.0).tolist()
 
 
-def _chosen(n: int, subset: int, seed: int) -> NDArray[np.int64]:
+def _chosen(n: int, subset: int) -> NDArray[np.int64]:
     if not 1 <= subset <= n:
         raise SpecError("data.subset", f"must lie between 1 and the {n} training examples, got {subset}")
-    return np.random.default_rng(seed).permutation(n)[:subset]
+    return np.random.default_rng(0).permutation(n)[:subset]
 
 
 def _pooled(x: Tensor, pool: int) -> Tensor:
@@ -190,7 +185,7 @@ def _pooled(x: Tensor, pool: int) -> Tensor:
 
 
 DATA_NAMES = (sources.NAME, *SOURCES, "npz")
-"""The data sets there are; `npz` is a user's own."""
+"""Names of the data sets; `npz` is a user's own."""
 
 
 def load_data(
@@ -199,26 +194,23 @@ def load_data(
     path: Path | str | None = None,
     data_dir: Path | str | None = None,
     subset: int | None = None,
-    subset_seed: int = 0,
     pool: int = 1,
-    normalise: bool = True,
     device: torch.device | str = "cpu",
 ) -> DataSet:
-    """Load a data set onto a device, fetching its official files when they are not in the data folder.
+    """Load a data set onto a device; official files that are not in the data folder are downloaded.
+
+    CIFAR and SVHN are normalised by the numbers of the paper's authors, other data by the training images.
 
     >>> print(load_data("fashion-small", subset=500, pool=2))
     fashion-small: 500 training and 10000 test examples of 1×7×7, 10 classes
 
     Args:
         name: `fashion-small`, `fashion-mnist`, `cifar10`, `cifar100`, `svhn` or `npz`.
-        path: the file of an `npz`.
+        path: the npz file.
         data_dir: the data folder; $SVAG_DATA or the user's cache when None.
-        subset: how many training examples to keep; all when None.
-        subset_seed: which ones; independent of the seed of a run, so that the arms of a comparison share their data.
+        subset: number of training examples to keep; all when None.
         pool: side of the squares of pixels that are averaged.
-        normalise: whether to normalise each channel: by the authors' numbers for CIFAR and SVHN, else by the
-            training images.
-        device: where the tensors shall be.
+        device: device of the tensors.
     """
     if name not in DATA_NAMES:
         raise ValueError(f"no data set is called {name!r}: there are {', '.join(DATA_NAMES)}")
@@ -231,15 +223,11 @@ def load_data(
         arrays = sources.read_small()
     else:
         source = SOURCES[name]
-        arrays, mean, std = files.read(source, data_folder(data_dir)), source.mean, source.std
-    return to_dataset(
-        arrays, name, subset=subset, subset_seed=subset_seed, pool=pool, normalise=normalise, mean=mean, std=std
-    ).to(device)
+        arrays, mean, std = downloads.read(source, data_folder(data_dir)), source.mean, source.std
+    return to_dataset(arrays, name, subset=subset, pool=pool, mean=mean, std=std).to(device)
 
 
-def load_text(
-    name: str, context: int, *, subset: int | None = None, subset_seed: int = 0, device: torch.device | str = "cpu"
-) -> DataSet:
+def load_text(name: str, context: int, *, subset: int | None = None, device: torch.device | str = "cpu") -> DataSet:
     """Load a text onto a device as windows of characters that do not overlap, with the next characters as labels.
 
     >>> print(load_text("moby-dick", context=64, subset=500))
@@ -249,10 +237,9 @@ def load_text(
 
     Args:
         name: `moby-dick`.
-        context: characters in a window.
-        subset: how many training windows to keep; all when None.
-        subset_seed: which ones.
-        device: where the tensors shall be.
+        context: number of characters in a window.
+        subset: number of training windows to keep; all when None.
+        device: device of the tensors.
     """
     facts, text = TEXTS[name], sources.read_text(name)
     vocabulary, numbers = np.unique(np.array(list(text)), return_inverse=True)
@@ -261,7 +248,7 @@ def load_text(
         for part, count in zip(np.split(numbers, [facts.test_from]), facts.windows(context), strict=True)
     ]
     (train_x, train_y), (test_x, test_y) = windows
-    keep = np.arange(len(train_x)) if subset is None else np.sort(_chosen(len(train_x), subset, subset_seed))
+    keep = np.arange(len(train_x)) if subset is None else np.sort(_chosen(len(train_x), subset))
 
     def tensor(part: NDArray[np.intp]) -> Tensor:
         return torch.from_numpy(part.astype(np.int64))

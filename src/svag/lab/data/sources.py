@@ -1,9 +1,9 @@
-"""The data sets: their official files with checksums, and what is embedded: `fashion-small` and the text `moby-dick`.
+"""The data sets: official files with their checksums, and the embedded `fashion-small` and `moby-dick`.
 
 The checksums of Fashion-MNIST, CIFAR-10 and CIFAR-100 are published by their authors, those of SVHN by torchvision.
-Those of unpacked files were measured on copies of Fashion-MNIST and CIFAR-10; we know of none for CIFAR-100, so that
-its unpacked files are checked by their size and labels only. `fashion-small` are 10,000 + 10,000 images of Fashion-
-MNIST at 14×14, so that everything runs at once.
+Those of unpacked files were computed from copies of Fashion-MNIST and CIFAR-10. There are none for CIFAR-100, whose
+unpacked files are checked by their size and labels only. `fashion-small` has 10,000 + 10,000 images of Fashion-MNIST at
+14×14, so that everything can be tried without a download; `tools/make_fashion_small.py` makes it.
 """
 
 import lzma
@@ -18,7 +18,7 @@ from svag.lab.data.formats import Arrays, read_cifar, read_idx, read_svhn
 
 @dataclass(frozen=True)
 class Member:
-    """One file of a data set as it is when unpacked."""
+    """One file of a data set, unpacked."""
 
     name: str
     md5: str | None
@@ -26,7 +26,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Download:
-    """One file that can be fetched, and what is in it."""
+    """One file that can be downloaded, and the files in it."""
 
     url: str
     md5: str
@@ -35,13 +35,13 @@ class Download:
 
     @property
     def filename(self) -> str:
-        """The name under which it is kept."""
+        """The name under which it is stored."""
         return self.url.rpartition("/")[2]
 
 
 @dataclass(frozen=True)
 class Source:
-    """A data set in its official files; `examples` counts training and test images."""
+    """A data set and its official files; `examples` counts training and test images."""
 
     name: str
     title: str
@@ -54,7 +54,7 @@ class Source:
 
     @property
     def megabytes(self) -> float:
-        """How much there is to fetch."""
+        """Size of all downloads."""
         return sum(download.megabytes for download in self.downloads)
 
 
@@ -84,7 +84,7 @@ _IDX = ("images-idx3-ubyte", "labels-idx1-ubyte")
 _FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
 _CIFAR = "https://www.cs.toronto.edu/~kriz"
 _SVHN = "http://ufldl.stanford.edu/housenumbers"
-# The numbers with which the authors normalise; Fashion-MNIST is normalised by its own training images.
+# The numbers with which the paper's authors normalise. Fashion-MNIST is normalised by its own training images.
 _CIFAR_MEAN, _CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 _HALF = (0.5, 0.5, 0.5)
 
@@ -179,21 +179,6 @@ COUNT = 10_000
 SIDE = 14
 
 
-def pack(arrays: Arrays) -> bytes:
-    """Return the embedded file: training images, test images, training labels, test labels, as one compressed block."""
-    parts = (arrays.train_x, arrays.test_x, arrays.train_y.astype(np.uint8), arrays.test_y.astype(np.uint8))
-    return lzma.compress(b"".join(part.tobytes() for part in parts), preset=9 | lzma.PRESET_EXTREME)
-
-
-def reduce(arrays: Arrays) -> Arrays:
-    """Return the first 10,000 images of each half of Fashion-MNIST by means over 2×2 pixels, rounded half up."""
-    train_x, test_x = (
-        ((x[:COUNT].reshape(-1, 1, SIDE, 2, SIDE, 2).sum((3, 5), dtype=np.uint16) + 2) // 4).astype(np.uint8)
-        for x in (arrays.train_x, arrays.test_x)
-    )
-    return Arrays(train_x, arrays.train_y[:COUNT], test_x, arrays.test_y[:COUNT], arrays.num_classes)
-
-
 TEXT_TITLES = {"moby-dick": "Moby-Dick by Herman Melville, in characters"}
 """The embedded texts."""
 
@@ -209,7 +194,7 @@ def read_text(name: str) -> str:
 
 
 def read_small() -> Arrays:
-    """Read the embedded data."""
+    """Read the embedded `fashion-small`."""
     packed = resources.files("svag.lab.data").joinpath("fashion_small.xz").read_bytes()
     flat = np.frombuffer(lzma.decompress(packed), np.uint8)
     images, labels = np.split(flat, [2 * COUNT * SIDE**2])

@@ -1,84 +1,55 @@
 """An experiment from its plan to its records, the same from Python and from the command line.
 
-The experiment becomes a plan, what is left of it is announced with an estimate and carried out: with workers on this
-machine, or with tasks of a Ray cluster. The experiment then reads its answer off the records.
+The experiment becomes a plan. What is left of it is announced with an estimate and carried out by an executor: worker
+processes on this machine (`local`) or tasks on a Ray cluster (`on_ray`). Both first look at the data of all runs, then
+work.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Protocol, Self, TypeVar
 
-from svag.lab.execution.dispatch import dispatching
-from svag.lab.execution.estimate import TimeEstimate, estimate_from, estimate_seconds, untimed
+from svag.lab.execution.dispatch import Dispatch, dispatching
+from svag.lab.execution.estimate import Announcement, PendingAnnouncement, TimeEstimate, Workload
 from svag.lab.execution.execution import HERE, Execution
-from svag.lab.execution.plan import DataShape, PlannedRun, own_runs, plan_runs
-from svag.lab.execution.pool import Announcing, Looked, Pool, WorkerGroup
+from svag.lab.execution.local import LocalWorkers
+from svag.lab.execution.plan import Looked, PlannedRun, plan_runs
 from svag.lab.experiments import load_experiment, save_experiment
-from svag.lab.experiments.compare import Compare, plan_within
+from svag.lab.experiments.compare import Compare
 from svag.lab.experiments.experiment import Experiment
 from svag.lab.experiments.runs import one_version
+from svag.lab.experiments.sde_plan import plan_within
 from svag.lab.records.identity import NUMERICS_VERSION
-from svag.lab.records.record import REMEDY, RUNS, RunRecord, each_record
+from svag.lab.records.record import RunRecord
 from svag.lab.specs.fields import SpecError, visible
 from svag.lab.training.watching import say
 
 AnyExperiment = TypeVar("AnyExperiment", bound=Experiment)
 
 
-@dataclass(frozen=True)
-class Announcement:
-    """What is about to be done.
+class RunExecutor(Protocol):
+    """Carries out runs somewhere; a context that leaves nothing running."""
 
-    Attributes:
-        kind: of the experiment, or "theory".
-        title: one line.
-        label: in the paper.
-        size: of the figure.
-        note: how it differs from the paper.
-        out: where the runs go.
-        runs: how many there are in all.
-        estimate: how long they take, or a sentence that says why that is not known.
-        caution: a sentence on what the plan cannot give; empty if there is nothing to say.
-        planned: how the runs were chosen, where a plan chose them.
-    """
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
 
-    kind: str
-    title: str
-    label: str | None
-    size: str | None
-    note: str
-    out: Path
-    runs: int
-    estimate: TimeEstimate | str
-    caution: str = ""
-    planned: str = ""
+    def look(self, runs: Iterable[PlannedRun]) -> Looked:
+        """Load the data of the runs and check every spec against it, before anything is written."""
+        ...
 
-    def __str__(self) -> str:
-        head = " at size ".join(filter(None, (self.label, self.size)))
-        title = visible(self.title)
-        lines = [f"{head}: {title}" if head else title]
-        if self.note:
-            lines.append(f"Differs from the paper: {self.note}.")
-        lines += [self.planned] if self.planned else []
-        lines.append(f"{visible(str(self.out))}: {self.estimate}")
-        return "\n".join([*lines, *([f"Note: {self.caution}"] if self.caution else [])])
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
-        about = {name: getattr(self, name) for name in ("kind", "title", "label", "size", "note")}
-        estimate = {"unknown": self.estimate} if isinstance(self.estimate, str) else self.estimate.to_dict()
-        found = {**about, "out": str(self.out), "runs": self.runs, "estimate": estimate, "caution": self.caution}
-        return {**found, "planned": self.planned} if self.planned else found
+    def work(self, dispatch: Dispatch, pending: PendingAnnouncement | None = None) -> None:
+        """Carry out all runs of a dispatch; announce the plan before they are named, if it is to be announced."""
+        ...
 
 
 @dataclass(frozen=True)
 class Conducted:
-    """An experiment that has been carried out, or a shard of it.
+    """An experiment, or a shard of it, that has been carried out.
 
     Attributes:
         plan: its runs.
-        records: what there is of each of them.
+        records: the record of each run.
     """
 
     plan: list[PlannedRun]
@@ -86,7 +57,7 @@ class Conducted:
 
     @property
     def left(self) -> int:
-        """Runs that other shards have not ended yet."""
+        """Number of runs that other shards have not ended yet."""
         return sum(record.state in {"interrupted", "running"} for record in self.records)
 
     @property
@@ -97,105 +68,100 @@ class Conducted:
 
 
 def trouble(run: PlannedRun, record: RunRecord) -> str:
-    """What is wrong with a run, where it is, and for a broken one what to do: the same command leaves it alone."""
-    remedy = f": {REMEDY}" if record.state == "broken" and REMEDY not in record.problem else ""
-    return f"{run.name} {record.state}: {record.problem}{remedy} ({record.path})"
+    """What is wrong with a run, where it is, and what to do about a broken one."""
+    return f"{run.name} {record.state}: {record.problem} ({record.path})"
 
 
 def conduct(experiment: Experiment, out: Path, execution: Execution = HERE) -> Conducted:
     """Announce an experiment on standard error, and carry out what is left of it.
 
-    Nothing is written before every spec has been checked against its data, nor into a folder that holds runs of another
+    Nothing is written before every spec has been checked against its data, nor into a folder with runs of another
     version of the numerics.
 
     Args:
         experiment: what is asked.
-        out: its folder.
+        out: folder of the experiment.
         execution: how its runs are carried out; without `progress` nothing is announced.
     """
-    plan = _checked_plan(experiment, out, execution)
-    left = _left(plan, execution)
+    return conduct_workload(experiment, out, workload_of(experiment, out, execution))
 
-    def announced(estimate: TimeEstimate | str) -> str:
-        return visible(str(_announcement(experiment, out, plan, estimate)), lines=True)
 
-    if left and execution.executor == "local":
-        with WorkerGroup(execution.threads, _started_early(left, execution)) as workers:
-            looked = workers.look(left, execution)
-            save_experiment(experiment, out)
-            _here(plan, left, looked, execution, workers, announced if execution.progress else None)
+def workload_of(experiment: Experiment, out: Path, execution: Execution) -> Workload:
+    """Plan an experiment, and see what is left of it; refuse a folder with runs of another version of the numerics."""
+    execution.check_extra()
+    workload = Workload(plan_runs(experiment.runs(), out), execution)
+    one_version(workload.there, to_come=NUMERICS_VERSION)
+    return workload
+
+
+def conduct_workload(experiment: Experiment, out: Path, workload: Workload) -> Conducted:
+    """Announce an experiment whose plan is made already, and carry out what is left of it."""
+    if workload.left:
+        _carry_out(workload, (experiment, out))
     else:
-        shapes: Mapping[str, DataShape] = {}
-        if execution.progress:
-            estimate, shapes = look_ahead(plan, execution)
-            say(announced(estimate))
-        elif left:
-            shapes = _look_at_data(left, execution)
+        if workload.execution.progress:
+            announcement = Announcement.of(experiment, out, workload.plan, look_ahead(workload))
+            say(visible(str(announcement), lines=True))
         save_experiment(experiment, out)
-        if left:
-            _on_ray(own_runs(plan, execution.shard), left, shapes, execution)
-    return Conducted(plan, [run.record() for run in plan])
+    return _conducted(workload)
+
+
+def _conducted(workload: Workload) -> Conducted:
+    return Conducted(workload.plan, [run.record() for run in workload.plan])
 
 
 def carry_out(experiment: AnyExperiment, out: Path, execution: Execution = HERE) -> tuple[AnyExperiment, Conducted]:
     """Carry out an experiment of one or two stages, and return it as it was carried out, with its records.
 
-    A ladder by the gain rule has two: its smallest batch size, then the rungs that are planned from it. Where the first
-    one is not done, because other shards have some of its runs or because one failed, the ladder comes back as it was
-    given, with the records of the first stage.
+    A ladder by the gain rule has two stages: its smallest batch size, then the rungs that are planned from it. If the
+    first stage is not done, because other shards have some of its runs or because one failed, the ladder is returned
+    as it was given, with the records of the first stage.
 
     Args:
         experiment: what is asked.
-        out: its folder.
+        out: folder of the experiment.
         execution: how its runs are carried out.
     """
     experiment = known_plans(experiment, out)
     if experiment.waits:
-        plan = _checked_plan(experiment, out, execution)
-        first = Conducted(plan, [run.record() for run in plan])
-        if _left(plan, execution):
-            first = conduct(experiment, out, execution)
+        first = _first_stage(experiment, out, execution)
         if not all(record.ended for record in first.records):
             return experiment, first
         experiment = experiment.planned_from(first.records)
     return experiment, conduct(experiment, out, execution)
 
 
+def _first_stage(experiment: Experiment, out: Path, execution: Execution, *, run: bool = True) -> Conducted:
+    """The runs from which the others are planned; nothing is announced or saved if they are done already."""
+    workload = workload_of(experiment, out, execution)
+    return conduct_workload(experiment, out, workload) if run and workload.left else _conducted(workload)
+
+
 def known_plans(experiment: AnyExperiment, out: Path) -> AnyExperiment:
-    """The experiment with the plans that its folder has written down already."""
+    """The experiment with the plans that its folder already holds."""
     if not experiment.waits:
         return experiment
     try:
         return experiment.with_plans_of(load_experiment(out))
-    except SpecError:  # what cannot be read is replaced, as with every other experiment
+    except SpecError:  # a file that cannot be read is replaced, as for every other experiment
         return experiment
-
-
-def _started_early(left: Sequence[PlannedRun], execution: Execution) -> int:
-    """How many workers shall import torch at once.
-
-    Without knowing the devices, which torch would have to tell, it is one if their number is not given.
-    """
-    known = execution.workers is not None or execution.device == "cpu"
-    return min(len(left), execution.workers_on("cpu") if known else 1)
 
 
 def plan_from_pilot(
     pilot: Compare, within: float, out: Path, execution: Execution = HERE, *, run: bool = True
 ) -> Compare:
-    """Run the pilot of a comparison, and plan the comparison from it; the pilot itself while it is not done.
+    """Run the pilot of a comparison, and plan the comparison from it; return the pilot while it is not done.
 
-    The plan depends on the runs of the pilot alone, so that the same command finds it again when it is continued.
+    The plan depends on the runs of the pilot only, so that the same command finds it again.
 
     Args:
         pilot: from `Compare.pilot`.
-        within: the accuracy wanted, as `--within` takes it.
-        out: the folder of the experiment.
+        within: the accuracy wanted, as for `--within`.
+        out: folder of the experiment.
         execution: how the runs of the pilot are carried out.
         run: whether to run what is left of the pilot.
     """
-    plan = _checked_plan(pilot, out, execution)
-    records = conduct(pilot, out, execution).records if run and _left(plan, execution) else [p.record() for p in plan]
+    records = _first_stage(pilot, out, execution, run=run).records
     if not all(record.ended for record in records):
         return pilot
     return plan_within(pilot, records, within)
@@ -204,153 +170,113 @@ def plan_from_pilot(
 def preview(
     experiment: Experiment, out: Path, execution: Execution = HERE, *, elsewhere: Collection[str] = ()
 ) -> Announcement:
-    """What `conduct` would announce; nothing is fetched or written to find out.
+    """What `conduct` would announce. Nothing is downloaded or written for it.
 
     Args:
         experiment: what is asked.
-        out: its folder.
+        out: folder of the experiment.
         execution: how its runs would be carried out.
-        elsewhere: identities of runs that would be copied, and count as done.
+        elsewhere: identities of runs that would be copied, which count as done.
     """
-    plan = _checked_plan(experiment, out, execution)
-    rest = [run for run in plan if run.identity not in elsewhere]
-    estimate, _ = look_ahead(rest, execution, fetch=False)
+    workload = workload_of(experiment, out, execution)
+    rest = workload
+    if elsewhere:
+        rest = Workload([run for run in workload.plan if run.identity not in elsewhere], execution)
+    estimate = look_ahead(rest, fetch=False)
     if isinstance(estimate, TimeEstimate):
-        copied = len(own_runs(plan, execution.shard)) - len(own_runs(rest, execution.shard))
+        copied = len(workload.own) - len(rest.own)
         estimate = replace(estimate, runs=estimate.runs + copied, done=estimate.done + copied)
-    return _announcement(experiment, out, plan, estimate)
+    return Announcement.of(experiment, out, workload.plan, estimate)
 
 
-def _checked_plan(experiment: Experiment, out: Path, execution: Execution) -> list[PlannedRun]:
-    execution.check_extra()
-    one_version(each_record(out / RUNS, whole=False), to_come=NUMERICS_VERSION)
-    return plan_runs(experiment.runs(), out)
+def look_ahead(workload: Workload, *, fetch: bool = True) -> TimeEstimate | str:
+    """Estimate in this process how long what is left takes.
 
-
-def _announcement(
-    experiment: Experiment, out: Path, plan: Sequence[PlannedRun], estimate: TimeEstimate | str
-) -> Announcement:
-    from svag.lab.experiments.baseline import shortfall
-
-    about = (experiment.kind, experiment.title, experiment.label, experiment.size, experiment.note)
-    to_come = [run.spec for run in plan if run.record(whole=False).to_do]
-    caution = shortfall(to_come, (record for run in plan if (record := run.record()).ended))
-    return Announcement(*about, out, len(plan), estimate, caution, experiment.planned())
-
-
-def look_ahead(
-    plan: Sequence[PlannedRun], execution: Execution, *, fetch: bool = True
-) -> tuple[TimeEstimate | str, Mapping[str, DataShape]]:
-    """How long what is left of a plan takes, and the shapes of its data, which is loaded once for both.
-
-    Without `fetch`, data that is not there is not downloaded, and no code of a user's is imported to time its network:
-    then a sentence says why the time is not known.
+    Without `fetch`, missing data is not downloaded, and no user code is imported to time its network: a sentence then
+    says why the time is not known.
     """
-    left = _left(plan, execution)
+    left, execution = workload.left, workload.execution
     if not left:
-        return estimate_seconds(plan, execution), {}
+        return workload.estimate(Looked({}, execution.device), {})
     if not fetch and (absent := _absent(left, execution)):
         get = " and ".join(f"svag data get {name}" for name in absent)
-        return _without_time(plan, execution, f"known after {get}"), {}
-    from svag.lab.execution.timing import load_data_of
+        return workload.without_time(f"known after {get}")
+    from svag.lab.execution.worker import load_data_of, timed_seconds
+    from svag.lab.training.training import pick_device
 
     loaded = load_data_of(left, execution)
-    if not fetch and (code := [run.spec.model.arch for run in untimed(plan, left) if run.spec.model.is_callable]):
-        reason = f"not known: the network is the code of {code[0]}, which a dry run does not import"
-        return _without_time(plan, execution, reason), loaded.shapes
-    return estimate_seconds(plan, execution, loaded), loaded.shapes
-
-
-def _without_time(plan: Sequence[PlannedRun], execution: Execution, known: str) -> str:
-    own = own_runs(plan, execution.shard)
-    runs = "1 run" if len(own) == 1 else f"{len(own)} runs"
-    done = sum(run.record(whole=False).ended for run in own)
-    return f"{runs}, {done} already done; time {known}"
-
-
-def _left(plan: Sequence[PlannedRun], execution: Execution) -> list[PlannedRun]:
-    return [run for run in own_runs(plan, execution.shard) if run.record(whole=False).to_do]
-
-
-def _look_at_data(left: Sequence[PlannedRun], execution: Execution) -> dict[str, DataShape]:
-    """The shapes of the data of the runs that are left, each of which must fit its data."""
-    if not left:
-        return {}
-    from svag.lab.execution.timing import load_data_of  # and torch, which a plan that is done does not need
-
-    return load_data_of(left, execution).shapes
+    if not fetch and (code := [run.spec.model.arch for run in workload.to_time if run.spec.model.is_callable]):
+        return workload.without_time(
+            f"not known: the network is the code of {code[0]}, which a dry run does not import"
+        )
+    place = pick_device("cpu" if execution.executor == "ray" else execution.device)
+    measured = timed_seconds(workload.to_time, loaded, place, execution.threads)
+    return workload.estimate(Looked(loaded.shapes, "cuda" if place.type == "cuda" else "cpu"), measured)
 
 
 def _absent(runs: Sequence[PlannedRun], execution: Execution) -> list[str]:
     """Data sets that would have to be downloaded."""
-    from svag.lab.data import files
+    from svag.lab.data import downloads
     from svag.lab.data.sources import SOURCES
 
     names = sorted({run.spec.data.name for run in runs} & set(SOURCES))
-    return [name for name in names if files.find(SOURCES[name], files.data_folder(execution.data_dir)) is None]
+    return [name for name in names if downloads.find(SOURCES[name], downloads.data_folder(execution.data_dir)) is None]
 
 
 def execute(plan: Sequence[PlannedRun], execution: Execution = HERE) -> list[RunRecord]:
     """Carry out what is left of a plan, the longest runs first, and return the records of all its runs, in its order.
 
-    Runs that have ended are only read, and broken ones are left alone. A worker that dies costs its run the time since
-    the last checkpoint; after three deaths the run is recorded as failed, and the others go on. A run that another
-    process has is left to it and, without shards, waited for. Interrupted, the workers are ended, and the same call
-    continues.
+    Runs that have ended are only read, and broken ones are left alone. If a worker dies, its run continues from the
+    last checkpoint; after three deaths the run is recorded as failed, and the others go on. A run that another process
+    is computing is left to it and, without shards, waited for. On an interruption the workers are ended, and the same
+    call continues.
 
-    On Ray each run is a task that takes its share of a node: `threads` CPUs and, on CUDA, one GPU. A node that sees
-    the plan's folder works in it; from any other one the files of a run come back whenever it has made a checkpoint. A
-    task that dies with its process or its node is tried again from there. The records and their bits are the same.
+    On Ray each run is a task that takes `threads` CPUs of a node and, on CUDA, one GPU. A node that sees the plan's
+    folder works in it; from any other node the files of a run are sent back after every checkpoint. A task that dies
+    with its process or its node is tried again from there. The records and their bits are the same.
 
     Args:
         plan: from `plan_runs`.
-        execution: how.
+        execution: how the runs are carried out.
     """
-    left = _left(plan, execution)
-    if left:
+    workload = Workload(plan, execution)
+    if workload.left:
         execution.check_extra()
-        if execution.executor == "ray":
-            _on_ray(own_runs(plan, execution.shard), left, _look_at_data(left, execution), execution)
-        else:
-            with WorkerGroup(execution.threads, _started_early(left, execution)) as workers:
-                _here(plan, left, workers.look(left, execution), execution, workers)
+        _carry_out(workload)
     return [run.record() for run in plan]
 
 
-def _here(
-    plan: Sequence[PlannedRun],
-    left: list[PlannedRun],
-    looked: Looked,
-    execution: Execution,
-    workers: WorkerGroup,
-    announced: Callable[[TimeEstimate | str], str] | None = None,
-) -> None:
-    """Carry out what is left on this machine; `announced` makes an announcement of an estimate, if one is wanted."""
-    own, here = own_runs(plan, execution.shard), replace(execution, device=looked.device)
-    announcing = None
-    if announced is not None:
-        before = {run.identity: run.record(whole=False) for run in own}
-
-        def text(measured: Mapping[str, float] | str) -> str:
-            if isinstance(measured, str):
-                return announced(_without_time(plan, execution, f"not known: {measured}"))
-            return announced(estimate_from(plan, here, before, looked.shapes, measured))
-
-        announcing = Announcing(untimed(plan, left), text)
-    with dispatching(own, left, looked.shapes, here, announced=announcing is None) as dispatch, workers:
-        Pool(dispatch, here, workers, announcing).work()
+def _carry_out(workload: Workload, asked: tuple[Experiment, Path] | None = None) -> None:
+    """Carry out what is left; announce the experiment and save it in its folder, if there is one."""
+    with _executor(workload) as executor:
+        announcement = None
+        if asked is not None and workload.execution.progress:
+            announcement = Announcement.of(*asked, workload.plan, "")  # while the workers import torch
+        looked = executor.look(workload.left)
+        if asked is not None:
+            save_experiment(*asked)
+        with dispatching(workload, looked) as dispatch:
+            if announcement is None:
+                dispatch.announce("")
+                executor.work(dispatch)
+            else:
+                executor.work(dispatch, PendingAnnouncement(announcement, workload, looked))
 
 
-def _on_ray(
-    own: list[PlannedRun], waiting: list[PlannedRun], shapes: Mapping[str, DataShape], execution: Execution
-) -> None:
-    from svag.lab.execution.on_ray.cluster import connected, on_a_node
-    from svag.lab.execution.on_ray.crew import Crew
+def _executor(workload: Workload) -> RunExecutor:
+    execution = workload.execution
+    if execution.executor == "ray":
+        from svag.lab.execution.on_ray.cluster import RayCluster
 
-    with connected(execution) as in_a_session:
-        there = on_a_node(execution)
-        with (
-            dispatching(own, waiting, shapes, there) as dispatch,
-            Crew(dispatch, there, in_a_session=in_a_session) as crew,
-        ):
-            crew.work()
+        return RayCluster(execution)
+    return LocalWorkers(execution, _workers_to_start(workload))
+
+
+def _workers_to_start(workload: Workload) -> int:
+    """How many workers to start before the data has been looked at.
+
+    If the number of workers is not given, it depends on the devices, which only torch knows: then start one.
+    """
+    execution = workload.execution
+    known = execution.workers is not None or execution.device == "cpu"
+    return min(len(workload.left), execution.workers_on("cpu") if known else 1)

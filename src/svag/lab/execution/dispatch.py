@@ -1,31 +1,38 @@
-"""The runs of a plan on their way, whoever computes them: which wait, which others have, how each came to its end.
+"""The runs of a plan while they are carried out, wherever that is: which wait, which run, how each of them ended.
 
-Here is also what those who start local workers and tasks on a cluster share: the errors that come back from them, and
-what happens when the plan is interrupted. Torch is imported only to record that a run has failed.
+A `Dispatch` hands the runs out and takes note of what happens to them. The `Board` counts, and the `Screen` shows it.
+Torch is imported only to record that a run has failed.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
 from svag.lab.data.formats import DataError
+from svag.lab.execution.estimate import Workload, roughly
 from svag.lab.execution.execution import DEATHS, LOOK_AGAIN, Execution
-from svag.lab.execution.plan import DataShape, PlannedRun, cost
-from svag.lab.execution.view import Board, HeldBack, View, view_of
-from svag.lab.records.files import DiskError
+from svag.lab.execution.plan import Looked, PlannedRun, cost
 from svag.lab.records.record import RunFailed
-from svag.lab.specs.fields import SpecError
-from svag.lab.training.watching import stoppable
+from svag.lab.records.storage import DiskError
+from svag.lab.specs.fields import SpecError, visible
+from svag.lab.training.watching import say, somebody_watches, stoppable
 
 
 class PlanFailed(RunFailed):
-    """A plan that could not be carried out; the message is one sentence."""
+    """A plan could not be carried out; the message is one sentence."""
 
 
 def order_for(run: PlannedRun, execution: Execution) -> dict[str, Any]:
-    """What a worker is told to do, as JSON values."""
+    """What a worker needs to know to carry out a run, as JSON values."""
     return {
         "spec": run.spec.to_dict(),
         "identity": run.identity,
@@ -35,7 +42,7 @@ def order_for(run: PlannedRun, execution: Execution) -> dict[str, Any]:
 
 
 def from_message(message: dict[str, Any]) -> Exception:
-    """The error that a worker refused its run with."""
+    """The error with which a worker refused its run."""
     sentence = str(message["sentence"])
     match message["kind"]:
         case "spec":
@@ -47,54 +54,225 @@ def from_message(message: dict[str, Any]) -> Exception:
     return ValueError(sentence)
 
 
-class Dispatch:
-    """Keeps the books of a plan that is carried out.
+# The first steps are the slowest: until this share of the work is done, no remaining time is shown.
+_TOO_LITTLE = 0.01
 
-    Args:
-        runs: what is to be done, in this order.
-        work: how much work each run is, by identity.
-        shapes: the shape of each run's data, by identity.
-        execution: how; without shards the plan is only done when what other processes have is done.
-        board: where the state of the plan is kept.
-        view: who is told.
+
+@dataclass
+class RunningRun:
+    """A run that is being computed here.
+
+    Attributes:
+        name: what it is called.
+        steps: its budget in effective steps.
+        work: work of the whole run.
+        step: effective steps that are done.
+        first: the effective step at which it began or continued here.
+        accuracy: test accuracy at its last evaluation.
     """
 
-    def __init__(
-        self,
-        runs: Sequence[PlannedRun],
-        work: Mapping[str, float],
-        shapes: Mapping[str, DataShape],
-        execution: Execution,
-        board: Board,
-        view: View,
-    ) -> None:
-        self._waiting = deque(runs)
+    name: str
+    steps: int
+    work: float
+    step: int = 0
+    first: int = 0
+    accuracy: float | None = None
+
+    def work_until(self, step: int) -> float:
+        """Work done here when the run is at `step`."""
+        return self.work * (step - self.first) / self.steps if self.steps else 0.0
+
+
+@dataclass
+class Board:
+    """How many runs of a plan are in which state, and how much work is left.
+
+    Attributes:
+        total: number of runs.
+        work_left: work of the runs that have not ended, up to a common factor.
+        done: number of runs that finished.
+        diverged: number of runs that diverged, which is a result too.
+        failed: number of runs that failed.
+        elsewhere: number of runs that another process is computing.
+        running: runs that are computed here, by identity.
+        work_done: work of the runs that ended here, in the units of `work_left`.
+        began: when the first run began, by the monotonic clock.
+    """
+
+    total: int
+    work_left: float
+    done: int = 0
+    diverged: int = 0
+    failed: int = 0
+    elsewhere: int = 0
+    running: dict[str, RunningRun] = field(default_factory=dict)
+    work_done: float = 0.0
+    began: float | None = None
+
+    @property
+    def ended(self) -> int:
+        """Number of runs that finished, diverged or failed."""
+        return self.done + self.diverged + self.failed
+
+    @property
+    def to_do(self) -> int:
+        """Number of runs that wait for a worker."""
+        return self.total - self.ended - self.elsewhere - len(self.running)
+
+    def start(self, run: PlannedRun, steps: int, step: int, work: float) -> None:
+        """A run begins, or continues at `step`."""
+        if self.began is None:
+            self.began = monotonic()
+        self.running[run.identity] = RunningRun(run.name, steps, work, step, step)
+
+    def move(self, run: PlannedRun, step: int, accuracy: float | None = None) -> None:
+        """A run is at `step`."""
+        line = self.running[run.identity]
+        line.step = step
+        line.accuracy = line.accuracy if accuracy is None else accuracy
+
+    def leave(self, run: PlannedRun) -> None:
+        """A run is not computed here any more, but has not ended."""
+        self.running.pop(run.identity, None)
+
+    def end(self, run: PlannedRun, state: str, work: float) -> None:
+        """A run has ended, here or elsewhere."""
+        line = self.running.pop(run.identity, None)
+        if line is not None:
+            self.work_done += line.work_until(line.steps)
+        self.work_left -= work
+        match state:
+            case "finished":
+                self.done += 1
+            case "diverged":
+                self.diverged += 1
+            case _:
+                self.failed += 1
+
+    def seconds_left(self, now: float | None = None) -> float | None:
+        """Remaining time at the average pace so far; None until a hundredth of the work has been done.
+
+        elapsed · (work left) / (work done), where running runs count in part.
+        """
+        lines = self.running.values()
+        done = self.work_done + sum(line.work_until(line.step) for line in lines)
+        left = self.work_left - sum(line.work * line.step / line.steps for line in lines if line.steps)
+        if self.began is None or done <= _TOO_LITTLE * (done + left):
+            return None
+        return ((monotonic() if now is None else now) - self.began) * max(left, 0.0) / done
+
+    def __str__(self) -> str:
+        parts = [f"{self.done} of {self.total} done", f"{len(self.running)} running", f"{self.to_do} to do"]
+        parts += [f"{self.elsewhere} running elsewhere"] if self.elsewhere else []
+        parts += [f"{self.diverged} diverged"] if self.diverged else []
+        parts += [f"{self.failed} failed"] if self.failed else []
+        left = self.seconds_left()
+        parts += [f"about {roughly(left)} left"] if left else []
+        return ", ".join(parts)
+
+
+def picture(board: Board) -> RenderableType:
+    """One bar for each running run, and the totals."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for _ in range(4):
+        table.add_column(no_wrap=True)
+    for line in board.running.values():
+        accuracy = "" if line.accuracy is None else f"test accuracy {line.accuracy:.4f}"
+        bar = ProgressBar(total=max(line.steps, 1), completed=line.step, width=30)
+        table.add_row(Text(visible(line.name)), bar, f"{line.step}/{line.steps}", accuracy)
+    return Group(table, Text(str(board)))
+
+
+class Screen:
+    """Shows a board on standard error: bars at a terminal, lines in a file, nothing if `progress` is False.
+
+    What happens before it is opened is shown when it is opened, after the announcement of the plan.
+    """
+
+    def __init__(self, board: Board, *, progress: bool) -> None:
+        self._board, self._quiet = board, not progress
+        self._held: list[str] | None = []
+        self._live: Live | None = None
+        if progress and somebody_watches():
+            self._live = Live(
+                console=Console(stderr=True), get_renderable=lambda: picture(self._board), refresh_per_second=5
+            )
+
+    def open(self, announcement: str = "") -> None:
+        """Begin to show what happens, after the announcement."""
+        if self._live is not None:
+            self._live.start()
+        if announcement:
+            self._print(announcement)
+        held, self._held = self._held or [], None
+        for sentence in held:
+            self.say(sentence)
+
+    def say(self, sentence: str) -> None:
+        """Show what happened: above the bars, or with the totals in its line."""
+        if self._held is not None:
+            self._held.append(sentence)
+        elif self._live is not None:
+            self._print(visible(sentence))
+        else:
+            self._print(f"{visible(sentence)} ({self._board})")
+
+    def close(self) -> None:
+        """Remove the bars."""
+        if self._live is not None:
+            with suppress(OSError):  # the terminal is gone
+                self._live.stop()
+
+    def _print(self, text: str) -> None:
+        if self._live is not None:
+            with suppress(OSError):
+                self._live.console.print(Text(text))
+        elif not self._quiet:
+            say(text)
+
+
+class Dispatch:
+    """Hands out the runs of a plan, the longest first, and takes note of what happens to them.
+
+    Args:
+        workload: what is to be done. Without shards, the plan is done only when runs of other processes are, too.
+        looked: the shapes of the data of the runs, and the device that is recorded with a failure.
+        board: counts the runs.
+        screen: shows what happens.
+    """
+
+    def __init__(self, workload: Workload, looked: Looked, board: Board, screen: Screen) -> None:
+        self._work = work_of(workload, looked)
+        self._waiting = deque(sorted(workload.left, key=lambda run: -self._work[run.identity]))
         self._elsewhere: list[PlannedRun] = []
-        self._work, self._shapes, self._board, self._view = work, shapes, board, view
-        self._device = execution.device
-        self._wait_for_others = execution.shard is None
+        self._shapes, self._board, self._screen = looked.shapes, board, screen
+        self._wait_for_others = workload.execution.shard is None
         self._deaths: Counter[str] = Counter()
-        self._looked = monotonic()
+        self._looked_at = monotonic()
+        self.device = looked.device
 
     @property
     def waiting(self) -> int:
-        """How many runs wait to be handed out."""
+        """Number of runs that wait to be handed out."""
         return len(self._waiting)
 
     @property
     def something_left(self) -> bool:
-        """Whether a run waits, or is waited for; those that have been handed out are not counted."""
+        """Whether a run waits or is waited for, apart from those that have been handed out."""
         return bool(self._waiting) or (bool(self._elsewhere) and self._wait_for_others)
 
     def announce(self, announcement: str) -> None:
-        """Say what is being done, before anything else that was to be said."""
-        self._view.announce(announcement)
+        """Show the announcement of the plan, then what has happened meanwhile."""
+        self._screen.open(announcement)
 
     def take(self) -> PlannedRun | None:
-        """The next run that is neither done or broken by now nor in other hands; None if there is none."""
+        """The next run that has not ended, is not broken and is not claimed by another process; None if there is none.
+
+        The others are counted as what they are.
+        """
         while self._waiting:
             run = self._waiting.popleft()
-            now = run.record(whole=False)
+            now = run.record()
             if not now.to_do:
                 self.end(run, now.state)
             elif now.state == "running":
@@ -108,13 +286,15 @@ class Dispatch:
         self._waiting.appendleft(run)
 
     def begin(self, run: PlannedRun, step: int) -> None:
-        """A run, which was at `step` already, is being computed from now on."""
+        """A run begins, or continues at `step`."""
         steps = run.spec.steps(self._shapes[run.identity].examples)
         self._board.start(run, steps, step, self._work[run.identity])
-        self._view.say(f"{run.name} begins at effective step {step} of {steps}")
+        name = run.spec.step_name
+        how = f"continues at {name} {step} of {steps}" if step else f"begins, {steps} {name}s"
+        self._screen.say(f"{run.name} {how}")
 
     def heed(self, run: PlannedRun, report: Mapping[str, Any]) -> bool:
-        """Take note of a report; whether it is the last of its run. Raise what is wrong for all runs."""
+        """Act on a report, and return whether it is the last of its run. Raise what is wrong for all runs."""
         match report["event"]:
             case "at":
                 self._board.move(run, report["step"])
@@ -123,7 +303,7 @@ class Dispatch:
                 self._board.move(run, report["step"], report["test_accuracy"])
                 return False
             case "ended":
-                self.end(run, run.record(whole=False).state)
+                self.end(run, run.record().state)
             case "elsewhere":
                 self.leave_to_others(run)
             case "failed":
@@ -135,11 +315,11 @@ class Dispatch:
     def end(self, run: PlannedRun, state: str) -> None:
         """A run has ended, here or elsewhere."""
         self._board.end(run, state, self._work[run.identity])
-        accuracy = run.record(whole=False).final.get("test_accuracy")
-        self._view.say(f"{run.name} {state}" + ("" if accuracy is None else f", test accuracy {accuracy:.4f}"))
+        accuracy = run.record().final.get("test_accuracy")
+        self._screen.say(f"{run.name} {state}" + ("" if accuracy is None else f", test accuracy {accuracy:.4f}"))
 
     def died(self, run: PlannedRun, how: str) -> None:
-        """Who computed a run has died: it is tried again from its checkpoint, unless that has happened too often."""
+        """The process of a run has died: try again from its checkpoint, unless that has happened too often."""
         self._deaths[run.identity] += 1
         if self._deaths[run.identity] >= DEATHS:
             self._board.leave(run)
@@ -148,25 +328,25 @@ class Dispatch:
             self.try_again(run, how)
 
     def try_again(self, run: PlannedRun, why: str) -> None:
-        """A run that had begun is the next again, from its checkpoint."""
+        """Put a run that had begun back to the front; it continues from its checkpoint."""
         self._board.leave(run)
         self._waiting.appendleft(run)
-        self._view.say(f"{run.name} is tried again from its last checkpoint: {why}")
+        self._screen.say(f"{run.name} is tried again from its last checkpoint: {why}")
 
     def leave_to_others(self, run: PlannedRun) -> None:
-        """Another process has a run."""
+        """Another process is computing a run."""
         self._board.leave(run)
         self._board.elsewhere += 1
         self._elsewhere.append(run)
-        self._view.say(f"{run.name} is running in another process")
+        self._screen.say(f"{run.name} is running in another process")
 
     def look_again(self) -> None:
-        """Now and then, take back what others have ended or left."""
-        if not self._wait_for_others or monotonic() - self._looked < LOOK_AGAIN:
+        """From time to time, check the runs of other processes: they may have ended, or may have been given up."""
+        if not self._wait_for_others or monotonic() - self._looked_at < LOOK_AGAIN:
             return
-        self._looked = monotonic()
+        self._looked_at = monotonic()
         for run in list(self._elsewhere):
-            now = run.record(whole=False)
+            now = run.record()
             if now.state == "running":
                 continue
             self._elsewhere.remove(run)
@@ -180,52 +360,36 @@ class Dispatch:
         if not recorded:
             import torch
 
-            from svag.lab.training.folder import record_failure
+            from svag.lab.training.run_folder import record_failure
 
             examples = self._shapes[run.identity].examples
-            record_failure(run.spec, run.folder, run.identity, examples, sentence, torch.device(self._device))
+            record_failure(run.spec, run.folder, run.identity, examples, sentence, torch.device(self.device))
         self._board.end(run, "failed", self._work[run.identity])
-        self._view.say(f"{run.name} failed: {sentence}")
+        self._screen.say(f"{run.name} failed: {sentence}")
+
+
+def work_of(workload: Workload, looked: Looked) -> dict[str, float]:
+    """The work of each run that is left, by identity."""
+    return {run.identity: cost(run.spec, looked.shapes[run.identity]) for run in workload.left}
 
 
 @contextmanager
-def dispatching(
-    own: Sequence[PlannedRun],
-    waiting: Sequence[PlannedRun],
-    shapes: Mapping[str, DataShape],
-    execution: Execution,
-    *,
-    announced: bool = True,
-) -> Iterator[Dispatch]:
-    """Open the books of a plan, the longest runs first, and a view of them.
+def dispatching(workload: Workload, looked: Looked) -> Iterator[Dispatch]:
+    """A dispatch of what is left of a plan, and a screen that shows it; closed, whatever happens.
 
-    Args:
-        own: all runs that are to be carried out here.
-        waiting: those of them that are left to do.
-        shapes: the shape of the data of each of the latter, by identity.
-        execution: how, with the device that was chosen.
-        announced: whether the plan has been announced; if not, what happens is only said after that.
+    An interruption says how far the plan is and how it continues.
     """
-    work = {run.identity: cost(run.spec, shapes[run.identity]) for run in waiting}
-    longest_first = sorted(waiting, key=lambda run: -work[run.identity])
-    states = [run.record(whole=False).state for run in own if run.identity not in work]
+    work = work_of(workload, looked)
+    states = [record.state for identity, record in workload.before.items() if identity not in work]
     done, diverged = states.count("finished"), states.count("diverged")
-    board = Board(len(own), sum(work.values()), done, diverged, failed=len(states) - done - diverged)
-    view = view_of(board, progress=execution.progress)
-    with (
-        view if announced else HeldBack(view) as view,
-        _interrupted_in_words(board),
-        stoppable(always=True),
-    ):
-        yield Dispatch(longest_first, work, shapes, execution, board, view)
-
-
-@contextmanager
-def _interrupted_in_words(board: Board) -> Iterator[None]:
-    """Let an interruption say how far the plan is and how it goes on."""
+    board = Board(len(workload.own), sum(work.values()), done, diverged, failed=len(states) - done - diverged)
+    screen = Screen(board, progress=workload.execution.progress)
     try:
-        yield
+        with stoppable(always=True):
+            yield Dispatch(workload, looked, board, screen)
     except KeyboardInterrupt as interrupt:
         sentence = f"interrupted, {board.ended} of {board.total} runs have ended"
         interrupt.args = (f"{sentence}: the same command continues from the last checkpoints",)
         raise
+    finally:
+        screen.close()

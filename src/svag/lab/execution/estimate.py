@@ -1,28 +1,49 @@
-"""How long what is left of a plan will take."""
+"""What is left of a plan, how long it will take, and the announcement that says so before the runs start.
+
+Nothing here needs torch: networks are timed by `worker.timed_seconds`, in a worker process where there is one.
+"""
 
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
-from svag.lab.execution.execution import HERE, Execution
-from svag.lab.execution.plan import DataShape, PlannedRun, own_runs
-from svag.lab.execution.view import roughly
-from svag.lab.records.record import RunRecord, each_record
+from svag.lab.execution.execution import Execution
+from svag.lab.execution.plan import Looked, PlannedRun, own_runs
+from svag.lab.experiments.experiment import Experiment
+from svag.lab.records.record import RunRecord, read_record, run_folders
+from svag.lab.specs.fields import visible
 from svag.lab.specs.spec import RunSpec, examples_per_step
 
-if TYPE_CHECKING:
-    from svag.lab.execution.timing import LoadedData
-
-# What the time of an effective step does not depend on.
+# Fields that do not affect the time of an effective step.
 _NOT_SHAPE = ("seed", "lr", "weight_decay", "optimizer", "schedule", "budget", "sampling")
+
+
+def roughly(seconds: float) -> str:
+    """A duration in the unit that a person would use.
+
+    >>> [roughly(seconds) for seconds in (0.4, 42, 300, 9000, 200_000)]
+    ['1 s', '42 s', '5 min', '2.5 h', '2.3 days']
+    """
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 5400:
+        return f"{round(seconds / 60)} min"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86_400:.1f} days"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"1 {thing}" if number == 1 else f"{number} {thing}s"
 
 
 @dataclass(frozen=True)
 class TimeEstimate:
-    """What is left of a plan.
+    """How much of a plan is left, and how long that takes.
 
     >>> print(TimeEstimate(runs=12, done=4, examples=3_200_000, seconds=1500.0, workers=2))
     12 runs, 4 already done, 8 to do: 3,200,000 examples, about 25 min with 2 workers
@@ -31,14 +52,14 @@ class TimeEstimate:
     12 runs, 4 already done, 8 to do: about 25 min on 2 cores of this machine; the cluster may be faster
 
     Attributes:
-        runs: runs in all.
-        done: those that have ended already.
-        examples: examples that the others will still look at.
-        seconds: how long that takes, roughly.
-        workers: with so many workers.
-        broken: runs that cannot be read, and are left alone.
-        for_cluster: whether the runs are for a cluster, of which nothing is known here: the time is that of cores of
-            this machine.
+        runs: number of runs.
+        done: number of runs that have ended.
+        examples: training examples that the remaining runs will process.
+        seconds: approximate time that they take.
+        workers: number of workers that this assumes.
+        broken: number of runs that cannot be read; they are left alone.
+        for_cluster: whether the runs are for a cluster, whose speed is not known here. The time is then that of cores
+            of this machine.
     """
 
     runs: int
@@ -51,7 +72,7 @@ class TimeEstimate:
 
     @property
     def to_do(self) -> int:
-        """Runs that will be computed."""
+        """Number of runs that will be computed."""
         return self.runs - self.done - self.broken
 
     def to_dict(self) -> dict[str, Any]:
@@ -62,7 +83,7 @@ class TimeEstimate:
         return {**fields, "of": "cores of this machine"} if fields.pop("for_cluster") else fields
 
     def __str__(self) -> str:
-        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+        runs = _count(self.runs, "run")
         broken = f", {self.broken} broken" if self.broken else ""
         if not self.to_do:
             return f"{runs}, {self.done} already done{broken}" if broken else f"{runs}, all done already"
@@ -70,97 +91,101 @@ class TimeEstimate:
         if self.for_cluster:
             cores = "one core" if self.workers == 1 else f"{self.workers} cores"
             return f"{to_do}: about {roughly(self.seconds)} on {cores} of this machine; the cluster may be faster"
-        workers = "1 worker" if self.workers == 1 else f"{self.workers} workers"
+        workers = _count(self.workers, "worker")
         return f"{to_do}: {self.examples:,} examples, about {roughly(self.seconds)} with {workers}"
 
 
-def estimate_seconds(
-    plan: Sequence[PlannedRun], execution: Execution = HERE, loaded: "LoadedData | None" = None
-) -> TimeEstimate:
-    """Estimate how many seconds what is left of a plan takes.
+class Workload:
+    """A plan as a command finds it: which runs are its own, and which of them are left to do.
 
-    A run takes (effective steps left) × (seconds per effective step). The latter is that of finished runs of the same
-    shape in the same folder, evaluations and probes included; without any, a few updates of its network are timed (see
-    `timed_seconds`). The runs are then dealt to the workers, the longest first, each to the one that is free first;
-    the last worker to become free ends the plan. That workers slow each other down is not counted.
+    It is made once per command, so that every record is read once.
 
-    Args:
-        plan: from `plan_runs`.
-        execution: how it will be carried out.
-        loaded: the data of the runs that are left, if it has been loaded already.
+    Attributes:
+        plan: all runs of the experiment.
+        execution: how they are carried out.
+        own: the runs of this shard.
+        before: the record of each own run, by identity, before any of them continues.
+        left: the own runs that are left to do.
     """
-    for_cluster = execution.executor == "ray"
-    if for_cluster:
-        execution = replace(execution, executor="local", address=None, workers=execution.workers or 1, device="cpu")
-    own = own_runs(plan, execution.shard)
-    records = {run.identity: run.record(whole=False) for run in own}
-    left = [run for run in own if records[run.identity].to_do]
-    done = sum(record.ended for record in records.values())
-    broken = len(own) - done - len(left)
-    if not left:
-        return TimeEstimate(len(own), done, 0, 0.0, execution.workers or 1, for_cluster, broken)
-    # torch and what needs it: not for a plan that is done
-    from svag.lab.execution.timing import load_data_of, timed_seconds
-    from svag.lab.training.training import pick_device
 
-    place = pick_device(execution.device)
-    loaded = loaded or load_data_of(left, execution)
-    measured = timed_seconds(untimed(plan, left), loaded, place, execution.threads)
-    here = replace(execution, device="cuda" if place.type == "cuda" else "cpu")
-    return estimate_from(plan, here, records, loaded.shapes, measured, for_cluster=for_cluster)
+    def __init__(self, plan: Sequence[PlannedRun], execution: Execution) -> None:
+        self.plan, self.execution = list(plan), execution
+        self.own = own_runs(plan, execution.shard)
+        self.before = {run.identity: run.record() for run in self.own}
+        self.left = [run for run in self.own if self.before[run.identity].to_do]
 
+    @cached_property
+    def there(self) -> list[RunRecord]:
+        """The records of all runs in the plan's folder; of runs that are not in the plan without all of their rows."""
+        planned = {run.folder: run for run in self.plan}
+        roots = {run.folder.parent for run in self.plan}
+        return [
+            planned[folder].record() if folder in planned else read_record(folder, whole=False)
+            for root in roots
+            for folder in run_folders(root)
+        ]
 
-def estimate_from(
-    plan: Sequence[PlannedRun],
-    execution: Execution,
-    records: Mapping[str, RunRecord],
-    shapes: Mapping[str, DataShape],
-    measured: Mapping[str, float],
-    *,
-    for_cluster: bool = False,
-) -> TimeEstimate:
-    """The estimate of `estimate_seconds`, from what has been loaded and timed elsewhere.
+    @property
+    def to_time(self) -> list[PlannedRun]:
+        """Runs left to do that are unlike any finished run: updates of their networks have to be timed."""
+        return [run for run in self.left if _shape(run.spec) not in self._seconds_per_step]
 
-    Args:
-        plan: from `plan_runs`.
-        execution: how it will be carried out, with the device that was chosen.
-        records: what there was of each of the own runs before any of them went on, by identity.
-        shapes: the shape of the data of each run that is left, by identity.
-        measured: seconds of each whole run that `untimed` names, by identity.
-        for_cluster: whether the runs are for a cluster.
-    """
-    own, known = own_runs(plan, execution.shard), _known(run.folder.parent for run in plan)
-    left = [run for run in own if records[run.identity].to_do]
-    done = sum(record.ended for record in records.values())
-    examples, seconds = 0, []
-    for run in left:
-        size = shapes[run.identity].examples
-        steps = run.spec.steps(size)
-        missing = steps - records[run.identity].step
-        examples += round(missing * examples_per_step(run.spec, size))
-        whole = measured[run.identity] if run.identity in measured else known[_shape(run.spec)] * steps
-        seconds.append(whole * missing / steps)
-    workers, broken = execution.workers_on(execution.device), len(own) - done - len(left)
-    return TimeEstimate(len(own), done, examples, time_of(seconds, workers), workers, for_cluster, broken)
+    @cached_property
+    def _seconds_per_step(self) -> dict[str, float]:
+        """Seconds per effective step, evaluations and probes included, of each shape of run that has finished."""
+        steps, seconds = defaultdict[str, int](int), defaultdict[str, float](float)
+        for record in self.there:
+            if record.state == "finished" and record.spec is not None and record.outcome.get("seconds"):
+                steps[_shape(record.spec)] += record.steps
+                seconds[_shape(record.spec)] += float(record.outcome["seconds"])
+        return {shape: seconds[shape] / steps[shape] for shape in steps if steps[shape]}
 
+    def estimate(self, looked: Looked, measured: Mapping[str, float]) -> TimeEstimate:
+        """Estimate how long the runs that are left take.
 
-def untimed(
-    plan: Sequence[PlannedRun], left: Iterable[PlannedRun], known: Mapping[str, float] | None = None
-) -> list[PlannedRun]:
-    """The runs whose time is not known from finished runs of the plan: some updates of their networks must be timed."""
-    known = _known(run.folder.parent for run in plan) if known is None else known
-    return [run for run in left if _shape(run.spec) not in known]
+        A run takes (effective steps left) × (seconds per effective step), known from finished runs of the same shape
+        or from timing. The runs are dealt to the workers, the longest first, each to the one that is free first. That
+        workers slow each other down is not taken into account.
+
+        Args:
+            looked: the shape of the data of each run that is left, and the device.
+            measured: seconds of each whole run of `to_time`, by identity.
+        """
+        examples, seconds = 0, []
+        for run in self.left:
+            size = looked.shapes[run.identity].examples
+            steps = run.spec.steps(size)
+            missing = steps - self.before[run.identity].step
+            examples += round(missing * examples_per_step(run.spec, size))
+            timed = run.identity in measured
+            whole = measured[run.identity] if timed else self._seconds_per_step[_shape(run.spec)] * steps
+            seconds.append(whole * missing / steps)
+        for_cluster = self.execution.executor == "ray"
+        local = bool(self.left) and not for_cluster
+        workers = self.execution.workers_on(looked.device) if local else self.execution.workers or 1
+        broken = len(self.own) - self._done - len(self.left)
+        return TimeEstimate(
+            len(self.own), self._done, examples, time_of(seconds, workers), workers, for_cluster, broken
+        )
+
+    def without_time(self, why: str) -> str:
+        """What is announced where the time is not known."""
+        return f"{_count(len(self.own), 'run')}, {self._done} already done; time {why}"
+
+    @property
+    def _done(self) -> int:
+        return sum(record.ended for record in self.before.values())
 
 
 def time_of(seconds: Iterable[float], workers: int) -> float:
-    """When the last worker is free: each run goes to the worker that is free first, the longest runs first.
+    """When the last worker is free, if the longest runs go first and each to the worker that is free first.
 
     >>> time_of([1.0, 1.0, 2.0], workers=2), time_of([1.0, 1.0, 2.0], workers=1)
     (2.0, 4.0)
     """
     free = [0.0] * workers
-    for one in sorted(seconds, reverse=True):
-        heapq.heapreplace(free, free[0] + one)
+    for duration in sorted(seconds, reverse=True):
+        heapq.heapreplace(free, free[0] + duration)
     return max(free)
 
 
@@ -169,12 +194,81 @@ def _shape(spec: RunSpec) -> str:
     return repr([(name, value) for name, value in fields.items() if name not in _NOT_SHAPE])
 
 
-def _known(folders: Iterable[Path]) -> dict[str, float]:
-    """Seconds per effective step of each shape that has been run to its end in the folders."""
-    steps, seconds = defaultdict[str, int](int), defaultdict[str, float](float)
-    for folder in sorted(set(folders)):
-        for record in each_record(folder, whole=False):
-            if record.state == "finished" and record.spec is not None and record.outcome.get("seconds"):
-                steps[_shape(record.spec)] += record.steps
-                seconds[_shape(record.spec)] += float(record.outcome["seconds"])
-    return {shape: seconds[shape] / steps[shape] for shape in steps if steps[shape]}
+@dataclass(frozen=True)
+class Announcement:
+    """What is said before the runs of an experiment start.
+
+    Attributes:
+        kind: kind of the experiment, or "theory".
+        title: title of the experiment, one line.
+        label: label in the paper.
+        size: size of the figure.
+        note: how it differs from the paper.
+        out: folder of the runs.
+        runs: number of runs.
+        estimate: how long they take, or a sentence that says why that is not known.
+        caution: what the plan cannot give, in one sentence; empty if there is nothing to say.
+        planned: how a plan chose the runs; empty if none did.
+    """
+
+    kind: str
+    title: str
+    label: str | None
+    size: str | None
+    note: str
+    out: Path
+    runs: int
+    estimate: TimeEstimate | str
+    caution: str = ""
+    planned: str = ""
+
+    @classmethod
+    def of(cls, experiment: Experiment, out: Path, plan: Sequence[PlannedRun], estimate: TimeEstimate | str) -> Self:
+        """Announce an experiment with these runs."""
+        from svag.lab.experiments.baseline import shortfall  # and scipy, which workers need not wait for
+
+        about = (experiment.kind, experiment.title, experiment.label, experiment.size, experiment.note)
+        records = [run.record() for run in plan]
+        to_come = [run.spec for run, record in zip(plan, records, strict=True) if record.to_do]
+        caution = shortfall(to_come, (record for record in records if record.ended))
+        return cls(*about, out, len(plan), estimate, caution, experiment.planned())
+
+    def __str__(self) -> str:
+        head = " at size ".join(filter(None, (self.label, self.size)))
+        title = visible(self.title)
+        lines = [f"{head}: {title}" if head else title]
+        if self.note:
+            lines.append(f"Differs from the paper: {self.note}.")
+        lines += [self.planned] if self.planned else []
+        lines.append(f"{visible(str(self.out))}: {self.estimate}")
+        return "\n".join([*lines, *([f"Note: {self.caution}"] if self.caution else [])])
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as JSON values."""
+        about = {name: getattr(self, name) for name in ("kind", "title", "label", "size", "note")}
+        estimate = {"unknown": self.estimate} if isinstance(self.estimate, str) else self.estimate.to_dict()
+        fields = {**about, "out": str(self.out), "runs": self.runs, "estimate": estimate, "caution": self.caution}
+        return {**fields, "planned": self.planned} if self.planned else fields
+
+
+@dataclass(frozen=True)
+class PendingAnnouncement:
+    """An announcement that waits for the timing of some networks, while the first runs are already under way.
+
+    Attributes:
+        announcement: everything but the estimate.
+        workload: what is to be done.
+        looked: the data of the runs, and the device.
+    """
+
+    announcement: Announcement
+    workload: Workload
+    looked: Looked
+
+    def text(self, measured: Mapping[str, float] | str) -> str:
+        """The announcement, from the seconds of the timed runs by identity, or from why they are not known."""
+        if isinstance(measured, str):
+            estimate: TimeEstimate | str = self.workload.without_time(f"not known: {measured}")
+        else:
+            estimate = self.workload.estimate(self.looked, measured)
+        return visible(str(replace(self.announcement, estimate=estimate)), lines=True)

@@ -1,4 +1,4 @@
-"""`svag.lab.Execution`: how the runs of an experiment are carried out, in one frozen record that is passed whole."""
+"""`svag.lab.Execution`: how the runs of an experiment are carried out, as one frozen record."""
 
 import os
 from dataclasses import asdict, dataclass
@@ -14,25 +14,25 @@ Executor = Literal["local", "ray"]
 
 
 def _is_shard(shard: object) -> bool:
-    two = isinstance(shard, tuple | list) and len(shard) == 2 and all(isinstance(one, Integral) for one in shard)
+    two = isinstance(shard, tuple | list) and len(shard) == 2 and all(isinstance(part, Integral) for part in shard)
     return two and 0 <= shard[0] < shard[1]  # type: ignore[index]  # two whole numbers
 
 
 DEATHS = 3
-"""After so many deaths of the process that computes it a run is recorded as failed."""
+"""A run whose process has died this many times is recorded as failed."""
 
 GRACE = 5.0
-"""Seconds that a run has to finish its step and make a checkpoint when its worker is told to end."""
+"""Seconds for a run to finish its step and make a checkpoint when its worker is told to end."""
 
 LOOK_AGAIN = 1.0
-"""Seconds after which a run that another process has is looked at again."""
+"""Seconds between two checks of a run that another process is computing."""
 
 
 @dataclass(frozen=True)
 class Execution:
-    """How the runs of an experiment are carried out: how many at a time, on what, and where.
+    """How the runs of an experiment are carried out: how many at a time, on which device, and where.
 
-    What makes no sense is refused at once, with the name of the field:
+    Invalid values raise SpecError with the name of the field:
 
     >>> Execution(workers=2, shard=(0, 4)).shard
     (0, 4)
@@ -41,17 +41,17 @@ class Execution:
     svag.lab.specs.fields.SpecError: shard: must be i/n with 0 ≤ i < n, got 4/4: the first of four is 0/4, the last 3/4
 
     Attributes:
-        workers: runs at a time. When None: on this machine as many as the usable cores allow, on CUDA one per device;
+        workers: runs at a time. When None, as many as the usable cores of this machine allow, on CUDA one per device,
             on Ray as many as fit on the cluster.
         threads: threads of torch for each run.
         device: "auto", "cpu" or "cuda"; local workers take turns on several CUDA devices.
         data_dir: the folder of the data files; $SVAG_DATA or the user's cache when None. On Ray: on every node.
-        shard: (i, n) to carry out only the i-th of n parts of the runs, counted from 0; None for all.
+        shard: (i, n) to carry out only part i of n of the runs, counted from 0; None for all.
         executor: "local" (workers on this machine) or "ray" (tasks of a Ray cluster; needs the extra `ray`).
-        address: the Ray cluster, "auto" for the one that this machine belongs to. When None: that of $RAY_ADDRESS,
-            otherwise a Ray of its own on this machine. A connection that Ray has already is used.
-        mail: on Ray, send the files of a run through Ray even where its node sees the folder of the experiment.
-        progress: show bars to a person, lines to a file; False for nothing.
+        address: the Ray cluster; "auto" for the one that this machine belongs to. When None, that of $RAY_ADDRESS,
+            otherwise a new Ray on this machine. An existing connection to Ray is used.
+        mail: on Ray, send the files of a run through Ray even if its node sees the folder of the experiment.
+        progress: show bars at a terminal, lines in a file; False for nothing.
         save_seconds: seconds between two checkpoints of a run.
     """
 
@@ -93,7 +93,7 @@ class Execution:
             )
 
     def workers_on(self, device: str) -> int:
-        """How many local workers there are: those asked for, or one per CUDA device, or what the cores allow."""
+        """Number of local workers: as given, or one per CUDA device, or as many as the cores allow."""
         if self.workers is not None:
             return self.workers
         if device == "cuda":
@@ -108,11 +108,11 @@ class Execution:
 
 
 HERE = Execution()
-"""Workers on this machine, as many as its cores allow: the default everywhere."""
+"""The default: workers on this machine, as many as its cores allow."""
 
 
 def usable_cores() -> int:
-    """Cores that this process may use, which can be fewer than the machine has."""
+    """Number of cores that this process may use, which can be fewer than the machine has."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on this system

@@ -1,28 +1,20 @@
-"""A plan: runs in folders that their identities name, which of them belong to a shard, and how much work each is.
+"""A plan: runs in folders named by their identities, which of them belong to a shard, and how much work each is.
 
-Since its identity names its folder, the same run is found again and never computed twice. The work of a run is known
-only relative to other runs, which is enough to begin with the longest.
+As its identity names its folder, a run is found again and never computed twice. The work of a run is known only
+relative to other runs, which is enough to start with the longest.
 """
 
 import re
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from svag.lab.records.files import in_use, make_folder
+from svag.lab.execution.execution import Device
 from svag.lab.records.identity import identity
-from svag.lab.records.record import (
-    COMPRESSED_METRICS,
-    METRICS,
-    OUTCOME,
-    RUNS,
-    SPEC,
-    RunRecord,
-    holds_run,
-    load_headers,
-    read_record,
-)
+from svag.lab.records.problems import Problem
+from svag.lab.records.record import RUNS, RunRecord, holds_run, load_headers, read_record
+from svag.lab.records.storage import COMPRESSED_METRICS, METRICS, OUTCOME, SPEC, in_use, make_folder
 from svag.lab.specs.fields import SpecError
 from svag.lab.specs.parts import FULL_PASS, ModelSpec
 from svag.lab.specs.spec import RunSpec, examples_per_step, updates_per_step
@@ -31,42 +23,50 @@ from svag.lab.specs.text import TransformerSpec
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run and its place.
+    """A run and its folder.
 
     Attributes:
         spec: what is run.
-        identity: its content hash.
-        folder: its run directory.
+        identity: content hash of the spec.
+        folder: the run directory.
     """
 
     spec: RunSpec
     identity: str
     folder: Path
+    _ended: list[RunRecord] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def name(self) -> str:
-        """What it is called among the runs of a plan: process, batch size, seed."""
+        """What the run is called among the runs of a plan: process, batch size, seed."""
         return self.spec.name
 
-    def record(self, *, whole: bool = True) -> RunRecord:
-        """What there is of it. A run that nobody has written anything of is an interrupted one at its start.
+    def record(self) -> RunRecord:
+        """Read its record. One that has ended does not change any more and is read once.
 
-        Args:
-            whole: read all rows, see `read_record`; who only asks for its state or its step does without.
+        A run without any files yet counts as interrupted at its start.
         """
+        if not self._ended:
+            now = self._read()
+            if not now.ended:
+                return now
+            self._ended.append(now)
+        return self._ended[0]
+
+    def _read(self) -> RunRecord:
         if holds_run(self.folder):
-            return read_record(self.folder, whole=whole)
+            return read_record(self.folder)
         try:
             steps = self.spec.steps()
-        except SpecError:  # epochs of an npz file that has not been opened
+        except SpecError:  # a budget in epochs of an npz file that has not been opened yet
             steps = 0
         if in_use(self.folder):
             return RunRecord(self.folder, "running", self.spec, self.identity, steps, (), {})
-        return RunRecord(self.folder, "interrupted", self.spec, self.identity, steps, (), {}, "not begun yet")
+        return RunRecord(self.folder, "interrupted", self.spec, self.identity, steps, (), {}, Problem.NOT_BEGUN)
 
 
 def plan_runs(specs: Iterable[RunSpec], out: Path) -> list[PlannedRun]:
-    """Give every spec its folder; a spec that occurs twice is one run, at its first place.
+    """Give every spec its folder. A spec that occurs twice is one run, at its first position.
 
     >>> spec = RunSpec.from_yaml("{data: {name: svhn}, model: {arch: mlp}, batch_size: 8, lr: 1, budget: 9}")
     >>> plan = plan_runs([spec, spec.edited({"seed": 1}), spec.edited({"lr": 1.0})], Path("out"))
@@ -83,7 +83,7 @@ def plan_runs(specs: Iterable[RunSpec], out: Path) -> list[PlannedRun]:
 
 
 def own_runs(plan: Iterable[PlannedRun], shard: tuple[int, int] | None) -> list[PlannedRun]:
-    """The runs of one shard: those whose identity, as a number, leaves the remainder i when divided by n."""
+    """The runs of shard i of n: those whose identity, as a number, is i modulo n."""
     if shard is None:
         return list(plan)
     index, count = shard
@@ -91,9 +91,9 @@ def own_runs(plan: Iterable[PlannedRun], shard: tuple[int, int] | None) -> list[
 
 
 def ended_elsewhere(plan: Iterable[PlannedRun], places: Iterable[Path]) -> dict[str, Path]:
-    """Where runs that a plan has nothing of have ended in other folders, by identity.
+    """Find runs that have ended in other folders, for the runs of which the plan's own folder has nothing; by identity.
 
-    The same identity means the same bits: of this version of the numerics, measured and evaluated alike.
+    The same identity means the same bits: it covers the version of the numerics, the probe and the evaluations.
     """
     missing = {run.identity for run in plan if not holds_run(run.folder)}
     found: dict[str, Path] = {}
@@ -109,10 +109,10 @@ def ended_elsewhere(plan: Iterable[PlannedRun], places: Iterable[Path]) -> dict[
 
 
 def copy_runs(plan: Iterable[PlannedRun], ended: Mapping[str, Path]) -> None:
-    """Copy what `ended_elsewhere` has found into the folders of a plan; checkpoints stay where they are."""
+    """Copy what `ended_elsewhere` has found into the folders of a plan, without the checkpoints."""
     for run in plan:
         if run.identity in ended and not holds_run(run.folder):
-            begun = run.folder.parent.with_name(f".{run.folder.name}")  # a copy that is cut short is no run
+            begun = run.folder.parent.with_name(f".{run.folder.name}")  # so that an incomplete copy is no run
             shutil.rmtree(begun, ignore_errors=True)
             for folder in (run.folder.parent, begun):
                 make_folder(folder)
@@ -128,7 +128,7 @@ OVERHEAD = 16
 
 @dataclass(frozen=True)
 class DataShape:
-    """What the work depends on: number of training and test examples, channels and side of an image."""
+    """What the work of a run depends on: number of training and test examples, channels and side of an image."""
 
     examples: int
     test_examples: int
@@ -136,11 +136,24 @@ class DataShape:
     side: int
 
 
-def multiply_adds(model: ModelSpec | TransformerSpec, data: DataShape) -> float:
-    """Multiply-adds of one example in the forward pass, roughly; a user's own network counts as a small one.
+@dataclass(frozen=True)
+class Looked:
+    """What is known after the data of the runs has been loaded and every spec checked against it.
 
-    In the convolutional networks the channels double where the area is divided by four, so that all layers cost the
-    same: 9 · channels² · area each.
+    Attributes:
+        shapes: the shape of the data of each run, by identity.
+        device: the device that the runs use.
+    """
+
+    shapes: Mapping[str, DataShape]
+    device: Device
+
+
+def multiply_adds(model: ModelSpec | TransformerSpec, data: DataShape) -> float:
+    """Approximate multiply-adds of one example in the forward pass; a user's own network counts as a small one.
+
+    In the convolutional networks the channels double where the area is divided by four, so all layers cost the same:
+    9 · channels² · area each.
     """
     if isinstance(model, TransformerSpec):
         return model.depth * 12 * model.width**2 * data.channels  # the channels of a window are its characters
@@ -156,9 +169,9 @@ def multiply_adds(model: ModelSpec | TransformerSpec, data: DataShape) -> float:
 
 
 def cost(spec: RunSpec, data: DataShape) -> float:
-    """Work of a whole run in multiply-adds, up to a common factor: examples looked at, substeps included.
+    """Work of a whole run in multiply-adds, up to a common factor; sub-steps included.
 
-    Evaluations are left out: they are a forward pass of the test set each, and much alike in the runs of a plan.
+    Evaluations are left out: each is one forward pass of the test set, and the runs of a plan have about as many.
     """
     per_step = examples_per_step(spec, data.examples)
     if not isinstance(spec.process, FULL_PASS):

@@ -14,7 +14,7 @@ from svag.lab.experiments.compare import Compare
 from svag.lab.experiments.experiment import Experiment
 from svag.lab.experiments.ladder import Ladder
 from svag.lab.experiments.ngd import Ngd
-from svag.lab.records.files import make_folder, parse_json, read_file, replace_file
+from svag.lab.records.storage import make_folder, parse_json, read_file, replace_file
 from svag.lab.specs.fields import SpecError, cut, shown
 
 EXPERIMENT = "experiment.json"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from svag.lab.experiments.arms import shared_by_seeds
 from svag.lab.experiments.runs import by_seed, one_version
-from svag.lab.records.record import REMEDY, RunFailed, RunRecord, notes_on
+from svag.lab.records.record import RunFailed, RunRecord, notes_on
 from svag.lab.specs.fields import SpecError, step_of, visible
 from svag.lab.specs.optimizers import SgdOptimizer
 from svag.lab.specs.parts import NoProbe, SgdSpec
@@ -216,8 +216,7 @@ def _problem(record: RunRecord) -> str | None:
     """Why a run cannot be used, and what to do; None if it can."""
     where, spec = record.path, record.spec
     if spec is None:
-        remedy = "" if REMEDY in record.problem else "; run its spec again in another folder"
-        return f"{where} cannot be read: {record.problem}{remedy}"
+        return f"{where} cannot be read: {record.problem}"
     if not isinstance(shared_by_seeds(spec).process, SgdSpec):
         return f"{where} is a run of {spec.process.kind}, but predictions come from SGD: use a run of sgd"
     if record.state == "diverged":

@@ -1,7 +1,7 @@
-"""What makes two runs the same run: a hash of everything that determines their numbers.
+"""The identity of a run: a hash of everything that determines its numbers.
 
-Of a user's network that is the source of its module and of what it imports from its own package, found without running
-any of it.
+For a user's network, that includes the source of its module and of what it imports from its own package, found without
+running any of it.
 """
 
 import ast
@@ -16,20 +16,20 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from svag.lab.records.files import open_to_read
+from svag.lab.records.storage import open_to_read
 from svag.lab.specs.fields import SpecError, cut, named
 from svag.lab.specs.spec import RunSpec
 
-# Raised whenever the same spec begins to give other numbers, so that old records are not taken for new ones; not
-# for the last digits of a reading, which say nothing about the run.
-# 2: 8 groups of GroupNorm from 16 channels on, VGG without norms as the authors have it, SVHN normalised by .5, images
+# Increased whenever the same spec begins to give other numbers, so that old records are not taken for new ones. The
+# last digits of a reading do not count.
+# 2: 8 groups of GroupNorm from 16 channels on, VGG without norms as in the authors' code, SVHN normalised by .5, images
 # in channels_last where that is faster.
 NUMERICS_VERSION = 2
 
-# Fields that RunSpec got after this version, by their dotted paths ("seed", "data.crop"). While such a field has its
-# default it is left out of the hash, so that the runs made before it keep their identities. List every new field here,
-# and empty the list when NUMERICS_VERSION is raised. Those of `optimizer` need not be listed: there only `kind` and
-# what differs from its default count.
+# Fields added to RunSpec since this version, by their dotted paths ("seed", "data.crop"). A field with its default
+# value is left out of the hash, so that runs made before the field keep their identities. List every new field here,
+# and empty the list when NUMERICS_VERSION is increased. Fields of `optimizer` need not be listed: only `kind` and
+# values other than the defaults enter the hash.
 ADDED: tuple[str, ...] = ("compile", "clip_norm", "model.init_scale")
 
 
@@ -45,7 +45,7 @@ def identity(spec: RunSpec, folder: Path | None = None) -> str:
         folder: where a user's module is looked for after the Python path; the current folder when None.
     """
     fields = spec.to_dict()
-    # without defaults: an optimizer that learns a new setting keeps the identities of its old runs
+    # without defaults, so that old runs keep their identities when an optimizer gets a new setting
     fields["optimizer"] = {"kind": spec.optimizer.kind, **spec.optimizer.model_dump(mode="json", exclude_defaults=True)}
     for path in ADDED:
         _leave_out_default(path, fields, spec)
@@ -100,7 +100,7 @@ def own_source(module: str, folder: Path) -> str:
 
 
 def module_file(module: str, folder: Path) -> Path:
-    """The file that `import module` would run, found without running it; looked for in `folder` last."""
+    """The file that `import module` would run, found without running it; `folder` is searched last."""
     found = _file_of(module, folder)
     if found is None:
         raise SpecError("model.arch", f"there is no module {named(module)} in {folder} or on the Python path")
@@ -111,7 +111,7 @@ def _file_of(module: str, folder: Path) -> Path | None:
     places: list[str] | None = [*sys.path, str(folder)]
     found = None
     for part in module.split("."):
-        # by its own name: asked for a dotted one, a folder without __init__.py wants its parent to be imported
+        # one part at a time: for a dotted name, a folder without __init__.py would require importing its parent
         found = PathFinder.find_spec(part, places)
         if found is None:
             return None

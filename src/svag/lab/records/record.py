@@ -1,8 +1,8 @@
-"""What a run left, read back: finished, running, interrupted or broken.
+"""Reading back what a run left: finished, running, interrupted or broken.
 
-A run that has ended vouches for its spec and its metrics: `outcome.json` holds their digests, every line is whole, and
-a finished run has its last evaluation at the end of its budget. Where that fails, the record is broken and says so, and
-it gives out no numbers. The first runs (numerics version 1) left no digest; they are read with a note.
+A run that has ended can be checked: `outcome.json` holds digests of its spec and its metrics, every line is complete,
+and a finished run has its last evaluation at the end of its budget. If a check fails, the record is broken: it has a
+code for what is wrong, and no numbers. The first runs (numerics version 1) left no digest; they are read with a note.
 """
 
 import errno
@@ -10,7 +10,7 @@ import lzma
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,39 +19,37 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from svag.lab.records.files import LARGEST, digest, in_use, parse_json, parse_lines, read_file
 from svag.lab.records.identity import NUMERICS_VERSION
+from svag.lab.records.problems import Problem, sentence
+from svag.lab.records.storage import (
+    COMPRESSED_METRICS,
+    LARGEST,
+    METRICS,
+    OUTCOME,
+    SPEC,
+    digest,
+    in_use,
+    parse_json,
+    parse_lines,
+    read_file,
+)
 from svag.lab.specs.fields import SpecError, cut, shown, visible
 from svag.lab.specs.spec import RunSpec
 from svag.noise.reading import KIND, Reading, reading_of
 from svag.printed import Printed
 
-SPEC, METRICS, TIMINGS, CHECKPOINT, OUTCOME = (
-    "spec.json",
-    "metrics.jsonl",
-    "timings.jsonl",
-    "checkpoint.pt",
-    "outcome.json",
-)
-
-# The folder, in that of an experiment, in which its runs are.
+# The folder of the runs inside the folder of an experiment.
 RUNS = "runs"
 
 # The kind of the rows that hold the training loss between evaluations.
 LOSS = "loss"
-
-# What committed evidence has in place of metrics.jsonl: the same bytes, compressed.
-COMPRESSED_METRICS = METRICS + ".xz"
-
-# How the problem of a run ends that was damaged after it had ended.
-REMEDY = "restore it from a copy, or remove the folder to run it again"
 
 ENDED: tuple[Literal["finished"], Literal["diverged"]] = ("finished", "diverged")
 State = Literal["finished", "diverged", "failed", "running", "interrupted", "broken"]
 
 
 class RunFailed(Exception):  # noqa: N818
-    """A run that could not be finished; the message is one sentence."""
+    """A run could not be finished; the message is one sentence."""
 
 
 @dataclass(frozen=True)
@@ -66,16 +64,16 @@ class RunRecord(Printed):
 
     Attributes:
         path: the run directory.
-        state: "finished", "diverged" (also a result), "failed", "running" (another process has it), "interrupted" (to
-            be continued by running it again) or "broken" (see `problem`).
+        state: "finished", "diverged" (also a result), "failed", "running" (in another process), "interrupted" (running
+            it again continues it) or "broken" (its files cannot be used).
         spec: what was run; None if it cannot be read.
         identity: content hash of the spec; two runs with the same one are the same run.
         steps: the budget in effective steps.
         rows: the lines of metrics.jsonl.
-        outcome: versions, hardware, seconds, examples and what else outcome.json holds; empty until the run has ended.
-        problem: why a run failed, diverged or is broken.
-        numerics: version of our numerics that computed it; those of two versions do not belong into one answer.
-        note: what a reader should know of a record that is fine.
+        outcome: versions, hardware, seconds, examples and whatever else outcome.json holds; empty until the run ends.
+        code: what is wrong with it, or why it has no result; None if nothing is.
+        detail: what the sentence for the code names; for a run that failed or diverged, the reason.
+        numerics: version of the numerics that computed it. Runs of different versions are not comparable.
     """
 
     path: Path
@@ -85,13 +83,23 @@ class RunRecord(Printed):
     steps: int
     rows: tuple[dict[str, Any], ...]
     outcome: dict[str, Any]
-    problem: str = ""
+    code: Problem | None = None
+    detail: str = ""
     numerics: int = NUMERICS_VERSION
-    note: str = ""
+
+    @property
+    def problem(self) -> str:
+        """What is wrong, in one sentence, with what to do about a broken record; empty if nothing is."""
+        return sentence(self.code, self.detail)
+
+    @property
+    def note(self) -> str:
+        """What a reader should know about a record that can be used; usually empty."""
+        return _NO_DIGEST if self.ended and "metrics_sha256" not in self.outcome else ""
 
     @property
     def ended(self) -> bool:
-        """Whether there is nothing more to compute: finished, or diverged."""
+        """Whether there is nothing left to compute: finished or diverged."""
         return self.state in ENDED
 
     @cached_property
@@ -106,9 +114,9 @@ class RunRecord(Printed):
 
     @cached_property
     def losses(self) -> list[tuple[int, float]]:
-        """(effective step, mean training loss since the point before) at 50 points of the run, or at every step.
+        """(effective step, mean training loss since the previous point) at 50 points of the run, or at every step.
 
-        Runs of earlier versions have the evaluations' instead, which are fewer.
+        Runs of earlier versions have only the training losses of their evaluations, which are fewer.
         """
         return [(row["step"], row["train_loss"]) for row in self._of_kind(LOSS)] or self.curve("train_loss")
 
@@ -119,7 +127,7 @@ class RunRecord(Printed):
 
     @property
     def to_do(self) -> bool:
-        """Whether there is something left to compute. A broken run is left alone: somebody may have a copy of it."""
+        """Whether something is left to compute. A broken run is left alone, as its owner may have a copy of it."""
         return not self.ended and self.state != "broken"
 
     @property
@@ -143,13 +151,15 @@ class RunRecord(Printed):
             "readings": len(self._of_kind(KIND)),
             "outcome": self.outcome,
             "problem": self.problem,
+            "problem_code": self.code,
             "numerics": self.numerics,
             "note": self.note,
             "spec": None if self.spec is None else self.spec.to_dict(),
         }
 
     def __str__(self) -> str:
-        parts = [f"{visible(str(self.path))}: {self.state} at effective step {self.step} of {self.steps}"]
+        step = "step" if self.spec is None else self.spec.step_name
+        parts = [f"{visible(str(self.path))}: {self.state} at {step} {self.step} of {self.steps}"]
         if "test_bits_per_character" in self.final:
             parts.append(f"{self.final['test_bits_per_character']:.4f} bits per character of the test set")
         elif "test_accuracy" in self.final:
@@ -177,14 +187,21 @@ def load_records(path: str | Path) -> list[RunRecord]:
 
 
 def each_record(path: str | Path, *, whole: bool = True) -> Iterator[RunRecord]:
-    """Read the run directories of a folder one after the other, as `load_records` does, and keep none of them.
+    """Read the run directories of a folder one at a time, without keeping them; otherwise like `load_records`.
 
     Args:
         path: a run directory, or a folder that holds some.
         whole: see `read_record`.
     """
-    for file in sorted(_spec_files(Path(path))):
-        yield read_record(file.parent, whole=whole)
+    for folder in run_folders(Path(path)):
+        yield read_record(folder, whole=whole)
+
+
+def run_folders(root: Path) -> list[Path]:
+    """The run directories in a folder, at any depth, in the order of their paths; the folder itself if it is one."""
+    if holds_run(root):
+        return [root]
+    return sorted({file.parent for name in _SIGNS for file in root.rglob(name)})
 
 
 @dataclass(frozen=True)
@@ -205,28 +222,29 @@ class RunHeader:
 
 
 def load_headers(path: str | Path) -> list[RunHeader]:
-    """What each run in a folder was asked to do, in the order of their paths, without reading what it measured.
+    """Read the specs of all runs in a folder, in the order of their paths, but nothing that they measured.
 
-    Runs whose spec cannot be read are left out; whether the others are whole is for `read_record` to say.
+    Runs whose spec cannot be read are left out. Only `read_record` tells whether the others are intact.
 
     Args:
         path: a run directory, or a folder that holds some.
     """
     found = []
-    for file in sorted(_spec_files(Path(path))):
-        header = _json(file) or {}
+    for folder in run_folders(Path(path)):
+        header = _json(folder / SPEC) or {}
         with suppress(SpecError, ValidationError, KeyError, TypeError, ValueError):
             spec, numerics = RunSpec.from_dict(header["spec"]), _counted("numerics", header.get("numerics", 1))
-            found.append(RunHeader(file.parent, spec, str(header["identity"]), numerics))
+            found.append(RunHeader(folder, spec, str(header["identity"]), numerics))
     return found
 
 
 def notes_on(records: Sequence[RunRecord]) -> list[str]:
-    """Every note that some of the records have, once, with the number of runs that it concerns.
+    """Each distinct note of the records, with the number of runs that it applies to.
 
-    >>> old = RunRecord(Path("old"), "finished", None, "", 9, (), {}, numerics=1, note="no digest")
-    >>> notes_on([old, old, RunRecord(Path("new"), "finished", None, "", 9, (), {})])
-    ['2 of 3 runs: no digest']
+    >>> old = RunRecord(Path("old"), "finished", None, "", 9, (), {}, numerics=1)
+    >>> new = RunRecord(Path("new"), "finished", None, "", 9, (), {"metrics_sha256": "0a9f"})
+    >>> notes_on([old, old, new])
+    ['2 of 3 runs: no digest of the metrics, so that damage to them would not be noticed']
     """
     counts = Counter(record.note for record in records if record.note)
     runs = "1 run" if len(records) == 1 else f"{len(records)} runs"
@@ -238,7 +256,7 @@ _SIGNS = (SPEC, METRICS, COMPRESSED_METRICS)
 
 
 def holds_run(folder: Path) -> bool:
-    """Whether a run has left something in the folder, be it damaged.
+    """Whether a run has left something in the folder, damaged or not.
 
     >>> holds_run(Path("no-such-folder"))
     False
@@ -255,56 +273,58 @@ def read_record(folder: Path, *, whole: bool = True) -> RunRecord:
             only: enough for the state, the step and the final numbers, in a tenth of the time.
     """
     found, header = _json(folder / OUTCOME), _json(folder / SPEC)
-    if found is None and os.path.lexists(folder / OUTCOME):  # it is written whole, or not at all
-        return _broken(folder, {}, f"{OUTCOME} is damaged: {REMEDY}")
+    if found is None and os.path.lexists(folder / OUTCOME):  # it is written completely or not at all
+        return _broken(folder, {}, Problem.OUTCOME_DAMAGED)
     outcome = found or {}
     try:
         _check_outcome(outcome)
     except (ValueError, ArithmeticError) as error:
-        return _broken(folder, {}, f"{OUTCOME} is not ours: {error}")
+        return _broken(folder, {}, Problem.OUTCOME_INVALID, str(error))
     if _spec_is_damaged(folder, outcome):
-        return _broken(folder, outcome, f"{SPEC} is damaged, it is not what it was when the run ended: {REMEDY}")
+        return _broken(folder, outcome, Problem.SPEC_CHANGED)
     try:
         content = metrics_of(folder)
     except lzma.LZMAError:
-        return _broken(folder, outcome, f"{COMPRESSED_METRICS} is damaged: {REMEDY}")
-    except OSError as error:  # a folder, a pipe, a device, or longer than any run's
-        return _broken(folder, outcome, f"{METRICS} cannot be read ({error.strerror}): {REMEDY}")
+        return _broken(folder, outcome, Problem.METRICS_UNPACKABLE)
+    except OSError as error:  # a folder, a pipe, a device, or a file longer than any run leaves
+        return _broken(folder, outcome, Problem.METRICS_UNREADABLE, error.strerror or str(error))
     if header is None:
-        return _broken(folder, outcome, f"{SPEC} is missing or cannot be read")
+        return _broken(folder, outcome, Problem.SPEC_MISSING)
     try:
-        # a run that has not ended, or left no digest, is as long as its lines are whole: all must be parsed
+        # without a matching digest, only parsing every line tells how many of them are complete
         whole = whole or outcome.get("state") not in ENDED or outcome.get("metrics_sha256") != digest(content)
         rows = tuple(parse_lines(content) if whole else _last_evaluation(content))
         spec = RunSpec.from_dict(header["spec"])
         identity, steps = str(header["identity"]), _counted("steps", header["steps"])
         numerics = _counted("numerics", header.get("numerics", 1))
-        state, problem = _state(folder, outcome), _problem(outcome)
-        note = _NO_DIGEST if state in ENDED and "metrics_sha256" not in outcome else ""
-        record = RunRecord(folder, state, spec, identity, steps, rows, outcome, problem, numerics, note)
+        state = _state(folder, outcome)
+        code, reason = _CODES.get(state), str(outcome.get("reason", ""))
+        record = RunRecord(folder, state, spec, identity, steps, rows, outcome, code, reason if code else "", numerics)
         _ = record.readings
         for row in record.evaluations:
             _check_evaluation(row)
         for row in record._of_kind(LOSS):
             _check_loss(row)
     except (SpecError, ValidationError, KeyError, TypeError, ValueError, ArithmeticError) as error:
-        return _broken(folder, outcome, f"{SPEC} or {METRICS} is not ours: {cut(str(error), 120)}")
-    if damage := _damage(record, content, whole=whole):
-        return _broken(folder, outcome, f"{damage}: {REMEDY}")
-    return record
+        return _broken(folder, outcome, Problem.CONTENT_INVALID, cut(str(error), 120))
+    damage = _damage(record, content, whole=whole)
+    return record if damage is None else _broken(folder, outcome, *damage)
 
+
+# States in which outcome.json gives a reason.
+_CODES = {"failed": Problem.FAILED, "diverged": Problem.DIVERGED}
 
 _NO_DIGEST = "no digest of the metrics, so that damage to them would not be noticed"
 
 
-# Lines of metrics that no run exceeds; a few bytes of a compressed file may stand for them.
+# More lines of metrics than any run leaves: a few compressed bytes can expand to more.
 _MOST_LINES = 2**23
-# Bytes that unpacking takes at most, by the header of the file; the strongest setting of xz needs 65 MiB.
+# Memory that unpacking may take, in bytes; the strongest setting of xz needs 65 MiB.
 _TO_UNPACK = 2**28
 
 
 def metrics_of(folder: Path) -> bytes:
-    """The bytes of metrics.jsonl, which counts when both are there, or of metrics.jsonl.xz."""
+    """The bytes of metrics.jsonl, or if it is not there those of metrics.jsonl.xz, unpacked."""
     try:
         content = read_file(folder / METRICS, LARGEST)
     except FileNotFoundError:
@@ -320,7 +340,7 @@ def metrics_of(folder: Path) -> bytes:
 
 
 def _last_evaluation(content: bytes) -> list[dict[str, Any]]:
-    """The last evaluation among the lines of a metrics file; the others are not parsed."""
+    """The last evaluation in a metrics file, found without parsing the lines before it."""
     for line in reversed(content.split(b"\n")):
         if b'"evaluation"' in line:
             found = [row for row in parse_lines(line + b"\n") if row.get("kind") == "evaluation"]
@@ -330,25 +350,25 @@ def _last_evaluation(content: bytes) -> list[dict[str, Any]]:
 
 
 def _spec_is_damaged(folder: Path, outcome: dict[str, Any]) -> bool:
-    """Whether the spec of a run that has ended is another one by now; not known of runs that left no digest of it."""
+    """Whether the spec was changed after the run ended; False for runs that left no digest of it."""
     expected, content = outcome.get("spec_sha256"), _bytes(folder / SPEC)
     return outcome.get("state") in ENDED and expected is not None and content != b"" and digest(content) != expected
 
 
-def _damage(record: RunRecord, content: bytes, *, whole: bool) -> str:
-    """What is wrong with the metrics of a run that has ended; empty when nothing is, or when it has not."""
+def _damage(record: RunRecord, content: bytes, *, whole: bool) -> tuple[Problem, str] | None:
+    """What is wrong with the metrics of a run that has ended, as a code and its detail; None if nothing is."""
     if not record.ended:
-        return ""
+        return None
     expected = record.outcome.get("metrics_sha256")
     if expected is None and record.numerics > 1:
-        return f"{OUTCOME} has lost the digest of {METRICS}"
+        return Problem.DIGEST_MISSING, ""
     if expected is not None and expected != digest(content):
-        return f"{METRICS} is damaged, it is not what it was when the run ended"
+        return Problem.METRICS_CHANGED, ""
     if whole and len(record.rows) < content.count(b"\n") + (not content.endswith(b"\n") and content != b""):
-        return f"line {len(record.rows) + 1} of {METRICS} is damaged"
+        return Problem.METRICS_LINE_DAMAGED, str(len(record.rows) + 1)
     if record.state == "finished" and record.step != record.steps:
-        return f"{METRICS} ends at effective step {record.step}, and the run finished at {record.steps}"
-    return ""
+        return Problem.METRICS_INCOMPLETE, f"at step {record.step} of {record.steps}"
+    return None
 
 
 def _counted(name: str, value: object) -> int:
@@ -389,24 +409,14 @@ def _state(folder: Path, outcome: dict[str, Any]) -> State:
     return "failed" if outcome.get("state") == "failed" else "interrupted"
 
 
-def _problem(outcome: dict[str, Any]) -> str:
-    return str(outcome.get("reason", ""))
-
-
-def _broken(folder: Path, outcome: dict[str, Any], why: str) -> RunRecord:
-    return RunRecord(folder, "broken", None, "", 0, (), outcome, why)
-
-
-def _spec_files(root: Path) -> Iterable[Path]:
-    if holds_run(root):
-        return [root / SPEC]
-    return {file.parent / SPEC for name in _SIGNS for file in root.rglob(name)}
+def _broken(folder: Path, outcome: dict[str, Any], code: Problem, detail: str = "") -> RunRecord:
+    return RunRecord(folder, "broken", None, "", 0, (), outcome, code, detail)
 
 
 def _bytes(path: Path) -> bytes:
     try:
         return read_file(path)
-    except OSError:  # also one that is too long to be ours
+    except OSError:  # also for a file that is too long
         return b""
 
 

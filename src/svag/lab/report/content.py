@@ -28,11 +28,13 @@ class Table:
         name: of the file, without its ending.
         title: what the rows are.
         rows: plain values, one dict a row.
+        warned: numbers of the rows that are shown in the colour of a warning.
     """
 
     name: str
     title: str
     rows: list[Row]
+    warned: frozenset[int] = frozenset()
 
     @property
     def columns(self) -> list[str]:
@@ -94,6 +96,7 @@ class Figure:
         chart: the picture.
         sentence: the verdict under the picture.
         tables: what is drawn.
+        panel: of which panel; empty where that goes without saying.
     """
 
     name: str
@@ -101,6 +104,7 @@ class Figure:
     chart: alt.TopLevelMixin = field(repr=False)
     sentence: str
     tables: tuple[Table, ...]
+    panel: str = ""
 
     @classmethod
     def of(
@@ -111,9 +115,23 @@ class Figure:
         sentence: str,
         what: str,
         rows: "Iterable[DataclassInstance]",
+        panel: str = "",
     ) -> Self:
         """A chart of one table, whose rows are `what`."""
-        return cls(name, title, chart, sentence, (Table(name, what, [asdict(row) for row in rows]),))
+        return cls(name, title, chart, sentence, (Table(name, what, [asdict(row) for row in rows]),), panel)
+
+    @property
+    def heading(self) -> str:
+        """The title, after the name of the panel."""
+        return f"{self.panel}: {self.title}" if self.panel else self.title
+
+
+@dataclass(frozen=True)
+class Card:
+    """The answer of one panel, with what the batch sizes cost where that was priced or measured."""
+
+    answer: Answer
+    prices: Table | None = None
 
 
 @dataclass(frozen=True)
@@ -140,7 +158,7 @@ class Report:
         words: what the letters and terms on the page mean.
         notes: what a reader must know first: what the paper claims, and how a reproduction differs from it.
         warnings: runs that are missing, and records that were not used.
-        answers: one a panel.
+        cards: the answers, one a panel.
         figures: in the order in which they are read.
         provenance: how the numbers were obtained.
         runs: every run with its outcome.
@@ -153,8 +171,19 @@ class Report:
     words: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
-    answers: tuple[Answer, ...]
+    cards: tuple[Card, ...]
     figures: tuple[Figure, ...]
     provenance: Provenance
     runs: Table
     finding: dict[str, Any]
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """The answers alone."""
+        return tuple(card.answer for card in self.cards)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """All tables: every run, the costs of the panels, what is drawn."""
+        costs = (card.prices for card in self.cards if card.prices is not None)
+        return (self.runs, *costs, *(table for figure in self.figures for table in figure.tables))

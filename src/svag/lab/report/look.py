@@ -6,13 +6,19 @@ told from another by colour alone: each has a dash or a shape of its own too.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import altair as alt
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ((1, 0), (8, 3), (2, 3), (10, 3, 2, 3), (5, 2), (1, 2))
 GREY = "#7f8893"  # of what is no series: a reference, a limit
+WARNING = "#D55E00"  # of what lies outside the range that was announced for it
+BAR = "M-1,-.15H1V.15H-1Z"  # in the legend of a line without points
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 
 Picture: TypeAlias = alt.LayerChart | alt.FacetChart | alt.HConcatChart
@@ -58,9 +64,10 @@ LIGHT = _config("#24292f", "#6e7781", "#e4e7eb", "#ffffff")
 DARK = _config("#d8dee6", "#8b949e", "#2c333b", "transparent")
 
 
-def data(rows: Sequence[Mapping[str, object]]) -> alt.Data:
+def data(rows: "Sequence[Mapping[str, object] | DataclassInstance]") -> alt.Data:
     """Rows for a chart; what is not finite is left out, since JSON has no word for it."""
-    values = [{name: value for name, value in row.items() if _is_finite(value)} for row in rows]
+    mappings = [row if isinstance(row, Mapping) else asdict(row) for row in rows]
+    values = [{name: value for name, value in row.items() if _is_finite(value)} for row in mappings]
     return alt.Data(values=values)  # type: ignore[no-untyped-call]
 
 
@@ -91,7 +98,7 @@ def dash(field: str, series: Sequence[str], *, grey: Sequence[str] = (), quiet: 
 
 def shape(field: str, series: Sequence[str], *, grey: Sequence[str] = ()) -> alt.Shape:
     """The shape of every series; a reference has none, and a bar in the legend."""
-    looks = _looks(series, SHAPES, turn=True) + ["M-1,-.15H1V.15H-1Z"] * len(grey)
+    looks = _looks(series, SHAPES, turn=True) + [BAR] * len(grey)
     return alt.Shape(f"{field}:N", title=None, scale=alt.Scale(domain=[*series, *grey], range=looks))
 
 
@@ -105,13 +112,96 @@ def log_scale(base: float = 10) -> alt.Scale:
     return alt.Scale(type="log", base=base, nice=False, padding=12)
 
 
-def scale_around(values: Sequence[float], ends: Sequence[float | None], shares: bool = False) -> alt.Scale:
-    """A scale that shows all bars, or ends near the values where the bars of few seeds are many times as long.
+def log_axis(low: float, high: float, style: str = "~g") -> alt.Axis:
+    """Ticks at 1, 2, 5, 10, 20 and so on, each with its label; only at powers of ten over more than three decades.
 
-    >>> scale_around([0.2, 0.3], [0.25, None]).to_dict(), scale_around([0.2, 0.3], [1.5, 0.35]).to_dict()["domain"]
-    ({'padding': 10, 'zero': False}, [0.1, 0.4])
-    >>> scale_around([0.2, 0.9], [1.2, 0.95], shares=True).to_dict()["domain"]
-    [0.0, 1.0]
+    >>> log_axis(0.9, 12).to_dict()["values"], log_axis(3, 40_000).to_dict()["values"]
+    ([1.0, 2.0, 5.0, 10.0], [10.0, 100.0, 1000.0, 10000.0])
+    """
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    digits = (1, 2, 5) if math.log10(high / low) <= 3 else (1,)
+    ticks = [float(f"{digit}e{decade}") for decade in decades for digit in digits]
+    return alt.Axis(values=[tick for tick in ticks if low <= tick <= high], format=style)
+
+
+def batch_axis() -> alt.X:
+    """The batch size, in powers of two."""
+    return alt.X("batch_size:Q", title="batch size", scale=alt.Scale(type="log", base=2, nice=False, padding=18)).axis(
+        format="~d"
+    )
+
+
+def tips(*names: str, **formats: str) -> list[alt.Tooltip]:
+    """What is shown of a row under the mouse: names as they are, then numbers in their formats.
+
+    >>> [tip.to_dict()["title"] for tip in tips("kind", batch_size=",d")]
+    ['kind', 'batch size']
+    """
+    said = [alt.Tooltip(f"{name}:N", title=name.replace("_", " ")) for name in names]
+    return said + [
+        alt.Tooltip(f"{name}:Q", title=name.replace("_", " "), format=style) for name, style in formats.items()
+    ]
+
+
+class DrawnSeries:
+    """Rows that a field tells apart: each series has its colour, dash and shape, and can be hidden.
+
+    Args:
+        field: what tells the series apart.
+        names: all of them, in order.
+        grey: references, which are no series.
+    """
+
+    def __init__(self, field: str, names: Sequence[str], *, grey: Sequence[str] = ()) -> None:
+        self.field, self.names, self.grey = field, list(dict.fromkeys(names)), list(grey)
+        self.picked = shown(field, [*self.names, *self.grey])
+
+    @property
+    def colour(self) -> alt.Color:
+        """The colour of each."""
+        return colour(self.field, self.names, grey=self.grey)
+
+    @property
+    def shape(self) -> alt.Shape:
+        """The shape of each."""
+        return shape(self.field, self.names, grey=self.grey)
+
+    def dash(self, *, quiet: bool = False) -> alt.StrokeDash:
+        """The dash of each, see `dash`."""
+        return dash(self.field, self.names, grey=self.grey, quiet=quiet)
+
+    def base(
+        self, rows: "Sequence[Mapping[str, object] | DataclassInstance]", x: alt.X, tooltip: Sequence[alt.Tooltip]
+    ) -> alt.Chart:
+        """The rows in their colours, without those that are hidden; marks and y are still to be added."""
+        chart: alt.Chart = alt.Chart(data(rows)).transform_filter(self.picked)
+        return chart.encode(x=x, color=self.colour, tooltip=[*tips(self.field), *tooltip])
+
+    def lines(self, base: alt.Chart, y: alt.Y) -> alt.Chart:
+        """Lines without points, which the legend shows as they are drawn."""
+        legend = self.colour.legend(symbolType="stroke")
+        lines: alt.Chart = base.mark_line().encode(y=y, color=legend, strokeDash=self.dash())
+        return lines
+
+    def points(self, base: alt.Chart, y: alt.Y, size: float = 50) -> list[alt.Chart]:
+        """Lines with points, whose shapes are in the legend."""
+        lines = base.mark_line().encode(y=y, strokeDash=self.dash(quiet=True))
+        return [lines, base.mark_point(filled=True, size=size, opacity=1).encode(y=y, shape=self.shape)]
+
+    def layered(self, *layers: alt.Chart, height: float = HEIGHT) -> Picture:
+        """Layers as one chart, in which a click in the legend hides a series."""
+        return alt.layer(*layers).add_params(self.picked, zoom()).properties(width=WIDTH, height=height)
+
+
+def range_around(
+    values: Sequence[float], ends: Sequence[float | None], shares: bool = False
+) -> tuple[float, float] | None:
+    """Where an axis ends if the bars of few seeds are many times as long as the values differ; None if all bars fit.
+
+    >>> range_around([0.2, 0.3], [0.25, None]), range_around([0.2, 0.3], [1.5, 0.35])
+    (None, (0.1, 0.4))
+    >>> range_around([0.2, 0.9], [1.2, 0.95], shares=True)
+    (0.0, 1.0)
 
     Args:
         values: in the middle of the bars.
@@ -121,8 +211,8 @@ def scale_around(values: Sequence[float], ends: Sequence[float | None], shares: 
     span = max(values) - min(values) or max(values) or 1.0
     low, high = max(0.0, min(values) - span), min(max(values) + span, 1.0 if shares else math.inf)
     if all(end is None or end <= high for end in ends):
-        return alt.Scale(zero=False, padding=10)
-    return alt.Scale(domain=[round(low, 6), round(high, 6)], nice=False)
+        return None
+    return round(low, 6), round(high, 6)
 
 
 def shown(field: str, series: Sequence[str]) -> alt.Parameter:

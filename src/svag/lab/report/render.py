@@ -2,25 +2,29 @@
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
 from markupsafe import Markup
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
-from svag.lab.experiments.wording import Answer, Numbers
+from svag.lab.experiments.wording import Answer, Numbers, count
 from svag.lab.report import look
-from svag.lab.report.content import Report
+from svag.lab.report.content import Report, Table
 from svag.lab.report.save import script_json, specification, template, vega_bundle
 from svag.lab.specs.fields import visible
 
 MARKS = {"yes": "✓", "no": "✗", "open": "?", "note": ""}  # a note claims nothing that could be ticked
 _COLOURS = {"yes": "green", "no": "yellow", "open": "cyan", "note": ""}
+WARNED = "yellow"
 _BLOCKS = "▁▂▃▄▅▆▇█"
+# Lines of an answer in a terminal, with that of the page and that of --details, which are printed below it.
+LINES = 12
+_BELOW = 2
 # What Markdown or its HTML would take for markup; a run may be called anything.
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
@@ -59,8 +63,11 @@ def render_markdown(report: Report) -> str:
         lines += [f"> {escape(note)}", ""]
     for warning in report.warnings:
         lines += [f"> **{escape(warning)}**", ""]
-    for answer in report.answers:
+    for card in report.cards:
+        answer = card.answer
         lines += [f"### {escape(_panel(answer))}", "", f"**{escape(answer.headline)}**", ""]
+        if card.prices is not None:
+            lines += [*_markdown_rows(card.prices), ""]
         if answer.numbers:
             lines += ["| | |", "|---|---|"]
             lines += [f"| {escape(name)} | {escape(value)} |" for name, value in answer.numbers]
@@ -69,11 +76,17 @@ def render_markdown(report: Report) -> str:
             lines += [f"Next: {escape(answer.next)}", ""]
     if report.figures:
         lines += ["### Figures", ""]
-        lines += [f"- {escape(figure.title)}. {escape(figure.sentence)}" for figure in report.figures]
+        lines += [f"- {escape(figure.heading)}. {escape(figure.sentence)}" for figure in report.figures]
         lines.append("")
     lines += ["### How it was measured", ""]
     lines += [f"- {escape(name)}: {escape(value)}" for name, value in report.provenance.facts]
     return "\n".join(lines) + "\n"
+
+
+def _markdown_rows(table: Table) -> list[str]:
+    names = table.columns
+    rows = [names, ["---"] * len(names), *([row[name] for name in names] for row in table.rows)]
+    return ["| " + " | ".join(escape(str(cell)) if cell != "---" else cell for cell in row) + " |" for row in rows]
 
 
 def _line(report: Report) -> list[str]:
@@ -94,41 +107,112 @@ def escape(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", visible(" ".join(text.split())))
 
 
-def render_terminal(report: Report, *, brief: bool = False) -> Iterator[RenderableType]:
-    """Title, notes, warnings, and every answer. `Text` everywhere: a run called [bold] stays text.
-
-    Args:
-        report: what to show.
-        brief: only the numbers that the page shows without unfolding.
-    """
+def render_terminal(report: Report) -> Iterator[RenderableType]:
+    """Everything that is known. `Text` everywhere: a run called [bold] stays text."""
     yield _text(report.title, style="bold")
     if report.subject:
         yield _text(f"{report.subject}.")
     for note in report.notes:
         yield _text(note)
     for warning in report.warnings:
-        yield _text(warning, style="yellow")
-    for answer in report.answers:
+        yield _text(warning, style=WARNED)
+    for card in report.cards:
         yield _text("")
-        said = f"{MARKS[answer.tone]} {_panel(answer)}: {answer.headline}".lstrip()
-        yield _text(said, style=f"bold {_COLOURS[answer.tone]}".rstrip())
-        yield _table(answer, answer.in_card if brief else answer.numbers)
-        if answer.next:
-            yield _text(f"Next: {answer.next}")
+        yield _headline(card.answer)
+        if card.prices is not None:
+            yield _price_rows(card.prices)
+            yield _text("")
+        yield _number_rows(card.answer.numbers, card.answer)
+        if card.answer.next:
+            yield _text(f"Next: {card.answer.next}")
 
 
-def _text(text: str, style: str = "") -> Text:
-    return Text(visible(text), style=style)
+class _Room:
+    """The lines that are left in a terminal.
+
+    Args:
+        lines: how many there are.
+        width: columns of the terminal.
+    """
+
+    def __init__(self, lines: int, width: int) -> None:
+        self._lines, self._console = lines, Console(width=width)
+        self.left_out = False
+
+    def take(self, parts: Iterable[RenderableType]) -> list[RenderableType]:
+        """The parts for which there is room, in order."""
+        return [part for part in parts if self._fits(part)]
+
+    def longest(self, versions: Iterable[RenderableType]) -> list[RenderableType]:
+        """The first of several versions of one part for which there is room, if any."""
+        return next(([part] for part in versions if self._fits(part)), [])
+
+    def _fits(self, part: RenderableType) -> bool:
+        needed = len(self._console.render_lines(part))
+        if needed > self._lines:
+            self.left_out = True
+            return False
+        self._lines -= needed
+        return True
 
 
-def _table(answer: Answer, numbers: Numbers) -> TerminalTable:
+def render_brief(report: Report, width: int = 80) -> tuple[list[RenderableType], bool]:
+    """The answer in at most 12 lines, with room for where the page is, and whether something was left out.
+
+    Headlines come first. Then, as far as they fit: warnings, what a single panel costs or its first numbers, what to do
+    next, and notes.
+
+    Args:
+        report: what to show.
+        width: columns of the terminal.
+    """
+    room, alone = _Room(LINES - _BELOW, width), len(report.cards) == 1
+    answers = room.take(_headline(answer, alone=alone) for answer in report.answers)
+    if len(answers) < len(report.cards):
+        answers[-1:] = [_text(f"and {count(len(report.cards) - len(answers) + 1, 'more answer')}")]
+    warnings = room.take(_text(warning, style=WARNED) for warning in report.warnings)
+    if alone:
+        prices, answer = report.cards[0].prices, report.answers[0]
+        if prices is not None:
+            answers += room.longest(_price_rows(prices, most) for most in range(len(prices.rows), 0, -1))
+        else:
+            answers += room.longest(_number_rows(answer.in_card[:most]) for most in range(len(answer.in_card), 0, -1))
+        answers += room.take([_text(f"Next: {answer.next}")] if answer.next else [])
+    notes = room.take(map(_text, report.notes))
+    return [*warnings, *answers, *notes], room.left_out or any(answer.folded for answer in report.answers) or not alone
+
+
+def _headline(answer: Answer, *, alone: bool = False) -> Text:
+    said = answer.headline if alone else f"{_panel(answer)}: {answer.headline}"
+    if alone and answer.badge:  # the mark is about what the badge says, and that is among the details
+        return _text(said, style="bold")
+    return _text(f"{MARKS[answer.tone]} {said}".lstrip(), style=f"bold {_COLOURS[answer.tone]}".rstrip())
+
+
+def _text(text: str, style: str = "", *, lines: bool = False) -> Text:
+    return Text(visible(text, lines=lines), style=style)
+
+
+def _price_rows(prices: Table, most: int | None = None) -> TerminalTable:
+    table = TerminalTable(box=None, pad_edge=False, header_style="dim")
+    for name in prices.columns:
+        wide = max(len(str(row[name])) for row in prices.rows)
+        title = name if len(name) <= wide else name.replace(" ", "\n")
+        table.add_column(_text(title, lines=True), justify="right" if name == prices.columns[0] else "left")
+    for number, row in enumerate(prices.rows[:most]):
+        cells = [_text(str(row[name])) for name in prices.columns]
+        table.add_row(*cells, style=WARNED if number in prices.warned else "")
+    return table
+
+
+def _number_rows(numbers: Numbers, spark_of: Answer | None = None) -> TerminalTable:
     table = TerminalTable(box=None, show_header=False, pad_edge=False)
     table.add_column(no_wrap=True, style="dim")
     table.add_column(overflow="fold")
     for name, value in numbers:
         table.add_row(_text(name), _text(value))
-    if len(answer.spark) > 1:
-        table.add_row(_text("curve"), _text(f"{sparkline(answer.spark)}  {answer.spark_of}".rstrip()))
+    if spark_of is not None and len(spark_of.spark) > 1:
+        table.add_row(_text("curve"), _text(f"{sparkline(spark_of.spark)}  {spark_of.spark_of}".rstrip()))
     return table
 
 

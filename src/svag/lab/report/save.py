@@ -19,7 +19,7 @@ import vl_convert as vlc
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from svag.lab.records.files import DiskError, make_folder, replace_file
+from svag.lab.records.storage import DiskError, make_folder, replace_file
 from svag.lab.report.look import LIGHT
 from svag.lab.specs.fields import visible
 

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
-from svag.lab.records.files import open_to_read, parse_lines
-from svag.lab.records.record import METRICS, RunRecord, load_records, read_record
+from svag.lab.records.record import RunRecord, load_records, read_record
+from svag.lab.records.storage import METRICS, open_to_read, parse_lines
 from svag.lab.specs.fields import SpecError
 from svag.noise.reading import KIND, Reading, reading_of
 

@@ -1,4 +1,4 @@
-"""Specs as YAML text and as nested mappings that dotted paths edit: `model.norm`."""
+"""Specs as YAML text, and as nested mappings that are edited by dotted paths such as `model.norm`."""
 
 from collections.abc import Hashable, Mapping
 from pathlib import Path
@@ -8,14 +8,14 @@ import yaml
 
 from svag.lab.specs.fields import LONGEST, MOST_VALUES, SpecError, cut, named, shown
 
-# Characters of a spec. Real ones have a few hundred.
+# Largest number of characters of a spec. Real specs have a few hundred.
 _LONGEST = 50_000
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML in which a key may not be given twice, since the first would be lost without a word.
+    """Safe YAML that refuses a key given twice, as the first value would be lost silently.
 
-    Aliases may not multiply: ten lines can stand for more values than there is memory.
+    It also refuses aliases that multiply: ten lines can stand for more values than fit into memory.
     """
 
     def get_single_data(self) -> Any:
@@ -37,15 +37,15 @@ class _Loader(yaml.SafeLoader):
 
 
 def _written_out(node: yaml.Node, known: dict[int, int]) -> int:
-    """How many values a node stands for when its aliases are written out; each node is looked at once."""
+    """Number of values of a node with its aliases written out; each node is visited once."""
     if id(node) in known:
         if known[id(node)] == 0:
             raise SpecError("", f"not YAML: an alias in line {node.start_mark.line + 1} stands for what it is part of")
         return known[id(node)]
     known[id(node)] = 0
     below = node.value if isinstance(node, yaml.CollectionNode) else []
-    children = (one for pair in below for one in (pair if isinstance(pair, tuple) else (pair,)))
-    count = 1 + sum(_written_out(one, known) for one in children)
+    children = (child for pair in below for child in (pair if isinstance(pair, tuple) else (pair,)))
+    count = 1 + sum(_written_out(child, known) for child in children)
     if count > MOST_VALUES:
         raise SpecError("", f"a spec with more than {MOST_VALUES} values, aliases written out, is not read")
     known[id(node)] = count
@@ -71,14 +71,14 @@ def parse_value(text: str) -> Any:
     except SpecError:
         raise
     except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-        # a date that does not exist, `!!int ''`, brackets without end: PyYAML has no words for them
+        # PyYAML itself fails on a date that does not exist, `!!int ''` or endless brackets
         raise SpecError("", f"not YAML: {type(error).__name__} {cut(str(error))}") from None
 
 
 def read(path: Path) -> dict[str, Any]:
     """Fields from a YAML file."""
     try:
-        with path.open(encoding="utf-8") as file:  # which may be a pipe, <(…): it is read no further than a spec goes
+        with path.open(encoding="utf-8") as file:  # it may be a pipe, <(…): read no more than a spec can have
             text = file.read(_LONGEST + 1)
     except OSError as error:
         raise SpecError(str(path), f"cannot be read: {error.strerror}") from None
@@ -93,7 +93,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def write(fields: Mapping[str, Any]) -> str:
-    """YAML text of the fields, in their order."""
+    """The fields as YAML text, in their order."""
     text: str = yaml.safe_dump(dict(fields), sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
     return text
 

@@ -1,4 +1,4 @@
-"""The kinds of numbers that a spec holds, and how a field is refused: its path and the reason, in one sentence."""
+"""The types of numbers in a spec, and how a field is refused: by its path and the reason, in one sentence."""
 
 import difflib
 import json
@@ -8,11 +8,12 @@ from itertools import islice
 from typing import Annotated, Any, Self, get_args
 from unicodedata import category
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PlainValidator, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
+from pydantic_core import ErrorDetails
 
 
 class SpecError(ValueError):
-    """A spec that makes no sense. The message begins with the path of the field.
+    """A spec is invalid. The message begins with the path of the field.
 
     >>> raise SpecError("process.ell", "must be at least 1, got 0")
     Traceback (most recent call last):
@@ -20,7 +21,7 @@ class SpecError(ValueError):
     """
 
     def __init__(self, path: str, reason: str) -> None:
-        path = named(path, 4096)  # a file may lie deep
+        path = named(path, 4096)  # the path of a file may be long
         super().__init__(f"{path}: {reason}" if path else reason)
         self.path = path
         self.reason = reason
@@ -28,12 +29,18 @@ class SpecError(ValueError):
 
 def refusal_inside(error: ValidationError) -> SpecError | None:
     """The SpecError that a validator raised; pydantic wraps every ValueError into a report of several lines."""
-    raised = (one.get("ctx", {}).get("error") for one in error.errors())
-    return next((one for one in raised if isinstance(one, SpecError)), None)
+    raised = (found.get("ctx", {}).get("error") for found in error.errors())
+    return next((inside for inside in raised if isinstance(inside, SpecError)), None)
 
 
-class RefusesInOneSentence(BaseModel):
-    """A model that refuses by the SpecError of its validators: here alone pydantic's wrapping is undone."""
+class SpecPart(BaseModel):
+    """A part of a spec: frozen, and with unknown fields refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RefusesInOneSentence(SpecPart):
+    """A model that raises the SpecError of its validators, without pydantic's wrapping."""
 
     def __init__(self, **fields: Any) -> None:
         with _unwrapped():
@@ -57,30 +64,42 @@ def _unwrapped() -> Iterator[None]:
         raise refusal from None
 
 
-# Sub-specs that are not chosen by their `kind`: what the chosen one is called, and the field that chooses it.
+# Sub-specs that are not chosen by a field `kind`: what the chosen one is called, and the field that chooses it.
 _CHOSEN_BY = {"data": ("a data set of {}", "name"), "model": ("a {}", "arch")}
 
 
-def kinds_of(union: object) -> tuple[str, ...]:
-    """The kinds among which a part of a spec chooses, such as `parts.Probe`."""
+def members_of(union: object) -> tuple[type[BaseModel], ...]:
+    """The classes of a part of a spec that is one of several, such as `parts.Probe`."""
     members, _ = get_args(union)
-    return tuple(get_args(one.model_fields["kind"].annotation)[0] for one in get_args(members))
+    return get_args(members)
+
+
+def kinds_of(union: object) -> tuple[str, ...]:
+    """The kinds that such a part can have."""
+    return tuple(get_args(member.model_fields["kind"].annotation)[0] for member in members_of(union))
+
+
+def fields_of(*models: type[BaseModel]) -> tuple[str, ...]:
+    """The names of the fields of some classes, each once."""
+    return tuple(dict.fromkeys(name for model in models for name in model.model_fields))
 
 
 def spec_error(
     error: ValidationError, fields: Mapping[str, Sequence[str]], kinds: Mapping[str, Sequence[str]] | None = None
 ) -> SpecError:
-    """Turn what pydantic found into one sentence about the first problem.
+    """Turn the errors of pydantic into one sentence about the first of them.
 
-    `fields` holds the names that exist, by the path of what holds them, to guess what an unknown one was meant to be;
-    `kinds` those among which a part of the spec chooses.
+    Args:
+        error: what pydantic raised.
+        fields: names of the fields of each part of the spec, by its path, to suggest one for an unknown name.
+        kinds: the kinds that a part of the spec can have, by its path.
     """
     if (refusal := refusal_inside(error)) is not None:
         return refusal
-    # a default that depends on a field which is wrong is no problem of its own
-    found = [one for one in error.errors() if one["type"] != "default_factory_not_called"]
-    # a misspelt name leaves the right one missing: the guess is the better sentence
-    misspelt = [one for one in found if one["type"] == "extra_forbidden"]
+    # a default that depends on an invalid field is not an error of its own
+    found = [problem for problem in error.errors() if problem["type"] != "default_factory_not_called"]
+    # a misspelt name leaves the right one missing: the suggestion is more helpful
+    misspelt = [problem for problem in found if problem["type"] == "extra_forbidden"]
     first = misspelt[0] if misspelt and found[0]["type"] == "missing" else found[0]
     path = [named(str(part)) for part in first["loc"]]
     if len(path) > 1 and path[0] in {"process", "optimizer", "schedule", "probe", "budget", *_CHOSEN_BY}:
@@ -89,46 +108,66 @@ def spec_error(
             kind, by = _CHOSEN_BY.get(path[0], ("kind {}", "kind"))
             said = f"{kind.format(chosen)} has no such field: name another {path[0]}.{by} with it"
             return SpecError(".".join(path), said)
-    reason = _reason(first["type"], dict(first.get("ctx", {})), first["input"], first["msg"], path, fields, kinds or {})
+    reason = _reason(first, path, fields, kinds or {})
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     return SpecError(".".join(path), reason + more)
 
 
+# What a value must be, by the type of pydantic's error; the names in braces are those of its context.
+_MUST_BE = {
+    "greater_than": "greater than {gt:.12g}",
+    "greater_than_equal": "greater than or equal to {ge:.12g}",
+    "less_than": "less than {lt:.12g}",
+    "less_than_equal": "less than or equal to {le:.12g}",
+    "finite_number": "a finite number",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "string_type": "text",
+    "too_long": "a list of at most {max_length} values",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "model_type": "a mapping of fields",
+    "model_attributes_type": "a mapping of fields",
+    "dict_type": "a mapping of fields",
+}
+
+
 def _reason(
-    kind: str,
-    context: dict[str, Any],
-    value: object,
-    message: str,
-    path: list[str],
-    fields: Mapping[str, Sequence[str]],
-    kinds: Mapping[str, Sequence[str]],
+    error: ErrorDetails, path: list[str], fields: Mapping[str, Sequence[str]], kinds: Mapping[str, Sequence[str]]
 ) -> str:
-    if kind == "missing":
-        return "is missing"
-    if kind == "extra_forbidden":
-        return f"there is no such field; {near(path[-1], fields.get('.'.join(path[:-1]), ()))}"
-    if kind == "union_tag_invalid":
-        return f"kind must be one of {context['expected_tags'].replace(chr(39), '')}, got {shown(context['tag'])}"
-    if kind == "union_tag_not_found":
-        choice = ", ".join(kinds.get(".".join(path), ()))
-        return f"kind is missing: say which of {choice}" if choice else "kind is missing"
-    if kind == "literal_error":
-        return f"must be one of {context['expected'].replace(chr(39), '')}, got {shown(value)}"
-    if kind == "value_error":
-        return str(context["error"])
-    if kind in {"model_type", "model_attributes_type", "dict_type"}:
-        return f"must be a mapping of fields, got {shown(value)}"
-    rule, prefix = message.partition(",")[0], "Input should be "
-    if context.get("le") == STEEPEST:  # which pydantic writes with all its digits
-        rule = f"{prefix}less than or equal to {STEEPEST:g}"
-    if not rule.startswith(prefix):
-        return f"{message}: {shown(value)}"
-    what = rule.removeprefix(prefix)
-    return f"must be {what[:1].lower()}{what[1:]}, got {shown(value)}"
+    """What is wrong with one field, by the type of pydantic's error and its context; never by its text."""
+    context, value = error.get("ctx", {}), shown(error["input"])
+    match error["type"]:
+        case "missing":
+            return "is missing"
+        case "extra_forbidden":
+            return f"there is no such field; {near(path[-1], fields.get('.'.join(path[:-1]), ()))}"
+        case "union_tag_invalid":
+            return f"kind must be one of {_unquoted(context['expected_tags'])}, got {shown(context['tag'])}"
+        case "union_tag_not_found":
+            choice = ", ".join(kinds.get(".".join(path), ()))
+            return f"kind is missing: say which of {choice}" if choice else "kind is missing"
+        case "literal_error":
+            return f"must be one of {_unquoted(context['expected'])}, got {value}"
+        case "value_error":
+            return str(context["error"])
+        case kind if kind in _MUST_BE:
+            return f"must be {_MUST_BE[kind].format(**context)}, got {value}"
+    return f"{error['msg']}: {value}"
+
+
+def _unquoted(choices: str) -> str:
+    return choices.replace("'", "")
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """Say which of the `known` names was probably meant, or list them.
+    """Suggest which of the `known` names was meant, or list them.
 
     >>> near("nrom", ["arch", "norm"])
     'did you mean norm?'
@@ -139,7 +178,7 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 LONGEST = 80
-"""Characters of a value that a message shows."""
+"""Number of characters of a value that a message shows."""
 
 
 def cut(text: str, longest: int = LONGEST) -> str:
@@ -149,12 +188,12 @@ def cut(text: str, longest: int = LONGEST) -> str:
     ('a b', 80)
     """
     line = " ".join(text[: 10 * longest].split())
-    line = "".join(one if one.isprintable() else "?" for one in line)
+    line = "".join(char if char.isprintable() else "?" for char in line)
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
 def shown(value: object) -> str:
-    """A value as the user wrote it, at most 80 characters of it: it is not written any further than that.
+    """At most 80 characters of the `repr` of a value, without computing the rest of it.
 
     >>> shown({"ell": [1, 2]}), shown("x" * 1000)[-4:], shown(10**5000)
     ("{'ell': [1, 2]}", 'xxx…', 'a number of 5001 digits')
@@ -168,32 +207,32 @@ def shown(value: object) -> str:
 
 
 def _pieces(value: object) -> Iterator[str]:
-    """The parts of `repr(value)`, one after the other: a mapping may hold itself, or 10^40 words."""
+    """The parts of `repr(value)`, one at a time: a mapping may contain itself, or 10^40 words."""
     match value:
         case dict():
             yield "{"
-            for place, (key, one) in enumerate(value.items()):
+            for place, (key, inside) in enumerate(value.items()):
                 yield ", " if place else ""
                 yield from _pieces(key)
                 yield ": "
-                yield from _pieces(one)
+                yield from _pieces(inside)
             yield "}"
         case list() | tuple():
             yield "[" if isinstance(value, list) else "("
-            for place, one in enumerate(value):
+            for place, inside in enumerate(value):
                 yield ", " if place else ""
-                yield from _pieces(one)
+                yield from _pieces(inside)
             yield "]" if isinstance(value, list) else ",)" if len(value) == 1 else ")"
         case str() | bytes():
             yield repr(value[: LONGEST + 1])
-        case int() if value.bit_length() > 4 * LONGEST:  # Python refuses to write the longest of them
+        case int() if value.bit_length() > 4 * LONGEST:  # Python refuses to print the longest
             yield f"a number of {int(value.bit_length() * 0.30103) + 1} digits"
         case _:
             yield cut(repr(value), LONGEST + 1)
 
 
 def named(name: str, longest: int = LONGEST) -> str:
-    r"""The name of a field or of a file in a message: one that is not printable is shown as a value.
+    r"""The name of a field or a file, for a message; one that is not printable is shown as its `repr`.
 
     Of a long path the end is shown, which tells files apart.
 
@@ -212,7 +251,7 @@ def _no_bool(value: object) -> object:
 
 
 def _whole(value: object) -> object:
-    """What YAML takes for text, 1e3, is a whole number to a person."""
+    """Accept 1e3, which YAML reads as text."""
     if isinstance(value, str):
         with suppress(ValueError, OverflowError):
             number = float(value)
@@ -221,11 +260,11 @@ def _whole(value: object) -> object:
 
 
 MOST_VALUES = 10_000
-"""Values of a spec, its mappings and lists included. Real ones have a few dozen."""
+"""Largest number of values in a spec, mappings and lists included. Real specs have a few dozen."""
 
 
 def refuse_endless(fields: object) -> None:
-    """Refuse what could not even be written down: numbers of thousands of digits, lists in lists, far too many values.
+    """Refuse specs that could not be written to a file: huge numbers, deep nesting, far too many values.
 
     >>> refuse_endless({"schedule": {"at": [1, 10**5000]}})
     Traceback (most recent call last):
@@ -243,26 +282,26 @@ def refuse_endless(fields: object) -> None:
             if len(path) > 8:
                 raise SpecError(str(path[0]), "no field is nested that deeply")
             items = value.items() if isinstance(value, Mapping) else enumerate(value)
-            waiting += [((*path, name), one) for name, one in islice(items, MOST_VALUES)]
+            waiting += [((*path, name), inside) for name, inside in islice(items, MOST_VALUES)]
     raise SpecError("", f"a spec with more than {MOST_VALUES} values is not read")
 
 
 MOST = 10**12
-"""No count in a spec is larger."""
+"""Largest count in a spec."""
 
 STEEPEST = 1e30
-"""No rate in a spec is larger: the weights are float32, which end at 3e38."""
+"""Largest rate in a spec: the weights are float32, which ends at 3e38."""
 
 LARGEST = 2 * 10**9
-"""Weights of a network: at four bytes each, and as many for the gradient, it would not fit into 16 GB."""
+"""Largest number of weights: at four bytes each, and as many for the gradient, more would not fit into 16 GB."""
 
 DEEPEST, WIDEST = 2000, 100_000
-"""Layers of a network, of which the deepest residual one in the literature has 1202, and channels of its first stage
-or features of a transformer."""
+"""Largest number of layers (the deepest residual network in the literature has 1202), and of channels of the first
+stage or features of a transformer."""
 
 
 def time_point(value: object) -> int | float:
-    """A time in a run: a whole number is an effective step, a number with a point is a fraction of the budget.
+    """A time in a run: a whole number is a step, a number with a decimal point is a fraction of the budget.
 
     >>> time_point(500), time_point(0.5), time_point("0.5")
     (500, 0.5, 0.5)
@@ -273,9 +312,9 @@ def time_point(value: object) -> int | float:
                 value = reads(value)
                 break
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"must be an effective step (500) or a fraction of the budget (0.5), got {shown(value)}")
+        raise ValueError(f"must be a step (500) or a fraction of the budget (0.5), got {shown(value)}")
     if isinstance(value, float) and not 0 <= value <= 1:  # catches nan too
-        raise ValueError(f"a fraction of the budget must lie in [0, 1], got {value}: an effective step has no point")
+        raise ValueError(f"a fraction of the budget must lie in [0, 1], got {value}: a step has no decimal point")
     if value < 0:
         raise ValueError(f"must not be negative, got {shown(value)}")
     if value > MOST:
@@ -295,7 +334,7 @@ def step_of(when: float, steps: int) -> int:
 def _writable(name: str) -> str:
     try:
         if "\0" not in name:
-            name.encode()  # half a character cannot be written down
+            name.encode()  # fails for half a character
             return name
     except UnicodeEncodeError:
         pass
@@ -315,17 +354,17 @@ Seed = Annotated[int, Field(ge=0, lt=2**63), BeforeValidator(_whole)]
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    r"""Text for people, in a terminal, a table or a chart: what would act there is shown as JSON writes it.
+    r"""Text that is safe to show in a terminal, a table or a chart: control characters are written as in JSON.
 
-    Everything that somebody else has named passes here before it is shown: folders, runs, panels, networks, errors.
+    All text from outside passes through here before it is shown: names of folders, runs, panels, networks, errors.
 
     >>> print(visible("\x1b[2J\x9bm η\n"), visible("two\nlines", lines=True), sep="|")
     \u001b[2J\u009bm η\n|two
     lines
 
     Args:
-        text: anything.
-        lines: let ends of lines and tabs be: for a text of ours, in which every name is visible already.
+        text: any text.
+        lines: keep line ends and tabs, for text made by svag in which every name is visible already.
     """
     if text.isprintable():
         return text
@@ -333,8 +372,7 @@ def visible(text: str, *, lines: bool = False) -> str:
     return "".join(_as_json(char) if category(char) in _ACTING and char not in kept else char for char in text)
 
 
-# control characters, marks that change the direction of what follows, halves of characters, what is no character, other
-# ends of lines
+# control characters, marks that change the direction of text, surrogates, unassigned code points, other line ends
 _ACTING = {"Cc", "Cf", "Cs", "Cn", "Zl", "Zp"}
 
 

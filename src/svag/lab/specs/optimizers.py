@@ -1,21 +1,21 @@
-"""The optimizers of a spec, one class for each kind; the learning rate and the weight decay are fields of the spec.
+"""The optimizers of a spec, one class per kind. The learning rate and the weight decay are fields of the spec itself.
 
-`settings` gives the settings of one step as plain numbers, which know how they change with the batch size and how SVAG
-refines them (`svag.theory`). What a process of the spec needs of its optimizer is checked here too.
+`settings` returns the settings of one step, which know how they scale with the batch size and how SVAG refines them
+(`svag.theory`). Whether a process is defined for an optimizer is checked here too.
 """
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
-from svag.lab.specs.fields import NonNegative, SpecError
+from svag.lab.specs.fields import NonNegative, SpecError, SpecPart
 from svag.lab.specs.parts import FULL_PASS, GlsrSpec, Process, SdeSpec, SvagSpec
 from svag.theory.adaptive import AdamSettings, RMSpropSettings
 from svag.theory.optimizers import Rule, SGDSettings
 
 TITLES = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop"}
-"""What people call the optimizers, by their kinds."""
+"""Names of the optimizers for people, by kind."""
 
 
 def _average(value: float) -> float:
@@ -24,14 +24,12 @@ def _average(value: float) -> float:
     return value
 
 
-class _OptimizerSpec(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _OptimizerSpec(SpecPart):
     kind: str
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """Its name for people."""
         return TITLES[self.kind]
 
     @property
@@ -41,7 +39,7 @@ class _OptimizerSpec(BaseModel):
 
     @property
     def averages(self) -> dict[str, float]:
-        """The rates β of its moving averages that the rule changes, by what they are called in a spec."""
+        """The rates β of its moving averages that the rule changes, by their names in a spec."""
         return {}
 
 
@@ -145,7 +143,7 @@ Optimizer: TypeAlias = Annotated[
 
 
 def optimizer_of_a_kind(value: Any) -> Any:
-    """Let an optimizer without a kind be SGD: `optimizer: {momentum: 0.9}`."""
+    """Take an optimizer without a kind for SGD: `optimizer: {momentum: 0.9}`."""
     return {"kind": "sgd", **value} if isinstance(value, Mapping) and "kind" not in value else value
 
 
@@ -164,7 +162,7 @@ def check_process(optimizer: Optimizer, process: Process) -> None:
 
 
 def _check_adaptive(optimizer: AdamOptimizer | AdamwOptimizer | RmspropOptimizer, process: Process) -> None:
-    """Adaptive optimizers have SVAG, by the square-root rule; the other processes are those of SGD."""
+    """Adaptive optimizers have SVAG, by the square-root rule; the other processes are defined for SGD only."""
     kind = optimizer.kind
     if isinstance(process, (GlsrSpec, *FULL_PASS)):
         raise SpecError(

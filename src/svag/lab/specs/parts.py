@@ -1,11 +1,11 @@
-"""The parts of a spec: images, network and process, and when a run measures and is evaluated."""
+"""The parts of a spec: image data, network and process, and when a run is measured and evaluated."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from svag.lab.specs.fields import (
     DEEPEST,
@@ -17,6 +17,7 @@ from svag.lab.specs.fields import (
     Positive,
     Several,
     SpecError,
+    SpecPart,
     When,
     Whole,
     shown,
@@ -48,16 +49,14 @@ FACTS = {
 }
 
 
-class AugmentSpec(BaseModel):
+class AugmentSpec(SpecPart):
     """Random crop after padding by `pad` pixels, and a random horizontal flip."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     pad: Whole = 0
     flip: bool = False
 
 
-class DataSpec(BaseModel):
+class DataSpec(SpecPart):
     """A data set by name, or the arrays train_x, train_y, test_x, test_y of an npz file.
 
     >>> DataSpec(name="cifar10", subset=5000).examples
@@ -70,8 +69,6 @@ class DataSpec(BaseModel):
         pool: average pixels in squares of this many by this many.
         augment: random crops and flips; None (in YAML: false) for none.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: DataName
     path: FileName | None = None
@@ -113,14 +110,14 @@ class DataSpec(BaseModel):
 
     @property
     def examples(self) -> int | None:
-        """How many examples it trains on; None for an npz file without `subset`, which must be opened to know."""
+        """Number of training examples; None for an npz file without `subset`, which has to be opened first."""
         if self.subset is not None:
             return self.subset
         return None if self.name == "npz" else FACTS[self.name].examples
 
     @property
     def augmented(self) -> bool:
-        """Whether a batch is drawn with random changes."""
+        """Whether images are changed at random."""
         return self.augment is not None and (self.augment.pad > 0 or self.augment.flip)
 
 
@@ -135,8 +132,8 @@ _VGG = re.compile(r"vgg(?:11|13|16|19)")
 _CALLABLE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
-class ModelSpec(BaseModel):
-    """A network by name, or a callable of the user's by its import path.
+class ModelSpec(SpecPart):
+    """A network by name, or a user's callable by its import path.
 
     >>> ModelSpec(arch="my_package.nets:build").is_callable
     True
@@ -146,11 +143,9 @@ class ModelSpec(BaseModel):
         norm: normalisation layers.
         width: factor on the number of channels.
         scale_invariant: the loss does not change when all trainable weights are multiplied by one number.
-        init_scale: factor on the first trainable weights, which the loss of a scale-invariant network does not see:
-            √(R*/R₀) starts the weight norm where it settles. Other networks have no such freedom.
+        init_scale: factor on the initial trainable weights, which does not change the loss of a scale-invariant
+            network; √(R*/R₀) starts the weight norm at its equilibrium. Not for other networks.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     arch: str
     norm: Norm = "batch"
@@ -198,14 +193,12 @@ Model: TypeAlias = Annotated[
 ]
 
 
-class _Process(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _Process(SpecPart):
     kind: str
 
     @property
     def name(self) -> str:
-        """What the process is called among others: its kind and its settings, as in svag ell=4 split=1."""
+        """Name of the process: its kind and its settings, as in svag ell=4 split=1."""
         settings = self.model_dump(exclude={"kind"}, exclude_none=True)
         return " ".join([self.kind, *(f"{name}={value}" for name, value in settings.items())])
 
@@ -230,12 +223,12 @@ class SvagSpec(_Process):
 
     @property
     def is_sgd(self) -> bool:
-        """Whether nothing is amplified and the second batch is never looked at."""
+        """Whether it is SGD: nothing is amplified, and the second batch is not used."""
         return self.ell == 1 and self.split == 1
 
 
 class GlsrSpec(_Process):
-    """The run's own draws cut into `parts` consecutive batches of batch_size/parts at lr/parts (def:glsr)."""
+    """SGD's own batches, each cut into `parts` consecutive batches of batch_size/parts at lr/parts (def:glsr)."""
 
     kind: Literal["glsr"] = "glsr"
     parts: Count
@@ -261,9 +254,9 @@ class SdeSpec(_Process):
 
 
 class GainSpec(_Process):
-    """The gain rule at the batch size of the spec, whose other settings are those of a baseline at a smaller batch.
+    """The gain rule at the batch size of the spec; its other settings are those of a baseline at a smaller batch.
 
-    Effective steps are then the baseline's: budget, schedule, evaluations and the probe's window count those.
+    Effective steps are those of the baseline: budget, schedule, evaluations and the probe's window count them.
 
     >>> GainSpec(base_batch_size=16).name, GainSpec(base_batch_size=16, plan=[[0, 3.1]]).name
     ('gain base_batch_size=16 measured', 'gain base_batch_size=16 planned')
@@ -279,7 +272,7 @@ class GainSpec(_Process):
 
     @property
     def name(self) -> str:
-        """Kind and baseline, and where the gains come from."""
+        """Kind, batch size of the baseline, and where the gains come from."""
         return f"gain base_batch_size={self.base_batch_size} {'measured' if self.plan is None else 'planned'}"
 
     def gain_plan(self, batch_size: int, rule: Rule, *, decoupled: bool) -> GainPlan | None:
@@ -300,7 +293,7 @@ Process: TypeAlias = Annotated[
 
 
 def substeps(process: Process) -> int:
-    """How many updates one effective step is made of."""
+    """Number of updates in one effective step."""
     match process:
         case SvagSpec():
             return process.ell
@@ -314,13 +307,11 @@ def substeps(process: Process) -> int:
 def _check_window(window: tuple[float, float], steps: int) -> tuple[int, int]:
     first, last = (step_of(when, steps) for when in window)
     if isinstance(window[1], int) and window[1] == 1 and steps > 1:
-        raise SpecError(
-            "probe.window", "ends at effective step 1: write 1.0 for the end of the run, [0.0, 1.0] for all of it"
-        )
+        raise SpecError("probe.window", "ends at step 1: write 1.0 for the end of the run, [0.0, 1.0] for all of it")
     if not first < last:
-        raise SpecError("probe.window", f"must hold at least one effective step, got {first} to {last}")
+        raise SpecError("probe.window", f"must hold at least one step, got {first} to {last}")
     if last > steps:
-        raise SpecError("probe.window", f"ends at {last}, after the end of {steps} effective steps")
+        raise SpecError("probe.window", f"ends at {last}, after the end of {steps} steps")
     return first, last
 
 
@@ -330,28 +321,23 @@ def _positive(every: float, one: str) -> float:
     return every
 
 
-class NoProbe(BaseModel):
+class NoProbe(SpecPart):
     """Measure nothing."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["none"] = "none"
 
 
-class InRunProbe(BaseModel):
-    """One reading in every effective step of the window, or in some, from gradients that the run computes anyway.
+class InRunProbe(SpecPart):
+    """One reading per effective step of the window, or every few, from gradients that the run computes anyway.
 
     >>> InRunProbe(window=(0.5, 0.8), every=0.1).steps(100)
     range(50, 80, 10)
 
     Attributes:
-        parts: SGD, glsr and gain cut each batch into so many parts. SVAG's pairs need no cutting, and it is not used
-            there.
-        window: from (included) and to (not included).
+        parts: number of parts into which SGD, glsr and gain cut each batch; not used by SVAG, which has pairs.
+        window: first step (included) and last step (excluded).
         every: effective steps from one reading to the next, or a fraction of the budget.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["in_run"] = "in_run"
     parts: Several = 4
@@ -361,26 +347,24 @@ class InRunProbe(BaseModel):
     @field_validator("every")
     @classmethod
     def _some(cls, every: float) -> float:
-        return _positive(every, "measures every effective step")
+        return _positive(every, "measures every step")
 
     def steps(self, steps: int) -> range:
-        """The effective steps that are measured, in a run of `steps`."""
+        """The effective steps that are measured in a run of `steps`."""
         return range(*_check_window(self.window, steps), max(1, step_of(self.every, steps)))
 
 
-class FrozenProbe(BaseModel):
-    """A number of readings at frozen weights, spread evenly over the window.
+class FrozenProbe(SpecPart):
+    """Readings at frozen weights, spread evenly over the window.
 
     >>> FrozenProbe(readings=3, window=(0.5, 0.8)).steps(100)
     [50, 60, 70]
 
     Attributes:
-        readings: how many.
-        window: from (included) and to (not included).
-        batches: independent batches of the run's own size for each reading.
+        readings: number of readings.
+        window: first step (included) and last step (excluded).
+        batches: number of independent batches for each reading, of the run's own size.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["frozen"] = "frozen"
     readings: Annotated[Count, Field(le=10**6)] = 60
@@ -388,27 +372,23 @@ class FrozenProbe(BaseModel):
     batches: Several = 20
 
     def steps(self, steps: int) -> list[int]:
-        """The effective steps before which a reading is taken, in a run of `steps`."""
+        """The effective steps before which a reading is taken in a run of `steps`."""
         first, last = _check_window(self.window, steps)
         if self.readings > last - first:
-            raise SpecError(
-                "probe.readings", f"the window holds {last - first} effective steps, too few for {self.readings}"
-            )
+            raise SpecError("probe.readings", f"the window holds {last - first} steps, too few for {self.readings}")
         return [first + number * (last - first) // self.readings for number in range(self.readings)]
 
 
 Probe: TypeAlias = Annotated[NoProbe | InRunProbe | FrozenProbe, Field(discriminator="kind")]
 
 
-class EvaluateSpec(BaseModel):
-    """When the run is evaluated: before the first step, every so often, and at the end.
+class EvaluateSpec(SpecPart):
+    """When the run is evaluated: before the first step, then at intervals, and at the end.
 
     Attributes:
-        every: effective steps, or a fraction of the budget.
-        train: evaluate the whole training set too, without augmentation.
+        every: effective steps between two evaluations, or a fraction of the budget.
+        train: also evaluate the whole training set, without augmentation.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     every: When = 0.05
     train: bool = False
@@ -416,7 +396,7 @@ class EvaluateSpec(BaseModel):
     @field_validator("every")
     @classmethod
     def _some(cls, every: float) -> float:
-        return _positive(every, "evaluates after every effective step")
+        return _positive(every, "evaluates after every step")
 
     def interval(self, steps: int) -> int:
         """Effective steps between two evaluations."""
@@ -424,10 +404,10 @@ class EvaluateSpec(BaseModel):
 
 
 def named_process(value: Any) -> Any:
-    """Let `kind: optimizer` stand for the kind that is stored as `sgd`, whichever optimizer the spec has."""
+    """Accept `kind: optimizer`, which reads better with Adam, for the kind that is stored as `sgd`."""
     return {**value, "kind": "sgd"} if isinstance(value, Mapping) and value.get("kind") == "optimizer" else value
 
 
 def named_probe(value: Any) -> Any:
-    """Let `probe: none` stand for `probe: {kind: none}`."""
+    """Accept `probe: none` for `probe: {kind: none}`."""
     return {"kind": "none"} if value is None or value == "none" else value

@@ -1,22 +1,20 @@
-"""Learning-rate schedules as pure functions of the effective step: drawn, checked and compared without training.
+"""Learning-rate schedules as pure functions of the effective step, which can be drawn and checked without training.
 
-Every schedule gives a *multiplier* of the learning rate of the spec, so that scaling the learning rate with the batch
-scales the schedule too. It is held over an effective step, whatever happens inside it.
+A schedule gives a *multiplier* of the learning rate of the spec, so that scaling the learning rate with the batch
+scales the schedule too. It is constant during an effective step.
 """
 
 import math
 from itertools import pairwise
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
-from svag.lab.specs.fields import Factor, Share, SpecError, When, step_of
+from svag.lab.specs.fields import Factor, Share, SpecError, SpecPart, When, step_of
 
 
-class _Schedule(BaseModel):
-    """What all schedules share: a linear warm-up, multiplied with the schedule itself."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class _Schedule(SpecPart):
+    """A linear warm-up, multiplied with the schedule itself."""
 
     warmup: When = 0
 
@@ -27,20 +25,20 @@ class _Schedule(BaseModel):
 
     @property
     def top(self) -> float:
-        """The largest multiplier of the whole run."""
+        """The largest multiplier in a run."""
         return 1.0
 
     def check(self, steps: int) -> None:
         """Refuse what does not fit into a run of `steps`."""
         if self.warmup and step_of(self.warmup, steps) >= steps:
-            raise SpecError("schedule.warmup", f"must end before the budget of {steps} effective steps")
+            raise SpecError("schedule.warmup", f"must end before the budget of {steps} steps")
 
     def _shape(self, step: int, steps: int) -> float:
         raise NotImplementedError
 
 
 class Constant(_Schedule):
-    """The learning rate of the spec, always.
+    """The constant learning rate of the spec.
 
     >>> Constant(warmup=2).multiplier(0, 10), Constant(warmup=2).multiplier(5, 10)
     (0.5, 1.0)
@@ -83,11 +81,11 @@ class Steps(_Schedule):
         decays = [step_of(when, steps) for when in self.at]
         for when, step in zip(self.at, decays, strict=True):
             if step >= steps:
-                raise SpecError("schedule.at", f"a decay at {when} comes after the end of {steps} effective steps")
+                raise SpecError("schedule.at", f"a decay at {when} comes after the end of {steps} steps")
             if step == 0:
                 raise SpecError("schedule.at", f"a decay at {when} comes before the first step: lower lr instead")
         if any(later <= earlier for earlier, later in pairwise(decays)):
-            raise SpecError("schedule.at", f"must increase, got the effective steps {', '.join(map(str, decays))}")
+            raise SpecError("schedule.at", f"must increase, got the steps {', '.join(map(str, decays))}")
 
     def _shape(self, step: int, steps: int) -> float:
         return self.factor ** sum(step >= step_of(when, steps) for when in self.at)
@@ -136,7 +134,7 @@ class Triangle(_Schedule):
         return max(self.floor, *self.peaks)
 
     def _shape(self, step: int, steps: int) -> float:
-        position = 2 * len(self.peaks) * step / steps  # in straight lines, of which each peak has two
+        position = 2 * len(self.peaks) * step / steps  # counted in straight lines, two for each peak
         line = int(position)
         up, peak = line % 2 == 0, self.peaks[line // 2]
         start, end = (self.floor, peak) if up else (peak, self.floor)

@@ -1,12 +1,10 @@
-"""The description of one run: everything that determines its numbers, and what its fields must agree on."""
+"""The spec of a run: everything that determines its numbers, and the checks that involve several fields."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Discriminator,
     Field,
     ModelWrapValidatorHandler,
@@ -26,8 +24,11 @@ from svag.lab.specs.fields import (
     RefusesInOneSentence,
     Seed,
     SpecError,
+    SpecPart,
     cut,
+    fields_of,
     kinds_of,
+    members_of,
     refuse_endless,
     shown,
     spec_error,
@@ -62,7 +63,7 @@ from svag.theory.weights import Sampling, finite_population_weights, svag_weight
 
 
 def check_spec(spec: "RunSpec", examples: int | None) -> None:
-    """Refuse a spec that contradicts itself; `examples` is None while the size of an npz file is not known."""
+    """Refuse fields that contradict each other; `examples` is None while the size of an npz file is not known."""
     _check_text(spec)
     _check_process(spec)
     _check_rate(spec)
@@ -76,7 +77,7 @@ def check_spec(spec: "RunSpec", examples: int | None) -> None:
 
 
 def smallest_batch(spec: "RunSpec") -> int:
-    """Examples in one forward pass of training, probe aside."""
+    """Number of examples in one forward pass of training, apart from the probe."""
     match spec.process:
         case SvagSpec():
             return spec.batch_size // spec.process.split
@@ -118,7 +119,7 @@ def _check_process(spec: "RunSpec") -> None:
 
 
 def plan_of(spec: "RunSpec") -> GainPlan | None:
-    """The plan of a run by the gain rule; None where the gain is measured, and for every other process."""
+    """The plan of a run by the gain rule; None if the gain is measured, and for every other process."""
     if not isinstance(spec.process, GainSpec):
         return None
     decoupled = isinstance(spec.optimizer, AdamwOptimizer)
@@ -144,7 +145,9 @@ def _check_rate(spec: "RunSpec") -> None:
         )
     decay = top * spec.weight_decay
     if decay >= 2 and isinstance(spec.optimizer, SgdOptimizer | AdamwOptimizer):
-        raise SpecError("weight_decay", f"lr × weight_decay must stay below 2, got {decay:g}: it diverges alone")
+        raise SpecError(
+            "weight_decay", f"lr × weight_decay must stay below 2, got {decay:g}: weight decay alone would diverge"
+        )
 
 
 def _check_full_pass(spec: "RunSpec") -> None:
@@ -164,7 +167,7 @@ def _check_full_pass(spec: "RunSpec") -> None:
 
 
 def _check_cuts(spec: "RunSpec") -> None:
-    """An in-run probe cuts the batches of SGD and glsr; SVAG's pairs are left whole."""
+    """Check the parts into which an in-run probe cuts the batches of SGD, glsr and gain."""
     if not isinstance(spec.probe, InRunProbe) or not cuts_batches(spec):
         return
     size, parts = smallest_batch(spec), spec.probe.parts
@@ -209,19 +212,17 @@ def _check_size(spec: "RunSpec", examples: int) -> None:
 
 def _check_times(spec: "RunSpec", steps: int) -> None:
     if steps < 1:
-        raise SpecError("budget.epochs", "comes to no effective step at this batch size: raise it")
+        raise SpecError("budget.epochs", "is less than one step at this batch size: increase it")
     spec.schedule.check(steps)
     if isinstance(spec.probe, InRunProbe | FrozenProbe):
         spec.probe.steps(steps)
 
 
-class Epochs(BaseModel):
-    """A budget in ordinary epochs of SGD at the batch size of the spec; the last, smaller batch is not counted.
+class Epochs(SpecPart):
+    """A budget in epochs of SGD at the batch size of the spec; an incomplete last batch is not counted.
 
-    With the gain rule they are epochs of the baseline, at its batch size.
+    With the gain rule, these are epochs of the baseline at its batch size.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     epochs: Factor
 
@@ -234,7 +235,7 @@ Budget = Annotated[Annotated[Count, Tag("steps")] | Annotated[Epochs, Tag("epoch
 
 
 class RunSpec(RefusesInOneSentence):
-    """One run: data, network, process, hyperparameters, budget, probe. Frozen; nonsense is refused with a reason.
+    """One run: data, network, process, hyperparameters, budget, probe. Frozen; invalid values raise SpecError.
 
     >>> spec = RunSpec(data={"name": "fashion-small"}, model={"arch": "mlp", "norm": "layer"},
     ...                batch_size=100, lr=0.1, budget={"epochs": 2})
@@ -247,25 +248,23 @@ class RunSpec(RefusesInOneSentence):
     svag.lab.specs.fields.SpecError: lr: must be greater than 0, got -1
 
     Attributes:
-        data: which data set, and how it is reduced and augmented.
-        model: which network.
+        data: the data set, and how it is reduced and augmented.
+        model: the network.
         process: sgd, svag, glsr, ngd, gd, sde or gain.
-        batch_size: B of the SGD run in question; with gain, the larger batch that is trained with.
-        lr: η of the SGD run in question; a process that refines it does so itself. With gain, that of the baseline, and
-            so are all other settings.
-        weight_decay: λ: decoupled with adamw, coupled L2 with every other optimizer.
-        clip_norm: gradients longer than this are shortened to it before the step, after they were measured.
+        batch_size: B of the SGD run in question; with gain, the larger batch size.
+        lr: η of the SGD run in question; a process that refines it does so itself. With gain, this and all other
+            settings are those of the baseline.
+        weight_decay: λ, decoupled with adamw, coupled (L2) with every other optimizer.
+        clip_norm: largest norm of a gradient; longer ones are scaled down before the step, after they were measured.
         optimizer: {"kind": "sgd", "momentum": 0.9}, or adam, adamw, rmsprop; an old spec's `momentum: 0.9` means SGD.
         schedule: how the learning rate changes with the effective step.
         budget: effective steps, or {"epochs": 60}.
         sampling: how batches are drawn.
         probe: whether, when and how G and N are measured.
         evaluate: when the run is evaluated.
-        seed: of everything random.
-        compile: train through `torch.compile`; the numbers are the same up to rounding, so it is another run.
+        seed: seed of everything random.
+        compile: train through `torch.compile`. Numbers agree up to rounding, so it counts as another run.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     data: Data
     model: Model
@@ -318,7 +317,7 @@ class RunSpec(RefusesInOneSentence):
 
     @classmethod
     def of(cls, base: "Base") -> Self:
-        """The spec that somebody gives: one, a mapping of its fields, or the path of a YAML file."""
+        """A spec from a spec, a mapping of its fields, or the path of a YAML file."""
         match base:
             case str() | Path():
                 return cls.load(base)
@@ -339,7 +338,7 @@ class RunSpec(RefusesInOneSentence):
         return cls.from_dict(documents.edited(_with_optimizer(documents.read(Path(path))), _renamed(edits or {})))
 
     def edited(self, edits: Mapping[str, Any]) -> Self:
-        """The same spec with some fields replaced, by their dotted paths; checked again.
+        """The same spec with some fields replaced, by their dotted paths, and checked again.
 
         A new `kind` of process, schedule or probe starts from its own defaults.
         """
@@ -347,7 +346,7 @@ class RunSpec(RefusesInOneSentence):
 
     @property
     def name(self) -> str:
-        """What the run is called among others: optimizer and process, batch size, seed."""
+        """Name of the run: optimizer and process, batch size, seed."""
         return f"{self.method} B={self.batch_size} seed={self.seed}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -360,12 +359,19 @@ class RunSpec(RefusesInOneSentence):
 
     @property
     def method(self) -> str:
-        """What a run is called among others: sgd, svag ell=4 split=1, adamw, adamw svag ell=4 split=1."""
+        """Name of optimizer and process: sgd, svag ell=4 split=1, adamw, adamw svag ell=4 split=1."""
         kind = self.optimizer.kind
         return self.process.name if kind == "sgd" else f"{kind} {self.process.name}".removesuffix(" sgd")
 
+    @property
+    def step_name(self) -> str:
+        """What messages call a step of the budget: only for SVAG and its kin is it made of smaller steps."""
+        if isinstance(self.process, GainSpec):
+            return "baseline step"
+        return "effective step" if substeps(self.process) > 1 else "step"
+
     def steps(self, examples: int | None = None) -> int:
-        """The budget in effective steps. An npz file's number of examples has to be given for a budget in epochs."""
+        """The budget in effective steps. For epochs of an npz file, the number of examples has to be given."""
         if not isinstance(self.budget, Epochs):
             return self.budget
         known = examples if examples is not None else self.data.examples
@@ -377,7 +383,7 @@ class RunSpec(RefusesInOneSentence):
         return round(self.budget.epochs * (known // size))
 
     def learning_rate(self, step: int, examples: int | None = None) -> float:
-        """η in an effective step, counted from 0: held over all its sub-steps."""
+        """η in an effective step, counted from 0; constant over its sub-steps."""
         return self.lr * self.schedule.multiplier(step, self.steps(examples))
 
 
@@ -385,7 +391,7 @@ _BOTH = "is a field of optimizer, which is given too: write optimizer.momentum o
 
 
 def _with_optimizer(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Move the `momentum` of an old spec to where it belongs."""
+    """Move the `momentum` of an old spec to `optimizer`."""
     if "momentum" not in fields:
         return dict(fields)
     if "optimizer" in fields:
@@ -395,37 +401,34 @@ def _with_optimizer(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _renamed(edits: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for dotted paths: --momentum is --optimizer.momentum."""
+    """The same for dotted paths: `momentum` is `optimizer.momentum`."""
     if "momentum" in edits and any(path.partition(".")[0] == "optimizer" for path in edits):
         raise SpecError("momentum", _BOTH)
     return {"optimizer.momentum" if path == "momentum" else path: value for path, value in edits.items()}
 
 
 Base = RunSpec | Mapping[str, Any] | str | Path
-"""What stands for a spec wherever one is asked for."""
+"""Anything that `RunSpec.of` accepts as a spec."""
 
-FIELDS = {
-    "": (*RunSpec.model_fields, "momentum"),  # the last is an old name
-    "data": tuple(dict.fromkeys((*DataSpec.model_fields, *TextSpec.model_fields))),
-    "data.augment": tuple(AugmentSpec.model_fields),
-    "model": tuple(dict.fromkeys((*ModelSpec.model_fields, *TransformerSpec.model_fields))),
-    "evaluate": tuple(EvaluateSpec.model_fields),
-    "budget": tuple(Epochs.model_fields),
-    "optimizer": ("kind", "momentum", "betas", "eps", "alpha"),
-    "process": ("kind", "ell", "split", "momentum_limit", "parts", "refine", "base_batch_size", "plan"),
-    "schedule": ("kind", "at", "factor", "floor", "peaks", "warmup"),
-    "probe": ("kind", "parts", "window", "every", "readings", "batches"),
-}
 _UNIONS = {"optimizer": Optimizer, "process": Process, "schedule": Schedule, "probe": Probe}
+FIELDS = {
+    "": (*fields_of(RunSpec), "momentum"),  # the last is an old name
+    "data": fields_of(DataSpec, TextSpec),
+    "data.augment": fields_of(AugmentSpec),
+    "model": fields_of(ModelSpec, TransformerSpec),
+    "evaluate": fields_of(EvaluateSpec),
+    "budget": fields_of(Epochs),
+    **{part: fields_of(*members_of(union)) for part, union in _UNIONS.items()},
+}
 KINDS = {part: kinds_of(union) for part, union in _UNIONS.items()}
 
 
-# What a gain that is not known beforehand is taken to be, relative to the largest: twice the examples of the baseline.
+# A gain that is not known beforehand is taken to cost this many times the examples of the baseline.
 _ASSUMED_PRICE = 2.0
 
 
 def examples_per_step(spec: RunSpec, examples: int) -> float:
-    """Examples that one effective step looks at, in a data set of `examples`; with the gain rule, on average.
+    """Number of examples that one effective step uses, in a data set of `examples`; with the gain rule, on average.
 
     >>> spec = RunSpec.from_yaml("{data: {name: svhn}, model: {arch: mlp}, batch_size: 8, lr: 1, budget: 9}")
     >>> examples_per_step(spec, 1000), examples_per_step(spec.edited({"process": {"kind": "svag", "ell": 4}}), 1000)
@@ -444,9 +447,9 @@ def examples_per_step(spec: RunSpec, examples: int) -> float:
 
 
 def updates_per_step(spec: RunSpec, examples: int) -> float:
-    """Gradients of a batch that one effective step computes; a pass over the data counts as one.
+    """Number of batch gradients that one effective step computes; a pass over the data counts as one.
 
-    With the gain rule it is less than one: an update is `gain` effective steps.
+    With the gain rule it is less than one, as an update is worth `gain` effective steps.
     """
     process = spec.process
     if isinstance(process, GainSpec):

@@ -1,16 +1,16 @@
-"""Text in a spec: characters in windows, and the transformer that predicts the next one."""
+"""Text data in a spec, as windows of characters, and the transformer that predicts the next character."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 
-from svag.lab.specs.fields import DEEPEST, LARGEST, WIDEST, Count, SpecError, shown
+from svag.lab.specs.fields import DEEPEST, LARGEST, WIDEST, Count, SpecError, SpecPart, shown
 
 
 @dataclass(frozen=True)
 class TextFacts:
-    """What is known about a text before it is loaded: the characters before `test_from` are for training.
+    """Numbers about a text, known before it is loaded; characters before `test_from` are for training.
 
     >>> TEXTS["moby-dick"].windows(context=64)
     (16750, 1861)
@@ -21,27 +21,25 @@ class TextFacts:
     vocabulary: int
 
     def windows(self, context: int) -> tuple[int, int]:
-        """How many training and test examples there are: windows that do not overlap, each with one character more."""
+        """Number of training and test windows; they do not overlap, and each needs one more character as label."""
         return (self.test_from - 1) // context, (self.characters - self.test_from - 1) // context
 
 
-# the last tenth of the book, without looking for the end of a chapter, is the test set
+# the test set is the last tenth of the book, wherever that is in a chapter
 TEXTS = {"moby-dick": TextFacts(1_191_159, 1_072_043, 81)}
 
 
-class TextSpec(BaseModel):
-    """A text as examples of `context` characters, each of which is predicted from those before it in its window.
+class TextSpec(SpecPart):
+    """A text as windows of `context` characters, each of which is predicted from those before it in the window.
 
     >>> TextSpec(name="moby-dick", context=128).examples
     8375
 
     Attributes:
-        name: which text.
-        context: characters in an example; the windows do not overlap.
-        subset: train on this many of the windows, chosen by a fixed seed.
+        name: name of the text.
+        context: number of characters in a window; windows do not overlap.
+        subset: number of windows to train on, chosen by a fixed seed.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Literal["moby-dick"]
     context: Count = 64
@@ -64,12 +62,12 @@ class TextSpec(BaseModel):
 
     @property
     def examples(self) -> int:
-        """How many windows it trains on."""
+        """Number of training windows."""
         return TEXTS[self.name].windows(self.context)[0] if self.subset is None else self.subset
 
 
-class TransformerSpec(BaseModel):
-    """A decoder-only transformer: LayerNorm before attention and before the perceptron of every block.
+class TransformerSpec(SpecPart):
+    """A decoder-only transformer, with LayerNorm before attention and before the perceptron of every block.
 
     >>> TransformerSpec(arch="transformer", depth=2, width=48).heads
     4
@@ -81,8 +79,6 @@ class TransformerSpec(BaseModel):
         heads: attention heads.
         tied: whether the last layer has the weights of the embedding.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     arch: Literal["transformer"]
     depth: Count = 2

@@ -1,4 +1,4 @@
-"""Batch gradients of a network as a table of numbers, for questions about their law rather than about G and N.
+"""Batch gradients of a network as a table of numbers, to study their distribution.
 
 `gradient_table` takes any model, `run_gradients` the network that a run has trained (sec:app_heayvtailed).
 """
@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from svag.arrays import FloatArray
-from svag.lab.records.record import CHECKPOINT, read_record
+from svag.lab.records.record import read_record
+from svag.lab.records.storage import CHECKPOINT
 from svag.lab.training.state import CheckpointError, load_checkpoint
 from svag.lab.training.streams import BatchStream
 from svag.lab.training.training import load_inputs, pick_device, prepare
@@ -32,9 +33,9 @@ def gradient_table(
     coordinates: int = 400,
     parameters: Iterable[Tensor] | None = None,
 ) -> FloatArray:
-    """Return the gradients of independent batches at the present weights, one row each, and leave no trace.
+    """Return the gradients of independent batches at the current weights, one row each; the model does not change.
 
-    Of large networks only so many `coordinates` are kept, spread evenly over all of them.
+    Of a large network only `coordinates` numbers are kept, spread evenly over the gradient.
     `svag.paper.illustrations.heavy_tails` reads the table (sec:app_heayvtailed).
 
     >>> model = nn.Linear(2, 1, bias=False)
@@ -48,7 +49,7 @@ def gradient_table(
         loss_fn: takes a batch, returns its mean loss.
         batches: independent batches of one size; finite.
         coordinates: how many numbers of each gradient to keep.
-        parameters: of these only; all trainable ones by default.
+        parameters: use only these; all trainable ones by default.
     """
     domain.whole("coordinates", coordinates)
     measured = list(measured_parameters(model, parameters).values())

@@ -1,10 +1,10 @@
-"""The loop of a run: evaluate, measure, step, save; the spec alone decides when, except for saving.
+"""The loop of a run: evaluate, measure, step, save. The spec alone decides when, except for checkpoints.
 
-An evaluation leaves a row with loss and accuracy over a whole set, and a summary of the readings since the last one.
-The mean training loss also leaves rows of its own, at 50 points of the run.
+An evaluation writes a row with loss and accuracy over a whole set, and a summary of the readings since the last one.
+The mean training loss also has rows of its own, at 50 points of the run.
 
-With the gain rule an update is several effective steps, which are the baseline's. What is due at one of them then
-happens as soon as an update has passed it, and rows also hold the rule's time, gain and price.
+With the gain rule an update is worth several effective steps, which are those of the baseline. What is due at one of
+them then happens as soon as an update has passed it, and rows also hold the rule's time, gain and price.
 """
 
 import math
@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from svag.lab.specs.optimizers import SgdOptimizer
 from svag.lab.specs.parts import FrozenProbe, GainSpec, GdSpec, GlsrSpec, InRunProbe, substeps
 from svag.lab.specs.spec import RunSpec
-from svag.lab.training.folder import NoFolder, RunFolder
 from svag.lab.training.measuring import Diverged, check_parts, needs_check
 from svag.lab.training.ranks import ALONE, Ranks
+from svag.lab.training.run_folder import NoFolder, RunFolder
 from svag.lab.training.state import Run
 from svag.lab.training.steppers import CHUNK, GainStepper
 from svag.lab.training.streams import own_randomness
@@ -33,14 +33,14 @@ from svag.noise.parameters import square_norm
 from svag.noise.reading import Reading
 from svag.theory.equilibrium import momentum_balance, svag_balance
 
-# The loss is looked at so often; in between, nothing waits for the device.
+# Check after this many effective steps that the loss is finite; in between, nothing waits for the device.
 CHECK_EVERY = 20
-# Rows with the mean training loss in a run.
+# Number of rows with the mean training loss.
 LOSS_ROWS = 50
 
 
 def loss_points(steps: int) -> list[int]:
-    """The effective steps after which the mean training loss is written down: 50 at equal distances, the last included.
+    """The effective steps after which the mean training loss is written: 50 at equal distances, with the last one.
 
     >>> loss_points(500)[:3], loss_points(500)[-1], loss_points(3)
     ([10, 20, 30], 500, [1, 2, 3])
@@ -49,9 +49,9 @@ def loss_points(steps: int) -> list[int]:
 
 
 def loss_and_accuracy(model: nn.Module, inputs: Tensor, labels: Tensor, ranks: Ranks = ALONE) -> tuple[float, float]:
-    """Mean loss and share of right answers, in evaluation mode; the model goes back to training afterwards.
+    """Mean loss and accuracy, in evaluation mode; the model is in training mode afterwards.
 
-    Every character of a window of text counts as an answer.
+    In a text, every character of a window counts as an answer.
     """
     loss = torch.zeros((), dtype=torch.float64, device=inputs.device)
     right = torch.zeros((), dtype=torch.int64, device=inputs.device)
@@ -68,7 +68,7 @@ def loss_and_accuracy(model: nn.Module, inputs: Tensor, labels: Tensor, ranks: R
 
 
 def evaluate(training: Training) -> dict[str, float]:
-    """Test loss and accuracy, of a text also bits per character, R, and the training set's if the spec asks for it."""
+    """Test loss and accuracy, R, bits per character of a text, and the training set's if the spec asks for them."""
     data, ranks = training.data, training.ranks
     ranks.same_buffers(training.model)
     test_loss, test_accuracy = loss_and_accuracy(training.model, data.test_x, data.test_y, ranks)
@@ -80,16 +80,15 @@ def evaluate(training: Training) -> dict[str, float]:
         found |= {"train_set_loss": loss, "train_set_accuracy": accuracy}
         if data.is_text:
             found["train_set_bits_per_character"] = loss / math.log(2)
-    trained = [parameter for parameter in training.model.parameters() if parameter.requires_grad]
-    return {**found, "param_sq": float(square_norm(trained))}
+    return {**found, "param_sq": float(square_norm(training.trained))}
 
 
 def noise_summary(spec: RunSpec, readings: Sequence[Reading]) -> dict[str, Any]:
-    """Averages of G, N and R over the readings since the last evaluation, and how near they are to equilibrium.
+    """Averages of G, N and R over the readings since the last evaluation, and how close they are to equilibrium.
 
-    `balance` is growth over decay of the weight norm, 1 at equilibrium of a scale-invariant loss: a ratio of averages.
-    It is None for a network that is not declared scale invariant, where the loss itself pulls on the norm, without
-    weight decay, when the learning rate changed among the readings, with the gain rule, and for other optimizers than
+    `balance` is growth over decay of the weight norm, a ratio of averages that is 1 at equilibrium of a scale-invariant
+    loss. It is None if the network is not declared scale invariant, as the loss then changes the norm too; without
+    weight decay; if the learning rate changed among the readings; with the gain rule; and for optimizers other than
     SGD.
     """
     grad_sq, noise_trace, param_sq = (
@@ -116,7 +115,7 @@ def _balance(
     known = spec.model.scale_invariant and spec.weight_decay > 0 and param_sq > 0
     if rates or not lr or not known:  # at a learning rate of 0 the weights neither grow nor decay
         return None
-    # the ladder's readings are already those of its own smaller batches and rates
+    # the readings of glsr are already those of its smaller batches and rates
     ell = 1 if isinstance(spec.process, GlsrSpec) else substeps(spec.process)
     if not isinstance(spec.optimizer, SgdOptimizer) or isinstance(spec.process, GainSpec):
         return None
@@ -136,11 +135,11 @@ class Loop:
     """Takes a run from where it is to its end.
 
     Args:
-        run: all that moves.
-        folder: where it is written down.
-        watcher: who is told.
-        save_seconds: seconds between two checkpoints; 0 is one after every effective step.
-        held: signals that wait for a checkpoint.
+        run: the state of the run.
+        folder: writes what it leaves.
+        watcher: is told where the run is.
+        save_seconds: seconds between two checkpoints; 0 makes one after every effective step.
+        held: signals that are held back until a checkpoint has been made.
     """
 
     def __init__(
@@ -174,7 +173,7 @@ class Loop:
         self._clock_seen = run.stepper.seen(run.progress.step)
 
     def go(self) -> None:
-        """Run to the end of the budget; raise `Diverged` if the loss is lost on the way."""
+        """Run to the end of the budget; raise `Diverged` if the loss is no longer finite."""
         progress = self._run.progress
         while True:
             if progress.step // self._interval > self._before // self._interval or progress.step == self._steps:
@@ -190,7 +189,7 @@ class Loop:
                 try:
                     self._held.deliver()
                 except KeyboardInterrupt as interrupt:
-                    saved = f"saved at effective step {progress.step} of {self._steps}"
+                    saved = f"saved at {self._spec.step_name} {progress.step} of {self._steps}"
                     interrupt.args = (f"interrupted, {saved}: the same command continues from there",)
                     raise
 
@@ -220,7 +219,7 @@ class Loop:
             self._refuse_lost(run.progress.step)
 
     def _passed(self, points: Sequence[int]) -> int | None:
-        """The last of these effective steps, in increasing order, that was reached with the last update, if any."""
+        """The last of these increasing effective steps that the last update has passed; None if it has passed none."""
         last = bisect_right(points, self._run.progress.step) - 1
         return points[last] if last >= 0 and points[last] > self._before else None
 
@@ -231,7 +230,8 @@ class Loop:
         now, seen = time.monotonic(), run.stepper.seen(progress.step)
         found = evaluate(run.training)
         if not all(math.isfinite(value) for value in found.values()):
-            raise Diverged(f"the test loss or the weights are not finite after effective step {progress.step}")
+            name = self._spec.step_name
+            raise Diverged(f"the test loss or the weights are not finite after {name} {progress.step}")
         # with the gain rule an update may have passed the step that the evaluation belongs to
         at_end, passed = progress.step == self._steps, progress.step // self._interval * self._interval
         row: dict[str, Any] = {
@@ -265,20 +265,20 @@ class Loop:
             self._folder.write_readings(self._run, readings)
 
     def _gained(self) -> dict[str, float | int | None]:
-        """Where the gain rule is; nothing for other processes."""
+        """What rows hold about the gain rule; nothing for other processes."""
         return {} if self._gain is None else self._gain.row()
 
     def _write_loss(self, step: int) -> None:
-        """The mean training loss since the last such row; one that is lost is left to the next look at it."""
+        """Write the mean training loss since the last such row; one that is not finite is found by the next check."""
         updates = self._run.progress.since_row
         mean = self._run.progress.loss_since_row() / updates
         if math.isfinite(mean):
-            # what the clock decides must not decide the order of the rows: a checkpoint would write these first too
+            # checkpoints, whose times depend on the clock, write the readings too: the order of rows must not
             self._write_in_run_readings()
             self._folder.write_loss(step, mean, self._gained())
 
     def _compare(self, step: int) -> None:
-        """Once in a run: what the parts of the in-run probe do to BatchNorm."""
+        """Measure once in a run how the parts of the in-run probe change what BatchNorm sees."""
         if isinstance(self._spec.probe, InRunProbe) and (
             found := check_parts(self._run.training, self._spec.probe.parts)
         ):
@@ -287,8 +287,8 @@ class Loop:
 
     def _refuse_lost(self, step: int) -> None:
         if not math.isfinite(self._run.progress.loss_sum.item()):
-            self._write_in_run_readings()  # a checkpoint, whose time the clock decides, would have written them too
-            raise Diverged(f"the training loss is not finite by effective step {step}")
+            self._write_in_run_readings()  # as a checkpoint just before would have done
+            raise Diverged(f"the training loss is not finite by {self._spec.step_name} {step}")
 
     def _save(self) -> None:
         self._write_in_run_readings()

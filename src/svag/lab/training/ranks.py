@@ -1,7 +1,6 @@
-"""The ranks of a run: how they find each other, whose examples are whose, what they tell each other, what ends one."""
+"""The ranks of a run: how they find each other, share a batch, exchange messages and end together."""
 
 import os
-import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,8 +12,8 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-# Imported while a group is open, as by the first optimizer, it keeps that group for good, as a default argument: its
-# threads then outlive destroy_process_group, and now and then abort the interpreter at its end.
+# If this is first imported while a group is open, as the first optimizer does, it keeps that group in a default
+# argument. The threads of the group then outlive destroy_process_group and sometimes abort the interpreter at exit.
 import torch.distributed.nn.functional
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup, Store  # type: ignore[attr-defined]  # Store is there
@@ -25,21 +24,21 @@ from svag.noise.group import Group, LostMessage, delivered
 T = TypeVar("T")
 
 CONTINUES = "the same command continues from the last checkpoint, with any number of processes unless BatchNorm is used"
-# Dead ranks are noticed at once; this is for those that live and do not answer.
+# A rank that is alive but does not answer is given up after this time; a dead one is noticed at once.
 PATIENCE = timedelta(minutes=10)
-# Who is not the first to speak waits so long for the first to have spoken.
+# A rank that ends waits this long for another one to finish its message.
 _COURTESY = timedelta(seconds=30)
 
 
 class RankLost(Exception):  # noqa: N818  # it is not an error of this rank
-    """Another rank of the run died, or does not answer; the message is one sentence."""
+    """Another rank of the run died or does not answer; the message is one sentence."""
 
 
 class Elsewhere(Exception):  # noqa: N818
-    """The first rank of the run failed, and it is the one that says why.
+    """Rank 0 of the run failed; it reports the reason itself.
 
     Attributes:
-        kind: what it failed with.
+        kind: the class of its error.
     """
 
     def __init__(self, kind: type[BaseException]) -> None:
@@ -47,41 +46,33 @@ class Elsewhere(Exception):  # noqa: N818
         self.kind = kind
 
 
-def lost(error: RuntimeError) -> RankLost:
-    """What a message that did not get through means for the run."""
-    if "timed out" in str(error).lower():
-        waited = re.search(r"(\d+)\s*ms", str(error))
-        how_long = f"for {int(waited[1]) / 1000:.0f} s" if waited else "in time"
-        return RankLost(f"a process of this run has not answered {how_long}: {CONTINUES}")
-    return RankLost(f"a process of this run was lost: {CONTINUES}")
-
-
 @contextmanager
 def ranks_answer() -> Iterator[None]:
-    """Inside, a message that does not get through ends in the sentence of `lost`."""
+    """Inside, a message between ranks that does not get through raises `RankLost`."""
     try:
         yield
     except LostMessage as error:
-        raise lost(error) from error
+        # torch tells a rank that died from one that is silent by its text alone, which changes between versions
+        raise RankLost(f"a process of this run was lost, or did not answer in time: {CONTINUES}") from error
 
 
 def kind_of(error: Exception) -> type[BaseException]:
-    """The most precise class of an error that every rank knows: ours or Python's own."""
+    """The most specific class of an error that every rank can import: one of svag or of Python itself."""
     return next(kind for kind in type(error).__mro__ if kind.__module__.split(".")[0] in {"svag", "builtins"})
 
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """The ranks that share a run; alone, every message is the identity.
+    """The ranks that share a run. With a single rank, messages do nothing.
 
     >>> Ranks(rank=1, size=2).share(9), Ranks(rank=1, size=2).weight(9)
     (slice(4, 9, None), 1.1111111111111112)
 
     Attributes:
-        rank: which of them this one is; 0 is the one that writes.
-        size: how many there are.
-        group: what carries their messages.
-        store: where they meet; it outlives each of them.
+        rank: the number of this rank; rank 0 writes.
+        size: number of ranks.
+        group: carries their messages.
+        store: where torchrun's ranks meet; it outlives each of them.
     """
 
     rank: int = 0
@@ -96,7 +87,7 @@ class Ranks:
         return cls(group.rank, group.size, group)
 
     def share(self, count: int) -> slice:
-        """Which of `count` examples, or parts, are this rank's: consecutive ones, as many as others' or one more."""
+        """This rank's share of `count` examples or parts: consecutive, and of nearly the same size on every rank."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
     def count(self, count: int) -> int:
@@ -105,7 +96,7 @@ class Ranks:
         return int(share.stop - share.start)
 
     def weight(self, count: int) -> float:
-        """What makes the mean over ranks, of means over shares, the mean over all: exactly 1 for equal shares."""
+        """Weight of this rank's mean, so that the mean over ranks is the mean over all; exactly 1 for equal shares."""
         return self.size * self.count(count) / count
 
     def total(self, number: Tensor) -> Tensor:
@@ -133,7 +124,7 @@ class Ranks:
                     dist.broadcast(buffer, group=self.group.process_group, group_src=0)
 
     def first(self, work: Callable[[], T]) -> T:
-        """Let rank 0 work; all get what it returns, or end together if it fails."""
+        """Let rank 0 call `work`. All ranks get what it returns, or end together if it fails."""
         if self.size == 1:
             return work()
         told: list[Any] = [None]
@@ -154,7 +145,7 @@ class Ranks:
         return found
 
     def say(self, sentence: str | None, aloud: Callable[[str], None]) -> None:
-        """Say how this rank ends, unless another one said so first; None leaves the word to another."""
+        """Report how this rank ends, unless another one has reported already; None leaves the report to another."""
         if self.store is None:
             if sentence is not None:
                 aloud(sentence)
@@ -163,9 +154,9 @@ class Ranks:
             if sentence is not None and self.store.add("has the word", 1) == 1:
                 aloud(sentence)
                 self.store.set("has spoken", "1")
-            else:  # torchrun stops all as soon as one has ended: let the other finish its sentence
+            else:  # torchrun stops all ranks as soon as one has ended: let the other one finish its message
                 self.store.wait(["has spoken"], _COURTESY)
-        except RuntimeError:  # the store has gone with the machine that held it
+        except RuntimeError:  # the machine that held the store is gone
             if sentence is not None:
                 aloud(sentence)
 
@@ -187,9 +178,9 @@ def launched(environment: Mapping[str, str] = os.environ) -> bool:
 
 @contextmanager
 def joined(device: str = "auto") -> Iterator[Ranks]:
-    """The ranks of this run while the context is open: those of torchrun, or this one alone.
+    """The ranks of this run while the context is open: those of torchrun, or this process alone.
 
-    They talk by gloo, and about tensors on GPUs by nccl; each takes the GPU of its number on its machine.
+    They communicate by gloo, and for tensors on GPUs by nccl. Each uses the GPU of its local number.
     """
     if not launched():
         yield ALONE
@@ -232,5 +223,5 @@ def _told_to_stop() -> Iterator[None]:
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGTERM) is stop:  # else someone has found a better use for it
+        if signal.getsignal(signal.SIGTERM) is stop:  # otherwise another handler was installed meanwhile
             signal.signal(signal.SIGTERM, before)

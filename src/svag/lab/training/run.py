@@ -1,4 +1,4 @@
-"""`svag.lab.run`: one run from a spec, from where it was left to its end."""
+"""`svag.lab.run`: one run from a spec, from its last checkpoint to its end."""
 
 import ctypes
 import math
@@ -10,15 +10,15 @@ from pathlib import Path
 import torch
 from torch.distributed import ProcessGroup
 
-from svag.lab.records.files import DiskError, RunLock, make_folder
 from svag.lab.records.identity import identity
-from svag.lab.records.record import REMEDY, RunFailed, RunRecord, holds_run, read_record
+from svag.lab.records.record import RunFailed, RunRecord, holds_run, read_record
+from svag.lab.records.storage import DiskError, RunLock, make_folder
 from svag.lab.specs.parts import FrozenProbe
 from svag.lab.specs.spec import Base, RunSpec
-from svag.lab.training.folder import NoFolder, RunFolder, restore, run_header
 from svag.lab.training.loop import Loop
 from svag.lab.training.measuring import Diverged, FrozenReadings
 from svag.lab.training.ranks import RankLost, Ranks, ranks_answer
+from svag.lab.training.run_folder import NoFolder, RunFolder, restore, run_header
 from svag.lab.training.state import Progress, Run, start_together
 from svag.lab.training.steppers import stepper_for
 from svag.lab.training.streams import stream_seed
@@ -48,11 +48,11 @@ def run(
     process_group: ProcessGroup | None = None,
     watching: Watcher | None = None,
 ) -> RunRecord:
-    """Run a spec in a folder of its own, or continue there, and return what it left.
+    """Run a spec in a folder of its own, or continue it there, and return its record.
 
-    A folder in which the same spec has ended is only read: nothing is computed twice. Killed at any moment, the next
-    call continues from the last checkpoint and ends bit for bit as if nothing had happened. Ctrl-C and SIGTERM wait for
-    the end of the step and for a checkpoint; a second one does not.
+    If the same spec has ended in the folder, its record is only read. A run that is killed at any moment continues from
+    its last checkpoint with the next call, and ends bit for bit as if nothing had happened. After Ctrl-C or SIGTERM the
+    run finishes its step and makes a checkpoint; a second Ctrl-C ends it at once.
 
     >>> import tempfile
     >>> spec = RunSpec.from_yaml('''
@@ -70,16 +70,16 @@ def run(
 
     Args:
         spec: what to run: a spec, a mapping of its fields, or the path of a YAML file.
-        out: the run directory; made if it is not there.
+        out: the run directory; created if it does not exist.
         device: "auto", "cpu" or "cuda".
-        data_dir: where the files of the data set are, or shall be; $SVAG_DATA or the user's cache when None.
-        threads: threads of torch on the CPU. One is fastest for small networks, immune to other work there, and
-            gives the same bits whatever the number of cores. A checkpoint goes on with the number it was made with.
-        progress: show a bar to a person, lines to a file.
+        data_dir: folder of the data files; $SVAG_DATA or the user's cache when None.
+        threads: threads of torch on the CPU. One is fastest for small networks, is not slowed by other programs, and
+            gives the same bits on any number of cores. A checkpoint continues with the number it was made with.
+        progress: show a bar at a terminal, lines in a file.
         save_seconds: seconds between two checkpoints.
-        process_group: the ranks that share every batch of the run, all of which call this; this one alone by default.
-            Only the first of them looks at `out`, shows progress, and writes.
-        watching: who is told where the run is, instead of the bar or the lines.
+        process_group: the ranks that share every batch of the run, all of which call this; by default there is one.
+            Only rank 0 uses `out`, prints and writes.
+        watching: is told where the run is, instead of the bar or the lines.
     """
     spec = RunSpec.of(spec)
     folder, place, ranks = Path(out), pick_device(device), Ranks.of(process_group)
@@ -97,13 +97,13 @@ def run(
         with _reproducible(spec.seed, place, threads):
             training = prepare(spec, data, ranks)
             refuse_small_shares(training)
-            first, steps = ranks.rank == 0, spec.steps(training.examples)
-            told = watching if first and watching else watcher(steps, progress=progress and first)
-            note = note_on_batch_norm(training) if first and progress else ""
-            return _run(training, folder, name, told, note, save_seconds)
+            prints = progress and ranks.rank == 0 and watching is None
+            told = watching if ranks.rank == 0 and watching else None
+            told = told or watcher(spec.steps(training.examples), spec.step_name, progress=prints)
+            return _run(training, folder, name, told, save_seconds, prints=prints)
 
 
-def _run(training: Training, folder: Path, name: str, told: Watcher, note: str, save_seconds: float) -> RunRecord:
+def _run(training: Training, folder: Path, name: str, told: Watcher, save_seconds: float, *, prints: bool) -> RunRecord:
     spec, place, ranks = training.spec, training.data.device, training.ranks
     frozen = FrozenReadings(training, spec.probe) if isinstance(spec.probe, FrozenProbe) else None
     stepper = stepper_for(training)
@@ -114,7 +114,7 @@ def _run(training: Training, folder: Path, name: str, told: Watcher, note: str, 
     with ExitStack() as until_the_end:
 
         def open_folder() -> RunRecord | None:
-            """Lock the folder and go to where the run was left, unless another program has just ended it."""
+            """Lock the folder and restore the last checkpoint, unless another program has just ended the run."""
             nonlocal written
             make_folder(folder)
             until_the_end.enter_context(RunLock(folder))
@@ -129,10 +129,12 @@ def _run(training: Training, folder: Path, name: str, told: Watcher, note: str, 
         if (ended := ranks.first(open_folder)) is not None:
             return ended
         start_together(moving, ranks)
-        if note:
+        if prints and (step := moving.progress.step):
+            say(f"Continues at {spec.step_name} {step} of {header['steps']}.")
+        if prints and (note := note_on_batch_norm(training)):
             say(note)
         until_the_end.enter_context(told)
-        held = HeldSignals() if ranks.size == 1 else None  # ranks would not stop at the same step
+        held = HeldSignals() if ranks.size == 1 else None  # several ranks would not stop at the same step
         try:
             with held or nullcontext():
                 Loop(moving, written, told, save_seconds if ranks.rank == 0 else math.inf, held).go()
@@ -143,11 +145,11 @@ def _run(training: Training, folder: Path, name: str, told: Watcher, note: str, 
             raise
         except (Exception, SystemExit) as error:  # a user's network may fail in any way, or end the program
             if isinstance(error, SystemExit) and held is not None and held.delivered:
-                raise  # what a signal does in this program: the run is interrupted, and saved
+                raise  # a signal handler of this program ended it: the run was interrupted after a checkpoint
             sentence = f"{type(error).__name__}: {' '.join(str(error).split())}"
             written.end(moving, "failed", sentence)
             raise RunFailed(
-                f"the run in {folder} failed at effective step {moving.progress.step}: {sentence}"
+                f"the run in {folder} failed at {spec.step_name} {moving.progress.step}: {sentence}"
             ) from error
         finally:
             stepper.close()
@@ -155,24 +157,18 @@ def _run(training: Training, folder: Path, name: str, told: Watcher, note: str, 
 
 
 def _look(folder: Path, name: str) -> RunRecord:
-    """What is in the folder, or refuse it."""
+    """Read what is in the folder; refuse another run, and one that cannot be read."""
     record = read_record(folder)
-    _refuse_another(folder, record, name)
-    return record
-
-
-def _refuse_another(folder: Path, record: RunRecord, name: str) -> None:
     if record.identity and record.identity != name:
         raise ValueError(f"{folder} holds another run ({record.identity[:12]}): give another --out")
     if not record.identity and holds_run(folder):
-        if REMEDY in record.problem:
-            raise RunFailed(f"{folder} holds a run that cannot be read: {record.problem}")
-        raise RunFailed(f"{folder} holds a run that cannot be read ({record.problem}): give another --out")
+        raise RunFailed(f"{folder} holds a run that cannot be read: {record.problem}")
+    return record
 
 
 @contextmanager
 def _reproducible(seed: int, device: torch.device, threads: int) -> Iterator[None]:
-    """Seed torch's global generators, which dropout uses; put them, threads and algorithms back afterwards."""
+    """Seed torch's global generators, which dropout uses; restore them, threads and algorithms afterwards."""
     before, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     devices = [torch.cuda.current_device()] if device.type == "cuda" else []
@@ -189,16 +185,16 @@ def _reproducible(seed: int, device: torch.device, threads: int) -> Iterator[Non
             torch.use_deterministic_algorithms(strict, warn_only=warn_only)
 
 
-# Numbers that malloc.h gives to two settings of glibc.
+# Two settings of glibc, by their numbers in malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 
 def keep_freed_memory() -> None:
     """Let this process keep the memory that a step on the CPU frees, for the next step.
 
-    Glibc gives large pieces back to the system at once, which clears them page by page when the next step asks again:
-    at batch 512 a fifth to two fifths of a step went into that. It cannot be undone, so it is for programs of our own;
-    where there is no glibc, nothing happens.
+    By default glibc returns large blocks to the system at once, which clears them page by page when the next step asks
+    for them: at batch 512 that took 20 to 40% of a step. The setting cannot be undone, so only svag's own programs use
+    it. Without glibc nothing happens.
     """
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)

@@ -1,8 +1,7 @@
-"""Where a run is, and how that goes into a checkpoint and out, or from rank 0 to all ranks.
+"""The state of a run, and how it is saved in a checkpoint, loaded from one, or sent from rank 0 to all ranks.
 
-A checkpoint is everything that a run needs to go on as if it had never stopped, in one file that is never half-written.
-The file is what `torch.save` makes of it, which `torch.load` reads, and after that its SHA-256: torch itself does not
-notice a damaged number.
+A checkpoint holds everything that a run needs to continue as if it had never stopped, in one file that is replaced as a
+whole. The file is the output of `torch.save` followed by its SHA-256, as torch itself does not notice a damaged number.
 """
 
 import hashlib
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from svag.lab.records.files import read_file, replace_file
+from svag.lab.records.storage import read_file, replace_file
 from svag.lab.specs.fields import shown
 from svag.lab.training.measuring import FrozenReadings
 from svag.lab.training.ranks import Ranks
@@ -29,7 +28,7 @@ _SHA256 = hashlib.sha256().digest_size
 
 
 class CheckpointError(Exception):
-    """A checkpoint that cannot be used; the message is one sentence with the way out."""
+    """A checkpoint cannot be used; the message is one sentence that says what to do."""
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
@@ -40,12 +39,12 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     replace_file(path, content + hashlib.sha256(content).digest())
 
 
-# Bytes that no checkpoint exceeds: a file may claim any length.
+# More bytes than any checkpoint has: a longer file is not read.
 _LARGEST = 2**36
 
 
 def load_checkpoint(path: Path, identity: str, device: torch.device) -> dict[str, Any] | None:
-    """Read a checkpoint of the run with this identity; None if there is none. No pickle but tensors is ever loaded."""
+    """Read a checkpoint of the run with this identity; None if there is none. Only tensors are unpickled."""
     if not path.exists():
         return None
     try:
@@ -74,14 +73,14 @@ def load_checkpoint(path: Path, identity: str, device: torch.device) -> dict[str
 
 
 def check_state(state: dict[str, Any], run: "Run") -> None:
-    """Refuse a state that is not one of this run, by a ValueError that says what is wrong; nothing is touched.
+    """Raise ValueError for a state that does not belong to this run; nothing is changed.
 
-    Every value has the type, the range or the shape that it has in the run as it is now. Of the optimizer, which has
-    kept nothing yet, every tensor has the shape of its parameter, or is a single number.
+    Every value must have the type, range or shape that it has in the run now. The optimizer has no state yet, so each
+    of its tensors must have the shape of its parameter or be a single number.
 
     Args:
-        state: what a checkpoint holds.
-        run: the run, before its first step.
+        state: content of a checkpoint.
+        run: the run before its first step.
     """
     fresh = run.state_dict()
     if missing := [name for name in (*fresh, "metrics_length", "metrics_sha256") if name not in state]:
@@ -90,7 +89,7 @@ def check_state(state: dict[str, Any], run: "Run") -> None:
     step = _whole("step", state["step"], 0, steps)
     gained = isinstance(run.stepper, GainStepper)
     for name in ("loss_count", "since_row") if gained else ("loss_count",):
-        # updates that are cut, and those at a smaller batch than the baseline's, are less than an effective step
+        # there can be more updates than effective steps: a shortened one is worth less than one effective step
         _whole(name, state[name], 0, 10**18 if gained else step)
     _whole("metrics_length", state["metrics_length"], 0, 10**18)
     _whole("threads", state["threads"], 1, 1024)
@@ -100,8 +99,8 @@ def check_state(state: dict[str, Any], run: "Run") -> None:
         _number("parts_ratio", state["parts_ratio"], at_least=0.0)
     if not isinstance(state["processes"], list) or not 0 < len(state["processes"]) <= 10_000:
         raise ValueError(f"processes must be a list of numbers, got {shown(state['processes'])}")
-    for one in state["processes"]:
-        _whole("processes", one, 1, 10_000)
+    for count in state["processes"]:
+        _whole("processes", count, 1, 10_000)
     for name in ("loss_sum", "model", "stepper", "frozen", "random", "random_cuda"):
         _alike(name, state[name], fresh[name])
     _check_optimizer(state["optimizer"], fresh["optimizer"], run.training.optimizer)
@@ -123,7 +122,7 @@ def _check_optimizer(state: Any, fresh: dict[str, Any], optimizer: torch.optim.O
 
 
 def _alike(name: str, value: Any, fresh: Any) -> None:
-    """Refuse a value that does not have the type, the keys and the shapes of the one that the run has now."""
+    """Raise ValueError unless a value has the type, keys and shapes of the one that the run has now."""
     match fresh:
         case Tensor():
             if not isinstance(value, Tensor) or value.shape != fresh.shape or value.dtype != fresh.dtype:
@@ -131,8 +130,8 @@ def _alike(name: str, value: Any, fresh: Any) -> None:
         case dict():
             if not isinstance(value, dict) or value.keys() != fresh.keys():
                 raise ValueError(f"{name} must hold {len(fresh)} values of certain names, and does not")
-            for key, one in fresh.items():
-                _alike(f"{name}.{key}", value[key], one)
+            for key, inside in fresh.items():
+                _alike(f"{name}.{key}", value[key], inside)
             if "position" in fresh and "n" in fresh:  # of a shuffled epoch
                 _whole(f"{name}.position", value["position"], 0, fresh["n"])
             if "taken" in fresh:  # of the batches that were drawn ahead
@@ -140,9 +139,9 @@ def _alike(name: str, value: Any, fresh: Any) -> None:
         case list() | tuple():
             if type(value) is not type(fresh) or len(value) < len(fresh):
                 raise ValueError(f"{name} must be a list of {len(fresh)} values, got {shown(value)}")
-            for place, one in enumerate(fresh):
-                _alike(f"{name}.{place}", value[place], one)
-        case None:  # what the run has only later, and looks at when it loads it
+            for place, inside in enumerate(fresh):
+                _alike(f"{name}.{place}", value[place], inside)
+        case None:  # the run has it only later, and checks it on loading
             return
         case bool() | str():
             if type(value) is not type(fresh):
@@ -165,7 +164,7 @@ def _number(name: str, value: Any, *, at_least: float) -> None:
 
 
 def refuse_other_number(path: Path, before: int, ranks: Ranks, model: nn.Module) -> None:
-    """Refuse to go on with another number of ranks where that changes what is computed."""
+    """Refuse to continue with another number of ranks if that changes what is computed."""
     if before != ranks.size and local_batch_norms(model):
         raise CheckpointError(
             f"{path} was made by {_processes(before)}, and BatchNorm normalises by the share of each: continue with "
@@ -182,14 +181,14 @@ class Progress:
     """What the loop counts.
 
     Attributes:
+        loss_sum: sum of the losses since the last evaluation, on the device.
         step: effective steps that are done.
         time: Σ η over them.
-        loss_sum: sum of their losses since the last evaluation, on the device.
-        loss_count: how many that are.
-        loss_offset: what to take from `loss_sum` for the sum of the losses since the last row of kind "loss".
-        seconds: seconds spent, over all sessions, up to the last checkpoint.
+        loss_count: number of losses in `loss_sum`.
+        loss_offset: subtracted from `loss_sum`, it gives the sum since the last row of kind "loss".
+        seconds: seconds spent in all sessions, up to the last checkpoint.
         since: readings since the last evaluation.
-        processes: how many ranks took part, in the order of its sessions; the last number is the present one.
+        processes: number of ranks in each session, the current one last.
         parts_ratio: N/G of BatchNorm's parts over that of whole batches, once it is known.
         since_row: updates since the last row of kind "loss".
     """
@@ -210,7 +209,7 @@ class Progress:
         self.add_update(loss, lr, self.step + 1)
 
     def add_update(self, loss: Tensor, time: float, step: int) -> None:
-        """Count an update that led to effective step `step`, and was worth `time` in Σ η."""
+        """Count an update that led to effective step `step` and added `time` to Σ η."""
         self.loss_sum += loss
         self.loss_count += 1
         self.since_row += 1
@@ -218,13 +217,13 @@ class Progress:
         self.time += time
 
     def loss_since_row(self) -> float:
-        """The sum of the losses since the last row of kind "loss", which this one closes; waits for the device."""
+        """The sum of the losses since the last row of kind "loss", and begin the next row; waits for the device."""
         total = self.loss_sum.item()
         found, self.loss_offset, self.since_row = total - self.loss_offset, total, 0
         return found
 
     def start_again(self) -> None:
-        """Forget what an evaluation has summarised; the losses since the last row of kind "loss" are kept."""
+        """Reset what an evaluation has summarised, but keep the losses since the last row of kind "loss"."""
         self.loss_offset -= self.loss_sum.item()
         self.loss_sum.zero_()
         self.loss_count = 0
@@ -233,7 +232,7 @@ class Progress:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """All that moves in a run."""
+    """Everything in a run that changes."""
 
     training: Training
     stepper: Stepper
@@ -260,7 +259,7 @@ class Run:
             "random_cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
             "threads": torch.get_num_threads(),
             "device": device.type,
-            # with every other process the effective step says it
+            # for every other process the effective step determines it
             **({"since_row": self.progress.since_row} if isinstance(self.stepper, GainStepper) else {}),
         }
 
@@ -287,7 +286,7 @@ class Run:
 
 
 def start_together(run: Run, ranks: Ranks) -> None:
-    """Hand the state of rank 0 to all ranks; like a checkpoint, it is loaded as tensors and nothing else."""
+    """Send the state of rank 0 to all ranks; as from a checkpoint, only tensors are unpickled."""
     if ranks.size == 1:
         return
     content = b""

@@ -1,18 +1,19 @@
 """One effective step of each process of a spec, on batches that the run draws itself.
 
-`SgdStepper` follows SGD and the coupled ladder (def:glsr), `SvagStepper` SVAG (eq:svag_iter), `GainStepper` the gain
-rule, one update of which is several effective steps, and `FullPassStepper` the processes that look at all data in every
-update: GD, NGD, and the SDE by Euler–Maruyama (eq:noisy_gd, eq:em). Several ranks each look at their share of every
-batch; losses and readings are those of the whole batch.
+`SgdStepper` takes steps of SGD and of the coupled ladder (def:glsr), `SvagStepper` of SVAG (eq:svag_iter),
+`GainStepper` of the gain rule, where one update is worth several effective steps, and `FullPassStepper` of the
+processes that use all data in every update: GD, NGD, and the SDE by Euler–Maruyama (eq:noisy_gd, eq:em). Several ranks
+each use their share of every batch; losses and readings are those of the whole batch.
 """
 
 import math
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import fsum
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,44 +32,46 @@ from svag.noise.probe import NoiseProbe
 from svag.noise.reading import Reading
 from svag.noise.undisturbed import undisturbed
 
-# Examples in one forward pass. It moves the last bits of the sums, hence is not a setting.
+# Examples in one forward pass. It affects the last bits of the sums, so it is not a setting.
 CHUNK = 1000
 
 
-class Stepper(Protocol):
+class Stepper(ABC):
     """A process that takes effective steps, can measure them, and can be saved."""
 
+    def __init__(self, training: Training) -> None:
+        self._training = training
+
     def seen(self, step: int) -> int:
-        """Examples that the run has looked at when `step` effective steps are done."""
-        ...
+        """Number of examples used when `step` effective steps are done."""
+        return step * round(examples_per_step(self._training.spec, self._training.examples))
 
     def set_rate(self, lr: float) -> None:
-        """Set η of the next effective step; the process refines it itself."""
-        ...
+        """Set η of the next effective step; a process that refines it does so itself."""
+        self._training.set_rate(lr)
 
+    @abstractmethod
     def step(self, number: int, *, measure: bool) -> Tensor:
         """Take effective step `number`; return its mean loss, detached."""
-        ...
 
     def collect(self) -> list[Reading]:
-        """The readings of the measured steps since the last call, one for each."""
-        ...
+        """The readings of the steps measured since the last call, one per step."""
+        return []
 
+    @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Where the process is; valid when all readings have been collected."""
-        ...
+        """The state of the process; valid when all readings have been collected."""
 
+    @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where `state_dict` was called."""
-        ...
 
-    def close(self) -> None:
-        """Give the model back as it was, its weights apart."""
-        ...
+    def close(self) -> None:  # noqa: B027  # most processes change nothing but the weights
+        """Restore the model, apart from its weights."""
 
 
 def stepper_for(training: Training) -> Stepper:
-    """The stepper of a spec's process. SVAG with ell = split = 1 is SGD, bit for bit, and is run as such."""
+    """The stepper of a spec's process. SVAG with ell = split = 1 is SGD bit for bit, and is run as SGD."""
     process, probe = training.spec.process, training.spec.probe
     probe_parts = probe.parts if isinstance(probe, InRunProbe) else 0
     match process:
@@ -83,17 +86,17 @@ def stepper_for(training: Training) -> Stepper:
     return FullPassStepper(training, process)
 
 
-class SgdStepper:
-    """SGD, or the coupled ladder: SGD at a batch and a rate that are `smaller` times smaller, on the same draws.
+class SgdStepper(Stepper):
+    """SGD, or the coupled ladder: SGD with a batch size and rate that are `smaller` times smaller, on the same draws.
 
     Args:
         training: what is trained.
-        probe_parts: into how many parts a measured update cuts its batch; 0 when nothing is measured.
-        smaller: into how many batches each draw is cut, one update for each; 1 is SGD itself.
+        probe_parts: number of parts into which a measured update cuts its batch; 0 if nothing is measured.
+        smaller: number of batches into which each draw is cut, one update for each; 1 is SGD itself.
     """
 
     def __init__(self, training: Training, probe_parts: int, smaller: int = 1) -> None:
-        self._training = training
+        super().__init__(training)
         self._smaller, self._probe_parts = smaller, probe_parts
         self._batches = BatchStream(training.data, training.spec, "batches", training.spec.batch_size)
         self._statistics = {
@@ -102,13 +105,9 @@ class SgdStepper:
         }
         self._probe = self._fresh_probe() if probe_parts else None
 
-    def seen(self, step: int) -> int:
-        """Examples that the run has looked at when `step` effective steps are done."""
-        return step * round(examples_per_step(self._training.spec, self._training.examples))
-
     @property
     def probe(self) -> NoiseProbe | None:
-        """The probe of the next updates; another one after every `collect`."""
+        """The probe of the next updates; `collect` replaces it."""
         return self._probe
 
     def set_rate(self, lr: float) -> None:
@@ -135,7 +134,7 @@ class SgdStepper:
         return one_per_step(found)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the process is."""
+        """The state of the process."""
         return {"batches": self._batches.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -143,7 +142,7 @@ class SgdStepper:
         self._batches.load_state_dict(state["batches"])
 
     def close(self) -> None:
-        """Take the probe off the model."""
+        """Remove the probe from the model."""
         if self._probe is not None:
             self._probe.close()
 
@@ -164,7 +163,7 @@ class SgdStepper:
 
     @contextmanager
     def _slowed_statistics(self, measure: bool) -> Iterator[None]:
-        """BatchNorm's running statistics see several batches in the time of one."""
+        """Slow down BatchNorm's running statistics, which see several batches in the time of one."""
         self._statistics[measure].refine()
         try:
             yield
@@ -183,31 +182,32 @@ class SgdStepper:
         )
 
 
-class GainStepper:
-    """The gain rule: an update at the larger batch is `gain` effective steps, which are the baseline's.
+class GainStepper(Stepper):
+    """The gain rule: an update at the larger batch is worth `gain` effective steps of the baseline.
 
     Args:
-        training: what is trained; its settings are the baseline's.
-        process: the baseline's batch size, and the plan if there is one.
-        probe_parts: into how many parts a measured update cuts its batch; 0 when nothing is measured.
+        training: what is trained; its settings are those of the baseline.
+        process: batch size of the baseline, and the plan if there is one.
+        probe_parts: number of parts into which a measured update cuts its batch; 0 if nothing is measured.
     """
 
     def __init__(self, training: Training, process: GainSpec, probe_parts: int) -> None:
-        self._training, self._process = training, process
+        super().__init__(training)
+        self._process = process
         self._sgd = SgdStepper(training, probe_parts)
         self._steps = training.spec.steps(training.examples)
-        self._wanted: set[int] = set()  # effective steps whose readings were asked for
+        self._wanted: set[int] = set()  # effective steps that are to be measured
         self._updates = 0
         self._rule = self._fresh_rule()
 
     @property
     def updates(self) -> int:
-        """Updates that are done."""
+        """Number of updates that are done."""
         return self._updates
 
     @property
     def time(self) -> float:
-        """Effective steps that are done, which need not be a whole number."""
+        """Effective steps that are done, not necessarily a whole number."""
         return self._rule.time
 
     @property
@@ -216,11 +216,11 @@ class GainStepper:
         return self._rule.gain or 0.0
 
     def previous(self) -> int:
-        """The whole effective steps that were done before the last update; -1 before the first."""
+        """Whole effective steps that were done before the last update; -1 before the first."""
         return math.floor(self._rule.state_dict()["before"]) if self._updates else -1
 
     def row(self) -> dict[str, float | int | None]:
-        """Where the rule is, for the metrics: baseline time, gain of the last update, price and examples so far."""
+        """What metrics say about the rule: baseline time, gain of the last update, price and examples so far."""
         rule = self._rule
         return {
             "baseline_time": rule.time,
@@ -229,16 +229,12 @@ class GainStepper:
             "examples": self.seen(0),
         }
 
-    def seen(self, step: int) -> int:  # the rule counts by itself
-        """Examples that the run has looked at."""
+    def seen(self, step: int) -> int:  # counted in updates, whatever the step
+        """Number of examples used so far."""
         return self._updates * self._training.spec.batch_size
 
-    def set_rate(self, lr: float) -> None:
-        """Set η of the baseline; the rule multiplies it."""
-        self._training.set_rate(lr)
-
     def step(self, number: int, *, measure: bool) -> Tensor:
-        """Take one update, which begins in effective step `number`."""
+        """Take one update, which begins at effective step `number`."""
         if measure:
             self._wanted.add(number)
         loss = self._sgd.step(number, measure=measure or self._process.plan is None)
@@ -246,7 +242,7 @@ class GainStepper:
         return loss
 
     def collect(self) -> list[Reading]:
-        """The readings since the last call that were asked for; a measured gain takes more."""
+        """The readings since the last call that the spec asks for; a measured gain takes more."""
         found = [reading for reading in self._sgd.collect() if reading.step in self._wanted]
         self._wanted.clear()
         if self._process.plan is None:
@@ -254,7 +250,7 @@ class GainStepper:
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the process is."""
+        """The state of the process."""
         return {"sgd": self._sgd.state_dict(), "rule": self._rule.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -264,7 +260,7 @@ class GainStepper:
         self._updates = state["rule"]["steps"]
 
     def close(self) -> None:
-        """Take the rule off the optimizer, and the probe off the model."""
+        """Remove the rule from the optimizer, and the probe from the model."""
         self._rule.close()
         self._sgd.close()
 
@@ -277,15 +273,16 @@ class GainStepper:
         plan, probe = plan_of(self._training.spec), self._sgd.probe
         if plan is not None:
             return GainRule.planned(self._training.optimizer, plan, self._steps)
-        assert probe is not None  # which the spec was checked for
+        assert probe is not None  # by the checks of the spec
         return GainRule(probe, self._process.base_batch_size, self._steps)
 
 
-class SvagStepper:
-    """SVAG(ell, split): in an effective step, `ell` pairs of batches of B/split examples, at η/ell."""
+class SvagStepper(Stepper):
+    """SVAG(ell, split): `ell` pairs of batches of B/split examples per effective step, at η/ell."""
 
     def __init__(self, training: Training, process: SvagSpec) -> None:
-        self._training, self._process = training, process
+        super().__init__(training)
+        self._process = process
         size = training.spec.batch_size // process.split
         self._first = BatchStream(training.data, training.spec, "batches", size)
         self._second = BatchStream(training.data, training.spec, "second batches", size)
@@ -294,15 +291,7 @@ class SvagStepper:
         self._found: list[Reading] = []
         self._sim = self._fresh(None)
 
-    def seen(self, step: int) -> int:
-        """Examples that the run has looked at when `step` effective steps are done."""
-        return step * round(examples_per_step(self._training.spec, self._training.examples))
-
-    def set_rate(self, lr: float) -> None:
-        """Set η of the next effective step; SVAG itself divides it."""
-        self._training.set_rate(lr)
-
-    def step(self, number: int, *, measure: bool) -> Tensor:  # SVAG counts by itself
+    def step(self, number: int, *, measure: bool) -> Tensor:  # SVAG counts steps itself
         """Take one effective step."""
         if measure != self._measures:
             self._measure(measure)
@@ -316,7 +305,7 @@ class SvagStepper:
         return one_per_step(found)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the process is."""
+        """The state of the process."""
         return {
             "sim": self._sim.state_dict(),
             "first": self._first.state_dict(),
@@ -330,7 +319,7 @@ class SvagStepper:
         self._second.load_state_dict(state["second"])
 
     def close(self) -> None:
-        """Give BatchNorm its own momentum back."""
+        """Restore BatchNorm's momentum."""
         self._sim.__exit__(None, None, None)
 
     def _endless_pairs(self) -> Iterator[tuple[LabelledBatch, LabelledBatch]]:
@@ -338,7 +327,7 @@ class SvagStepper:
             yield self._training.share(self._first.draw()), self._training.share(self._second.draw())
 
     def _measure(self, wanted: bool) -> None:
-        """Begin to keep noise, or stop and put what was found aside."""
+        """Start to measure noise, or stop and keep the readings."""
         sim = self._sim
         if self._measures:
             self._found += without_broken(lambda: sim.noise)
@@ -363,18 +352,21 @@ class SvagStepper:
         return sim.__enter__()
 
 
-class FullPassStepper:
-    """Weighted passes over the data, `refine` of them in an effective step, at η/refine."""
+class FullPassStepper(Stepper):
+    """Weighted passes over the data, `refine` of them per effective step, at η/refine.
+
+    There are no batches to measure: the frozen probe measures these processes.
+    """
 
     def __init__(self, training: Training, process: NgdSpec | GdSpec | SdeSpec) -> None:
-        self._training = training
+        super().__init__(training)
         self._refine = process.refine if isinstance(process, SdeSpec) else 1
         data, batch_size, share = training.data, training.spec.batch_size, training.ranks.share(training.examples)
         images, labels = data.train_x[share], data.train_y[share]
         self._chunks: list[LabelledBatch] = list(zip(images.split(CHUNK), labels.split(CHUNK), strict=True))
         try:
             self._ngd = self._noisy_gd(math.inf if isinstance(process, GdSpec) else batch_size)
-            # the first step would ask too, but by then there is a folder with a failed run in it
+            # the first step would refuse too, but only after a folder with a failed run has been made
             with undisturbed(training.model):
                 refuse_random(training.losses, self._chunks[0])
         except SpecError:
@@ -382,33 +374,18 @@ class FullPassStepper:
         except ValueError as error:
             raise SpecError("model.arch", f"{process.kind} cannot train this network: {error}") from error
 
-    def seen(self, step: int) -> int:
-        """Examples that the run has looked at when `step` effective steps are done."""
-        return step * round(examples_per_step(self._training.spec, self._training.examples))
-
-    def set_rate(self, lr: float) -> None:
-        """Set η of the next effective step; a refined process itself divides it."""
-        self._training.set_rate(lr)
-
-    def step(self, number: int, *, measure: bool) -> Tensor:  # there are no batches to measure
+    def step(self, number: int, *, measure: bool) -> Tensor:
         """Take one effective step."""
         losses = [self._ngd.step(self._training.losses, self._chunks) for _ in range(self._refine)]
         return torch.stack(losses).mean()
 
-    def collect(self) -> list[Reading]:
-        """Nothing: the frozen probe measures these processes."""
-        return []
-
     def state_dict(self) -> dict[str, Any]:
-        """Where the process is, its noise included."""
+        """The state of the process, with that of its noise."""
         return self._ngd.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where `state_dict` was called."""
         self._ngd.load_state_dict(state)
-
-    def close(self) -> None:
-        """Nothing was changed."""
 
     def _noisy_gd(self, batch_size: float) -> NoisyGD:
         spec = self._training.spec
@@ -425,7 +402,7 @@ class FullPassStepper:
 
 
 def one_per_step(readings: Sequence[Reading]) -> list[Reading]:
-    """Average the readings of the sub-steps of each effective step: G, N and R first, no ratio before."""
+    """Average the readings of the sub-steps of each effective step: G, N and R, never their ratios."""
     by_step: dict[int | None, list[Reading]] = {}
     for reading in readings:
         by_step.setdefault(reading.step, []).append(reading)
@@ -449,9 +426,9 @@ def _average(group: list[Reading]) -> Reading:
 
 
 def without_broken(collect: Callable[[], Iterable[Reading]]) -> list[Reading]:
-    """Readings of the steps whose gradients were finite, without the warning that there were others.
+    """Readings of the steps with finite gradients, without the warning about the others.
 
-    A run that goes on to diverge is noticed by its loss; its last readings are not a failure of the program.
+    A run that diverges is noticed by its loss; its last readings are not an error.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

@@ -1,6 +1,6 @@
-"""Randomness by name: every use has its own generator, so that one never moves another; and batches drawn with them.
+"""Random streams by name, so that one use never affects another, and the batches drawn with them.
 
-Augmentation works on whole batches, on their device: each image is shifted and flipped by draws of its own.
+Augmentation works on whole batches, on their device; each image is shifted and flipped independently.
 """
 
 import hashlib
@@ -17,8 +17,8 @@ from svag.lab.specs.spec import RunSpec
 
 LabelledBatch = tuple[Tensor, Tensor]
 
-# Small batches are made some at a time, up to so many numbers in all, which still fit into the caches. A backward pass
-# empties these, so that making one batch after it takes several times as long as making another right then.
+# Small batches are made several at a time, up to this many batches and numbers, which still fit into the caches. A
+# backward pass empties the caches, so making a single batch after it takes several times as long.
 AHEAD, _NUMBERS = 32, 2**17
 
 
@@ -32,23 +32,23 @@ def stream_seed(seed: int, name: str) -> int:
 
 
 def stream(seed: int, name: str) -> torch.Generator:
-    """The generator of the stream `name`, on the CPU, so that a run draws the same on every device."""
+    """The generator of the stream `name`, on the CPU, so that a run draws the same numbers on every device."""
     return torch.Generator().manual_seed(stream_seed(seed, name))
 
 
 def own_randomness(rank: int, seed: int, occasion: str) -> None:
-    """Let dropout draw other masks here than on rank 0, which follows the stream of an ordinary run.
+    """Let dropout draw other masks on this rank than on rank 0, which uses the stream of an ordinary run.
 
-    Seeded anew on every occasion, so that nothing of it needs to be saved.
+    The generator is seeded anew each time, so that its state need not be saved.
     """
     if rank:
         torch.manual_seed(stream_seed(seed, f"dropout/{rank}/{occasion}"))
 
 
 class BatchStream:
-    """Endless batches of images and labels: index draws, then augmentation of whole batches on the device.
+    """Endless batches of inputs and labels: drawn by index, then augmented as a whole on the device.
 
-    Some are drawn ahead of time, invisibly to callers: the saved state says where those began and how many were taken.
+    Batches are drawn ahead of time. The saved state says where these began and how many were taken.
     """
 
     def __init__(self, data: DataSet, spec: RunSpec, name: str, batch_size: int, *, independent: bool = False) -> None:
@@ -61,7 +61,7 @@ class BatchStream:
         self._augment = spec.data.augment if spec.data.augmented else None
         self._changes = stream(spec.seed, f"{name}/augment")
         self._ahead = min(max(_NUMBERS // (batch_size * data.train_x[0].numel()), 1), AHEAD)
-        self._drawn: list[LabelledBatch] = []  # the next one is the last
+        self._drawn: list[LabelledBatch] = []  # in reverse order
         self._began: dict[str, Any] = {}
 
     def draw(self) -> LabelledBatch:
@@ -72,7 +72,7 @@ class BatchStream:
         return self._drawn.pop()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the stream is."""
+        """The state of the stream."""
         taken = self._ahead - len(self._drawn)
         return {**self._began, "taken": taken} if self._drawn else {**self._position(), "taken": 0}
 
@@ -88,9 +88,9 @@ class BatchStream:
         return {"sampler": self._sampler.state_dict(), "changes": self._changes.get_state()}
 
     def _make(self, count: int) -> list[LabelledBatch]:
-        """The next batches: drawn one after the other, as if each were made by itself, and then looked up together."""
+        """The next batches: indices drawn for one after the other, as if made singly, then looked up together."""
         size, drawn = self._sampler.batch_size, [self._sampler.draw() for _ in range(count)]
-        # by way of numpy: several times cheaper than torch.tensor(list)
+        # through numpy, which is several times faster than torch.tensor(list)
         rows = torch.from_numpy(np.array(drawn, dtype=np.int64).reshape(-1)).to(self._data.device)
         images, labels = self._data.batch(rows)
         if self._augment is not None:
@@ -108,10 +108,10 @@ class BatchStream:
 def augment(
     images: Tensor, *, pad: int, flip: bool, black: Tensor, generator: torch.Generator, batches: int = 1
 ) -> Tensor:
-    """Pad every image, cut out its old size at a random place, and mirror it with probability ½.
+    """Pad every image, crop it to its old size at a random place, and mirror it with probability ½.
 
-    The shift is uniform on {−pad, …, pad}² and, like the mirroring, independent for every image. What was drawn depends
-    on the generator and the numbers of images and batches only.
+    The shift is uniform on {−pad, …, pad}² and, like the mirroring, independent for every image. The draws depend only
+    on the generator and on the numbers of images and batches.
 
     >>> image = torch.arange(4.0).reshape(1, 1, 2, 2)
     >>> augment(image, pad=1, flip=True, black=torch.zeros(1), generator=torch.Generator().manual_seed(2)).shape
@@ -124,8 +124,8 @@ def augment(
         pad: pixels added on each side; 0 for no shift.
         flip: whether to mirror left and right.
         black: the value of padded pixels, per channel (`DataSet.black`).
-        generator: where the draws come from; it may live on another device than the images.
-        batches: of how many equal batches these are the images; each gets the draws that it would get by itself.
+        generator: source of the draws; it may be on another device than the images.
+        batches: number of equal batches in `images`; each gets the draws that it would get by itself.
     """
     if pad < 0:
         raise ValueError(f"pad must not be negative, got {pad}")
@@ -139,7 +139,7 @@ def augment(
 
 
 def _choices(size: int, batches: int, pad: int, flip: bool, generator: torch.Generator) -> Tensor:
-    """The row of `_sources` for each image of some batches; the draws of one batch come before those of the next."""
+    """The row of `_sources` for each image; all draws of one batch come before those of the next."""
     places, device = 2 * pad + 1, generator.device
     shifts, mirrored = [], []
     for _ in range(batches):
@@ -158,7 +158,7 @@ def _choices(size: int, batches: int, pad: int, flip: bool, generator: torch.Gen
 
 @lru_cache(maxsize=4)
 def _sources(height: int, width: int, pad: int, device: torch.device) -> Tensor:
-    """Where each pixel comes from, one row for every way to mirror (last) and shift: a black one stands at the end."""
+    """Index of the pixel that each pixel comes from, one row per shift and mirroring; the last index is black."""
     shifts = torch.arange(-pad, pad + 1).view(-1, 1)
     down, right = shifts + torch.arange(height), shifts + torch.arange(width)
     down, right = down.view(-1, 1, height, 1), right.view(1, -1, 1, width)

@@ -1,6 +1,6 @@
-"""What is trained and on what: the data of a spec, its network, its optimizer, its loss, and the ranks that share them.
+"""Building what a spec describes: data, network, optimizer and loss, and the ranks that share them.
 
-Here is also what a spec alone cannot know: whether it fits its data, and whether so many ranks can share its batches.
+The checks here need more than the spec: whether it fits its data, and whether the ranks can share its batches.
 """
 
 from collections.abc import Callable
@@ -25,19 +25,19 @@ from svag.lab.training.streams import LabelledBatch, stream
 from svag.noise.optimizer import trained_parameters
 from svag.noise.parameters import batch_norms
 
-# A few images are enough to see that a network takes them; two at least, for BatchNorm.
+# Number of images on which a network is tried; BatchNorm needs at least two.
 _TRIAL = 4
 
 
 def load_inputs(data: DataSpec | TextSpec, data_dir: str | Path | None, device: torch.device) -> DataSet:
-    """Load what a spec names, fetching it when it is not there."""
+    """Load the data of a spec, downloading it if necessary."""
     if isinstance(data, TextSpec):
         return load_text(data.name, data.context, subset=data.subset, device=device)
     return load_data(data.name, path=data.path, data_dir=data_dir, subset=data.subset, pool=data.pool, device=device)
 
 
 def check_inputs(spec: RunSpec, data: DataSet) -> None:
-    """Refuse a spec that does not fit its data: too large a batch, images too small to be shifted."""
+    """Refuse a spec that does not fit its data: a batch that is too large, or images too small to be shifted."""
     check_spec(spec, len(data.train_x))
     if spec.data.augment is None or not spec.data.augmented:
         return
@@ -49,7 +49,7 @@ def check_inputs(spec: RunSpec, data: DataSet) -> None:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
-    """The loss of a batch: of an image one term, of a window of text one for each of its characters."""
+    """The loss of a batch, with one term per image, or one per character of a text."""
     return nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction=reduction)
 
 
@@ -58,7 +58,12 @@ class Training:
     """A network with its optimizer and data, and the spec that they were made from.
 
     Attributes:
-        forward: the network as losses call it, which is the model itself or what torch has compiled of it.
+        spec: the spec.
+        data: the data, on the device.
+        model: the network.
+        optimizer: its optimizer.
+        forward: what losses call: the model itself, or its compiled form.
+        ranks: the ranks that share every batch.
     """
 
     spec: RunSpec
@@ -74,13 +79,18 @@ class Training:
         return len(self.data.train_x)
 
     @property
+    def trained(self) -> list[nn.Parameter]:
+        """The parameters that are trained."""
+        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+
+    @property
     def population(self) -> int | None:
-        """Number of examples if those of a batch are distinct; None where that makes no difference."""
+        """Number of training examples if batches are drawn without replacement; None where that makes no difference."""
         distinct = self.spec.sampling != "with_replacement" and self.spec.batch_size < self.examples
         return self.examples if distinct else None
 
     def loss(self, batch: LabelledBatch) -> Tensor:
-        """The mean loss of a batch that this rank has for itself."""
+        """The mean loss of a batch, all of it on this rank."""
         inputs, labels = batch
         return cross_entropy(self.forward(inputs), labels)
 
@@ -91,7 +101,7 @@ class Training:
         return losses if labels.dim() == 1 else losses.view_as(labels).mean(dim=1)
 
     def share(self, batch: LabelledBatch, parts: int | None = None) -> LabelledBatch:
-        """The examples of a batch that are this rank's; those of whole parts, if the batch comes in equal parts."""
+        """This rank's examples of a batch; whole parts of it, if the batch consists of equal parts."""
         if self.ranks.size == 1:
             return batch
         inputs, labels = batch
@@ -101,19 +111,19 @@ class Training:
         return inputs[rows], labels[rows]
 
     def shared_loss(self, batch: LabelledBatch) -> Tensor:
-        """A loss whose mean over the ranks is the mean loss of the batch: each rank looks at its share."""
+        """The loss of this rank's share of a batch, weighted so that the mean over ranks is the mean loss."""
         weight = self.ranks.weight(len(batch[1]))
         loss = self.loss(self.share(batch))
         return loss if weight == 1 else weight * loss
 
     def average_gradients(self, loss: Tensor, examples: int) -> Tensor:
-        """Put into `.grad` the gradient of the whole batch, from the shares of all ranks, and return its loss."""
+        """Average `.grad` over the shares of all ranks, and return the loss of the whole batch."""
         if self.ranks.size == 1:
             return loss
         return self.ranks.group.average_gradients(trained_parameters(self.optimizer), loss, examples).loss
 
     def clip_gradients(self) -> None:
-        """Shorten the gradient of the whole batch to the spec's `clip_norm`, if there is one."""
+        """Clip the gradient of the whole batch to the spec's `clip_norm`, if there is one."""
         if self.spec.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(trained_parameters(self.optimizer), self.spec.clip_norm)
 
@@ -124,7 +134,7 @@ class Training:
 
 
 def prepare(spec: RunSpec, data: DataSet, ranks: Ranks = ALONE) -> Training:
-    """Build the network of a spec, with its first weights from the spec's seed, and its optimizer."""
+    """Build the network of a spec, initialised from its seed, and its optimizer."""
     try:
         model = _network(spec, data)
     except SpecError:
@@ -139,17 +149,17 @@ def prepare(spec: RunSpec, data: DataSet, ranks: Ranks = ALONE) -> Training:
 
 
 def compiled(model: nn.Module) -> Callable[[Tensor], Tensor]:
-    """What `torch.compile` makes of a network; the network itself, and the names of its weights, stay what they are.
+    """The compiled form of a network; the network itself and the names of its weights do not change.
 
-    Every size of batch has a graph of its own. One graph for several would depend on which of them came first, and so
-    would the last bits of a run that was stopped and continued. Evaluation, in other sizes, is not compiled.
+    Every batch size has its own graph. A graph shared by several sizes would depend on which came first, and so would
+    the last bits of a run that was stopped and continued. Evaluation, which uses other sizes, is not compiled.
     """
     found: Callable[[Tensor], Tensor] = torch.compile(model, dynamic=False)
     return found
 
 
 def _optimizer(spec: RunSpec, trained: list[nn.Parameter]) -> Optimizer:
-    """The optimizer of a spec, in the form that is fastest on a CPU; another form would move the last bits of a run."""
+    """The optimizer of a spec, in the form that is fastest on a CPU; another form would change the last bits."""
     lr, decay = spec.lr, spec.weight_decay
     match spec.optimizer:
         case SgdOptimizer(momentum=momentum):
@@ -223,7 +233,7 @@ def _refuse_parts(parts: int, ranks: Ranks, model: nn.Module) -> None:
             "probe.parts",
             f"{ranks.size} processes cannot share {parts} parts: start at most {parts}, or measure more parts",
         )
-    # its ranks meet in every forward pass: one with a part more would wait for the others for ever
+    # SyncBatchNorm synchronises in every forward pass: a rank with one more part would wait forever
     if parts % ranks.size and any(isinstance(module, nn.SyncBatchNorm) for module in model.modules()):
         raise SpecError(
             "probe.parts",
@@ -233,7 +243,7 @@ def _refuse_parts(parts: int, ranks: Ranks, model: nn.Module) -> None:
 
 
 def note_on_batch_norm(training: Training) -> str:
-    """What to tell a user whose network has BatchNorm; empty for others."""
+    """A note for several ranks and a network with BatchNorm; empty otherwise."""
     ranks = training.ranks
     if ranks.size == 1 or not local_batch_norms(training.model):
         return ""

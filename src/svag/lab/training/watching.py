@@ -1,7 +1,6 @@
-"""The person at the terminal: what they see of a run, and Ctrl-C, which waits until a step is whole.
+"""What a person sees of a run, and what Ctrl-C does: the run makes a checkpoint before it ends.
 
-A bar is shown when someone watches, a line per evaluation otherwise; that nobody reads them any more does not concern
-the run. Signals are held back so that a run can save where it is before it leaves.
+At a terminal a bar is shown, otherwise one line per evaluation. A closed pipe or terminal does not disturb a run.
 """
 
 import io
@@ -11,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Protocol, Self
 
 from rich.console import Console
@@ -20,18 +19,16 @@ from rich.table import Column
 
 
 class Watcher(Protocol):
-    """Is told where the run is."""
+    """Is told where a run is."""
 
     def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
     def at(self, step: int) -> None: ...  # noqa: D102
     def evaluated(self, row: dict[str, Any]) -> None: ...  # noqa: D102
 
 
 def describe(row: dict[str, Any]) -> str:
-    """One evaluation in words."""
+    """The numbers of an evaluation, as text."""
     loss = "" if row["train_loss"] is None else f", train loss {row['train_loss']:.4f}"
     bits = row.get("test_bits_per_character")
     quality = f"test accuracy {row['test_accuracy']:.4f}" if bits is None else f"{bits:.4f} bits per character"
@@ -39,23 +36,23 @@ def describe(row: dict[str, Any]) -> str:
 
 
 def say(sentence: str) -> None:
-    """Say something on standard error, if there is one and it can be written."""
+    """Print a sentence on standard error, if that can be written."""
     if sys.stderr is not None:
         with suppress(OSError):
             print(sentence, file=sys.stderr, flush=True)
 
 
 class Lossy(io.FileIO):
-    """A standard stream that takes everything, also when its pipe is closed, its disk full or its terminal gone.
+    """A standard stream that never fails, even when its pipe is closed, its disk full or its terminal gone.
 
     Attributes:
-        lost: why it could not be written, from then on for good.
+        lost: the first error; nothing is written after it.
     """
 
     lost: OSError | None = None
 
     def write(self, content: Any) -> int | None:  # type: ignore[override]  # the buffer gives bytes
-        """Write, or take note that it cannot be written."""
+        """Write, or remember why that is not possible."""
         if self.lost is None:
             try:
                 return super().write(content)
@@ -65,18 +62,18 @@ class Lossy(io.FileIO):
 
 
 def make_streams_lossy(*, line_by_line: bool = False) -> tuple[Lossy, Lossy]:
-    """Let nothing that is printed in this program raise; what was lost is known to the streams that are returned.
+    """Replace standard output and standard error by streams that never fail, and return them.
 
-    A stream that was closed at the start gets a place of its own, so that no file of a run takes its number. A letter
-    that the terminal does not have becomes a question mark.
+    A stream that was closed at the start is opened on the null device, so that no file of a run gets its number. A
+    character that the terminal does not have becomes a question mark.
 
     Args:
-        line_by_line: write every line at once, also where nobody watches.
+        line_by_line: write every line at once, also to a file.
     """
     for number in range(3):
         try:
             os.fstat(number)
-        except OSError:  # the lowest number that is free is this one; what is printed to 1 is lost, and known to be
+        except OSError:  # opening a file takes the lowest free number, which is this one; writing to 1 will fail
             os.set_inheritable(os.open(os.devnull, os.O_WRONLY if number == 2 else os.O_RDONLY), True)
     made = Lossy(1, "w", closefd=False), Lossy(2, "w", closefd=False)
     for name, raw in zip(("stdout", "stderr"), made, strict=True):
@@ -95,7 +92,7 @@ class Bar:
     """A progress bar on standard error."""
 
     def __init__(self, steps: int) -> None:
-        # in a narrow terminal the description is cut, never the count or the time that is left
+        # in a narrow terminal the description is cut, never the count or the remaining time
         whole, rest = Column(no_wrap=True), Column(no_wrap=True, overflow="ellipsis", ratio=1)
         self._progress = Progress(
             BarColumn(bar_width=15),
@@ -112,10 +109,8 @@ class Bar:
         self._progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with suppress(OSError):  # the terminal has gone
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):  # the terminal is gone
             self._progress.stop()
 
     def at(self, step: int) -> None:
@@ -123,40 +118,38 @@ class Bar:
         self._progress.update(self._task, completed=step)
 
     def evaluated(self, row: dict[str, Any]) -> None:
-        """Say how good it is."""
+        """Show an evaluation."""
         self._progress.update(self._task, description=describe(row))
 
 
 class NothingToClose:
-    """A context that opens nothing and closes nothing, for what need not be told when a run begins and ends."""
+    """A context that does nothing, for watchers that need not know when a run begins and ends."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         pass
 
 
 class Lines(NothingToClose):
     """A line on standard error for every evaluation; none if `quiet`."""
 
-    def __init__(self, steps: int, *, quiet: bool = False) -> None:
-        self._steps, self._quiet = steps, quiet
+    def __init__(self, steps: int, step_name: str = "step", *, quiet: bool = False) -> None:
+        self._steps, self._step_name, self._quiet = steps, step_name, quiet
 
     def at(self, step: int) -> None:
-        """Say nothing between evaluations."""
+        """Print nothing between evaluations."""
 
     def evaluated(self, row: dict[str, Any]) -> None:
-        """Say how good it is."""
+        """Print an evaluation."""
         if not self._quiet:
-            say(f"effective step {row['step']} of {self._steps}: {describe(row)}")
+            say(f"{self._step_name} {row['step']} of {self._steps}: {describe(row)}")
 
 
-def watcher(steps: int, *, progress: bool) -> Watcher:
-    """A bar for a person at a terminal, lines for a file, nothing if not wanted."""
-    return Bar(steps) if progress and somebody_watches() else Lines(steps, quiet=not progress)
+def watcher(steps: int, step_name: str = "step", *, progress: bool) -> Watcher:
+    """A bar at a terminal, lines in a file, nothing without `progress`."""
+    return Bar(steps) if progress and somebody_watches() else Lines(steps, step_name, quiet=not progress)
 
 
 def somebody_watches() -> bool:
@@ -164,15 +157,15 @@ def somebody_watches() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
-# By these a scheduler stops a job, and a terminal that is closed stops what was started in it.
+# Schedulers stop jobs by SIGTERM, and a terminal that is closed sends SIGHUP to its programs.
 STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 class Stopped(KeyboardInterrupt):
-    """SIGTERM or SIGHUP has told the program to stop.
+    """The program was told to stop by SIGTERM or SIGHUP.
 
     Attributes:
-        number: which of them.
+        number: number of the signal.
     """
 
     def __init__(self, number: int) -> None:
@@ -182,39 +175,44 @@ class Stopped(KeyboardInterrupt):
 
 @contextmanager
 def stoppable(*, always: bool = False) -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise `Stopped`, where they would end the program without a word.
+    """Let SIGTERM and SIGHUP raise `Stopped` instead of ending the program silently.
 
-    Only the first of them does: a shell and the system both send SIGHUP when a terminal is closed, and what happens
-    after the first one is the orderly end. A signal that is ignored (nohup) stays ignored.
+    Only the first signal does, as a shell and the system may both send SIGHUP when a terminal is closed; later ones do
+    not disturb the orderly end. A signal that is ignored (nohup) stays ignored.
 
     Args:
-        always: take the place of handlers too, such as Ray's.
+        always: also replace other handlers, such as Ray's.
     """
+    stopped = False
 
     def stop(number: int, frame: FrameType | None) -> None:
-        for one in before:
-            signal.signal(one, signal.SIG_IGN)
+        nonlocal stopped
+        stopped = True
+        for replaced in before:
+            signal.signal(replaced, signal.SIG_IGN)
         raise Stopped(number)
 
     before: dict[int, signal._HANDLER] = {}
-    if threading.current_thread() is threading.main_thread():  # only there may handlers be set
-        found = {number: signal.getsignal(number) for number in STOPPING}
-        kept = (None, signal.SIG_IGN)
-        before = {n: one for n, one in found.items() if one is signal.SIG_DFL or (always and one not in kept)}
+    if threading.current_thread() is threading.main_thread():  # only there can handlers be set
+        for number in STOPPING:
+            handler = signal.getsignal(number)
+            if handler is signal.SIG_DFL or (always and handler not in (None, signal.SIG_IGN)):
+                before[number] = handler
     for number in before:
         signal.signal(number, stop)
     try:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if stopped or signal.getsignal(number) is stop:  # otherwise code inside has decided to ignore it
+                signal.signal(number, handler)
 
 
 class HeldSignals:
-    """Holds SIGINT, SIGTERM and SIGHUP back until `deliver` is called, or until the end of the block.
+    """Holds SIGINT, SIGTERM and SIGHUP back until `deliver` is called or the block ends.
 
-    A second Ctrl-C is not held: somebody has no patience. Schedulers and shells may send the others twice, and have
-    SIGKILL. Only the main thread receives signals: elsewhere nothing is held.
+    A second Ctrl-C is delivered at once. The other signals may come twice from schedulers and shells, which have
+    SIGKILL for when they lose patience. Only the main thread receives signals: elsewhere nothing is held.
 
     >>> try:
     ...     with HeldSignals() as held:
@@ -233,28 +231,26 @@ class HeldSignals:
 
     @property
     def came(self) -> bool:
-        """Whether a signal waits."""
+        """Whether a signal is being held back."""
         return self._number is not None
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, *STOPPING):
                 before = signal.getsignal(number)
-                if before not in (None, signal.SIG_IGN):  # who ignores a signal, or handles it elsewhere, goes on so
+                if before not in (None, signal.SIG_IGN):  # an ignored signal, or one handled outside Python, stays so
                     self._before[number] = before
                     signal.signal(number, self._hold)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.deliver()
         else:
             self._put_back()
 
     def deliver(self) -> None:
-        """Let the signal that waits do what it would have done, if there is one; later ones are not held."""
+        """Deliver the signal that was held back, if there is one. Later ones are not held."""
         self._put_back()
         number, self._number = self._number, None
         if number is not None:

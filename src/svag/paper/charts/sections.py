@@ -6,9 +6,9 @@ from typing import Any
 import altair as alt
 
 from svag.lab.report.content import Figure, Table
-from svag.lab.report.sections import FIGURES, WORDS
+from svag.lab.report.figures import PAGES, WORDS
 from svag.paper.atlas.atlas import Atlas
-from svag.paper.charts import atlas, theory
+from svag.paper.charts import linear_pairs, theory
 from svag.paper.illustrations.curves import learning_rates, poisson_cdfs, poisson_distances, sample_paths, weak_errors
 from svag.paper.illustrations.drawings import diagram, hybrids
 from svag.paper.illustrations.heavy_tails import TailMoments
@@ -22,29 +22,31 @@ ATLAS_WORDS = (_LADDER_WORD, *WORDS["ladder"])
 """What the terms on the page of an atlas mean."""
 
 
-def atlas_figures(found: Atlas) -> Iterator[Figure]:
+def atlas_figures(atlas: Atlas) -> Iterator[Figure]:
     """Spread and examples against D, with the tables of all pairs and of all baselines."""
-    pairs = [pair for ladder in found.ladders for pair in ladder.pairs]
-    if not found.pairs:
+    if not atlas.pairs:
         return
-    rows = [atlas.baseline_row(one, ladder) for ladder in found.ladders for one in ladder.baselines]
+    baselines = [
+        linear_pairs.baseline_row(baseline, ladder) for ladder in atlas.ladders for baseline in ladder.baselines
+    ]
+    pairs = [linear_pairs.pair_row(pair) for ladder in atlas.ladders for pair in ladder.pairs]
     tables = (
-        Table("baselines", "B* and where training statistics drifted apart by C²", rows),
-        Table("pairs", "every pair of rungs", [atlas.pair_row(pair) for pair in pairs]),
+        Table("baselines", "B* and where training statistics drifted apart by C²", baselines),
+        Table("pairs", "every pair of rungs", pairs),
     )
     filled = "Filled: by a theorem, the point lies on the dashed line or above. Hollow: D is an estimate."
-    picture = atlas.chart(atlas.spread_points(found.pairs), "measured drift (factor)")
+    chart = linear_pairs.chart(linear_pairs.spread_points(atlas.pairs), "measured drift (factor)")
     title = "How far training statistics drift apart, predicted and measured"
-    yield Figure("spread", title, picture, f"One point for every two batch sizes of a ladder. {filled}", tables)
-    points = atlas.example_points(found.pairs)
+    yield Figure("spread", title, chart, f"One point for every two batch sizes of a ladder. {filled}", tables)
+    points = linear_pairs.example_points(atlas.pairs)
     if points:
-        picture = atlas.chart(points, "measured factor in data")
+        chart = linear_pairs.chart(points, "measured factor in data")
         sentence = (
             "How many times more training examples the larger batch needed for the same training loss. Dashed: exactly "
             "D times as many. Arrows: it never reached that loss, so the factor is at least this."
         )
         title = "How much more data a larger batch needs, predicted and measured"
-        yield Figure.of("examples", title, picture, sentence, "factors in examples", points)
+        yield Figure.of("examples", title, chart, sentence, "factors in examples", points)
 
 
 _IN_GALLERY = {"compare": ("-curves",), "ladder": ("-error", "-drift"), "ngd": ("-test-accuracy", "-train-loss")}
@@ -59,15 +61,16 @@ def gallery_figures(kind: str, finding: Any) -> list[Figure]:
         kind: of the experiment.
         finding: what it found.
     """
-    return [one for one in FIGURES[kind](finding) if one.name.endswith(_IN_GALLERY[kind])]
+    _, figures = PAGES[kind](finding, ())
+    return [figure for figure in figures if figure.name.endswith(_IN_GALLERY[kind])]
 
 
 def side_by_side(figures: Sequence[Figure]) -> alt.ConcatChart:
     """Several figures as one picture, two in a row under the names of their panels, with nothing to click on."""
     charts = []
-    for one in figures:
-        size = {"width": 320, "height": 200, "title": one.title.partition(": ")[0]}
-        charts.append(alt.LayerChart.from_dict({**_still(one.chart.to_dict()), **size}))
+    for figure in figures:
+        size = {"width": 320, "height": 200, "title": figure.panel}
+        charts.append(alt.LayerChart.from_dict({**_still(figure.chart.to_dict()), **size}))
     apart = alt.ScaleResolveMap(color="independent", shape="independent", strokeDash="independent")
     return alt.ConcatChart(concat=charts, columns=2, spacing=30, resolve=alt.Resolve(scale=apart))
 
@@ -77,7 +80,7 @@ def _still(value: Any) -> Any:
     if isinstance(value, dict):
         kept = {name: _still(part) for name, part in value.items() if name not in {"params", "config", "$schema"}}
         if "transform" in kept:
-            kept["transform"] = [one for one in kept["transform"] if not isinstance(one.get("filter"), dict)]
+            kept["transform"] = [step for step in kept["transform"] if not isinstance(step.get("filter"), dict)]
         return kept
     return [_still(part) for part in value] if isinstance(value, list) else value
 

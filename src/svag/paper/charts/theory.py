@@ -22,23 +22,19 @@ from svag.paper.illustrations.weight_norm import OTHER, OWN, BalanceRatio, NormP
 
 def weak_error_chart(rows: Sequence[WeakError]) -> look.Picture:
     """One panel a degree, both axes logarithmic: what converges at order 1 runs parallel to the reference."""
-    series = [name for name in dict.fromkeys(row.series for row in rows) if name != REFERENCE]
+    series = look.DrawnSeries("series", [row.series for row in rows if row.series != REFERENCE], grey=[REFERENCE])
+    y = alt.Y("error:Q", title="weak error, maximum over steps", scale=look.log_scale())
     base = alt.Chart().encode(
         x=alt.X("ell:Q", title="ell (refinement)", scale=look.log_scale(2)),
-        y=alt.Y("error:Q", title="weak error, maximum over steps", scale=look.log_scale()).axis(
-            format=".0e", tickCount=5
-        ),
-        color=look.colour("series", series, grey=[REFERENCE]),
-        tooltip=["series:N", "degree:O", "ell:Q", alt.Tooltip("error:Q", format=".3g")],
+        y=y.axis(format=".0e", tickCount=5),
+        color=series.colour,
+        tooltip=look.tips("series", "degree", ell="d", error=".3g"),
     )
-    lines = base.mark_line().encode(strokeDash=look.dash("series", series, grey=[REFERENCE], quiet=True))
-    points = (
-        base.mark_point(filled=True, size=40)
-        .encode(shape=look.shape("series", series, grey=[REFERENCE]))
-        .transform_filter(alt.datum.series != REFERENCE)
-    )
-    drawn = alt.layer(lines, points, data=look.data([asdict(row) for row in rows]))
+    lines = base.mark_line().encode(strokeDash=series.dash(quiet=True))
+    points = base.mark_point(filled=True, size=40).encode(shape=series.shape)
+    points = points.transform_filter(alt.datum.series != REFERENCE)
     names = alt.Header(title=None, labelExpr="'degree ' + datum.value")
+    drawn = alt.layer(lines, points, data=look.data(rows))
     return drawn.properties(width=185, height=240).facet(column=alt.Column("degree:O", header=names))
 
 
@@ -46,7 +42,7 @@ def sample_path_chart(found: SamplePaths) -> look.Picture:
     """One panel a process, the same ellipses under all of them."""
     processes = list(dict.fromkeys(row.process for row in found.paths))
     paths = look.data([{**asdict(row), "one": f"path {row.path + 1}"} for row in found.paths])
-    levels = look.data([asdict(row) for row in found.levels])
+    levels = look.data(found.levels)
     names = list(dict.fromkeys(f"path {row.path + 1}" for row in found.paths))
     x, y = (alt.X("x:Q", title="first weight"), alt.Y("y:Q", title="second weight"))
 
@@ -83,7 +79,7 @@ def learning_rate_chart(rows: Sequence[LearningRate]) -> look.Picture:
                 y=alt.Y(f"{field}:Q", title="learning rate"),
                 color=look.colour("series", series),
                 strokeDash=look.dash("series", series),
-                tooltip=["series:N", alt.Tooltip("effective_step:Q", format=",.0f"), "lr:Q", "applied:Q"],
+                tooltip=look.tips("series", effective_step=",.0f", lr="g", applied="g"),
             )
             .transform_filter(alt.datum.schedule == schedule)
             .properties(width=300, height=180)
@@ -97,54 +93,28 @@ def learning_rate_chart(rows: Sequence[LearningRate]) -> look.Picture:
 
 def cdf_chart(rows: Sequence[CdfPoint]) -> look.Picture:
     """The distribution functions: the steps of SGD stay, SVAG's become the smooth curve of the SDE."""
-    laws = list(dict.fromkeys(row.law for row in rows))
-    picked = look.shown("law", laws)
-    lines = (
-        alt.Chart(look.data([asdict(row) for row in rows]))
-        .mark_line(interpolate="step-after", strokeWidth=1.8)
-        .encode(
-            x=alt.X("x:Q", title="weight after T examples", scale=alt.Scale(zero=False, nice=False)),
-            y=alt.Y("probability:Q", title="probability of a smaller weight", scale=alt.Scale(domain=[0, 1])),
-            color=look.colour("law", laws),
-            strokeDash=look.dash("law", laws),
-            tooltip=["law:N", alt.Tooltip("x:Q", format=".3f"), alt.Tooltip("probability:Q", format=".4f")],
-        )
-        .transform_filter(picked)
-    )
-    return alt.layer(lines).add_params(picked, look.zoom()).properties(width=look.WIDTH, height=look.HEIGHT)
+    series = look.DrawnSeries("law", [row.law for row in rows])
+    x = alt.X("x:Q", title="weight after T examples", scale=alt.Scale(zero=False, nice=False))
+    y = alt.Y("probability:Q", title="probability of a smaller weight", scale=alt.Scale(domain=[0, 1]))
+    base = series.base(rows, x, look.tips(x=".3f", probability=".4f"))
+    steps = base.mark_line(interpolate="step-after", strokeWidth=1.8)
+    return series.layered(steps.encode(y=y, strokeDash=series.dash()))
 
 
 def distance_chart(rows: Sequence[LawDistance]) -> look.Picture:
     """Distances from the law of the SDE against ell, on logarithmic axes."""
-    processes = list(dict.fromkeys(row.process for row in rows))
-    base = alt.Chart(look.data([asdict(row) for row in rows])).encode(
-        x=alt.X("ell:Q", title="ell (refinement)", scale=look.log_scale(2)),
-        y=alt.Y("distance:Q", title="Kolmogorov distance from the SDE", scale=look.log_scale()),
-        color=look.colour("process", processes),
-        tooltip=["process:N", "ell:Q", alt.Tooltip("distance:Q", format=".4f")],
-    )
-    lines = base.mark_line().encode(strokeDash=look.dash("process", processes, quiet=True))
-    points = base.mark_point(filled=True, size=60).encode(shape=look.shape("process", processes))
-    return alt.layer(lines, points).properties(width=look.WIDTH, height=look.HEIGHT)
+    series = look.DrawnSeries("process", [row.process for row in rows])
+    x = alt.X("ell:Q", title="ell (refinement)", scale=look.log_scale(2))
+    y = alt.Y("distance:Q", title="Kolmogorov distance from the SDE", scale=look.log_scale())
+    return series.layered(*series.points(series.base(rows, x, look.tips(ell="d", distance=".4f")), y, size=60))
 
 
 def noise_trace_chart(rows: Sequence[TracePoint]) -> look.Picture:
     """The estimate of N against the number of batches, relative to the first one: flat, or growing with heavy tails."""
-    sources = list(dict.fromkeys(row.source for row in rows))
-    picked = look.shown("source", sources)
-    base = (
-        alt.Chart(look.data([asdict(row) for row in rows]))
-        .encode(
-            x=alt.X("batches:Q", title="batches", scale=look.log_scale(2)),
-            y=alt.Y("relative:Q", title="estimate of N, first estimate = 1", scale=look.log_scale()),
-            color=look.colour("source", sources),
-            tooltip=["source:N", "batches:Q", alt.Tooltip("noise_trace:Q", format=".4g")],
-        )
-        .transform_filter(picked)
-    )
-    lines = base.mark_line().encode(strokeDash=look.dash("source", sources, quiet=True))
-    points = base.mark_point(filled=True, size=50).encode(shape=look.shape("source", sources))
-    return alt.layer(lines, points).add_params(picked, look.zoom()).properties(width=look.WIDTH, height=look.HEIGHT)
+    series = look.DrawnSeries("source", [row.source for row in rows])
+    x = alt.X("batches:Q", title="batches", scale=look.log_scale(2))
+    y = alt.Y("relative:Q", title="estimate of N, first estimate = 1", scale=look.log_scale())
+    return series.layered(*series.points(series.base(rows, x, look.tips(batches="d", noise_trace=".4g")), y))
 
 
 _BESIDE = {("NGD", "SVAG"): 0.035, ("NGD", "LSR"): -0.035}  # two arrows between the same two places
@@ -198,16 +168,14 @@ def diagram_chart(found: Diagram) -> look.Picture:
 
 def hybrid_chart(rows: Sequence[HybridPoint]) -> look.Picture:
     """SVAG's points, and from each of them the way of the SDE to the end."""
-    series = [name for name in dict.fromkeys(row.process for row in rows) if name != SVAG]
-    base = alt.Chart(look.data([asdict(row) for row in rows])).encode(
-        x=alt.X("step:Q", title="steps of η/ell").axis(tickMinStep=1),
-        y=alt.Y("mean:Q", title="E x", scale=alt.Scale(zero=False)),
-        color=look.colour("process", series, grey=[SVAG]),
-        tooltip=["process:N", "step:Q", alt.Tooltip("mean:Q", format=".4f")],
+    series = look.DrawnSeries("process", [row.process for row in rows if row.process != SVAG], grey=[SVAG])
+    x = alt.X("step:Q", title="steps of η/ell").axis(tickMinStep=1)
+    base = series.base(rows, x, look.tips(step="d", mean=".4f")).encode(
+        y=alt.Y("mean:Q", title="E x", scale=alt.Scale(zero=False))
     )
-    lines = base.mark_line(strokeWidth=2).encode(strokeDash=look.dash("process", series, grey=[SVAG], quiet=True))
+    lines = base.mark_line(strokeWidth=2).encode(strokeDash=series.dash(quiet=True))
     points = base.mark_point(filled=True, size=70, opacity=1).transform_filter(alt.datum.process == SVAG)
-    return alt.layer(lines, points).properties(width=look.WIDTH, height=look.HEIGHT)
+    return series.layered(lines, points)
 
 
 def balance_chart(rows: Sequence[BalanceRatio]) -> look.Picture:
@@ -220,33 +188,23 @@ def balance_chart(rows: Sequence[BalanceRatio]) -> look.Picture:
     base = alt.Chart(look.data(values)).encode(
         y=alt.Y("held:N", title=None, sort=None, axis=alt.Axis(labelLimit=300)),
         color=look.colour("kind", kinds),
-        tooltip=["held:N", "kind:N", alt.Tooltip("ratio:Q", format=".4f"), alt.Tooltip("error:Q", format=".2g")],
+        tooltip=look.tips("held", "kind", ratio=".4f", error=".2g"),
     )
-    x = alt.X("ratio:Q", title="growth / decay of |x|² (1 at equilibrium)", scale=alt.Scale(zero=False)).axis(
-        tickCount=8
-    )
+    x = alt.X("ratio:Q", title="growth / decay of |x|² (1 at equilibrium)", scale=alt.Scale(zero=False))
     one = alt.Chart(look.data([{"one": 1.0}])).mark_rule(style="guide", strokeDash=[4, 3]).encode(x="one:Q")
     bars = base.mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q")
-    points = base.mark_point(filled=True, size=80).encode(x=x, shape=look.shape("kind", kinds))
+    points = base.mark_point(filled=True, size=80).encode(x=x.axis(tickCount=8), shape=look.shape("kind", kinds))
     return alt.layer(one, bars, points).properties(width=look.WIDTH, height=240)
 
 
 def transient_chart(rows: Sequence[NormPoint]) -> look.Picture:
     """Lines by the recursions, points from the simulation with two standard errors."""
-    processes = list(dict.fromkeys(row.process for row in rows))
+    series = look.DrawnSeries("process", [row.process for row in rows])
     values = [{**asdict(row), "low": row.low, "high": row.high} for row in rows]
-    base = alt.Chart(look.data(values)).encode(
-        x=alt.X("effective_step:Q", title="effective steps"),
-        color=look.colour("process", processes),
-        tooltip=[
-            "process:N",
-            "effective_step:Q",
-            alt.Tooltip("simulated:Q", format=".4f"),
-            alt.Tooltip("predicted:Q", format=".4f"),
-        ],
-    )
+    x = alt.X("effective_step:Q", title="effective steps")
+    base = series.base(values, x, look.tips(effective_step=",d", simulated=".4f", predicted=".4f"))
     y = alt.Y("predicted:Q", title="E|x|²  (line: recursion, points: simulation)", scale=alt.Scale(zero=False))
-    lines = base.mark_line().encode(y=y, strokeDash=look.dash("process", processes, quiet=True))
+    lines = base.mark_line().encode(y=y, strokeDash=series.dash(quiet=True))
     bars = base.mark_rule().encode(y="low:Q", y2="high:Q")
-    points = base.mark_point(filled=True, size=28).encode(y="simulated:Q", shape=look.shape("process", processes))
-    return alt.layer(lines, bars, points).add_params(look.zoom()).properties(width=look.WIDTH, height=look.HEIGHT)
+    points = base.mark_point(filled=True, size=28).encode(y="simulated:Q", shape=series.shape)
+    return series.layered(lines, bars, points)

@@ -16,11 +16,11 @@ from svag.lab.specs.fields import SpecError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from svag.lab.execution.conduct import Announcement
+    from svag.lab.execution.estimate import Announcement
     from svag.lab.experiments.experiment import Experiment, Size
     from svag.lab.records.record import RunRecord
-    from svag.lab.report.build import Written
     from svag.lab.report.content import Figure, Report, Row
+    from svag.lab.report.write import Written
 
 TAILS, ALL = "sec:app_heayvtailed", "all"
 
@@ -152,7 +152,7 @@ def _figure(experiment: "Experiment", folder: Path, results: Path | None, setup:
         from svag.lab.cli.report import tell
 
         echo(f"{_said(records)}\n--fresh computes them again, in {folder}.", err=True)
-        tell(*_report(experiment, records, folder), as_json=setup.as_json)
+        tell(*_report(experiment, records, folder), as_json=setup.as_json, details=setup.details)
         return
     plan = plan_runs(experiment.runs(), folder)
     known = {} if results is None else ended_elsewhere(plan, [results])
@@ -168,7 +168,7 @@ def _figure(experiment: "Experiment", folder: Path, results: Path | None, setup:
 
 
 def _said(records: "Sequence[RunRecord]") -> str:
-    from svag.lab.execution.view import roughly
+    from svag.lab.execution.estimate import roughly
     from svag.lab.experiments.wording import count
 
     seconds = sum(float(record.outcome.get("seconds", 0.0)) for record in records)
@@ -178,8 +178,7 @@ def _said(records: "Sequence[RunRecord]") -> str:
 
 def _recorded(experiment: "Experiment", records: "Sequence[RunRecord]") -> "Announcement":
     """What is announced of an experiment that the records answer."""
-    from svag.lab.execution.conduct import Announcement
-    from svag.lab.execution.estimate import TimeEstimate
+    from svag.lab.execution.estimate import Announcement, TimeEstimate
 
     about = (experiment.kind, experiment.title, experiment.label, experiment.size, experiment.note)
     runs = len(records)
@@ -196,7 +195,7 @@ def _refuse_what_records_have_not(records: "Sequence[RunRecord]", setup: Setup) 
 
 
 def _report(experiment: "Experiment", records: "Sequence[RunRecord]", folder: Path) -> "tuple[Report, Written]":
-    from svag.lab.report.build import write_files
+    from svag.lab.report.write import write_files
     from svag.paper.report import report_of
 
     found = report_of(experiment, records)
@@ -295,7 +294,7 @@ def _outcome(experiment: "Experiment", records: "Sequence[RunRecord]", folder: P
 
 
 def _print_costs(rows: "Sequence[Row]", out: Path) -> None:
-    from svag.lab.execution.view import roughly
+    from svag.lab.execution.estimate import roughly
     from svag.lab.experiments.wording import count
 
     table = []
@@ -363,7 +362,7 @@ def _refuse_what_theory_has_not(
 
 def _theory(label: str, size: "Size", edits: "Mapping[str, Any]", out: Path, setup: Setup) -> None:
     """Check a label and draw it, where there is something to draw; exit code 1 when a check fails."""
-    from svag.lab.execution.conduct import Announcement
+    from svag.lab.execution.estimate import Announcement
     from svag.paper.cli.verify import verify
     from svag.paper.figures import THEORY
     from svag.paper.verify import LABELS
@@ -388,7 +387,8 @@ def _theory(label: str, size: "Size", edits: "Mapping[str, Any]", out: Path, set
 
 def _tails(size: "Size", edits: "Mapping[str, Any]", out: Path, setup: Setup) -> None:
     """Train a network, and ask its gradients about their tails at several moments; exit code 1 if it cannot be."""
-    from svag.lab.execution.conduct import Announcement, execute, look_ahead, trouble
+    from svag.lab.execution.conduct import execute, look_ahead, trouble
+    from svag.lab.execution.estimate import Announcement, Workload
     from svag.lab.execution.plan import plan_runs
     from svag.paper.figures import THEORY, trained, until
 
@@ -399,7 +399,7 @@ def _tails(size: "Size", edits: "Mapping[str, Any]", out: Path, setup: Setup) ->
     alone = replace(setup.execution, workers=1)
     if not setup.dry_run:
         ask_about_code([spec], trusted=setup.trust_code)
-    estimate, _ = look_ahead(plan, alone, fetch=not setup.dry_run)
+    estimate = look_ahead(Workload(plan, alone), fetch=not setup.dry_run)
     announce(Announcement("theory", title, TAILS, size, note, out, len(plan), estimate), setup)
     if setup.dry_run:
         return

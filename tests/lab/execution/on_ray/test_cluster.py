@@ -16,7 +16,7 @@ from tests.lab.training.small import same_bits, small
 from svag.lab.execution.conduct import execute
 from svag.lab.execution.execution import Execution
 from svag.lab.execution.plan import PlannedRun, plan_runs
-from svag.lab.records.files import in_use
+from svag.lab.records.storage import in_use
 from svag.lab.specs.fields import SpecError
 from svag.lab.training.run import run
 
@@ -72,10 +72,11 @@ def test_a_lost_node_costs_only_the_time_since_the_checkpoint_and_nothing_of_the
     again = [line for line in lines if "is tried again from its last checkpoint: its " in line]
     assert len(again) == 1, lines
     name = again[0].partition(" is tried")[0]
-    first, second = (line.partition(" (")[0] for line in lines if line.startswith(name) and "begins" in line)
-    assert first == f"{name} begins at effective step 0 of 10"
+    starts = (f"{name} begins", f"{name} continues")
+    first, second = (line.partition(" (")[0] for line in lines if line.startswith(starts))
+    assert first == f"{name} begins, 10 steps"
     # files are mailed after every evaluation, as at step 4, and now and then in between: how often, the clock decides
-    assert second in [f"{name} begins at effective step {step} of 10" for step in ((4, 5, 6) if mail else (6,))]
+    assert second in [f"{name} continues at step {step} of 10" for step in ((4, 5, 6) if mail else (6,))]
     assert len(list((tmp_path / "runs").iterdir())) == 3  # nothing but the runs is left there
     for planned in plan:
         assert same_bits(planned.folder, straight(planned, tmp_path / "straight"))

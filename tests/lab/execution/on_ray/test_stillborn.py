@@ -15,7 +15,7 @@ from svag.lab.execution.execution import Execution
 from svag.lab.execution.on_ray.crew import Crew
 from svag.lab.execution.on_ray.mailbox import Letter, Mailbox
 from svag.lab.execution.plan import PlannedRun, plan_runs
-from svag.lab.records.files import in_use
+from svag.lab.records.storage import in_use
 
 WELL, LOST, CRASHED = {"event": "ended"}, NodeDiedError("gone"), WorkerCrashedError()
 

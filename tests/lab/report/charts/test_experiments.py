@@ -10,9 +10,8 @@ from tests.lab.report.conftest import Build, Find
 from tests.lab.report.folders import CASES
 
 from svag.lab.experiments.compare_finding import CompareFinding, ComparePanelFinding
-from svag.lab.experiments.gain_finding import GainFinding, GainRow
 from svag.lab.experiments.runs import CurveRow, MeanPoint, RunRow
-from svag.lab.report.charts import curves, gains, gap
+from svag.lab.report.charts import gap, training_curves
 
 
 def compare(finding_of: Find, name: str) -> ComparePanelFinding:
@@ -30,36 +29,25 @@ def run(seed: int, state: str = "finished", arm: str = "SGD") -> RunRow:
 
 
 def test_the_bands_are_explained_where_there_are_several_seeds() -> None:
-    found = curves.table([evaluation(0, 20, 0.5), evaluation(1, 20, 0.9)], [run(0), run(1)], "test_accuracy")
+    found = training_curves.table([evaluation(0, 20, 0.5), evaluation(1, 20, 0.9)], [run(0), run(1)], "test_accuracy")
     assert found.rows == (MeanPoint("SGD", 20, 1.0, 0.7, 0.5, 0.9, 2),)
-    assert curves.sentence(found) == "Lines: means over 2 seeds; bands: from the lowest to the highest seed."
-    assert marks(curves.chart(found)) == ["area", "line", "point"]
+    assert training_curves.sentence(found) == "Lines: means over 2 seeds; bands: from the lowest to the highest seed."
+    assert marks(training_curves.chart(found)) == ["area", "line", "point"]
 
 
 def test_a_diverged_run_ends_in_a_cross() -> None:
     rows = [evaluation(0, 0, 0.1), evaluation(0, 10, 0.4), evaluation(1, 20, 0.6)]
-    found = curves.table(rows, [run(0, "diverged"), run(1)], "test_accuracy")
-    assert curves.sentence(found) == "One seed a line. 1 run diverged, at the cross."
-    drawn = curves.chart(found)
+    found = training_curves.table(rows, [run(0, "diverged"), run(1)], "test_accuracy")
+    assert training_curves.sentence(found) == "One seed a line. 1 run diverged, at the cross."
+    drawn = training_curves.chart(found)
     assert marks(drawn) == ["line", "point", "point"], "a single seed has no band"
     assert layers(drawn)[-1]["rows"] == [{"series": "SGD", "seed": 0, "step": 10, "budget": 0.5, "value": 0.4}]
 
 
-@pytest.mark.parametrize(("seeds", "lines"), [(3, 2 * 3), (gains.SEEDS, 2 * gains.SEEDS), (25, 2 * gains.SEEDS)])
-def test_so_many_seeds_of_a_batch_size_are_drawn_and_the_others_counted(seeds: int, lines: int) -> None:
-    rows = [
-        GainRow(size, seed, time, 1.0, 1.0, 0.5, 9) for size in (8, 32) for seed in range(seeds) for time in (0.0, 1.0)
-    ]
-    table = gains.table(GainFinding(8, False, "train_loss", (), None, tuple(reversed(rows))), "train_loss")
-    drawn = {(row["batch_size"], row["seed"]) for row in layers(gains.chart(table))[0]["rows"]}
-    assert drawn == {(size, seed) for size in (8, 32) for seed in range(lines // 2)}
-    assert (f"the first {gains.SEEDS} of {seeds}" in gains.sentence(table)) == (seeds > gains.SEEDS)
-
-
 def test_curves_of_a_comparison_are_drawn_against_effective_steps_and_can_be_hidden(finding_of: Find) -> None:
     panel = compare(finding_of, "compare_equal")
-    found = curves.table(panel.curves, panel.runs, panel.metric)
-    drawn = curves.chart(found)
+    found = training_curves.table(panel.curves, panel.runs, panel.metric, across="effective_step")
+    drawn = training_curves.chart(found)
     (line,) = of_kind(drawn, "line")
     assert line["encoding"]["x"]["field"] == "step"
     assert line["encoding"]["x"]["title"] == "effective steps"
@@ -75,9 +63,9 @@ def test_curves_of_a_comparison_are_drawn_against_effective_steps_and_can_be_hid
 
 def test_curves_of_a_ladder_share_one_axis_of_budgets(finding_of: Find) -> None:
     panel = ladder(finding_of, "ladder")
-    found = curves.table(panel.curves, panel.runs, "test_accuracy", curves.by_batch_size, "budget")
+    found = training_curves.table(panel.curves, panel.runs, "test_accuracy", training_curves.by_batch_size, "budget")
     assert {row.series for row in found.rows if row.budget == 1} == {f"B = {2**k}" for k in range(4, 11)}
-    assert of_kind(curves.chart(found), "line")[0]["encoding"]["x"]["field"] == "budget"
+    assert of_kind(training_curves.chart(found), "line")[0]["encoding"]["x"]["field"] == "budget"
 
 
 def test_the_limit_is_the_finding_s_and_the_line_runs_from_the_sde_to_sgd(finding_of: Find) -> None:
@@ -123,21 +111,21 @@ def test_diverged_seeds_are_counted_not_drawn(finding_of: Find) -> None:
 
 
 def test_an_unbounded_gap_runs_to_the_edges_with_arrows() -> None:
-    row = gap.row("B = 64", "inconclusive", -0.003, -math.inf, math.inf, 0.01)
+    row = gap.gap_row("B = 64", "inconclusive", -0.003, -math.inf, math.inf, 0.01)
     assert (row.gap, row.low, row.high) == (-0.003, None, None)
     assert gap.reach([row]) == pytest.approx(0.0125)
     drawn = gap.chart([row], "test_accuracy", "SGD − SDE limit")
     (values,) = [layer["rows"] for layer in of_kind(drawn, "bar")]
     assert (values[0]["x1"], values[0]["x2"]) == (pytest.approx(-1.25), pytest.approx(1.25))
     assert (values[0]["open_left"], values[0]["open_right"]) == (True, True)
-    assert (values[0]["inner"], values[0]["outer"]) == (-1.0, 1.0)
+    assert (values[0]["inner"], values[0]["margin_drawn"]) == (-1.0, 1.0)
     assert "(−∞, ∞)" in gap.sentence([row], "test_accuracy")
 
 
 def test_a_gap_is_drawn_in_percentage_points_and_an_unknown_one_as_unknown() -> None:
     rows = [
-        gap.row("a", "different", -0.05, -0.06, -0.04, 0.01),
-        gap.row("b", "inconclusive", math.nan, -math.inf, math.inf, 0.01),
+        gap.gap_row("a", "different", -0.05, -0.06, -0.04, 0.01),
+        gap.gap_row("b", "inconclusive", math.nan, -math.inf, math.inf, 0.01),
     ]
     drawn = gap.chart(rows, "test_accuracy", "SGD − SDE limit")
     points = [layer for layer in of_kind(drawn, "point") if layer["encoding"]["x"]["field"] == "x"]
@@ -155,7 +143,7 @@ def test_every_chart_can_be_zoomed_as_the_page_promises(report_of: Build, name: 
         legends = {
             "one seed",
             "mean with 95% interval",
-            "predicted B*",
+            "predicted",
             "from 16",
             "from 32",
             "B = 64",

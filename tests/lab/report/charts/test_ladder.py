@@ -12,7 +12,7 @@ from tests.lab.report.charts.drawn import marks, of_kind
 from tests.lab.report.conftest import Find
 
 from svag.lab.experiments.ladder_finding import LadderFinding, LadderPanelFinding, drift_headline
-from svag.lab.report.charts import ladder_error, ladder_prices
+from svag.lab.report.charts import ladder_error, signal_to_noise, statistics_drift
 from svag.paper.bounds import plotted_max_kappa
 
 
@@ -55,9 +55,6 @@ def test_a_ladder_that_never_fails_has_no_observed_region(finding_of: Find) -> N
     assert ladder_error.error_sentence(found).startswith(
         "Test error is nowhere more than 20% above the lowest, up to batch size 128"
     )
-    assert ladder_prices.prediction_sentence(
-        ladder_prices.prediction_table(ladder(finding_of, "ladder_never_fails"))
-    ) == ("The drift does not reach C² above any baseline that predicts. Grey ticks: batch size of the baseline.")
 
 
 def test_one_seed_decides_nothing_and_shades_nothing(finding_of: Find) -> None:
@@ -81,10 +78,10 @@ def test_diverged_rungs_say_so_and_an_open_region_ends_beyond_the_ladder(finding
 
 def test_the_ratio_is_g_over_n_with_its_interval(finding_of: Find) -> None:
     panel = ladder(finding_of, "ladder")
-    found = ladder_error.ratio_table(panel)
+    found = signal_to_noise.table(panel)
     assert [row.signal_to_noise for row in found.rows] == [rung.signal_to_noise for rung in panel.rungs]
     assert found.rows[2].signal_to_noise == pytest.approx(1 / 6, rel=0.1)
-    drawn = ladder_error.ratio_chart(found)
+    drawn = signal_to_noise.chart(found)
     y = of_kind(drawn, "line")[0]["encoding"]["y"]
     assert y["scale"]["type"] == "log"
     assert [{"signal_to_noise": 2.0, "said": "C² = 2"}] in [layer["rows"] for layer in of_kind(drawn, "rule")]
@@ -92,7 +89,7 @@ def test_the_ratio_is_g_over_n_with_its_interval(finding_of: Find) -> None:
 
 def test_lines_of_slope_1_end_at_the_threshold_where_the_paper_plots_its_predictions(finding_of: Find) -> None:
     panel = ladder(finding_of, "ladder")
-    found = ladder_error.ratio_table(panel)
+    found = signal_to_noise.table(panel)
     usable = [one for one in panel.predictions if one.usable]
     assert [line.crossing for line in found.lines] == [
         one.batch_size * plotted_max_kappa(one.linear.noise_to_signal.value, panel.c2)
@@ -100,73 +97,44 @@ def test_lines_of_slope_1_end_at_the_threshold_where_the_paper_plots_its_predict
     ]
     for line in found.lines:
         assert line.crossing / line.baseline == pytest.approx(panel.c2 / line.signal_to_noise)
-    (rows,) = [one["rows"] for one in of_kind(ladder_error.ratio_chart(found), "line") if "low" not in one["rows"][0]]
+    (rows,) = [one["rows"] for one in of_kind(signal_to_noise.chart(found), "line") if "low" not in one["rows"][0]]
     assert [row["signal_to_noise"] for row in rows if row["series"] == found.lines[0].name][-1] == 2.0
     assert panel.slope is not None
-    assert ladder_error.ratio_sentence(found).startswith(f"G/N grows with slope {panel.slope.value:.2f} [")
-    assert ladder_error.ratio_sentence(replace(found, slope=None)).startswith("Dashed line")
+    assert signal_to_noise.sentence(found).startswith(f"G/N grows with slope {panel.slope.value:.2f} [")
+    assert signal_to_noise.sentence(replace(found, slope=None)).startswith("Dashed line")
 
 
 def test_a_ratio_without_an_end_runs_to_the_edge_and_an_unresolved_one_is_named(finding_of: Find) -> None:
     panel = ladder(finding_of, "ladder")
     rungs = [replace(panel.rungs[0], signal_to_noise_low=0.0, signal_to_noise_high=math.inf), *panel.rungs[1:]]
     rungs[1] = replace(rungs[1], signal_to_noise=math.nan)
-    found = ladder_error.ratio_table(replace(panel, rungs=tuple(rungs)))
+    found = signal_to_noise.table(replace(panel, rungs=tuple(rungs)))
     assert (found.rows[0].low, found.rows[0].high) == (None, None)
     assert found.left_out == [32]
-    assert "not measured: B = 32" in ladder_error.ratio_sentence(found)
-    (bars,) = [
-        layer["rows"] for layer in of_kind(ladder_error.ratio_chart(found), "rule") if "from" in layer["rows"][0]
-    ]
-    bottom, top = of_kind(ladder_error.ratio_chart(found), "line")[0]["encoding"]["y"]["scale"]["domain"]
+    assert "not measured: B = 32" in signal_to_noise.sentence(found)
+    (bars,) = [layer["rows"] for layer in of_kind(signal_to_noise.chart(found), "rule") if "from" in layer["rows"][0]]
+    bottom, top = of_kind(signal_to_noise.chart(found), "line")[0]["encoding"]["y"]["scale"]["domain"]
     assert (bars[0]["from"], bars[0]["to"]) == (bottom, top)
 
 
 def test_drift_is_drawn_as_predicted_lines_and_measured_points(finding_of: Find) -> None:
     panel = ladder(finding_of, "ladder")
-    found = ladder_prices.drift_table(panel)
+    found = statistics_drift.table(panel)
     assert found is not None
     assert panel.drift is not None
-    measured = [row for row in found.rows if row.kind == ladder_prices.MEASURED]
+    measured = [row for row in found.rows if row.kind == statistics_drift.MEASURED]
     pairs = [pair for pair in panel.drift.pairs if pair.baseline <= 256]  # those of baselines that predict
     assert [(row.series, row.factor) for row in measured] == [(f"from {p.baseline}", p.spread.value) for p in pairs]
-    curve = [row for row in found.rows if row.kind == ladder_prices.PREDICTED and row.series == "from 16"]
+    curve = [row for row in found.rows if row.kind == statistics_drift.PREDICTED and row.series == "from 16"]
     assert [curve[0].factor, curve[-1].batch_size] == pytest.approx([1.0, 1024.0])
     assert curve[-1].factor == pytest.approx(panel.predictions[0].linear.distortion(1024).value)
-    drawn = ladder_prices.drift_chart(found)
+    drawn = statistics_drift.chart(found)
     assert {"area", "line", "rule", "point"} <= set(marks(drawn))
     assert [{"factor": 2.0, "said": "C² = 2"}] in [layer["rows"] for layer in of_kind(drawn, "rule")]
-    assert ladder_prices.drift_sentence(found).startswith(drift_headline(panel))
-    assert "by a theorem, points lie on it or above" in ladder_prices.drift_sentence(found)
-    assert "an estimate here" in ladder_prices.drift_sentence(replace(found, theorem=False))
-    assert ladder_prices.drift_table(replace(panel, drift=None)) is None
-
-
-def test_predictions_stand_beside_what_was_measured_and_an_unbounded_one_has_an_arrow(finding_of: Find) -> None:
-    panel = ladder(finding_of, "ladder")
-    found = ladder_prices.prediction_table(panel)
-    predicted = [row for row in found.rows if row.kind == ladder_prices.PREDICTED_SIZE]
-    assert [row.batch_size for row in predicted] == [one.linear.limit.value for one in panel.predictions]
-    assert [row.baseline for row in predicted if not row.predicts] == [512, 1024]
-    assert panel.drift is not None
-    crossed = {one.baseline: one.observed.value for one in panel.drift.crossings if math.isfinite(one.observed.value)}
-    measured = {row.baseline: row.batch_size for row in found.rows if row.kind == ladder_prices.MEASURED_SIZE}
-    assert {size: measured[size] for size in crossed} == crossed
-    assert "of the predicted batch size. Grey ticks" in ladder_prices.prediction_sentence(found)
-    seen = [row for row in found.rows if row.predicts and row.kind == ladder_prices.MEASURED_SIZE]
-    ratios = [row.over_predicted for row in seen if row.over_predicted]
-    assert f"at {min(ratios):.2f} to {max(ratios):.2f} of the" in ladder_prices.prediction_sentence(found)
-    alike = replace(found, rows=[replace(row, over_predicted=row.over_predicted and 0.77) for row in found.rows])
-    assert "at 0.77 of the predicted batch size" in ladder_prices.prediction_sentence(alike)
-    assert "Pale and in parentheses: not a prediction; where N/G is below 1" in ladder_prices.prediction_sentence(found)
-    first = panel.predictions[0]
-    limit = replace(first.linear.limit, value=math.inf, high=math.inf)
-    wild = replace(first, price_list=replace(first.price_list, linear=replace(first.linear, limit=limit)))
-    open_ended = ladder_prices.prediction_table(replace(panel, predictions=(wild,)))
-    assert (open_ended.rows[0].batch_size, open_ended.rows[0].high) == (None, None)
-    rows = of_kind(ladder_prices.prediction_chart(open_ended), "tick")[0]["rows"]
-    assert rows[0]["open"]
-    assert rows[0]["said"].endswith(", ∞)")
+    assert statistics_drift.sentence(found).startswith(drift_headline(panel))
+    assert "by a theorem, points lie on it or above" in statistics_drift.sentence(found)
+    assert "an estimate here" in statistics_drift.sentence(replace(found, theorem=False))
+    assert statistics_drift.table(replace(panel, drift=None)) is None
 
 
 @pytest.mark.parametrize("name", ["ladder", "ladder_never_fails"])
@@ -174,21 +142,21 @@ def test_the_axes_of_a_ladder_keep_their_titles_with_and_without_an_observed_fai
     finding_of: Find, name: str
 ) -> None:
     panel = ladder(finding_of, name)
-    predicted = ladder_prices.prediction_table(panel)
-    assert bool(predicted.regions) == (name == "ladder")
-    assert titles(ladder_prices.prediction_chart(predicted)) == {"batch size"}
-    assert titles(ladder_error.error_chart(ladder_error.error_table(panel))) == {"batch size", "final test error"}
+    found = ladder_error.error_table(panel)
+    fails = [region for region in found.regions if region.kind == ladder_error.ERROR_FAILS]
+    assert bool(fails) == (name == "ladder")
+    assert titles(ladder_error.error_chart(found)) == {"batch size", "final test error"}
 
 
 def test_a_field_is_only_spoken_of_where_there_is_one(finding_of: Find) -> None:
-    found = ladder_prices.prediction_table(ladder(finding_of, "ladder"))
-    assert "Pink: where test error is 20% above the lowest" in ladder_prices.prediction_sentence(found)
-    assert "Pink" not in ladder_prices.prediction_sentence(replace(found, regions=[]))
+    found = ladder_error.error_table(ladder(finding_of, "ladder"))
+    assert "Pink line and area: test error +20% over the lowest" in ladder_error.error_sentence(found)
+    assert "Pink" not in ladder_error.error_sentence(replace(found, regions=[]))
 
 
 def test_the_key_names_the_fields_one_below_the_other() -> None:
-    fails = ladder_error.Region(ladder_error.ERROR_FAILS, 132, 330, 242)
-    predicted = ladder_error.Region(ladder_error.PREDICTED, 145, 317)
+    fails = ladder_error.Region(ladder_error.ERROR_FAILS, "test error +20%", 132, 330, 242)
+    predicted = ladder_error.Region(ladder_error.PREDICTED, "predicted B*", 145, 317)
     drawn = [layer.to_dict(validate=False) for layer in ladder_error.key([fails, predicted])]
     text = [one for one in drawn if one["mark"]["type"] == "text"]
     said = [one["data"]["values"][0]["words"] for one in text]
@@ -208,27 +176,25 @@ def test_of_adam_the_second_moment_stands_beside_the_spread_as_rings(finding_of:
     assert panel.drift is not None
     pairs = tuple(replace(pair, second_moment_over_noise=pair.distortion) for pair in panel.drift.pairs)
     adam = replace(panel, drift=replace(panel.drift, compared="V", pairs=pairs))
-    found, plain = ladder_prices.drift_table(adam), ladder_prices.drift_table(panel)
+    found, plain = statistics_drift.table(adam), statistics_drift.table(panel)
     assert found is not None
     assert plain is not None
-    rings = [row for row in found.rows if row.kind == ladder_prices.SECOND_MOMENT]
+    rings = [row for row in found.rows if row.kind == statistics_drift.SECOND_MOMENT]
     drawn = {one.batch_size for one, _ in panel.checked}
     assert [row.factor for row in rings] == [pair.distortion.value for pair in pairs if pair.baseline in drawn]
     assert [row for row in found.rows if row not in rings] == plain.rows
-    assert "Rings: κV′/V over κN′/N, which D is an estimate of." in ladder_prices.drift_sentence(found)
-    assert "second moment κV" in ladder_prices.drift_sentence(found)
-    assert "Rings" not in ladder_prices.drift_sentence(plain)
-    more = marks(ladder_prices.drift_chart(found)).count("point") - marks(ladder_prices.drift_chart(plain)).count(
-        "point"
-    )
+    assert "Rings: κV′/V over κN′/N, which D is an estimate of." in statistics_drift.sentence(found)
+    assert "second moment κV" in statistics_drift.sentence(found)
+    assert "Rings" not in statistics_drift.sentence(plain)
+    more = marks(statistics_drift.chart(found)).count("point") - marks(statistics_drift.chart(plain)).count("point")
     assert more == 1
 
 
 def test_the_paper_s_lines_of_linear_scaling_are_not_drawn_for_the_square_root_rule(finding_of: Find) -> None:
     panel = ladder(finding_of, "ladder")
-    assert ladder_error.ratio_table(panel).lines
+    assert signal_to_noise.table(panel).lines
     adam = [
         replace(one, price_list=replace(one.price_list, linear=replace(one.linear, rule="square_root")))
         for one in panel.predictions
     ]
-    assert not ladder_error.ratio_table(replace(panel, predictions=tuple(adam))).lines
+    assert not signal_to_noise.table(replace(panel, predictions=tuple(adam))).lines

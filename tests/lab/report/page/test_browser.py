@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 from tests.lab.report.folders import CASES, around, compare_folder, ladder_folder
 
-from svag.lab.report.build import build_report, write_files
+from svag.lab.report.write import build_report, write_files
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [

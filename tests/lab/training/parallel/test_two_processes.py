@@ -18,8 +18,8 @@ from torch import nn
 import svag
 import svag.lab
 from svag.lab.data.load import load_data
-from svag.lab.records.files import RunLock
 from svag.lab.records.record import read_record
+from svag.lab.records.storage import RunLock
 from svag.lab.specs.spec import RunSpec
 from svag.lab.training.loop import loss_and_accuracy
 from svag.lab.training.run import run
@@ -285,7 +285,7 @@ def test_a_killed_process_ends_the_job_with_one_sentence_and_the_run_goes_on(wor
     again = torchrun("-m", "svag", "run", str(spec), "--out", str(killed), "--json")
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["outcome"]["processes"] == 2
-    assert again.stderr.count("effective step 8 of 10") == 1
+    assert again.stderr.count("step 8 of 10: ") == 1
     assert same_bits(killed, work / "two" / "killed")
 
     alone = run(RunSpec.load(spec), work / "alone", device="cpu", progress=False)

@@ -1,1 +1,1 @@
-"""A plan on a Ray cluster; needs the extra `ray`, which is imported by nothing else."""
+"""Carrying out a plan on a Ray cluster. Only this folder imports the extra `ray`."""

@@ -1,4 +1,4 @@
-"""The tasks of a plan on a cluster: who does what, and what happens when one dies."""
+"""The tasks of a plan on a cluster: handing runs to them, reading their letters, and what happens when one dies."""
 
 import sys
 import time
@@ -6,7 +6,6 @@ from collections import Counter
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
@@ -19,29 +18,28 @@ from svag.lab.execution.execution import DEATHS, Execution
 from svag.lab.execution.on_ray.mailbox import Letter, Mailbox, unpack
 from svag.lab.execution.on_ray.task import run_on_node
 from svag.lab.execution.plan import PlannedRun
-from svag.lab.records.files import FolderInUse, RunLock, make_folder
-from svag.lab.records.record import OUTCOME
+from svag.lab.records.storage import OUTCOME, FolderInUse, RunLock, make_folder
 
 # Seconds between two looks into the mailbox; a task that ends is noticed at once.
 _POLL = 0.2
-# Seconds that are granted to cancelled tasks to be gone.
+# Seconds to wait until cancelled tasks have ended.
 _FAREWELL = 10.0
-# Seconds after which a mailbox that does not answer is taken for lost; to start one takes a busy machine several.
+# Seconds after which a mailbox that does not answer counts as lost. Starting one takes several on a busy machine.
 _PATIENCE = 120.0
-# What Ray's own calls raise, besides a RayError, when the process that they ask for is gone.
+# What Ray's own calls raise, besides RayError, when a process that they need is gone.
 GONE = (ConnectionError, TimeoutError, EOFError)
 
 
 @dataclass
 class Attempt:
-    """A run that has been given to the cluster, as it waits there or is computed.
+    """A run that has been given to the cluster, where it waits or is computed.
 
     Attributes:
-        run: which.
-        number: counts all attempts of a plan.
-        task: the reference of Ray.
-        begun: whether a node has said so.
-        held: the lock of the run directory, if the node cannot hold it.
+        run: the run.
+        number: number of the attempt, among all attempts of the plan.
+        task: Ray's reference to the task.
+        begun: whether a node has reported that it has begun.
+        held: the lock of the run directory, if the node cannot hold it itself.
     """
 
     run: PlannedRun
@@ -52,12 +50,12 @@ class Attempt:
 
 
 class Crew:
-    """Tasks on the cluster, to which the runs of a plan are handed out.
+    """Hands the runs of a plan out as tasks on the cluster; a context that leaves no task running.
 
     Args:
         dispatch: the runs.
-        execution: how each is carried out on a node, from `on_a_node`; `workers` is how many runs the cluster is given
-            at a time, None for all that wait.
+        execution: how each is carried out on a node, from `on_a_node`; the cluster is given `workers` runs at a time,
+            or all that wait if that is None.
         in_a_session: whether the connection to Ray is older than the plan.
     """
 
@@ -67,10 +65,10 @@ class Crew:
         self._tokens: set[Path] = set()
         self._out: dict[str, Attempt] = {}
         self._attempts = 0
-        self._stillborn: Counter[str] = Counter()
+        self._failed_starts: Counter[str] = Counter()
         self._lost, self._lost_mailboxes = False, 0
         self._mailbox, self._letters_read = self._new_mailbox(), 0
-        # Ray may keep processes that know a user's modules as they were in an earlier plan: not for this one
+        # Ray may keep processes with a user's modules as they were in an earlier plan: a new environment avoids them
         fresh = {"env_vars": {"SVAG_PLAN": self._token}} if in_a_session else None
         self._task = ray.remote(run_on_node).options(
             num_cpus=execution.threads,
@@ -83,13 +81,11 @@ class Crew:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Cancel what is queued or running, having kept what has been sent, and wait until nobody holds a folder."""
+    def __exit__(self, *_: object) -> None:
+        """Keep the files that have been sent, cancel all tasks, and wait until no task holds a folder."""
         tasks = [attempt.task for attempt in self._out.values()] if not self._lost else []
         with suppress(RayError, *GONE):
-            if not self._lost:  # of a cluster that is lost there is nothing to keep and nobody to call back
+            if not self._lost:  # a lost cluster has no letters to read
                 self._read_letters("begins", "files")
             for task in tasks:
                 ray.cancel(task, force=True)
@@ -120,7 +116,7 @@ class Crew:
         return ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=here).remote()
 
     def _replace_mailbox(self) -> None:
-        """The mailbox has died, with letters that nobody has read: every run that is out is tried again."""
+        """The mailbox has died with its unread letters: try every run again that is out."""
         self._lost_mailboxes += 1
         mine = ray.get_runtime_context().get_node_id()
         if not any(node["NodeID"] == mine and node["Alive"] for node in ray.nodes()):
@@ -165,13 +161,13 @@ class Crew:
         return str(token)
 
     def _listen(self) -> None:
-        """Read the letters, then see who has ended: whoever has ended had left all letters before."""
+        """Read the letters, then see which tasks have ended: a task sends all its letters before it ends."""
         attempts = {attempt.task: attempt for attempt in self._out.values()}
         ended: list[Any] = []
         if attempts:
             ended, _ = ray.wait(list(attempts), num_returns=1, timeout=_POLL)
         else:
-            time.sleep(_POLL)  # for what other processes have
+            time.sleep(_POLL)  # only runs of other processes are left
         try:
             self._read_letters()
         except RayActorError:
@@ -181,7 +177,7 @@ class Crew:
                 self._close(attempts[task])
 
     def _read_letters(self, *events: str) -> None:
-        """Read what has come, or of that only these events; a letter counts as read when it has been acted on."""
+        """Act on the letters that have arrived, or only on these events; a letter counts as read afterwards."""
         unread = self._mailbox.unread.remote(self._letters_read)
         for letter in ray.get(unread, timeout=_PATIENCE):
             if self._is_current(letter) and (not events or letter.report["event"] in events):
@@ -196,7 +192,7 @@ class Crew:
         attempt = self._out[letter.identity]
         match letter.report["event"]:
             case "begins":
-                del self._stillborn[letter.identity]
+                del self._failed_starts[letter.identity]
                 if not attempt.begun and (not letter.report["mailed"] or self._hold(attempt)):
                     attempt.begun = True
                     self._dispatch.begin(attempt.run, letter.report["step"])
@@ -206,7 +202,7 @@ class Crew:
                 self._dispatch.heed(attempt.run, letter.report)
 
     def _hold(self, attempt: Attempt) -> bool:
-        """Lock the run directory for a node that cannot; if others have or had it, they may keep the run."""
+        """Lock the run directory for a node that cannot; give the run up if another process has it or has ended it."""
         run = attempt.run
         make_folder(run.folder)
         try:
@@ -220,7 +216,7 @@ class Crew:
             self._call_back(attempt)
             self._dispatch.end(run, now.state)
             return False
-        (run.folder / OUTCOME).unlink(missing_ok=True)  # that of a run that failed and is tried again
+        (run.folder / OUTCOME).unlink(missing_ok=True)  # of an earlier attempt that failed
         return True
 
     def _call_back(self, attempt: Attempt) -> None:
@@ -242,18 +238,19 @@ class Crew:
                 f"a task cannot start on the cluster: {cause}: every node needs this version of svag"
             ) from error
         except RayError as error:
-            self._bury(attempt, error)
+            self._handle_death(attempt, error)
         else:
             self._dispatch.heed(attempt.run, report)
 
-    def _bury(self, attempt: Attempt, error: RayError) -> None:
+    def _handle_death(self, attempt: Attempt, error: RayError) -> None:
+        """Let the run of a task that died be tried again; give up if its tasks die before the run begins."""
         if attempt.begun:
             self._dispatch.died(attempt.run, _how(error))
             return
-        # a node that goes away takes all its tasks along, and says nothing about whether they can start
+        # a node that dies takes all its tasks with it, which says nothing about whether they can start
         if not isinstance(error, NodeDiedError):
-            self._stillborn[attempt.run.identity] += 1
-        if self._stillborn[attempt.run.identity] >= DEATHS:
+            self._failed_starts[attempt.run.identity] += 1
+        if self._failed_starts[attempt.run.identity] >= DEATHS:
             raise PlanFailed(f"a task cannot start on the cluster, {_how(error)}: see the logs of Ray on its node")
         self._dispatch.put_back(attempt.run)
 
@@ -263,5 +260,5 @@ def _how(error: RayError) -> str:
         case NodeDiedError():
             return "its node went away"
         case OutOfMemoryError():
-            return "its process was ended for want of memory on its node"
+            return "its process was ended because its node is out of memory"
     return "its process died on its node, or its node went away"

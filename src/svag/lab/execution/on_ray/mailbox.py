@@ -1,33 +1,32 @@
-"""What tasks and the one who gave them out send each other: letters, left in a mailbox, and the files of a run.
+"""What tasks send to the process that carries out the plan: letters in a mailbox, and the files of a run.
 
-Without torch and Ray, so that the mailbox starts quickly.
+Nothing here imports torch or Ray, so that the mailbox starts quickly.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from svag.lab.records.files import replace_file
-from svag.lab.records.record import CHECKPOINT, METRICS, OUTCOME, SPEC, TIMINGS
+from svag.lab.records.storage import CHECKPOINT, METRICS, OUTCOME, SPEC, TIMINGS, replace_file
 
-# A checkpoint counts the bytes of the metrics, and an outcome says that all is there: each after what it is about.
+# Each file comes after those that it refers to: a checkpoint counts the bytes of the metrics, an outcome has digests.
 _ORDER = (SPEC, METRICS, TIMINGS, CHECKPOINT, OUTCOME)
 
 
 def pack(folder: Path) -> dict[str, bytes]:
-    """Everything that a run directory holds."""
+    """All files of a run directory."""
     return {name: (folder / name).read_bytes() for name in _ORDER if (folder / name).exists()}
 
 
 def pack_to_continue(folder: Path) -> dict[str, bytes]:
-    """What a run needs to go on elsewhere; nothing if it has made no checkpoint yet."""
+    """The files that a run needs to continue elsewhere; none if it has made no checkpoint yet."""
     files = pack(folder)
     files.pop(OUTCOME, None)
     return files if CHECKPOINT in files else {}
 
 
 def unpack(files: Mapping[str, bytes], folder: Path) -> None:
-    """Put the files into a run directory that is there; killed on the way, it holds a state that continues."""
+    """Write the files into an existing run directory; if killed half-way, the run can still continue from it."""
     for name in _ORDER:
         if name in files:
             replace_file(folder / name, files[name])
@@ -37,8 +36,8 @@ class Letter(NamedTuple):
     """A report about a run.
 
     Attributes:
-        identity: of the run.
-        attempt: of the attempt that reports; a node that was given up may still write about an earlier one.
+        identity: identity of the run.
+        attempt: number of the attempt that reports; a node that was given up may still report on an earlier one.
         report: as from a worker, or {"event": "begins", "step": …, "mailed": …}, or {"event": "files", "files": …}.
     """
 
@@ -48,9 +47,9 @@ class Letter(NamedTuple):
 
 
 class Mailbox:
-    """Keeps letters in their order until they are known to be read, and hands out what an earlier attempt has sent.
+    """Keeps letters in their order until they have been read, and hands out the files of an earlier attempt.
 
-    An actor on the machine of the one who carries out the plan.
+    It is a Ray actor on the machine that carries out the plan.
     """
 
     def __init__(self) -> None:
@@ -64,7 +63,7 @@ class Mailbox:
     def unread(self, read: int) -> list[Letter]:
         """All letters after the first `read`, which are thrown away.
 
-        Whoever is interrupted while these are on their way asks again with the same number, and loses none.
+        A reader that is interrupted before the answer arrives asks again with the same number, and loses none.
         """
         del self._letters[: read - self._read]
         self._read = read

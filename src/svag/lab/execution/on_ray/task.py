@@ -1,4 +1,4 @@
-"""What happens on a node: one run, in the plan's folder if the node sees it, otherwise in a folder of its own."""
+"""One run on a node, in the plan's folder if the node sees it, otherwise in a temporary folder."""
 
 import os
 import sys
@@ -11,12 +11,11 @@ import ray
 from ray.exceptions import RayError
 
 from svag.lab.execution.on_ray.mailbox import Letter, pack, unpack
-from svag.lab.execution.worker import carry_out, first_step
-from svag.lab.records.files import make_folder
-from svag.lab.records.record import CHECKPOINT
+from svag.lab.execution.worker import first_step, run_order
+from svag.lab.records.storage import CHECKPOINT, make_folder
 from svag.lab.training.run import keep_freed_memory
 
-# Seconds between two words about where a run is.
+# Seconds between two reports of where a run is.
 _PACE = 0.5
 
 
@@ -24,9 +23,9 @@ def run_on_node(order: dict[str, Any], mailbox: Any) -> dict[str, Any]:
     """Carry out an order, and return the last report.
 
     Args:
-        order: that of a local worker, and `attempt`, `cwd`, `path` (of Python) and `token`: a file that is there where
-            the plan's folder is, or None if the results shall be sent anyway.
-        mailbox: where all other reports go.
+        order: that of a local worker, with `attempt`, `cwd`, `path` (of Python) and `token`: a file beside the plan's
+            runs by which a node recognises that it sees their folder, or None to send the results in any case.
+        mailbox: takes all other reports.
     """
     keep_freed_memory()
     sys.path.extend(place for place in order["path"] if place not in sys.path)
@@ -49,19 +48,19 @@ def run_on_node(order: dict[str, Any], mailbox: Any) -> dict[str, Any]:
 def _reported(order: dict[str, Any], post: "Post") -> dict[str, Any]:
     step = first_step(Path(order["folder"]), order["identity"], order["execution"]["device"])
     post.send({"event": "begins", "step": step, "mailed": post.mailed})
-    carry_out(order, post)
+    run_order(order, post)
     return post.last
 
 
 class Post:
-    """Sends what a run reports, and its files whenever there is a new checkpoint and nobody else could read it.
+    """Sends the reports of a run, and its files after every new checkpoint if only this node sees them.
 
-    Called from within the run, so that no file changes while it is read.
+    It is called from within the run, so that no file changes while it is read.
 
     Args:
-        order: whose run it is.
-        mailbox: where to.
-        scratch: the run directory, if it is known to this node only.
+        order: the order of the run.
+        mailbox: takes what is sent.
+        scratch: the run directory, if only this node sees it.
     """
 
     def __init__(self, order: dict[str, Any], mailbox: Any, scratch: Path | None) -> None:
@@ -75,7 +74,7 @@ class Post:
         return self._scratch is not None
 
     def __call__(self, report: dict[str, Any]) -> None:
-        """Pass a report on; the last one is kept."""
+        """Send a report; the last one is kept instead."""
         if report["event"] not in {"at", "evaluated"}:
             self.last = report
             return
@@ -85,13 +84,13 @@ class Post:
         self._send_new_checkpoint()
 
     def send(self, report: dict[str, Any], *, wait: bool = True) -> None:
-        """Leave a letter, and wait until it is safe at the other end."""
+        """Leave a letter in the mailbox, and wait until it has arrived."""
         try:
             left = self._mailbox.put.remote(Letter(self._order["identity"], self._order["attempt"], report))
             if wait:
                 ray.get(left)
         except RayError:
-            os._exit(1)  # nobody listens any more; an error here would be taken for one of the run
+            os._exit(1)  # the mailbox is gone; an error here would look like one of the run
 
     def ask_for_files(self) -> dict[str, bytes]:
         """What an earlier attempt has sent."""

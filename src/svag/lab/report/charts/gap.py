@@ -39,7 +39,7 @@ class GapRow:
     margin: float
 
 
-def row(name: str, answer: str, gap: float, low: float, high: float, margin: float) -> GapRow:
+def gap_row(name: str, answer: str, gap: float, low: float, high: float, margin: float) -> GapRow:
     """A row of plain values: what is not finite is None."""
     known = [number if math.isfinite(number) else None for number in (gap, low, high)]
     return GapRow(name, answer, known[0], known[1], known[2], margin)
@@ -47,8 +47,8 @@ def row(name: str, answer: str, gap: float, low: float, high: float, margin: flo
 
 def reach(rows: Sequence[GapRow]) -> float:
     """Half the width of the axis: all that is finite, and the margins, with some room for arrows."""
-    finite = [abs(number) for one in rows for number in (one.gap, one.low, one.high) if number is not None]
-    return 1.25 * max([*finite, *(one.margin for one in rows)])
+    finite = [abs(number) for row in rows for number in (row.gap, row.low, row.high) if number is not None]
+    return 1.25 * max([*finite, *(row.margin for row in rows)])
 
 
 def chart(rows: Sequence[GapRow], metric: Metric, title: str) -> look.Picture:
@@ -57,34 +57,30 @@ def chart(rows: Sequence[GapRow], metric: Metric, title: str) -> look.Picture:
     scale = 100 if is_share(metric) else 1
     values = [
         {
-            **asdict(one),
-            "x": None if one.gap is None else scale * one.gap,
-            "x1": scale * (-edge if one.low is None else one.low),
-            "x2": scale * (edge if one.high is None else one.high),
-            "inner": -scale * one.margin,
-            "outer": scale * one.margin,
-            "open_left": one.low is None,
-            "open_right": one.high is None,
-            "gap_said": "unknown" if one.gap is None else difference(one.gap, metric),
-            "interval_said": interval(_or(one.low, -math.inf), _or(one.high, math.inf), metric),
+            **asdict(row),
+            "x": None if row.gap is None else scale * row.gap,
+            "x1": scale * (-edge if row.low is None else row.low),
+            "x2": scale * (edge if row.high is None else row.high),
+            "inner": -scale * row.margin,
+            "margin_drawn": scale * row.margin,
+            "open_left": row.low is None,
+            "open_right": row.high is None,
+            "difference": "unknown" if row.gap is None else difference(row.gap, metric),
+            "interval": interval(_or(row.low, -math.inf), _or(row.high, math.inf), metric),
         }
-        for one in rows
+        for row in rows
     ]
     x = alt.X("x:Q", title=[title, f"of {UNITS[metric].partition(' (')[0]}", f"in {unit(metric)}"])  # fits a phone
     x = x.scale(domain=[-scale * edge, scale * edge], nice=False).axis(tickCount=9)
     base = alt.Chart(look.data(values)).encode(
         y=alt.Y("name:N", title=None, sort=None, axis=alt.Axis(labelLimit=260)),
-        tooltip=[
-            alt.Tooltip("name:N", title=" "),
-            "answer:N",
-            alt.Tooltip("gap_said:N", title="gap"),
-            alt.Tooltip("interval_said:N", title="95% interval"),
-            alt.Tooltip("outer:Q", title="margin ±", format=".3g"),
-        ],
+        tooltip=look.tips("name", "answer", "difference", "interval", margin_drawn=".3g"),
     )
     answers = list(ANSWERS)
     coloured = base.encode(color=look.colour("answer", answers))
-    margin = base.mark_bar(style="backdrop", height=alt.RelativeBandSize(0.95)).encode(x=alt.X("inner:Q"), x2="outer:Q")
+    margin = base.mark_bar(style="backdrop", height=alt.RelativeBandSize(0.95)).encode(
+        x=alt.X("inner:Q"), x2="margin_drawn:Q"
+    )
     zero = alt.Chart(look.data([{"x": 0}])).mark_rule(style="guide").encode(x=x)
     bars = coloured.mark_rule(strokeWidth=3).encode(x=alt.X("x1:Q"), x2="x2:Q")
     points = coloured.mark_point(filled=True, size=120, opacity=1).encode(x=x, shape=look.shape("answer", answers))
@@ -105,9 +101,9 @@ def _or(number: float | None, otherwise: float) -> float:
 def sentence(rows: Sequence[GapRow], metric: Metric) -> str:
     """Each gap in words."""
     parts = [
-        f"{one.name}: {one.answer}, {difference(_or(one.gap, math.nan), metric)} "
-        f"{interval(_or(one.low, -math.inf), _or(one.high, math.inf), metric)}"
-        for one in rows
+        f"{row.name}: {row.answer}, {difference(_or(row.gap, math.nan), metric)} "
+        f"{interval(_or(row.low, -math.inf), _or(row.high, math.inf), metric)}"
+        for row in rows
     ]
     return (
         f"{'; '.join(parts)}. Grey: the margin. Bars: 95% intervals. Equivalence is judged by two one-sided tests at "
@@ -196,57 +192,41 @@ def _limits(low: float, high: float, metric: Metric) -> tuple[float, float]:
     return within(low, metric), within(high, metric)
 
 
-def limit_chart(found: LimitTable) -> look.Picture:
+def limit_chart(limit: LimitTable) -> look.Picture:
     """The SDE at the left edge, the optimizer itself at 1/ell = 1 on the right."""
-    kinds = [SEEDS, MEAN, LIMIT]
-    picked = look.shown("kind", kinds)
-    style = ".2%" if is_share(found.metric) else ".4g"
-    ells = sorted({row.ell for row in found.rows if row.ell is not None})
-    names = {0.0: "SDE", **{1 / ell: found.optimizer if ell == 1 else f"1/{ell}" for ell in ells}}
+    series = look.DrawnSeries("kind", [SEEDS, MEAN, LIMIT])
+    style = ".2%" if is_share(limit.metric) else ".4g"
+    ells = sorted({row.ell for row in limit.rows if row.ell is not None})
+    names = {0.0: "SDE", **{1 / ell: limit.optimizer if ell == 1 else f"1/{ell}" for ell in ells}}
     labels = "".join(f"abs(datum.value - {at!r}) < 1e-9 ? '{name}' : " for at, name in names.items()) + "''"
     x = alt.X("inverse_ell:Q", title="1/ell", scale=alt.Scale(domain=[0, 1], padding=16, nice=False)).axis(
         values=list(names), labelExpr=labels, grid=False
     )
     # a round number above 100% would be no accuracy
-    full = is_share(found.metric) and max(row.high or row.value for row in found.rows) > 0.97
+    full = is_share(limit.metric) and max(row.high or row.value for row in limit.rows) > 0.97
     scale = alt.Scale(zero=False, domainMax=1) if full else alt.Scale(zero=False, padding=8)
-    y = alt.Y("value:Q", title=f"final {UNITS[found.metric]}", scale=scale)
-    y = y.axis(format="%" if is_share(found.metric) else "", tickCount=6)
-    base = (
-        alt.Chart(look.data([asdict(row) for row in found.rows]))
-        .transform_filter(picked)
-        .encode(
-            x=x,
-            color=look.colour("kind", kinds),
-            tooltip=[
-                "kind:N",
-                "ell:Q",
-                "seed:O",
-                alt.Tooltip("value:Q", format=style),
-                alt.Tooltip("low:Q", format=style),
-                alt.Tooltip("high:Q", format=style),
-            ],
-        )
-    )
-    pointed = base.encode(y=y, shape=look.shape("kind", kinds))
+    y = alt.Y("value:Q", title=f"final {UNITS[limit.metric]}", scale=scale)
+    y = y.axis(format="%" if is_share(limit.metric) else "", tickCount=6)
+    base = series.base(limit.rows, x, look.tips("ell", "seed", value=style, low=style, high=style))
+    pointed = base.encode(y=y, shape=series.shape)
     seeds = pointed.transform_filter(alt.datum.kind == SEEDS).mark_point(filled=True, size=35, opacity=0.9)
     points = pointed.transform_filter(alt.datum.kind != SEEDS).mark_point(filled=True, size=100, opacity=0.9)
     layers: list[alt.Chart] = [points, seeds]
-    if any(row.low is not None for row in found.rows):
+    if any(row.low is not None for row in limit.rows):
         bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2)
         layers.insert(0, bars.encode(y="low:Q", y2="high:Q"))
-    if found.line:
-        line = alt.Chart(look.data([asdict(row) for row in found.line]))
-        layers.insert(0, line.mark_line(style="guide", strokeDash=[5, 4]).encode(x=x, y=y))
-    return alt.layer(*layers).add_params(picked, look.zoom()).properties(width=look.WIDTH, height=280)
+    if limit.line:
+        line = alt.Chart(look.data(limit.line)).mark_line(style="guide", strokeDash=[5, 4])
+        layers.insert(0, line.encode(x=x, y=y))
+    return series.layered(*layers, height=280)
 
 
-def limit_sentence(found: LimitTable) -> str:
+def limit_sentence(limit: LimitTable) -> str:
     """The limit and where it comes from."""
-    limits = [row for row in found.rows if row.kind == LIMIT]
+    limits = [row for row in limit.rows if row.kind == LIMIT]
     if not limits:
         return "No SDE limit: it takes two arms of two seeds each."
-    (one,) = limits
-    lost = f" Not shown: {found.diverged} diverged." if found.diverged else ""
-    low, high = (value(edge if edge is not None else math.nan, found.metric) for edge in (one.low, one.high))
-    return f"The SDE limit is {value(one.value, found.metric)} [{low}, {high}], {found.how}.{lost}"
+    (row,) = limits
+    lost = f" Not shown: {limit.diverged} diverged." if limit.diverged else ""
+    low, high = (value(edge if edge is not None else math.nan, limit.metric) for edge in (row.low, row.high))
+    return f"The SDE limit is {value(row.value, limit.metric)} [{low}, {high}], {limit.how}.{lost}"

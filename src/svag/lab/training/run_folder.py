@@ -1,7 +1,7 @@
 """The run directory while a run works in it: header, journal, checkpoint, outcome.
 
-Of several processes that share a run only the first has a `RunFolder`; the others have a `NoFolder` in its place. A run
-that did not live to say so itself is written down as failed by whoever watched it (`record_failure`).
+If several processes share a run, only rank 0 has a `RunFolder`; the others have a `NoFolder`. If a run dies, its
+supervisor records the failure (`record_failure`).
 """
 
 import json
@@ -12,14 +12,20 @@ import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 import torch
 
-from svag.lab.records.files import (
+from svag.lab.records.identity import NUMERICS_VERSION
+from svag.lab.records.record import LOSS, RunRecord, read_record
+from svag.lab.records.storage import (
+    CHECKPOINT,
     LARGEST,
+    METRICS,
+    OUTCOME,
+    SPEC,
+    TIMINGS,
     DiskError,
     Journal,
     RunLock,
@@ -31,8 +37,6 @@ from svag.lab.records.files import (
     read_file,
     replace_file,
 )
-from svag.lab.records.identity import NUMERICS_VERSION
-from svag.lab.records.record import CHECKPOINT, LOSS, METRICS, OUTCOME, SPEC, TIMINGS, RunRecord, read_record
 from svag.lab.specs.spec import RunSpec, examples_per_step
 from svag.lab.training.state import (
     CheckpointError,
@@ -47,7 +51,7 @@ from svag.noise.reading import KIND, Reading, reading_of, row_of
 
 
 def versions() -> dict[str, str]:
-    """Versions of what the numbers depend on."""
+    """Versions of the packages that the numbers depend on."""
     return {
         "svag": version("svag"),
         "torch": torch.__version__,
@@ -57,7 +61,7 @@ def versions() -> dict[str, str]:
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
-    """What it ran on; of a CUDA device of another machine the name is unknown."""
+    """The hardware of a run; the name of a CUDA device on another machine is unknown."""
     return {
         "device": device.type,
         "name": _name(device),
@@ -74,9 +78,9 @@ def _name(device: torch.device) -> str:
 
 
 def _processor() -> str:
-    """The processor's own name where the system tells it."""
+    """The name of the processor, if the system tells it."""
     try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123  # not a file that pathlib should read whole
+        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123  # reading it whole takes long
             for line in file:
                 if line.startswith("model name"):
                     return line.partition(":")[2].strip()
@@ -86,7 +90,7 @@ def _processor() -> str:
 
 
 def run_header(spec: RunSpec, identity: str, examples: int) -> dict[str, Any]:
-    """What `spec.json` holds: the spec, its identity, and its budget in effective steps on so many examples."""
+    """The content of `spec.json`: the spec, its identity, and its budget in effective steps."""
     return {
         "identity": identity,
         "numerics": NUMERICS_VERSION,
@@ -97,7 +101,7 @@ def run_header(spec: RunSpec, identity: str, examples: int) -> dict[str, Any]:
 
 
 def write_header(path: Path, header: dict[str, Any]) -> str:
-    """Write `spec.json`, and return the digest of what was to be written."""
+    """Write `spec.json`, and return the digest of its content."""
     content = json.dumps(header, indent=2, ensure_ascii=False).encode() + b"\n"
     replace_file(path / SPEC, content)
     return digest(content)
@@ -117,20 +121,20 @@ def write_outcome(
     metrics: str,
     layout: torch.memory_format | None = None,
 ) -> None:
-    """Write `outcome.json`: how a run ended, and on what.
+    """Write `outcome.json`: how a run ended, and on what hardware.
 
     Args:
         path: the run directory.
         state: finished, diverged or failed.
         reason: why it diverged or failed.
         step: effective steps that are done.
-        seconds: how long they took.
-        examples: how many examples they looked at.
-        processes: how many processes took part, the last number last.
-        device: where.
+        seconds: seconds that they took.
+        examples: number of examples that they used.
+        processes: number of processes in each session, the last session last.
+        device: the device.
         spec: digest of `spec.json`.
         metrics: digest of `metrics.jsonl`.
-        layout: memory layout of the images, where a network was built.
+        layout: memory layout of the images, if a network was built.
     """
     outcome: dict[str, Any] = {
         "state": state,
@@ -152,9 +156,9 @@ def write_outcome(
 
 
 def restore(path: Path, identity: str, run: Run) -> int:
-    """Go to where a run directory's checkpoint was made, and return how many bytes of its metrics belong to that.
+    """Load the checkpoint of a run directory, and return how many bytes of the metrics were written before it.
 
-    Without a checkpoint the run stays at its start. All of it is checked, and no file is touched.
+    Without a checkpoint the run stays at its start. Everything is checked first, and no file is changed.
     """
     place, training, metrics = path / CHECKPOINT, run.training, _bytes(path / METRICS)
     state = load_checkpoint(place, identity, training.data.device)
@@ -166,7 +170,7 @@ def restore(path: Path, identity: str, run: Run) -> int:
         raise CheckpointError(f"{place} is not of this run, {error}: remove it to start the run anew") from error
     refuse_other_number(place, state["processes"][-1], training.ranks, training.model)
     kept: int = state["metrics_length"]
-    whole_lines = kept == 0 or metrics[kept - 1 : kept] == b"\n"  # and as many of them as there were
+    whole_lines = kept == 0 or metrics[kept - 1 : kept] == b"\n"
     if not whole_lines or digest(metrics[:kept]) != state["metrics_sha256"]:
         raise CheckpointError(
             f"{path / METRICS} is damaged, it is not what it was when {CHECKPOINT} was made: remove both to start the "
@@ -179,19 +183,19 @@ def restore(path: Path, identity: str, run: Run) -> int:
                 run.progress.since.append(reading_of(row))
             elif row.get("kind") == "evaluation":
                 run.progress.since.clear()
-    except Exception as error:  # what torch says of a state that only looks right
+    except Exception as error:  # torch may still refuse a state that passed the checks
         raise CheckpointError(f"{place} is damaged: remove it to start the run anew") from error
     return kept
 
 
 class RunFolder:
-    """Writes the five files of a run directory; whoever uses it holds the folder's lock."""
+    """Writes the five files of a run directory, which the caller has locked."""
 
     def __init__(self, path: Path, identity: str, header: dict[str, Any]) -> None:
         self._path, self._identity = path, identity
         forget_parts(path, (SPEC, CHECKPOINT, OUTCOME))
         try:
-            (path / OUTCOME).unlink(missing_ok=True)  # that of a run that failed and is tried again
+            (path / OUTCOME).unlink(missing_ok=True)  # of an earlier attempt that failed
         except OSError as error:
             raise disk_error(path / OUTCOME, error) from error
         self._header = write_header(path, header)
@@ -207,9 +211,7 @@ class RunFolder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self._metrics.close()
         finally:
@@ -217,29 +219,29 @@ class RunFolder:
 
     @property
     def seconds(self) -> float:
-        """Seconds of this run so far, over all sessions; what a killed one did after its checkpoint is not counted."""
+        """Seconds of this run in all sessions, without what a killed session did after its last checkpoint."""
         return self._before + time.monotonic() - self._began
 
     def resume(self, run: Run, kept: int) -> None:
-        """Go on where `restore` has gone; what was written later is written again."""
+        """Continue from the checkpoint that `restore` has loaded; later rows are removed, and will be written again."""
         self._metrics.cut(kept)
         self._before = run.progress.seconds
 
     def write_readings(self, run: Run, readings: Sequence[Reading]) -> None:
-        """Append readings; they also wait for the next evaluation, which summarises them."""
+        """Append readings, and keep them for the summary in the next evaluation."""
         run.progress.since.extend(readings)
         self._metrics.append(map(row_of, readings))
 
     def write_comparison(self, step: int, found: PartsComparison) -> None:
-        """Append how parts of a batch compare with whole ones before effective step `step`."""
+        """Append the comparison of parts of a batch with whole batches, made before effective step `step`."""
         self._metrics.append([{"kind": "comparison", "step": step, **found.to_dict()}])
 
     def write_loss(self, step: int, train_loss: float, gained: dict[str, Any]) -> None:
-        """Append the mean training loss since the last such row; with the gain rule, also where that is."""
+        """Append the mean training loss since the last such row, with the state of the gain rule if there is one."""
         self._metrics.append([{"kind": LOSS, "step": step, "train_loss": train_loss, **gained}])
 
     def write_evaluation(self, row: dict[str, Any], timing: dict[str, Any]) -> None:
-        """Append an evaluation, and what the clock says elsewhere."""
+        """Append an evaluation to the metrics, and its times to the timings."""
         self._metrics.append([{"kind": "evaluation", **row}])
         self._timings.append([{"step": row["step"], "seconds": round(self.seconds, 3), **timing}])
 
@@ -251,7 +253,7 @@ class RunFolder:
         save_checkpoint(self._path / CHECKPOINT, {"identity": self._identity, **metrics, **run.state_dict()})
 
     def end(self, run: Run, state: str, reason: str = "") -> None:
-        """Write how it ended."""
+        """Write how the run ended."""
         self._metrics.to_disk()
         write_outcome(
             self._path,
@@ -271,17 +273,17 @@ class RunFolder:
 def record_failure(
     spec: RunSpec, folder: Path, identity: str, examples: int, reason: str, device: torch.device
 ) -> RunRecord:
-    """Write that a run failed; what it left stays, and running it again continues from there.
+    """Record that a run failed; its files stay, and running it again continues from them.
 
-    A run that has ended by now, here or on another machine, keeps its own outcome.
+    If the run has ended meanwhile, here or on another machine, its own outcome is kept.
 
     Args:
-        spec: what was to be run.
+        spec: spec of the run.
         folder: the run directory.
-        identity: of the spec.
+        identity: identity of the spec.
         examples: number of training examples.
         reason: why it failed, in one sentence.
-        device: what it was to run on.
+        device: device of the run.
     """
     make_folder(folder)
     with RunLock(folder):
@@ -320,7 +322,7 @@ def _bytes(path: Path) -> bytes:
 
 
 class NoFolder:
-    """Takes what a run leaves, and leaves it to rank 0."""
+    """Writes nothing, in place of a `RunFolder` on ranks other than 0."""
 
     def write_readings(self, run: Run, readings: Sequence[Reading]) -> None:
         """Write nothing."""
@@ -335,7 +337,7 @@ class NoFolder:
         """Write nothing."""
 
     def save(self, run: Run) -> None:
-        """Save nothing: every rank is where rank 0 is."""
+        """Save nothing: rank 0 saves the state of all."""
 
     def end(self, run: Run, state: str, reason: str = "") -> None:
         """Write nothing."""

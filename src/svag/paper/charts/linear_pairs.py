@@ -57,14 +57,14 @@ def spread_points(pairs: Sequence[AtlasPair]) -> list[PairPoint]:
 
 def example_points(pairs: Sequence[AtlasPair]) -> list[PairPoint]:
     """The measured factor in examples against D; a bound where the larger rung never reached a level of the loss."""
-    found = []
+    points = []
     for pair in pairs:
         if pair.factor is not None:
-            found.append(_point(pair, pair.factor, levels=_levels(pair)))
+            points.append(_point(pair, pair.factor, levels=_levels(pair)))
         elif pair.examples is not None and pair.examples.at_least > 0:
             least = pair.examples.at_least
-            found.append(_point(pair, Estimate(least, least, math.inf), reached=False, levels=_levels(pair)))
-    return found
+            points.append(_point(pair, Estimate(least, least, math.inf), reached=False, levels=_levels(pair)))
+    return points
 
 
 def _levels(pair: AtlasPair) -> str:
@@ -95,11 +95,11 @@ def chart(points: Sequence[PairPoint], measured: str) -> look.Picture:
         points: one a pair.
         measured: title of the vertical axis.
     """
-    optimizers = sorted({point.optimizer for point in points}, key=lambda one: (not one.startswith("SGD"), one))
+    optimizers = sorted({point.optimizer for point in points}, key=lambda name: (not name.startswith("SGD"), name))
     right = 1.1 * max(point.predicted for point in points)
     top = min(1.1 * max(right, *(point.measured for point in points)), TOP)
     bottom = 0.9 * min(1.0, *(point.measured for point in points))
-    picked = look.shown("optimizer", optimizers)
+    series = look.DrawnSeries("optimizer", optimizers)
     x = alt.X("predicted:Q", title="predicted distortion D").axis(format="~g", tickCount=6)
     x = x.scale(type="log", domain=[0.95, right], nice=False, clamp=True)
     y = alt.Y("measured:Q", title=measured).axis(format="~g", tickCount=6)
@@ -108,41 +108,25 @@ def chart(points: Sequence[PairPoint], measured: str) -> look.Picture:
         {**asdict(point), "to": top if point.high is None else point.high, "until": min(point.predicted_high, right)}
         for point in points
     ]
-    base = (
-        alt.Chart(look.data(values))
-        .transform_filter(picked)
-        .encode(
-            color=look.colour("optimizer", optimizers),
-            tooltip=[
-                alt.Tooltip("pair:N", title="rungs"),
-                "setting:N",
-                alt.Tooltip("predicted:Q", title="predicted D", format=".3g"),
-                alt.Tooltip("measured:Q", title="measured", format=".3g"),
-                alt.Tooltip("low:Q", format=".3g"),
-                alt.Tooltip("high:Q", format=".3g"),
-                alt.Tooltip("carried:N", title="D is by"),
-                alt.Tooltip("levels:N", title="levels reached"),
-            ],
-        )
-    )
+    numbers = look.tips("pair", "setting", "carried", "levels", predicted=".3g", measured=".3g", low=".3g", high=".3g")
+    base = series.base(values, x, numbers)
     ends = look.data([{"predicted": 0.95, "measured": 0.95}, {"predicted": right, "measured": right}])
     line = alt.Chart(ends).mark_line(style="guide", strokeDash=[5, 4])
     seen, bounds = base.transform_filter("datum.reached"), base.transform_filter("!datum.reached")
-    marks = base.mark_point(size=64, strokeWidth=1.5).transform_filter("datum.reached")
+    marks = seen.mark_point(size=64, strokeWidth=1.5)
     layers = [
         line.encode(x=x, y=y),
-        seen.mark_rule(strokeWidth=1, opacity=0.4).encode(x=x, y=alt.Y("low:Q"), y2="to:Q"),
+        seen.mark_rule(strokeWidth=1, opacity=0.4).encode(y=alt.Y("low:Q"), y2="to:Q"),
         seen.mark_rule(strokeWidth=1, opacity=0.4).encode(x=alt.X("predicted_low:Q"), x2="until:Q", y=y),
         marks.encode(
-            x=x,
             y=y,
-            shape=look.shape("optimizer", optimizers),
-            fill=look.colour("optimizer", optimizers),
+            shape=series.shape,
+            fill=series.colour,
             fillOpacity=alt.condition(alt.datum.carried == "theorem", alt.value(0.85), alt.value(0.12)),
         ),
-        bounds.mark_point(shape=_ARROW, filled=True, size=130, opacity=0.6).encode(x=x, y=y),
+        bounds.mark_point(shape=_ARROW, filled=True, size=130, opacity=0.6).encode(y=y),
     ]
-    return alt.layer(*layers).add_params(picked, look.zoom()).properties(width=look.WIDTH, height=440)
+    return series.layered(*layers, height=440)
 
 
 def pair_row(pair: AtlasPair) -> Row:
@@ -171,28 +155,28 @@ def pair_row(pair: AtlasPair) -> Row:
     }
 
 
-def baseline_row(one: AtlasBaseline, ladder: AtlasLadder) -> Row:
+def baseline_row(baseline: AtlasBaseline, ladder: AtlasLadder) -> Row:
     """A baseline as a row of a table, with the failure of test error on its ladder."""
     return {
-        "ladder": one.setting.ladder,
-        "kind": one.setting.kind,
-        "baseline": one.batch_size,
-        "basis": one.basis,
-        "signal": one.signal,
-        "noise_to_signal": _known(one.noise_to_signal),
-        "b_simple": _known(one.b_simple),
-        **_columns("critical_batch", one.predicted),
-        **_columns("crossing", one.crossing.observed),
-        **_columns("over_predicted", one.over_predicted),
-        **_columns("strict", one.crossing.strict),
-        "strict_over_predicted": _known(one.strict_over_predicted),
+        "ladder": baseline.setting.ladder,
+        "kind": baseline.setting.kind,
+        "baseline": baseline.batch_size,
+        "basis": baseline.basis,
+        "signal": baseline.signal,
+        "noise_to_signal": _known(baseline.noise_to_signal),
+        "b_simple": _known(baseline.b_simple),
+        **_columns("critical_batch", baseline.predicted),
+        **_columns("crossing", baseline.crossing.observed),
+        **_columns("over_predicted", baseline.over_predicted),
+        **_columns("strict", baseline.crossing.strict),
+        "strict_over_predicted": _known(baseline.strict_over_predicted),
         "test_error_fails_at": ladder.fails_at,
         "distortion_there": ladder.distortion_there,
-        "scale_drift": one.scale_drift,
-        "balance": one.balance,
-        "pull_share": one.pull_share,
-        "miss": one.miss,
-        "setting": str(one.setting),
+        "scale_drift": baseline.scale_drift,
+        "balance": baseline.balance,
+        "pull_share": baseline.pull_share,
+        "miss": baseline.miss,
+        "setting": str(baseline.setting),
     }
 
 
@@ -200,7 +184,7 @@ def _known(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _columns(name: str, found: Estimate | None) -> Row:
-    if found is None:
+def _columns(name: str, estimate: Estimate | None) -> Row:
+    if estimate is None:
         return {name: None, f"{name}_low": None, f"{name}_high": None}
-    return {name: _known(found.value), f"{name}_low": _known(found.low), f"{name}_high": _known(found.high)}
+    return {name: _known(estimate.value), f"{name}_low": _known(estimate.low), f"{name}_high": _known(estimate.high)}

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from svag.lab.execution.dispatch import Board, Screen, picture
 from svag.lab.execution.plan import PlannedRun, plan_runs
-from svag.lab.execution.view import Bars, Board, RunLines, picture, view_of
 from svag.lab.specs.spec import RunSpec
 
 SPEC = RunSpec.from_yaml("{data: {name: svhn}, model: {arch: mlp}, batch_size: 8, lr: 1, budget: 100}")
@@ -39,7 +39,7 @@ def text_of(board: Board) -> str:
 
 
 def test_a_bar_for_a_running_run_and_the_totals(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("svag.lab.execution.view.monotonic", lambda: (board.began or 0.0) + 330.0)
+    monkeypatch.setattr("svag.lab.execution.dispatch.monotonic", lambda: (board.began or 0.0) + 330.0)
     bar, totals = text_of(board).splitlines()
     assert bar.startswith("sgd B=8 seed=3  ━━━━━━━━━━━━ ")
     assert bar.endswith(" 40/100  test accuracy 0.8125")
@@ -62,37 +62,65 @@ def test_the_time_left_is_that_of_the_work_left(plan: list[PlannedRun]) -> None:
     assert board.seconds_left(board.began + 20.0) == pytest.approx(20.0)
 
 
+def opened(board: Board, *, progress: bool = True) -> Screen:
+    screen = Screen(board, progress=progress)
+    screen.open()
+    return screen
+
+
 def test_lines_for_a_file_and_nothing_for_nobody(board: Board, capsys: pytest.CaptureFixture[str]) -> None:
-    with view_of(board, progress=True) as view:
-        assert isinstance(view, RunLines)
-        view.say("something happened")
+    opened(board).say("something happened")
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("something happened (1 of 6 done, 1 running, 1 to do")
-    with view_of(board, progress=False) as view:
-        view.say("something happened")
+    opened(board, progress=False).say("something happened")
     assert capsys.readouterr().err == ""
 
 
+def test_what_happens_before_the_plan_is_announced_is_shown_after_it(
+    board: Board, capsys: pytest.CaptureFixture[str]
+) -> None:
+    screen = Screen(board, progress=True)
+    screen.say("the first run begins")
+    assert capsys.readouterr().err == ""
+    screen.open("my question")
+    screen.say("the second run begins")
+    assert [line.partition(" (")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "my question",
+        "the first run begins",
+        "the second run begins",
+    ]
+
+
+class Terminal(io.StringIO):
+    """A terminal in place of standard error."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        monkeypatch.setattr("sys.stderr", self)
+        monkeypatch.setenv("TERM", "xterm-256color")
+        monkeypatch.setenv("COLUMNS", "120")
+
+    def isatty(self) -> bool:
+        return True
+
+
 def test_bars_at_a_terminal(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    monkeypatch.setattr("sys.stderr", screen := Terminal())
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLUMNS", "120")
-    with view_of(board, progress=True) as view:
-        assert isinstance(view, Bars)
-        view.say("something happened [B=8]")
-    shown = screen.getvalue()
-    assert "something happened [B=8]" in shown
-    assert "40/100" in shown
+    terminal = Terminal(monkeypatch)
+    screen = opened(board)
+    screen.say("something happened [B=8]")
+    screen.close()
+    assert "something happened [B=8]" in terminal.getvalue()
+    assert "40/100" in terminal.getvalue()
 
 
-def test_what_is_said_cannot_act_on_the_terminal(board: Board, capsys: pytest.CaptureFixture[str]) -> None:
-    RunLines(board).say("failed: \x1b[2J")
+def test_what_is_said_cannot_act_on_a_file(board: Board, capsys: pytest.CaptureFixture[str]) -> None:
+    opened(board).say("failed: \x1b[2J")
     assert capsys.readouterr().err.startswith("failed: \\u001b[2J (")
-    console = Console(file=io.StringIO())
-    with Bars(board, console) as bars:
-        bars.say("failed: \x9bm")
-    assert "failed: \\u009bm" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_what_is_said_cannot_act_on_the_terminal(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal(monkeypatch)
+    screen = opened(board)
+    screen.say("failed: \x9bm")
+    screen.close()
+    assert "failed: \\u009bm" in terminal.getvalue()

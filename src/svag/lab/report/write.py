@@ -1,7 +1,7 @@
 """From a folder of runs to its report, and to its files: the page, the Markdown summary, the figures and tables."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,15 @@ from svag.lab.experiments import load_experiment
 from svag.lab.experiments.experiment import Experiment
 from svag.lab.experiments.finding import Finding, PanelFinding
 from svag.lab.experiments.wording import Judgement, count, overall
-from svag.lab.records.files import make_folder, replace_file
+from svag.lab.records.identity import NUMERICS_VERSION
 from svag.lab.records.record import RunRecord, load_records, notes_on
-from svag.lab.report import folder
+from svag.lab.records.storage import make_folder, replace_file
+from svag.lab.report import loose_runs
 from svag.lab.report.content import Provenance, Report, Row, Table
+from svag.lab.report.costs import duration
+from svag.lab.report.figures import PAGES, WORDS
 from svag.lab.report.render import render_markdown, render_page
 from svag.lab.report.save import save_as
-from svag.lab.report.sections import FIGURES, WORDS
 from svag.lab.specs.fields import SpecError, visible
 
 PAGE, SUMMARY, CHARTS, TABLES = "index.html", "summary.md", "figures", "tables"
@@ -79,9 +81,10 @@ def write_files(report: Report, out: str | Path, formats: Sequence[str] = ("png"
     replace_file(page, render_page(report).encode())
     replace_file(summary, render_markdown(report).encode())
     endings = [f".{kind}" for kind in formats]
-    figures = [path for one in report.figures for path in save_as(one.chart, folder / CHARTS / one.name, endings)]
+    drawn = report.figures
+    figures = [path for figure in drawn for path in save_as(figure.chart, folder / CHARTS / figure.name, endings)]
     tables = []
-    for table in (report.runs, *(table for figure in report.figures for table in figure.tables)):
+    for table in report.tables:
         target = folder / TABLES / f"{table.name}.csv"
         replace_file(target, table.csv().encode())
         tables.append(target)
@@ -112,19 +115,20 @@ def build_report(path: str | Path, judge: Judge = no_claims) -> Report:
         return report_of(experiment, records, judge)
     if not records:
         raise SpecError(str(root), "holds no runs: give a folder that `svag ladder`, `svag run` and the like made")
-    predicted = folder.predictions(records)
+    predicted = loose_runs.predictions(records)
+    alone = len(records) == 1 and bool(predicted.predictions)
     return Report(
-        title=folder.QUESTION,
-        subject=f"Runs in {visible(root.resolve().name)}",
+        title=loose_runs.QUESTION_OF_ONE if alone else loose_runs.QUESTION,
+        subject=f"{'Run' if alone else 'Runs in'} {visible(root.resolve().name)}",
         method="",
         words=WORDS["folder"],
-        notes=(folder.NOTE,) if len(records) > 1 else (),
+        notes=(loose_runs.NOTE,) if len(records) > 1 else (),
         warnings=(),
-        answers=folder.answers(records, predicted),
-        figures=tuple(folder.figures(records)),
+        cards=loose_runs.cards(records, predicted),
+        figures=tuple(loose_runs.figures(records, predicted)),
         provenance=provenance(None, records),
         runs=runs_table(records),
-        finding=folder.finding(records, predicted),
+        finding=loose_runs.finding(records, predicted),
     )
 
 
@@ -141,10 +145,13 @@ def report_on(
     experiment: Experiment, finding: Finding[PanelFinding], records: Sequence[RunRecord], judge: Judge = no_claims
 ) -> Report:
     """The report of an experiment whose finding is at hand."""
-    figures = tuple(islice(FIGURES[experiment.kind](finding), MOST_FIGURES + 1))
+    cards, drawn = PAGES[experiment.kind](finding, records)
+    figures = tuple(islice(drawn, MOST_FIGURES + 1))
+    if len(cards) == 1:
+        figures = tuple(replace(figure, panel="") for figure in figures)
     cut = (f"Only the first {MOST_FIGURES} figures are drawn; the answers are about all {len(finding.panels)} panels.",)
     claims = judge(experiment, finding)
-    paper = {"verdict": overall(claims), "claims": [asdict(one) for one in claims]}
+    paper = {"verdict": overall(claims), "claims": [asdict(claim) for claim in claims]}
     question, method = experiment.asks()
     return Report(
         title=question,
@@ -153,7 +160,7 @@ def report_on(
         words=WORDS[experiment.kind],
         notes=(*_notes(experiment, claims), *(cut if len(figures) > MOST_FIGURES else ())),
         warnings=finding.warnings,
-        answers=finding.answers(),
+        cards=cards,
         figures=figures[:MOST_FIGURES],
         provenance=provenance(experiment, records),
         runs=runs_table(records),
@@ -172,11 +179,11 @@ _COMPARED = {"agrees": "agree with it", "differs": "differ from it", "cannot tel
 
 
 def _notes(experiment: Experiment, claims: Sequence[Judgement]) -> tuple[str, ...]:
-    found = []
+    notes = []
     if experiment.label is not None:
         runs = f" These runs {_COMPARED[overall(claims)]}." if claims else ""
-        found.append(f"The paper's claim: {experiment.title}.{runs}")
-    return (*found, f"Differs from the paper: {experiment.note}.") if experiment.note else tuple(found)
+        notes.append(f"The paper's claim: {experiment.title}.{runs}")
+    return (*notes, f"Differs from the paper: {experiment.note}.") if experiment.note else tuple(notes)
 
 
 def provenance(experiment: Experiment | None, records: Sequence[RunRecord]) -> Provenance:
@@ -189,10 +196,10 @@ def provenance(experiment: Experiment | None, records: Sequence[RunRecord]) -> P
         ("seeds", ", ".join(map(str, seeds)) or "none"),
         (
             "compute time",
-            f"{_duration(sum(seconds))} in all, {_duration(max(seconds))} the longest run" if seconds else "",
+            f"{duration(sum(seconds))} in all, {duration(max(seconds))} the longest run" if seconds else "",
         ),
-        ("versions", _different(records, "versions", lambda one: ", ".join(f"{k} {v}" for k, v in one.items()))),
-        ("numerics", ", ".join(f"version {one}" for one in versions)),
+        ("versions", _different(records, "versions", lambda known: ", ".join(f"{k} {v}" for k, v in known.items()))),
+        ("numerics", "" if versions == [NUMERICS_VERSION] else ", ".join(f"version {number}" for number in versions)),
         ("hardware", _different(records, "hardware", _machine)),
         ("note", "; ".join(notes_on(records))),
     ]
@@ -209,33 +216,18 @@ def _different(records: Sequence[RunRecord], field: str, say: Callable[[dict[str
     return "; ".join(dict.fromkeys(said))
 
 
-def _machine(one: dict[str, object]) -> str:
-    parts = [str(one.get("device")), *(_count(one.get(f"{noun}s"), noun) for noun in ("core", "thread"))]
-    return f"{one.get('name')} ({', '.join(parts)})"
+def _machine(hardware: dict[str, object]) -> str:
+    parts = [str(hardware.get("device")), *(_count(hardware.get(f"{noun}s"), noun) for noun in ("core", "thread"))]
+    return f"{hardware.get('name')} ({', '.join(parts)})"
 
 
 def _count(number: object, noun: str) -> str:
     return count(number, noun) if isinstance(number, int) else f"{noun}s unknown"
 
 
-def _duration(seconds: float) -> str:
-    """Seconds as people say them.
-
-    >>> _duration(12.5), _duration(90), _duration(4000), _duration(7199)
-    ('12 s', '1 min 30 s', '1 h 7 min', '2 h 0 min')
-    """
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    hours, minutes = divmod(round(whole / 60), 60)
-    return f"{hours} h {minutes} min"
-
-
 def runs_table(records: Sequence[RunRecord]) -> Table:
     """Every run with its outcome, whatever state it is in, alike ones together; those that cannot be read come last."""
-    return Table("runs", "every run", [_row(record) for record in folder.in_order(records)])
+    return Table("runs", "every run", [_row(record) for record in loose_runs.in_order(records)])
 
 
 def _row(record: RunRecord) -> Row:

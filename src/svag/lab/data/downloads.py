@@ -1,13 +1,12 @@
-"""The files of a data set: where they are looked for, how they are read, and how official ones are fetched.
+"""The official files of a data set: where they are searched, how they are downloaded, and how they are read.
 
-The data folder is the one given, $SVAG_DATA, or the user's cache. In it, files are looked for in `name/`, `folder/`
-and `name/folder/`, where name is ours (`cifar10`) and folder the official one (`cifar-10-batches-bin`). Archives are
-read in place, after their checksum was found right: nothing is unpacked on disk.
+The data folder is the one given, $SVAG_DATA, or the user's cache. Files are searched in its folders `name/`, `folder/`
+and `name/folder/`, where name is svag's (`cifar10`) and folder the official one (`cifar-10-batches-bin`). Archives are
+read in place after their checksum has been verified; nothing is unpacked on disk.
 
-An official file is fetched by one process at a time, over connections that may break. Everything unfinished lives in
-the folder `.svag` next to the file, under a lock; what has arrived is kept and the rest asked for. A file appears under
-its own name only when it is complete and its checksum is right, and no server can make it longer than what the table of
-data sets expects.
+A file is downloaded by one process at a time. Until it is complete it is in the folder `.svag` beside its final place,
+under a lock; a broken download is continued. A file gets its own name only when it is complete and its checksum is
+right, and it cannot become longer than the table of data sets allows.
 """
 
 import gzip
@@ -33,18 +32,22 @@ from svag.lab.data.sources import Download, Source
 
 CHUNK = 1 << 18
 SLOWEST = 50_000
-"""Bytes per second of a connection that is worth waiting for: an hour for CIFAR-10."""
+"""Slowest useful connection in bytes per second: an hour for CIFAR-10."""
+
+
+class IncompleteError(Exception):
+    """A download ended before the file was complete, or the partial file was too long; another attempt may help."""
 
 
 class Resume:
-    """A downloader for pooch that continues a partial file, across cuts of the connection and across processes.
+    """A downloader for pooch that continues a partial file, after broken connections and in later processes.
 
     Args:
-        part: where the bytes gather; it is renamed to pooch's own temporary file once all are there.
-        most: bytes after which the server is not believed any more.
-        patience: how many attempts in a row may bring nothing before it gives up.
+        part: the partial file; when complete, it is renamed to pooch's own temporary file.
+        most: largest number of bytes that is accepted.
+        patience: number of attempts in a row without any progress before it gives up.
         wait: seconds between attempts.
-        limit: seconds from now after which it gives up, whatever arrives.
+        limit: seconds from now after which it gives up in any case.
     """
 
     def __init__(self, part: Path, most: int, patience: int = 3, wait: float = 1.0, limit: float = math.inf) -> None:
@@ -57,7 +60,7 @@ class Resume:
         return time.monotonic() >= self._end
 
     def __call__(self, url: str, output_file: str, pooch: object = None, check_only: bool = False) -> None:
-        """Fetch `url` into `output_file`, with a progress bar on standard error when a person watches."""
+        """Download `url` into `output_file`, with a progress bar at a terminal."""
         import requests
         import urllib3
 
@@ -69,9 +72,9 @@ class Resume:
                 try:
                     self._attempt_in_time(url, progress, task)
                     break
-                except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+                except (requests.RequestException, urllib3.exceptions.HTTPError, IncompleteError) as error:
                     if isinstance(error, requests.HTTPError) or self.late:
-                        raise  # the server has answered, or was asked long enough: asking again will not help
+                        raise  # the server refused, or the time is over: another attempt will not help
                     failures, best = (0, self._size()) if self._size() > best else (failures + 1, best)
                     if failures >= self.patience:
                         raise
@@ -79,7 +82,7 @@ class Resume:
         self.part.replace(output_file)
 
     def _attempt_in_time(self, url: str, progress: Progress, task: TaskID) -> None:
-        """Make an attempt in a thread of its own: a server that sends a byte now and then never lets a read end."""
+        """Make an attempt in its own thread, as a server that sends a byte now and then never lets a read time out."""
         import requests
 
         ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
@@ -97,7 +100,7 @@ class Resume:
             error = ended.get(timeout=min(max(self._end - time.monotonic(), 0.0), threading.TIMEOUT_MAX))
         except queue.Empty:
             raise requests.Timeout from None
-        except BaseException:  # Ctrl-C: the thread shall write nothing more either
+        except BaseException:  # Ctrl-C: the thread must stop writing, too
             self._end = -math.inf
             raise
         if error is not None:
@@ -110,18 +113,18 @@ class Resume:
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
         with requests.get(url, headers=headers, stream=True, timeout=30) as response:
             if response.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                self.part.unlink()  # more than there is: begin again
-                raise requests.ConnectionError("the partial file was too long")
+                self.part.unlink()  # longer than the file: start again
+                raise IncompleteError("the partial file was too long")
             response.raise_for_status()
             if response.status_code != HTTPStatus.PARTIAL_CONTENT:
                 have = 0
             total = have + _declared(response.headers.get("Content-Length", ""))
             self._refuse_longer(url, total)
             progress.update(task, total=total or None, completed=have)
-            if self.late:  # nobody waits for this thread any more, and the file may be another's by now
+            if self.late:  # nobody waits for this thread any more, and another process may have the file
                 raise requests.Timeout
             with self.part.open("ab" if have else "wb", buffering=0) as file:
-                # the raw stream: a server that labels .gz as an encoding must not make us unpack it
+                # the raw stream, as a server may label .gz as an encoding, and requests would unpack it
                 for chunk in response.raw.stream(CHUNK, decode_content=False):
                     have += len(chunk)
                     self._refuse_longer(url, have)
@@ -130,7 +133,7 @@ class Resume:
                     file.write(chunk)
                     progress.advance(task, len(chunk))
         if self._size() < total:
-            raise requests.ConnectionError(f"the connection ended after {self._size()} of {total} bytes")
+            raise IncompleteError(f"the connection ended after {self._size()} of {total} bytes")
 
     def _size(self) -> int:
         return self.part.stat().st_size if self.part.exists() else 0
@@ -145,7 +148,7 @@ class Resume:
 
 
 def _declared(length: str) -> int:
-    """The bytes that a server announces; 0 if it announces none, or what is no number.
+    """The number of bytes that a server announces; 0 if that is missing or not a number.
 
     >>> _declared("1024"), _declared(""), _declared("abc"), _declared("-5")
     (1024, 0, 0, 0)
@@ -154,15 +157,15 @@ def _declared(length: str) -> int:
 
 
 def fetch(download: Download, folder: Path, wait: float = 1.0, limit: float | None = None) -> Path:
-    """Return `folder`/filename, after downloading and verifying it unless it is already there.
+    """Return `folder`/filename, after downloading and verifying it if it is not there.
 
-    A download that breaks is continued, now or by the next call; one with a wrong checksum is thrown away.
+    A broken download is continued, now or by the next call; one with a wrong checksum is discarded.
 
     Args:
-        download: what to fetch.
-        folder: where the file shall be.
+        download: what to download.
+        folder: folder for the file.
         wait: seconds before a broken connection is tried again.
-        limit: seconds that it may take in all; by default a minute more than at the slowest speed worth waiting for.
+        limit: seconds that it may take; by default those at the slowest useful speed, and a minute more.
     """
     from filelock import FileLock
 
@@ -171,7 +174,7 @@ def fetch(download: Download, folder: Path, wait: float = 1.0, limit: float | No
     try:
         staging.mkdir(parents=True, exist_ok=True)
         with FileLock(staging / f"{download.filename}.lock"):
-            if not target.exists():  # else another process has brought it while this one waited
+            if not target.exists():  # otherwise another process downloaded it while this one waited
                 seconds = 60 + _most(download) / SLOWEST if limit is None else limit
                 _download(download, staging / download.filename, target, wait, seconds)
     except OSError as error:
@@ -190,14 +193,14 @@ def _download(download: Download, work: Path, target: Path, wait: float, limit: 
     part = work / "part"
     work.mkdir(exist_ok=True)
     for leftover in set(work.iterdir()) - {part}:
-        leftover.unlink()  # of a process that was killed: the lock says that nobody is using it
-    if part.is_symlink():  # not ours: what it points to stays as it is
+        leftover.unlink()  # of a process that was killed: as this one has the lock, nobody is using it
+    if part.is_symlink():  # somebody else made it: do not write to its target
         part.unlink()
     continued = part.exists()
     downloader = Resume(part, _most(download), wait=wait, limit=limit)
     try:
         pooch.retrieve(download.url, f"md5:{download.md5}", "done", work, downloader=downloader)
-    except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+    except (requests.RequestException, urllib3.exceptions.HTTPError, IncompleteError) as error:
         kept = "run it again to continue" if part.exists() else "try again later"
         if not part.exists():
             work.rmdir()
@@ -205,12 +208,12 @@ def _download(download: Download, work: Path, target: Path, wait: float, limit: 
         raise DataError(
             f"cannot download {download.url} ({reason}): {kept}, or put {download.filename} into {target.parent}"
         ) from error
-    except (OSError, DataError):  # a full disk, say: it shall not stay full because of us
+    except (OSError, DataError):  # on a full disk, make room again
         shutil.rmtree(work, ignore_errors=True)
         raise
     except ValueError as error:
         part.unlink(missing_ok=True)
-        if continued:  # the old part may have been the bad one
+        if continued:  # the old part may have been the damaged one
             return _download(download, work, target, wait, limit)
         work.rmdir()
         raise DataError(
@@ -223,29 +226,29 @@ def _download(download: Download, work: Path, target: Path, wait: float, limit: 
 
 
 def _most(download: Download) -> int:
-    """Bytes that a download can have: the table rounds its megabytes."""
+    """Largest size of a download in bytes; the table has rounded megabytes."""
     return int(1.1e6 * download.megabytes) + 2**16
 
 
 def _reason(error: Exception) -> str:
-    """Say in a few words what requests says in many."""
+    """A short reason in place of the long messages of requests."""
     import requests
 
     if isinstance(error, requests.HTTPError) and error.response is not None:
         return f"the server answered {error.response.status_code}"
     if isinstance(error, requests.Timeout):
         return "the server does not answer"
-    if isinstance(error, requests.ConnectionError) and "ended after" not in str(error):
+    if isinstance(error, requests.ConnectionError):
         return "there is no connection to the server"
     return f"the connection broke: {error}"
 
 
 LARGEST = 2**28
-"""Bytes that no unpacked file of a data set exceeds: the longest, of SVHN, has 182 million."""
+"""Largest size of an unpacked file in bytes; the longest, of SVHN, has 182 million."""
 
 
 def data_folder(data_dir: Path | str | None = None) -> Path:
-    """Return the folder in which data sets are looked for and kept.
+    """Return the folder of the data sets.
 
     >>> data_folder("/data").as_posix()
     '/data'
@@ -260,13 +263,13 @@ def data_folder(data_dir: Path | str | None = None) -> Path:
 
 
 def find(source: Source, data_dir: Path) -> list[Path] | None:
-    """Return the files of a data set that are here, or None when some are missing."""
+    """Return the files of a data set, or None if some are missing."""
     found = [_files_of(download, _places(source, data_dir)) for download in source.downloads]
     return None if any(not files for files in found) else [path for files in found for path in files]
 
 
 def read(source: Source, data_dir: Path) -> Arrays:
-    """Read a data set, fetching what is not here yet."""
+    """Read a data set, downloading missing files."""
     contents: dict[str, bytes] = {}
     for download in source.downloads:
         files = _files_of(download, _places(source, data_dir)) or [fetch(download, data_dir / source.name)]
@@ -290,7 +293,7 @@ def _places(source: Source, data_dir: Path) -> list[Path]:
 
 
 def _files_of(download: Download, places: list[Path]) -> list[Path]:
-    """Return all unpacked files of a download (each may be gzipped), else the download itself, else nothing."""
+    """Return all unpacked files of a download (each may be gzipped), or the download itself, or nothing."""
     for place in places:
         choices = [(place / member.name, place / f"{member.name}.gz") for member in download.members]
         loose = [next((path for path in pair if _is_file(path)), None) for pair in choices]
@@ -327,7 +330,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _untar(path: Path, download: Download) -> dict[str, bytes]:
-    """Read the members of an archive, once its checksum is right; links are not followed."""
+    """Read the members of an archive after verifying its checksum; links are not followed."""
     wanted = {member.name for member in download.members}
     contents: dict[str, bytes] = {}
     try:
@@ -355,7 +358,7 @@ def _untar(path: Path, download: Download) -> dict[str, bytes]:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # a folder that may not be entered: nothing is found there
+    except OSError:  # a folder without permission counts as empty
         return False
 
 

@@ -67,7 +67,7 @@ def loss_chart(points: Sequence[LossPoint]) -> look.Picture:
     y = alt.Y("ladder:N", title=None, sort=sorted({point.ladder for point in points}))
     line = alt.Chart(look.data([{"drawn": 1.0}])).mark_rule(style="guide", strokeDash=[5, 4]).encode(x=x)
     dots = (
-        alt.Chart(look.data([asdict(point) for point in points]))
+        alt.Chart(look.data(points))
         .transform_filter(picked)
         .mark_point(size=70, filled=True, opacity=0.85)
         .encode(
@@ -75,7 +75,7 @@ def loss_chart(points: Sequence[LossPoint]) -> look.Picture:
             y=y,
             color=_COLOUR,
             shape=_SHAPE,
-            tooltip=["ladder:N", "setting:N", "arm:N", alt.Tooltip("loss:Q", format=".3f")],
+            tooltip=look.tips("ladder", "setting", "arm", loss=".3f"),
         )
     )
     height = 22 * len({point.ladder for point in points})
@@ -83,7 +83,7 @@ def loss_chart(points: Sequence[LossPoint]) -> look.Picture:
 
 
 @dataclass(frozen=True)
-class PricePoint:
+class AnnouncedPrice:
     """What one larger batch took against what was announced.
 
     Attributes:
@@ -99,7 +99,7 @@ class PricePoint:
     examples: float
 
 
-def price_points(pairs: Sequence[GainPair], linear: Sequence[AtlasPair]) -> list[PricePoint]:
+def price_points(pairs: Sequence[GainPair], linear: Sequence[AtlasPair]) -> list[AnnouncedPrice]:
     """Planned and measured arms, and every pair of the ladders by the linear rule that reached the loss."""
     found = []
     for pair in pairs:
@@ -107,15 +107,15 @@ def price_points(pairs: Sequence[GainPair], linear: Sequence[AtlasPair]) -> list
             if arm in pair.arms and math.isfinite(ratio := pair.arms[arm].ratio):
                 price = pair.price if arm == "planned" else pair.arms[arm].examples
                 name = f"{pair.setting.ladder}: {pair.baseline} → {pair.batch_size}"
-                found.append(PricePoint(name, NAMES[arm], price, price * ratio))
+                found.append(AnnouncedPrice(name, NAMES[arm], price, price * ratio))
     for other in linear:
         if other.factor is not None:
             name = f"{other.setting.ladder}: {other.drift.baseline} → {other.drift.batch_size}"
-            found.append(PricePoint(name, NAMES["linear"], other.predicted.value, other.factor.value))
+            found.append(AnnouncedPrice(name, NAMES["linear"], other.predicted.value, other.factor.value))
     return found
 
 
-def price_chart(points: Sequence[PricePoint]) -> look.Picture:
+def price_chart(points: Sequence[AnnouncedPrice]) -> look.Picture:
     """Both axes logarithmic; on the dashed line the price was right."""
     end = 1.1 * max(max(point.price, point.examples) for point in points)
     start = 0.9 * min(1.0, *(point.examples for point in points))
@@ -137,12 +137,7 @@ def price_chart(points: Sequence[PricePoint]) -> look.Picture:
             y=axes[1],
             color=_COLOUR,
             shape=_SHAPE,
-            tooltip=[
-                "pair:N",
-                "arm:N",
-                alt.Tooltip("price:Q", format=".3g"),
-                alt.Tooltip("examples:Q", format=".3g"),
-            ],
+            tooltip=look.tips("pair", "arm", price=".3g", examples=".3g"),
         )
     )
     return alt.layer(line, dots).add_params(look.zoom()).properties(width=look.WIDTH, height=400)

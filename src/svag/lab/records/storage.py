@@ -1,6 +1,6 @@
-"""Files that a kill, a full disk or a second process never leaves in halves, and that notice when they are damaged.
+"""Writing and reading the files of a run directory, safe against kills, full disks, damage and a second process.
 
-A run directory belongs to one process at a time, by a lock that the operating system drops when the process dies.
+A run directory belongs to one process at a time, by a lock that the operating system releases when the process dies.
 """
 
 import errno
@@ -15,29 +15,40 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from svag.noise.reading import open_to_append
 
+# The files of a run directory.
+SPEC, METRICS, TIMINGS, CHECKPOINT, OUTCOME = (
+    "spec.json",
+    "metrics.jsonl",
+    "timings.jsonl",
+    "checkpoint.pt",
+    "outcome.json",
+)
+
+# Committed evidence has the metrics compressed, with the same bytes inside.
+COMPRESSED_METRICS = METRICS + ".xz"
+
 
 class DiskError(Exception):
-    """A folder that cannot be written; the message is one sentence with the way out."""
+    """A folder cannot be written; the message is one sentence that says what to do."""
 
 
 def disk_error(path: Path, error: OSError) -> DiskError:
-    """Say in one sentence why a path cannot be written."""
+    """The error for a path that cannot be written."""
     if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
         return DiskError(f"{path} cannot be written, the disk is full: make room and start the run again, it continues")
     return DiskError(f"{path} cannot be written ({error.strerror or error}): choose another folder with --out")
 
 
-# Not on every system: not to follow a link in the last place, and not to wait for the other end of a pipe.
+# Flags that some systems lack: do not follow a symbolic link, and do not wait for the other end of a pipe.
 _NO_LINK, _NO_WAIT = getattr(os, "O_NOFOLLOW", 0), getattr(os, "O_NONBLOCK", 0)
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, with those above it."""
+    """Make a folder and its parents."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -45,10 +56,10 @@ def make_folder(path: Path) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Put `content` in place of a file's, all or nothing, and on the disk before the old content is gone.
+    """Replace the content of a file, all or nothing; the new content is on the disk before the old one is gone.
 
-    It is written beside the file first, under a name that nothing had: a link that somebody has put there is neither
-    followed nor overwritten, and two processes do not write into each other's half.
+    It is first written beside the file, under a new name. A link that somebody has put there is neither followed nor
+    overwritten, and two processes do not write into the same file.
     """
     part = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PART}")
     try:
@@ -71,14 +82,14 @@ PART = ".part"
 
 
 def forget_parts(folder: Path, names: Iterable[str]) -> None:
-    """Remove what kills have left half-written of these files, in a folder that this process holds."""
+    """Remove half-written versions of these files, left by kills, in a folder that this process has locked."""
     for part in [part for name in names for part in folder.glob(f"{name}*{PART}")]:
         with suppress(OSError):
             part.unlink()
 
 
 def open_to_read(path: Path) -> int:
-    """Open a file to read it; a pipe or a device in its place is refused, since it may have no end."""
+    """Open a regular file for reading. A pipe or a device is refused, as reading it may never end."""
     return _regular(os.open(path, os.O_RDONLY | _NO_WAIT), path)
 
 
@@ -89,12 +100,12 @@ def _regular(handle: int, path: Path) -> int:
     raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
-# Bytes that no spec or outcome of a run exceeds, and no metrics or timings: a file may claim any length.
+# More bytes than any spec or outcome has, and than any metrics or timings have: longer files are not read.
 SMALL, LARGEST = 2**24, 2**30
 
 
 def read_file(path: Path, most: int = SMALL) -> bytes:
-    """The content of a regular file of at most `most` bytes; a longer one is an OSError, before it takes any memory."""
+    """The content of a regular file of at most `most` bytes; a longer one raises OSError before it is read."""
     with os.fdopen(open_to_read(path), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
@@ -103,7 +114,7 @@ def read_file(path: Path, most: int = SMALL) -> bytes:
 
 
 def parse_json(content: bytes) -> Any:
-    """Read JSON as it is written here; whatever else it is (too deep, not finite, half a character) is a ValueError.
+    """Parse strict JSON. Anything else (nested too deeply, not finite, half a character) raises ValueError.
 
     >>> parse_json(b'{"steps": Infinity}')
     Traceback (most recent call last):
@@ -114,7 +125,7 @@ def parse_json(content: bytes) -> Any:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if b"\\u" in content:
-        json.dumps(value, ensure_ascii=False).encode()  # half a character cannot be written again
+        json.dumps(value, ensure_ascii=False).encode()  # fails for half a character, which could not be written again
     return value
 
 
@@ -122,7 +133,7 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-# `json.loads` with an option makes a decoder for every call, which takes longer than most lines of a metrics file
+# `json.loads` with an option makes a decoder in every call, which takes longer than parsing most lines of metrics
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
@@ -132,7 +143,7 @@ def to_line(fields: Mapping[str, Any]) -> str:
 
 
 def parse_lines(content: bytes) -> list[dict[str, Any]]:
-    r"""The rows of JSON lines up to the first that is not whole: a kill may have cut the last one.
+    r"""The rows of JSON lines, up to the first that is not complete: a kill may have cut the last one.
 
     >>> parse_lines(b'{"step": 1}\n{"st')
     [{'step': 1}]
@@ -150,7 +161,7 @@ def parse_lines(content: bytes) -> list[dict[str, Any]]:
 
 
 def _whole_lines(content: bytes) -> Iterator[bytes]:
-    """The lines that end, one at a time: a file may hold nothing but ends of lines."""
+    """The complete lines, one at a time: splitting a file of line ends alone would take too much memory."""
     start = 0
     while (end := content.find(b"\n", start)) >= 0:
         yield content[start:end]
@@ -167,7 +178,7 @@ def digest(content: bytes) -> str:
 
 
 class Journal:
-    """A file of JSON lines that one process appends to, and that can be cut back to where a checkpoint was made."""
+    """A file of JSON lines to which one process appends, and which can be cut back to the length at a checkpoint."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -178,7 +189,7 @@ class Journal:
             raise disk_error(path, error) from error
 
     def _forget_torn_line(self) -> None:
-        """A kill may have cut the last line: what is appended next must not continue it."""
+        """Remove an incomplete last line, left by a kill, so that the next row does not continue it."""
         if (size := self._file.seek(0, os.SEEK_END)) > LARGEST:
             self._file.close()
             raise DiskError(f"{self._path} has {size:,} bytes, more than a run leaves: remove it to start the run anew")
@@ -189,12 +200,12 @@ class Journal:
     def _keep(self, content: bytes) -> None:
         self._file.truncate(len(content))
         self._file.seek(0, os.SEEK_END)
-        # kept up to date in memory: what happens to the file on the disk must not get into its own digest
+        # updated from what is written, never from the file: damage on the disk must not enter the digest
         self._sha256 = hashlib.sha256(content)
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what has been written, whatever the disk made of it."""
+        """SHA-256 of what has been written."""
         return self._sha256.hexdigest()
 
     @property
@@ -203,7 +214,7 @@ class Journal:
         return self._file.tell()
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Append rows, whole, and hand them to the operating system."""
+        """Append complete rows, and pass them to the operating system."""
         content = "".join(map(to_line, rows)).encode()
         try:
             self._file.write(content)
@@ -220,7 +231,7 @@ class Journal:
             raise disk_error(self._path, error) from error
 
     def cut(self, length: int) -> None:
-        """Forget all but the first `length` bytes."""
+        """Cut the file to its first `length` bytes."""
         if self.length < length:
             raise DiskError(
                 f"{self._path} is shorter than when checkpoint.pt was made: remove both to start the run anew"
@@ -229,7 +240,7 @@ class Journal:
         self._keep(self._file.read(length))
 
     def close(self) -> None:
-        """Close the file; what could not be written before is given up."""
+        """Close the file."""
         try:
             self._file.close()
         except OSError as error:
@@ -238,10 +249,10 @@ class Journal:
 
 try:
     import fcntl
-except ImportError:  # not a Unix system: there is no lock of this kind, and runs are not protected from each other
+except ImportError:  # not a Unix system: no such locks, so runs are not protected from each other
     fcntl = None  # type: ignore[assignment]
 
-# Someone who only looks whether the folder is in use holds the lock for a moment: wait longer than that.
+# A process that checks whether the folder is in use holds the lock for a moment: wait longer than that.
 _PATIENCE = 0.5
 
 
@@ -249,12 +260,12 @@ class FolderInUse(Exception):  # noqa: N818  # it is not an error of the program
     """Another process works in the folder."""
 
 
-# What is locked: a regular file, because NFS passes no lock on a folder to its server. It is there while the run is.
+# The file that is locked, while the run lasts. It is a file because NFS does not pass locks on folders to its server.
 LOCK = ".lock"
 
 
 class RunLock:
-    """Holds a folder while the context is open."""
+    """Locks a folder while the context is open."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._file = folder, folder / LOCK
@@ -269,30 +280,28 @@ class RunLock:
         return self
 
     def _taken(self) -> bool:
-        """Try once to lock the file, and see that it is still the one that others would find."""
+        """Try once to lock the file, and check that it is still the one that other processes would find."""
         try:
-            # to read and write: NFS makes a lock on bytes of it, which needs a file that may be written
+            # open for writing too, as NFS requires for a lock
             handle = os.open(self._file, os.O_RDWR | os.O_CREAT | _NO_LINK | _NO_WAIT, 0o666)
         except OSError as error:
             raise disk_error(self._folder, error) from error
         if _locks(handle, exclusive=True):
-            with suppress(FileNotFoundError):  # whoever had it has just removed it
+            with suppress(FileNotFoundError):  # the process that had the lock has just removed the file
                 if os.path.samestat(os.fstat(handle), self._file.stat()):
                     self._handle = handle
                     return True
         os.close(handle)
         return False
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with suppress(OSError):
-            self._file.unlink()  # while it is locked: who waits for it notices, and makes a new one
+            self._file.unlink()  # while it is locked, so that a waiting process notices and makes a new one
         os.close(self._handle)
 
 
 def in_use(folder: Path) -> bool:
-    """Whether a process holds the folder right now."""
+    """Whether a process has locked the folder."""
     try:
         handle = open_to_read(folder / LOCK)
     except OSError:
@@ -311,7 +320,7 @@ def _locks(handle: int, *, exclusive: bool) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        if exclusive:  # who only looks has nothing to protect
+        if exclusive:  # a check protects nothing
             _warn_of_no_locks(error.strerror)
         return True
     return True
