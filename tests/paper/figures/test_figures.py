@@ -19,7 +19,7 @@ from svag.lab.specs.schedules import Steps
 from svag.lab.specs.spec import RunSpec
 from svag.paper.figures import LABELS, MEDIUM, UNVERIFIED, family, figure, judged, trained, until
 from svag.paper.figures.bases import CIFAR
-from svag.paper.figures.compare import LATE, CompareRow, PanelRow
+from svag.paper.figures.compare import CompareRow, PanelRow
 from svag.paper.verify import LABELS as CHECKED
 from svag.stats.curves import smallest_p
 
@@ -200,6 +200,6 @@ def test_the_paper_size_can_decide(label: str) -> None:
 
 
 def test_arms_that_only_show_convergence_have_fewer_seeds() -> None:
-    row = CompareRow("fig:x", "t", (), (PanelRow("p", {}, ells=(1, 2, 8), late=(8,)),), "n", seeds=6)
+    row = CompareRow("fig:x", "t", (), (PanelRow("p", {}, ells=(1, 2, 8), fewer=((8, 4),)),), "n", seeds=6)
     slots = row.at_small_size().slots()
-    assert Counter(str(slot.arm) for slot in slots) == {"SGD": 6, "SVAG ell=2": 6, "SVAG ell=8": LATE}
+    assert Counter(str(slot.arm) for slot in slots) == {"SGD": 6, "SVAG ell=2": 6, "SVAG ell=8": 4}
