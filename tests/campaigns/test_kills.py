@@ -55,7 +55,8 @@ def test_a_ladder_that_is_killed_at_random_moments(npz: Path, tmp_path: Path, sa
             text=True,
         ) as process:
             assert process.stderr is not None
-            if moment is not None and any(" begins, " in line for line in process.stderr):
+            starts = (" begins, ", " continues at ")
+            if moment is not None and any(start in line for line in process.stderr for start in starts):
                 time.sleep(moment)
                 process.send_signal(signal.SIGKILL)
             said, complained = process.communicate()

@@ -56,13 +56,13 @@ def cells(text: str, *left_out: str) -> list[list[str]]:
     ]
 
 
-def close(said: str, found: str) -> bool:
+def close(said: str, found: str, elsewhere: float = ELSEWHERE) -> bool:
     """Whether two numbers are near each other, up to their last digit."""
     last_digit = 10.0 ** -len(said.partition(".")[2])
-    return abs(float(said) - float(found)) <= ELSEWHERE * float(found) + 1.01 * last_digit
+    return abs(float(said) - float(found)) <= elsewhere * float(found) + 1.01 * last_digit
 
 
-def differences(said: list[list[str]], found: list[list[str]]) -> list[str]:
+def differences(said: list[list[str]], found: list[list[str]], elsewhere: float = ELSEWHERE) -> list[str]:
     """Lines of a page that are printed otherwise, beyond what another processor explains."""
     if len(said) != len(found):
         return [f"{len(said)} lines are now {len(found)}"]
@@ -70,6 +70,6 @@ def differences(said: list[list[str]], found: list[list[str]]) -> list[str]:
     for one, two in zip(said, found, strict=True):
         here, there = "  ".join(one), "  ".join(two)
         pairs = zip(NUMBER.findall(here), NUMBER.findall(there), strict=False)
-        if NUMBER.sub("#", here) != NUMBER.sub("#", there) or not all(close(*pair) for pair in pairs):
+        if NUMBER.sub("#", here) != NUMBER.sub("#", there) or not all(close(*pair, elsewhere) for pair in pairs):
             wrong.append(f"{here}  is now  {there}")
     return wrong

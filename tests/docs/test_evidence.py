@@ -141,6 +141,15 @@ def test_what_the_page_says_of_single_networks() -> None:
     assert halved["mlp_fashion"] > 0.5
 
 
+def test_what_is_said_of_the_announced_prices() -> None:
+    losses, ratios = ([float(row[name]) for row in rows("announced")] for name in ("planned: loss", "examples/price"))
+    assert f"ended {1 - max(losses):.0%} to {1 - min(losses):.0%} below".replace("% to", " to") in SAID
+    assert f"with {min(ratios):.0%} to {max(ratios):.0%} of the".replace("% to", " to") in SAID
+    assert sum(1 / ratio > 1.3 for ratio in ratios) == 3, "the page says three"
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"were {1 / max(ratios):.1f} to {1 / min(ratios):.1f} times too high" in readme
+
+
 def test_the_answer_about_ramps_quotes_the_table() -> None:
     asked = " ".join((ROOT / "docs" / "questions.md").read_text(encoding="utf-8").split())
     saved = {(row["ladder"], row["batch"]): row["realised"] for row in rows("schedules")}

@@ -75,6 +75,18 @@ def test_the_plan_of_the_page_about_clusters(folder: Path) -> None:
     assert shown(text).partition(" examples")[0] in found
 
 
+@pytest.mark.slow
+def test_the_comparison_to_a_given_accuracy(tmp_path: Path) -> None:
+    text = page("docs/howto_sde.md")
+    (tmp_path / "small.yaml").write_text(text.partition("```yaml\n")[2].partition("```")[0])
+    command = ["compare", "small.yaml", "--within", "0.5", "--workers", "1"]
+    found = cells(printed("-m", "svag", *command, cwd=tmp_path, columns=160))
+    for line in cells(shown(text)):
+        (same,) = (other for other in found if other[0].partition(":")[0] == line[0].partition(":")[0])
+        # differences of a few points between runs that another processor rounds otherwise
+        assert differences([line], [same], elsewhere=0.5) == []
+
+
 def test_the_first_checks_of_a_theorem() -> None:
     found = cells(printed("-m", "svag", "verify", "app:lem:ito_taylor"))
     said = cells(shown(page("docs/theorems.md"), "The second command"))

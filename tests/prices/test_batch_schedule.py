@@ -11,6 +11,7 @@ import pytest
 from svag.prices.batch_schedule import batch_schedule
 from svag.prices.estimate import Estimate
 from svag.prices.history import History, Phase
+from svag.theory.gain import gain
 
 
 def phase(start: int, end: int, ratio: float, error: float = 0.0) -> Phase:
@@ -54,9 +55,9 @@ def test_no_phase_costs_more_than_was_allowed_and_the_batch_never_shrinks(seed: 
     ratios = np.random.default_rng(seed).lognormal(2.0, 1.5, size=8)
     given = history(*ratios, error=0.2)
     found = batch_schedule(given, max_price=most)
-    for one in given.phases:
-        size = [row.batch_size for row in found.rows if row.from_step <= one.start][-1]
-        assert one.price(size / 16) <= most * (1 + 1e-12)
+    for phase in given.phases:
+        kappa = [row.batch_size for row in found.rows if row.from_step <= phase.start][-1] / 16
+        assert kappa / gain(phase.ratio_used(kappa), kappa) <= most * (1 + 1e-12)
     sizes = [row.batch_size for row in found.rows]
     assert sizes == sorted(sizes)
     assert found.price <= most

@@ -144,8 +144,8 @@ def test_the_gain_stays_below_kappa_however_negative_g_is() -> None:
         found = run_history([make(mean + one, 8.0, batch_size=16) for one in noise]).phases[0]
         assert math.isinf(found.noise_to_signal.value)
         assert math.isinf(found.lower) is all_of_it
-        assert found.gain(32) == gain(min(found.lower, found.sensitivity), 32)
-        assert found.gain(32) < 32
+        assert found.ratio_used(32) == min(found.lower, found.sensitivity)
+        assert gain(found.ratio_used(32), 32) < 32
 
 
 # 1,000 runs of `count` readings. The law of a reading is that of `Stream`: two parts, 45 dimensions.
@@ -179,7 +179,7 @@ def test_the_plain_gain_is_too_large_where_g_is_not_resolved_and_the_gain_used_i
     """
     phases, truth = tried(8.0, 12, dimension=40), gain(8.0, 32)
     plain = share([gain(phase.noise_to_signal.value, 32) > 1.5 * truth for phase in phases])
-    used = share([phase.gain(32) > 1.5 * truth for phase in phases])
+    used = share([gain(phase.ratio_used(32), 32) > 1.5 * truth for phase in phases])
     assert abs(plain - 0.28) < 4.9 * math.sqrt(0.28 * 0.72 / RUNS)
     assert used < 0.1
 
@@ -265,10 +265,10 @@ def test_an_unresolved_phase_between_two_resolved_ones_does_not_jump() -> None:
     index = next(number for number, phase in enumerate(found.phases) if phase.start == 400)
     phase = found.phases[index]
     assert not phase.resolved(32)
-    assert phase.gain(32) > 1.5 * 32 * 9 / 40, "its own limit would raise the gain"
+    assert gain(phase.ratio_used(32), 32) > 1.5 * 32 * 9 / 40, "its own limit would raise the gain"
     gains = found.gains(32)
     assert gains[index] <= gains[index - 1] == pytest.approx(32 * 9 / 40)
     assert found.plan(512).gain_at(450) == gains[index]
     # at the end of a run nothing is known of what follows, and the phase's own limit counts
     last = run_history(readings[:500])
-    assert last.gains(32)[-1] == last.phases[-1].gain(32)
+    assert last.gains(32)[-1] == gain(last.phases[-1].ratio_used(32), 32)

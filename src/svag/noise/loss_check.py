@@ -68,7 +68,7 @@ class LossFound:
         return self.kind >= LossKind.SUM
 
     def __str__(self) -> str:
-        off = f"in {self.parts} parts the gradient is off by {self.difference:.2g} of its length"
+        off = f"the gradient computed in {self.parts} parts is off by {self.difference:.0%}"
         unchecked = "whether loss_fn is a mean over examples was not checked, because"
         skip = "check_loss=False skips this check"
         return {
@@ -78,17 +78,17 @@ class LossFound:
             LossKind.OUT_OF_MEMORY: f"{unchecked} the batch does not fit in memory as a whole; {skip}",
             LossKind.FAILED: f"{unchecked} in eval mode it raised {self.error}; {skip}",
             LossKind.SUM: (
-                f"loss_fn is a sum over examples and not their mean: the gradient of the batch is {self.ratio:.3g} "
-                f"times that of its {self.parts} parts: divide the loss by the number of examples that it is given"
+                f"loss_fn is a sum over examples, not their mean (the gradient of the whole batch is {self.ratio:.3g} "
+                f"times the mean over its {self.parts} parts): divide the loss by the number of examples in its batch"
             ),
             LossKind.UNEQUAL_WEIGHTS: (
-                f"loss_fn weights examples differently, as padding, ignore_index or class weights do, and {off}: give "
-                "weights= to probe.backward, one number per example, its tokens or the sum of its weights in the loss"
+                f"loss_fn does not weight all examples alike (padding, ignore_index or class weights do that), so {off}"
+                ": pass weights= to probe.backward, the number of tokens or the total weight of each example"
             ),
             LossKind.ACROSS_EXAMPLES: (
-                f"loss_fn is no mean over examples, as of contrastive losses, which compare them, and {off}: measure "
-                "with probe.micro_batch() in a loop that accumulates, or with svag.measure_noise on whole batches; "
-                "check_loss=False trains in parts all the same"
+                f"loss_fn compares the examples of a batch with each other, as contrastive losses do, so {off}: "
+                "measure with probe.micro_batch() in a loop that accumulates, or with svag.measure_noise on whole "
+                "batches (check_loss=False trains in parts all the same)"
             ),
         }[self.kind]
 

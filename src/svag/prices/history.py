@@ -124,14 +124,6 @@ class Phase:
             return self.noise_to_signal.value
         return min(self.lower, self.sensitivity) if kappa >= 1 else self.upper
 
-    def gain(self, kappa: float) -> float:
-        """Gain at κ times the batch, from the readings of this phase alone."""
-        return gain_of(self.ratio_used(kappa), kappa)
-
-    def price(self, kappa: float) -> float:
-        """D at κ times the batch: κ over the gain."""
-        return kappa / self.gain(kappa)
-
     def to_dict(self) -> dict[str, object]:
         """Return the fields as JSON values; infinity is null."""
         given: dict[str, object] = {

@@ -145,3 +145,23 @@ def test_a_pilot_cuts_batches_in_two_where_it_can() -> None:
     }
     with pytest.raises(SpecError, match="momentum has two limits"):
         Compare.pilot(base(momentum=0.9)).runs()
+
+
+def test_slots_are_built_once_and_again_for_another_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command asks for them when it plans, announces and finds; a copy with other fields has its own."""
+    built = []
+
+    def counted(panel: ComparePanel) -> list[Any]:
+        built.append(panel)
+        return arms(panel)
+
+    arms = ComparePanel.arms
+    monkeypatch.setattr(ComparePanel, "arms", counted)
+    asked = Compare.of(base(), (1, 4), 2)
+    assert asked.slots() is asked.slots()
+    assert len(asked.runs()) == 4
+    assert len(built) == 1
+    more = asked.model_copy(update={"seeds": (0, 1, 2)})
+    assert len(more.runs()) == 6
+    assert len(asked.runs()) == 4
+    assert len(built) == 2

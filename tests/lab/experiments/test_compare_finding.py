@@ -10,8 +10,9 @@ from tests.lab.experiments.on_disk import BASE, at, given, readings_at, write_ru
 import svag
 import svag.lab
 from svag.lab.experiments import experiment_from
-from svag.lab.experiments.compare import Compare, ComparePanel, SdePlan, plan_within
+from svag.lab.experiments.compare import Compare, ComparePanel
 from svag.lab.experiments.compare_finding import CompareFinding, ComparePanelFinding
+from svag.lab.experiments.sde_plan import SdePlan, plan_within
 from svag.lab.records.record import load_records
 from svag.lab.specs.fields import SpecError
 from svag.noise.reading import Reading

@@ -11,13 +11,13 @@ from tests.lab.report.conftest import Find
 from tests.lab.report.folders import ladder_folder
 
 from svag.lab.experiments.closeness import Closeness, ClosenessRatio, OwnNoise
-from svag.lab.experiments.compare import SdePlan
 from svag.lab.experiments.compare_finding import CompareFinding, ComparePanelFinding, decided
 from svag.lab.experiments.decomposition import Decomposition, Term
 from svag.lab.experiments.ladder_finding import LadderFinding, LadderPanelFinding
 from svag.lab.experiments.ngd_finding import NgdFinding
 from svag.lab.experiments.rungs import Certificate
 from svag.lab.experiments.sde_limit import Limit
+from svag.lab.experiments.sde_plan import SdePlan
 from svag.lab.experiments.wording import Answer
 from svag.lab.report.write import build_report
 from svag.stats.means import Contrast

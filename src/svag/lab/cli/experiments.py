@@ -26,9 +26,10 @@ from svag.lab.cli.flags import (
     with_setup,
 )
 from svag.lab.execution.execution import Execution
-from svag.lab.experiments.compare import ELLS, PILOT_ELL, PILOT_SEEDS, Compare, CompareOptions
+from svag.lab.experiments.compare import ELLS, Compare, CompareOptions
 from svag.lab.experiments.ladder import Ladder, LadderOptions
 from svag.lab.experiments.ngd import Ngd, NgdOptions
+from svag.lab.experiments.sde_plan import PILOT_ELL, PILOT_SEEDS
 from svag.lab.specs.fields import SpecError
 
 if TYPE_CHECKING:

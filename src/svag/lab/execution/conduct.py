@@ -16,9 +16,10 @@ from svag.lab.execution.execution import HERE, Execution
 from svag.lab.execution.local import LocalWorkers
 from svag.lab.execution.plan import Looked, PlannedRun, plan_runs
 from svag.lab.experiments import load_experiment, save_experiment
-from svag.lab.experiments.compare import Compare, plan_within
+from svag.lab.experiments.compare import Compare
 from svag.lab.experiments.experiment import Experiment
 from svag.lab.experiments.runs import one_version
+from svag.lab.experiments.sde_plan import plan_within
 from svag.lab.records.identity import NUMERICS_VERSION
 from svag.lab.records.record import RunRecord
 from svag.lab.specs.fields import SpecError, visible
@@ -272,7 +273,7 @@ def _executor(workload: Workload) -> RunExecutor:
 
 
 def _workers_to_start(workload: Workload) -> int:
-    """How many workers to start at once, while the data is looked at.
+    """How many workers to start before the data has been looked at.
 
     If the number of workers is not given, it depends on the devices, which only torch knows: then start one.
     """

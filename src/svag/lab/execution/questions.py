@@ -25,12 +25,12 @@ def ladder(
     execution: Execution = HERE,
     **options: Unpack[LadderOptions],
 ) -> LadderFinding:
-    """Run at several batch sizes by the gain rule, or along the scaling rule: what did a larger batch cost?
+    """Train at several batch sizes, by the gain rule or along a scaling rule: what did a larger batch cost?
 
-    By the gain rule the smallest batch size runs first, all seeds, and its readings set the learning rates and budgets
-    of the others. What is planned is written down, so that the same call continues with the same plans.
+    With the gain rule, the smallest batch size runs first, with all seeds, and its readings set the learning rates and
+    budgets of the others. The plans are saved, so that the same call continues with them.
 
-    Runs that are in the folder already are not repeated, so that the same call continues after an interruption.
+    Runs that are already in the folder are not repeated: after an interruption, the same call continues.
 
     >>> import tempfile
     >>> base = '''
@@ -50,7 +50,7 @@ def ladder(
         base: the run in question, which gives the learning rate at its own batch size: a spec, a mapping of its
             fields, or the path of a YAML file. Without a probe it gets one.
         batch_sizes: the batch sizes to run at.
-        seeds: how many seeds of each (3 means 0, 1 and 2), or which.
+        seeds: number of seeds per batch size (3 means 0, 1 and 2), or the seeds themselves.
         rule: "gain", or the rule of the paper: "linear" for SGD, "square_root" for Adam, AdamW and RMSprop; None is
             whichever of these two the optimizer has.
         out: the folder of the experiment.
@@ -84,7 +84,7 @@ def compare(
 ) -> CompareFinding:
     """Run SGD and SVAG at several ell: does SGD end where its SDE ends?
 
-    Runs that are in the folder already are not repeated, so that the same call continues after an interruption.
+    Runs that are already in the folder are not repeated: after an interruption, the same call continues.
 
     >>> import tempfile
     >>> base = {
@@ -106,7 +106,7 @@ def compare(
         seeds: how many seeds of each (5 means 0 to 4), or which.
         within: find the SDE's value, and the gap, to within this: percentage points of an accuracy, units of a loss.
             Then `ells`, `seeds`, `split` and `margin` are chosen from a short pilot, for the fewest examples.
-        out: the folder of the experiment.
+        out: folder of the experiment.
         execution: how the runs are carried out.
         **options: see below.
 
@@ -140,7 +140,7 @@ def ngd(
 ) -> NgdFinding:
     """Run SGD, noisy gradient descent and gradient descent: does Gaussian noise do what SGD's noise does?
 
-    The noise has the covariance of SGD's. The network must not normalise by the batch, and the data not be augmented.
+    The noise has the covariance of SGD's. The network must not use batch norm, and the data must not be augmented.
 
     >>> base = RunSpec.from_yaml('''
     ... data: {name: cifar10, augment: false}

@@ -13,7 +13,7 @@ from svag.arrays import FloatArray
 from svag.lab.experiments import wording
 from svag.lab.experiments.arms import NGD, SGD, ArmName, shared_by_seeds, svag_arm
 from svag.lab.experiments.closeness import Closeness, OwnNoise, equilibrium_closeness, own_noise
-from svag.lab.experiments.compare import Compare, ComparePanel, SdePlan
+from svag.lab.experiments.compare import Compare, ComparePanel
 from svag.lab.experiments.curve_gap import CurvesCompared, curves_compared
 from svag.lab.experiments.decomposition import Decomposition, gaussian_route, ladder_route
 from svag.lab.experiments.experiment import Metric
@@ -21,6 +21,7 @@ from svag.lab.experiments.finding import TONES, ArmResult, Finding, PanelFinding
 from svag.lab.experiments.json_row import JsonRow, json_fields_of, json_value
 from svag.lab.experiments.runs import PanelRuns, gather
 from svag.lab.experiments.sde_limit import Limit, LimitEstimate, fitted_limit, planned_limit, richardson_limit
+from svag.lab.experiments.sde_plan import SdePlan
 from svag.lab.experiments.wording import Answer
 from svag.lab.records.record import RunRecord
 from svag.stats.decisions import Decision, holm, three_way

@@ -25,12 +25,7 @@ from svag.prices.windows import parts_of_runs
 from svag.stats.means import Contrast, contrast
 from svag.stats.ratios import Interval, quotient
 from svag.stats.samples import json_fields, json_number
-from svag.theory.bounds import (
-    critical_batch_size,
-    large_run_refutes,
-    large_run_threshold,
-    sde_threshold,
-)
+from svag.theory.bounds import critical_batch_size, large_run_refutes, large_run_threshold, sde_threshold
 from svag.theory.distortion import distortion
 from svag.verdicts.scaling import ScalingVerdict
 

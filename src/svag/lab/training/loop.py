@@ -80,8 +80,7 @@ def evaluate(training: Training) -> dict[str, float]:
         found |= {"train_set_loss": loss, "train_set_accuracy": accuracy}
         if data.is_text:
             found["train_set_bits_per_character"] = loss / math.log(2)
-    trained = [parameter for parameter in training.model.parameters() if parameter.requires_grad]
-    return {**found, "param_sq": float(square_norm(trained))}
+    return {**found, "param_sq": float(square_norm(training.trained))}
 
 
 def noise_summary(spec: RunSpec, readings: Sequence[Reading]) -> dict[str, Any]:

@@ -45,9 +45,8 @@ class FrozenReadings:
     def read(self, step: int) -> Reading:
         """One reading before effective step `step`; the learning rate of that step must be set."""
         training = self._training
-        trained = [parameter for parameter in training.model.parameters() if parameter.requires_grad]
         own_randomness(training.ranks.rank, training.spec.seed, f"reading {step}")
-        with training.ranks.averaging(trained):
+        with training.ranks.averaging(training.trained):
             try:
                 reading = measure_noise(
                     training.model,
@@ -75,8 +74,9 @@ class FrozenReadings:
 
     def _overflows(self) -> bool:
         """Whether some batch has gradients that are not finite."""
-        trained = [parameter for parameter in self._training.model.parameters() if parameter.requires_grad]
-        squares = (square_norm(gradients_of(self._training.shared_loss(batch), trained)) for batch in self._draws())
+        training = self._training
+        gradients = (gradients_of(training.shared_loss(batch), training.trained) for batch in self._draws())
+        squares = (square_norm(gradient) for gradient in gradients)
         return not all(bool(torch.isfinite(square)) for square in squares)
 
     def _draws(self) -> Iterator[LabelledBatch]:
@@ -84,21 +84,20 @@ class FrozenReadings:
 
 
 def compare_shared_parts(training: Training, batches: Sequence[LabelledBatch], parts: int) -> PartsComparison:
-    """Measure batches that all ranks have drawn, at frozen weights; every rank gets the same answer.
+    """Compare batches that all ranks have drawn, whole and in parts, at frozen weights.
 
-    A batch counts as whole when each rank has its share of it, which is what BatchNorm normalises in a step that is not
-    probed; in parts, each rank has some of them. Every gradient is averaged before it is looked at, so that all ranks
-    see the same numbers, find them finite or not, and stop together.
+    A batch counts as whole when each rank has its share of it, which is what BatchNorm normalises in a step without a
+    probe; in parts, each rank has some of the parts. Every gradient is averaged before it is used, so that all ranks
+    see the same numbers and stop together if they are not finite.
     """
     ranks = training.ranks
-    trained = [parameter for parameter in training.model.parameters() if parameter.requires_grad]
 
     def in_parts(batch: LabelledBatch) -> Tensor:
         mine = split(batch, parts)[ranks.share(parts)]
         return torch.stack([training.loss(part) for part in mine]).sum() * (ranks.size / parts)
 
     own_randomness(ranks.rank, training.spec.seed, "parts")
-    with ranks.averaging(trained):
+    with ranks.averaging(training.trained):
         whole = measure_noise(training.model, training.shared_loss, batches, verbose=False)
         cut = measure_noise(training.model, in_parts, batches, verbose=False)
     return PartsComparison(whole, replace(cut, approximate=True))
@@ -111,10 +110,10 @@ def needs_check(training: Training) -> bool:
 
 
 def check_parts(training: Training, parts: int) -> PartsComparison | None:
-    """Compare batches that the run never sees, whole and in parts; None when there is nothing finite to compare.
+    """Compare batches that the run never sees, whole and in parts; None if their gradients are not finite.
 
-    The batches come from a stream of their own that starts anew, so that nothing has to be saved: asked again at the
-    same weights, it gives the same answer. Several ranks draw the same and share the work.
+    The batches come from a separate stream that starts again every time, so that its state need not be saved. Several
+    ranks draw the same batches and share the work.
     """
     spec = training.spec
     batches = BatchStream(training.data, spec, "parts", smallest_batch(spec), independent=True)
@@ -123,20 +122,20 @@ def check_parts(training: Training, parts: int) -> PartsComparison | None:
         if training.ranks.size > 1:
             return compare_shared_parts(training, drawn, parts)
         return compare_parts(training.model, training.loss, drawn, parts)
-    except ValueError:  # gradients that are not finite: the run itself will notice that it has diverged
+    except ValueError:  # the gradients are not finite: the run itself will notice that it has diverged
         return None
 
 
-# A price list has the batch of the run and so many doublings of it.
+# A price list has the batch size of the run and this many doublings of it.
 _DOUBLINGS = 6
 
 
 def throughput_of(
     spec: RunSpec, *, device: str = "auto", data_dir: str | Path | None = None, threads: int = 1
 ) -> dict[int, Estimate]:
-    """Examples per second of a training step of a spec, at its batch size B and at 2B … 64B, as far as the data goes.
+    """Examples per second of training steps at the batch size B of a spec and at 2B … 64B, as far as the data goes.
 
-    Arguments as in `svag.lab.run`. The step is a plain one: data augmentation and probes are not counted.
+    Arguments as in `svag.lab.run`. Data augmentation and probes are not included.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(threads)

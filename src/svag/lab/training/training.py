@@ -79,6 +79,11 @@ class Training:
         return len(self.data.train_x)
 
     @property
+    def trained(self) -> list[nn.Parameter]:
+        """The parameters that are trained."""
+        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+
+    @property
     def population(self) -> int | None:
         """Number of training examples if batches are drawn without replacement; None where that makes no difference."""
         distinct = self.spec.sampling != "with_replacement" and self.spec.batch_size < self.examples

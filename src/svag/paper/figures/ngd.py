@@ -202,6 +202,7 @@ ROWS = (
         ),
         note=_note("PreResNet-8 at a quarter of the width for PreResNet-32, B = 100 for 500", steps=500),
         printed={"SGD": 0.823, "NGD": 0.825},
+        seeds=16,
     ),
     NgdRow(
         "fig:ngd_sgd_b125",
@@ -221,5 +222,6 @@ ROWS = (
         small=("VGG-11 GN", network("vgg11", "group", 0.125) | {"batch_size": 25, "lr": 0.02}),
         note=_note("VGG-11 at an eighth of the width for VGG-16, B = 25 for 125"),
         printed={"GD": 0.809, "SGD": 0.868, "NGD": 0.865},
+        seeds=25,
     ),
 )

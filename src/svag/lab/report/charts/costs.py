@@ -114,7 +114,7 @@ def loss_chart(moments: Sequence[Moment], across: LossAxis) -> look.Picture:
     minutes = max(moment.seconds for moment in moments) >= _MINUTES
     field, title, style = {
         "examples": ("examples", "training examples", "~s"),
-        "seconds": ("minutes", "time (minutes)", "~g") if minutes else ("seconds", "time (seconds)", "~g"),
+        "seconds": ("minutes", "time (minutes)", "~f") if minutes else ("seconds", "time (seconds)", "~f"),
         "baseline_time": ("baseline_time", f"steps at batch size {_smallest(moments)}", ",d"),
     }[across]
     rows = [{**_named(moment), "minutes": moment.seconds / 60} for moment in moments]
