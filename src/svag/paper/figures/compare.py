@@ -374,7 +374,7 @@ ROWS = (
             )
         ),
         small=tuple(
-            PanelRow(name, SHORT | BATCH | {"data.subset": 2000, "sampling": sampling}, ells=THREE)
+            PanelRow(name, SHORT | BATCH | {"data.subset": 2000, "sampling": sampling}, fewer=((8, 8),))
             for name, sampling in (
                 ("random shuffling", "shuffle"),
                 ("with replacement", "with_replacement"),
@@ -500,6 +500,13 @@ ROWS = (
                 PLAIN | GROUP | {"budget": 10_000, **decays(0.8)},
                 ells=(1, 4, 16),
                 routes=ROUTES,
+            ),
+            PanelRow(
+                "PreResNet-32 GN, B = 1024",
+                PLAIN | GROUP | {"budget": 1250, **decays(0.8)} | at(CIFAR, 1024),
+                ells=(1, 4, 16),
+                shows="apart",
+                routes=NO_EULER,
             ),
         ),
         small=(

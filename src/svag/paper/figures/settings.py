@@ -188,6 +188,7 @@ def _empty(value: str) -> bool:
 _NO_EXPERIMENT = {"eq:noise_decomposition"}
 _SILENT = {
     "seeds",
+    "fewer",
     "margin",
     "loss_margin",
     "evaluate.every",
