@@ -49,6 +49,7 @@ def _config(ink: str, faint: str, grid: str, background: str | None) -> dict[str
             "symbolOpacity": 1,
             "labelLimit": 340,
             "columns": 4,
+            "columnPadding": 28,  # browsers without the font of the layout draw wider labels
         },
         "header": {**words, "labelFontSize": 13},
         "title": {"color": ink, "subtitleColor": ink, "anchor": "start", "fontSize": 14, "subtitleFontSize": 12},

@@ -64,7 +64,8 @@ def loss_chart(points: Sequence[LossPoint]) -> look.Picture:
     picked = look.shown("arm", list(NAMES.values()))
     x = alt.X("drawn:Q", title="final training loss over that of the small batch").axis(values=[0.7, 1, 1.5, 2, 3, 4])
     x = x.scale(type="log", domain=[BEST, WORST], nice=False, clamp=True)
-    y = alt.Y("ladder:N", title=None, sort=sorted({point.ladder for point in points}))
+    # room for the longest name in fonts that are wider than the one of the layout
+    y = alt.Y("ladder:N", title=None, sort=sorted({point.ladder for point in points})).axis(minExtent=150)
     line = alt.Chart(look.data([{"drawn": 1.0}])).mark_rule(style="guide", strokeDash=[5, 4]).encode(x=x)
     dots = (
         alt.Chart(look.data(points))
