@@ -137,7 +137,7 @@ def test_what_the_page_says_of_single_networks() -> None:
         for name, row in drifts.items()
         if name in {"mlp_noise", "mlp_fashion"}
     }
-    assert halved["mlp_noise"] > 0.8
+    assert halved["mlp_noise"] > 1
     assert halved["mlp_fashion"] > 0.5
 
 
@@ -148,6 +148,19 @@ def test_what_is_said_of_the_announced_prices() -> None:
     assert sum(1 / ratio > 1.3 for ratio in ratios) == 3, "the page says three"
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     assert f"were {1 / max(ratios):.1f} to {1 / min(ratios):.1f} times too high" in readme
+
+
+def test_what_is_said_of_adascale_and_betas() -> None:
+    peers = [{name: float(cell.strip("×")) for name, cell in row.items() if name not in {"ladder", "batch"}}
+             for row in rows("adascale")]  # fmt: skip
+    bills = [row["AdaScale: bill"] / row["on line: bill"] for row in peers]
+    assert f"its bill was {min(bills) - 1:.0%} to {max(bills) - 1:.0%} higher".replace("% to", " to") in SAID
+    kept, following = (
+        [[float(one) for one in row[name].split(", ")] for row in rows("betas")]
+        for name in ("betas kept: loss, seed by seed", "betas following: loss")
+    )
+    assert all(other > own for own, other in zip(kept[1], following[1], strict=True)), "32 times the batch"
+    assert all(other < own for own, other in zip(kept[0], following[0], strict=True)), "8 times"
 
 
 def test_the_answer_about_ramps_quotes_the_table() -> None:
@@ -161,7 +174,13 @@ def test_what_the_page_counts_in_words() -> None:
     assert sum(loss < 0.9 for loss in numbers("linear: loss")) == 8
     assert sum(loss > 1.1 for loss in numbers("linear: loss")) == 5
     assert sum(ratio < 1 for ratio in OFF) == 9
-    assert all(float(row["one gain: loss"]) < 1.05 * float(row["planned: loss"]) for row in LARGEST)
+    same_seed = {
+        pair.setting.ladder: pair.arms["one_gain"].losses[0] / pair.arms["planned"].losses[0]
+        for pair in atlas().pairs
+        if "one_gain" in pair.arms
+    }
+    assert [name for name, ratio in same_seed.items() if ratio > 1.05] == ["resnet_momentum"]
+    assert sum(ratio < 0.95 for ratio in same_seed.values()) == 4
     cheap = [float(row["examples/price"]) for row in rows("recipes") if float(row["price"].strip("×")) < 4]
     off = [ratio for ratio in cheap if not 1 / 1.3 < ratio < 1.3]
     assert len(off) == 4

@@ -26,7 +26,7 @@ from tests.dynamics.interrupting import (
 from torch import nn
 
 from svag import SVAG
-from svag.dynamics.uninterrupted import Uninterrupted
+from svag.noise.uninterrupted import Uninterrupted
 
 OURS = {"adam": "adam", "loop": "adam", "sgd": "sgd", "rmsprop": "rmsprop"}
 

@@ -2,7 +2,9 @@
 
 import json
 import math
-from dataclasses import replace
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from torch.optim import SGD
 
 from svag import NoiseProbe, Reading, append_readings, load_readings, price_list
 from svag.noise.batches import split
-from svag.noise.pending import Readings
+from svag.noise.pending import PendingReadings, Readings
 from svag.noise.reading import columns_of, readings_of, row_of
 from svag.prices.scalars import logged_numbers
 
@@ -408,3 +410,54 @@ def test_a_checkpoint_does_not_copy_reading_by_reading() -> None:
     assert readings_of(columns) == kept
     assert columns_of([]) == {}
     assert readings_of({}) == []
+
+
+@dataclass(frozen=True)
+class Interrupting:
+    """A reading during whose fetch, or after whose fetch, something happens."""
+
+    step: int
+    happens: Callable[[], None]
+    may_overflow: bool = False
+
+    def fetch(self) -> list[float]:
+        self.happens()
+        return [1.0]
+
+    def reading(self, numbers: list[float]) -> Reading:
+        return Reading(grad_sq=1.0, noise_trace=1.0, param_sq=1.0, batch_size=8, n=2, step=self.step)
+
+
+def test_ctrl_c_loses_and_doubles_no_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "readings.jsonl"
+    pending = PendingReadings("step", "steps", file)
+    pending.add([Interrupting(0, lambda: None), Interrupting(1, lambda: signal.raise_signal(signal.SIGINT))])
+    with pytest.raises(KeyboardInterrupt):
+        pending.flush()
+    assert [reading.step for reading in load_readings(file)] == [0, 1]
+
+    def written_and_interrupted(*given: Any) -> None:
+        append_readings(*given)
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("svag.noise.pending.append_readings", written_and_interrupted)
+        pending.add([Interrupting(2, lambda: None)])
+        with pytest.raises(KeyboardInterrupt):
+            pending.flush()
+    pending.flush()
+    assert [reading.step for reading in load_readings(file)] == [0, 1, 2]
+
+
+def test_a_device_that_fails_once_loses_no_reading() -> None:
+    failures = [RuntimeError("the device is gone for a moment")]
+
+    def fail_once() -> None:
+        if failures:
+            raise failures.pop()
+
+    pending = PendingReadings("step", "steps")
+    pending.add([Interrupting(0, lambda: None), Interrupting(1, fail_once), Interrupting(2, lambda: None)])
+    with pytest.raises(RuntimeError, match="device"):
+        pending.collect()
+    assert [reading.step for reading in pending.collect()] == [0, 1, 2]

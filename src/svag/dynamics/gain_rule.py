@@ -16,9 +16,9 @@ from torch.optim import SGD, Adam, AdamW, NAdam, Optimizer, RAdam, RMSprop
 
 from svag.dynamics.refined_step import refuse_strange_state
 from svag.dynamics.running_gain import RunningGain
-from svag.dynamics.uninterrupted import Uninterrupted
 from svag.noise.optimizer import BY_GAIN_RULE, trained_parameters, unwrapped
 from svag.noise.probe import NoiseProbe
+from svag.noise.uninterrupted import Uninterrupted
 from svag.prices.plan import GainPlan
 from svag.theory import domain
 from svag.theory.gain import Factors

@@ -19,11 +19,11 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from svag.dynamics.gradient_pass import Batch, Before, LossFn
 from svag.dynamics.refined_step import Clock, RefinedStep, refuse_other_model, refuse_strange_state
-from svag.dynamics.uninterrupted import Uninterrupted
 from svag.noise.batches import batch_size_of, split, tensors_of
 from svag.noise.group import Group
 from svag.noise.optimizer import sgd_settings, trained_parameters, unwrapped
 from svag.noise.parameters import batch_norms
+from svag.noise.uninterrupted import Uninterrupted
 from svag.theory import domain
 from svag.theory.optimizers import WHAT_WORKS
 from svag.theory.weights import IndependentSampling, noise_amplitude

@@ -14,12 +14,12 @@ from torch.optim import Optimizer
 from svag.dynamics.gradient_pass import Batch, Before, GradientPass, LossFn, check_pair
 from svag.dynamics.pair_noise import PairNoise
 from svag.dynamics.refined_step import Clock, RefinedStep, RunningStatistics, refuse_other_model, refuse_strange_state
-from svag.dynamics.uninterrupted import Uninterrupted
 from svag.noise.batches import batch_size_of
 from svag.noise.group import Group
 from svag.noise.optimizer import settings_of, sgd_settings, trained_parameters, unwrapped, velocities
 from svag.noise.parameters import batch_norms, refuse_sharded, refuse_sparse
 from svag.noise.reading import Reading
+from svag.noise.uninterrupted import Uninterrupted
 from svag.theory import domain
 from svag.theory.optimizers import MomentumLimit
 from svag.theory.weights import finite_population_weights, svag_weights

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from svag.noise.optimizer import ReadingSettings
 from svag.noise.reading import Reading, append_readings, columns_of, load_readings, readings_of
+from svag.noise.uninterrupted import Uninterrupted
 from svag.theory.estimators import NoiseEstimate, disjoint_parts, weighted_parts
 
 # Fetch readings from the device in blocks of this size: memory stays bounded, and waiting is rare.
@@ -318,11 +319,22 @@ class PendingReadings:
 
     def _fetch(self, again: bool = False) -> None:
         """Make readings of what waits, and write them; it waits for the device. After a failure, try `again`?"""
-        waiting, self._waiting = self._waiting, []
-        found: list[Reading] = []
+        with Uninterrupted():  # a reading waits or is kept, and is written once
+            warn = self._keep()
+            if self._writes:
+                self._write(again)
+            if self._path is not None and len(self._readings) > KEPT:
+                self._readings = self._readings[-KEPT:]  # a new list: views of the old one stay what they are
+        for sentence in warn:  # last: where warnings are errors, nothing is lost
+            warnings.warn(sentence, stacklevel=3)
+
+    def _keep(self) -> list[str]:
+        """Make readings of what waits, one by one, so that an error loses none; return what there is to warn of."""
         warn: list[str] = []
-        for pending in waiting:
+        while self._waiting:
+            pending = self._waiting[0]
             numbers = pending.fetch()
+            del self._waiting[0]
             if not all(math.isfinite(number) for number in numbers):
                 self.skipped += 1
                 if not pending.may_overflow and not self._told_of_skipped:
@@ -333,24 +345,20 @@ class PendingReadings:
                     )
                 continue
             try:
-                found.append(pending.reading(numbers))
+                reading = pending.reading(numbers)
             except ValueError as error:  # a long run goes on; the error is raised when readings are asked for
                 self._refused = self._refused or error
                 continue
-            if found[-1].grad_sq == found[-1].noise_trace == 0 and not self._told_of_zero:
+            self._readings.append(reading)
+            if self._writes:
+                self._unwritten += self._priced([reading])
+            if reading.grad_sq == reading.noise_trace == 0 and not self._told_of_zero:
                 self._told_of_zero = True
                 warn.append(
                     f"all gradients of {self._step} {pending.step} are 0: check that the loss depends on the measured "
                     "parameters, and call zero_grad() after the step, never between backward() and close_step()"
                 )
-        self._readings += found
-        if self._writes:
-            self._unwritten += self._priced(found)
-            self._write(again)
-        if self._path is not None and len(self._readings) > KEPT:
-            self._readings = self._readings[-KEPT:]  # a new list: views of the old one stay what they are
-        for sentence in warn:  # last: where warnings are errors, nothing is lost
-            warnings.warn(sentence, stacklevel=3)
+        return warn
 
     def _write(self, again: bool) -> None:
         """Append what is unwritten in blocks, so that trying in vain costs the time of one; an error is kept."""

@@ -196,9 +196,9 @@ def _result(
     paid = math.fsum(run.outcome["examples"] for run in ended.values()) / len(ended) / base if ended else math.nan
     errors = tuple((_error(small[seed]), _error(run)) for seed, run in ended.items() if seed in small)
     losses = _losses(small, large)
+    drift = _drift(spec, small, ended)
     if rung is None or gains is None:
-        return GainResult(losses, paid, errors, drift=_drift(spec, small, ended))
-    drift = None if rung.drift is None else rung.drift.spread.value
+        return GainResult(losses, paid, errors, drift=drift)
     return GainResult(losses, paid, errors, _ratios(rung, gains, large, small), drift, rung.least)
 
 
@@ -246,8 +246,11 @@ def _paid_at(gains: GainFinding, batch_size: int, time: float) -> float:
 def _drift(spec: RunSpec, small: BySeed, large: BySeed) -> float | None:
     """Drift between two arms over the second half of training, each by its own clock."""
     # by folder, as the last digits of the average depend on the order
-    rungs = {spec.batch_size: [_late(run) for run in sorted(small.values(), key=lambda run: run.path)]}
-    rungs |= {run.spec.batch_size: [_late(run)] for run in large.values() if run.spec is not None}
+    runs = sorted([*small.values(), *large.values()], key=lambda run: run.path)
+    rungs: dict[int, list[list[Reading]]] = {spec.batch_size: []}
+    for run in runs:
+        if run.spec is not None:
+            rungs.setdefault(run.spec.batch_size, []).append(_late(run))
     drift = measure_drift(rungs, rng=np.random.default_rng(0))
     return None if drift is None or not drift.pairs else drift.pairs[0].spread.value
 
