@@ -94,9 +94,10 @@ def main() -> None:
             write_copies(sources, runs, folder)
         for command, (seconds, megabytes) in BUDGETS.items():
             small, large = (spent_on(command, folder) for folder in folders)
-            met = large.seconds <= seconds and (megabytes is None or large.megabytes <= megabytes)
-            budget = f"{seconds:g} s" if megabytes is None else f"{seconds:g} s and {megabytes:g} MB"
             ratio = large.processor / small.processor
+            met = large.seconds <= seconds and (megabytes is None or large.megabytes <= megabytes)
+            met = met and ratio <= many / few
+            budget = f"{seconds:g} s" if megabytes is None else f"{seconds:g} s and {megabytes:g} MB"
             print(f"svag {command}: {few:,} runs {small}; {many:,} runs {large}; {ratio:.1f} times as much")
             print(f"  budget for {MANY:,} runs {budget}: {'met' if met else 'MISSED'}", flush=True)
 

@@ -107,7 +107,7 @@ def plot_table(
     title = wording.recommended(found, throughput) if throughput else wording.headline(found, rows)
     known = any(has_range(row.examples) for row in rows)
     untested = [str(reason) for reason in found.reasons if reason.code == Code.UNTESTED_OPTIMIZER]
-    bars = ("Bars: range in 80% of the ladders checked; cut at the edge if longer or open.",) * known
+    bars = ("Bars: 80% range from the ladders checked; cut at the edge if longer or open.",) * known
     return PlotTable(title, (*bars, shaded, *untested), setting.batch_size, found.c2, tuple(points), noise, has_steps)
 
 

@@ -417,7 +417,7 @@ def _checked(rows: Sequence["Price"]) -> str:
     if not known:
         return ""
     last = "" if all(math.isfinite(examples.high) for examples in known) else "; no upper limit is known"
-    return f"; in brackets, the range in 80% of the ladders checked{last}"
+    return f"; in brackets, the 80% range from the ladders checked{last}"
 
 
 # Speeds whose rounds differ by more than this share are called unsteady.
