@@ -13,6 +13,7 @@ from pathlib import Path
 
 from svag.lab.experiments.arms import shared_by_seeds
 from svag.lab.experiments.runs import by_seed, one_version
+from svag.lab.records.identity import NUMERICS_VERSION
 from svag.lab.records.record import RunFailed, RunRecord, notes_on
 from svag.lab.specs.fields import SpecError, step_of, visible
 from svag.lab.specs.optimizers import SgdOptimizer
@@ -102,9 +103,11 @@ class BaselinePredictions:
         return self._text([str(prediction) for prediction in self.predictions])
 
     def _text(self, parts: list[str]) -> str:
-        if self._records:
-            computed = f"Computed by version {self._records[0].numerics} of the numerics"
-            parts.append(textwrap.fill("; ".join([computed, *notes_on(self._records)]) + ".", wording.WIDTH))
+        notes = notes_on(self._records)
+        if self._records and (version := self._records[0].numerics) != NUMERICS_VERSION:
+            notes = [f"Computed by version {version} of the numerics", *notes]
+        if notes:
+            parts.append(textwrap.fill("; ".join(notes) + ".", wording.WIDTH))
         return "\n\n".join(parts)
 
 
