@@ -316,6 +316,24 @@ def test_a_fit_survives_a_step_that_is_not_finite(micro_batches: int, tmp_path: 
     assert float(last["svag/skipped"]) == 1
 
 
+class Diverged(Spoilt):
+    """Every loss from the second epoch on is NaN."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = Module.training_step(self, batch, batch_idx)
+        return loss * torch.nan if self.current_epoch else loss
+
+
+def test_steps_that_are_not_finite_are_counted_when_no_reading_follows(tmp_path: Path) -> None:
+    noise, logger = NoiseCallback(every=1), CSVLogger(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit(noise, Diverged(), logger=logger, log_every_n_steps=1, epochs=3)
+    *_, last = csv.DictReader(Path(logger.log_dir, "metrics.csv").read_text().splitlines())
+    assert len(noise.readings) == 12
+    assert float(last["svag/skipped"]) >= 23  # of 24: the last one may not be fetched yet
+
+
 @pytest.mark.parametrize("accumulated", [1, 2])
 def test_how_often_it_measures_is_chosen_said_and_kept(
     accumulated: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -149,6 +149,8 @@ class LoopProbe:
         if self.probe is not None and last is not self._logged[0]:
             self._logged = last, self.probe.scalars()
         found = dict(self._logged[1])
+        if self.probe is not None and self.probe.skipped:  # also where no reading has followed
+            found["skipped"] = self.probe.skipped
         if self.rule is not None and self.rule.gain is not None and self.rule.price is not None:
             found |= {"gain": self.rule.gain, "price": self.rule.price, "baseline_step": self.rule.time}
         return {f"svag/{name}": value for name, value in found.items()}

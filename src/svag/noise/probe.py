@@ -299,6 +299,11 @@ class NoiseProbe(Printed):
         """Which steps are measured; with "auto", what was chosen."""
         return self._cadence
 
+    @property
+    def skipped(self) -> int:
+        """Number of steps without a reading because their gradients were not finite, among those fetched so far."""
+        return self._pending.skipped
+
     def scalars(self) -> dict[str, float]:
         """Numbers for any logger, over the last 1,000 readings: ratios of averages, as `svag.price_list` has.
 
@@ -313,7 +318,7 @@ class NoiseProbe(Printed):
         from svag.prices.scalars import logged_numbers  # and scipy, which measuring does not need
 
         found = logged_numbers(self._pending.in_memory()[-KEPT:])
-        return found | ({"skipped": self._pending.skipped} if self._pending.skipped else {})
+        return found | ({"skipped": self.skipped} if self.skipped else {})
 
     def price_list(
         self, c2: float = 2.0, confidence: float = 0.95, window: tuple[int, int] | tuple[float, float] | None = None

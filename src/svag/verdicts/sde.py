@@ -165,6 +165,8 @@ def sde_verdict(
         limit_weights = {
             ell: domain.finite("a weight of limit_weights", weight) for ell, weight in limit_weights.items()
         }
+    if not isinstance(extrapolate, bool):
+        raise TypeError(f"extrapolate must be True or False, got a {type(extrapolate).__name__}")
     found = _weigh(arms, float(margin), limit_weights, domain.non_negative("bias", bias), extrapolate=extrapolate)
     low, high = found.gap.interval() if found.measured else (-math.inf, math.inf)
     return SDEVerdict(

@@ -243,8 +243,9 @@ class Ladder(Experiment):
     ) -> Self:
         """One panel around a base spec, which gets a probe if it has none; see `Experiment.about`."""
         sizes = tuple(batch_sizes)
-        subject = _SUBJECTS["gain" if rule == "gain" else base.optimizer.rule]
-        probed, rungs = with_probe(base, sizes, whole=rule == "gain"), {"batch_sizes": sizes, "rule": rule}
+        gained = isinstance(rule, str) and rule == "gain"  # anything else is refused with its name below
+        subject = _SUBJECTS["gain" if gained else base.optimizer.rule]
+        probed, rungs = with_probe(base, sizes, whole=gained), {"batch_sizes": sizes, "rule": rule}
         return cls.about(probed, seeds, subject, rungs, options, name=name, file=file, title=title)
 
     @property

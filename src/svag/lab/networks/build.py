@@ -150,7 +150,7 @@ def _refuse_too_large(assemble: Callable[[], nn.Module], name: str) -> None:
     try:
         with torch.device("meta"):
             weights = sum(parameter.numel() for parameter in assemble().parameters())
-    except RuntimeError:  # one layer alone is more than torch can count
+    except (RuntimeError, TypeError):  # one layer alone is more than torch can count
         weights = sys.maxsize
     if weights > LARGEST:
         raise ValueError(f"{name} has {weights:.1e} weights, and at most {LARGEST:.0e} can be trained: lower width")

@@ -13,9 +13,11 @@ from tests.lab.execution.conftest import ROOT
 from tests.lab.execution.on_ray.conftest import Nodes
 from tests.lab.training.small import same_bits, small
 
-from svag.lab.execution.conduct import execute
+from svag.lab.execution.conduct import carry_out, execute
 from svag.lab.execution.execution import Execution
 from svag.lab.execution.plan import PlannedRun, plan_runs
+from svag.lab.experiments.ladder import Ladder
+from svag.lab.records.record import RUNS
 from svag.lab.records.storage import in_use
 from svag.lab.specs.fields import SpecError
 from svag.lab.training.run import run
@@ -140,6 +142,20 @@ def test_a_network_that_cannot_be_built_stops_the_plan_with_its_sentence(
     plan = plan_runs([small(npz, NOTHING)], tmp_path)
     with pytest.raises(SpecError, match="build_nothing failed: RuntimeError: there is no such network"):
         execute(plan, on(nodes, progress=False))
+
+
+@pytest.mark.slow
+def test_a_ladder_by_the_gain_rule_is_planned_and_computed_as_it_is_here(
+    nodes: Nodes, npz: Path, tmp_path: Path
+) -> None:
+    ladder = Ladder.of(small(npz, {"batch_size": 4, "budget": 60}), (4, 8), 1, rule="gain", name="base")
+    here, there = tmp_path / "here", tmp_path / "there"
+    ours, _ = carry_out(ladder, here, Execution(workers=1, device="cpu", progress=False))
+    theirs, conducted = carry_out(ladder, there, on(nodes, progress=False))
+    assert not theirs.waits
+    assert theirs == ours
+    assert len(conducted.records) == 2
+    assert all(same_bits(record.path, here / RUNS / record.path.name) for record in conducted.records)
 
 
 @pytest.mark.slow
