@@ -286,3 +286,11 @@ def test_no_line_passes_through_an_arm_that_collapsed() -> None:
     alone = svag.sde_verdict(two, margin=8.0, extrapolate=False)
     assert (alone.limit, alone.answer, alone.low) == ("collapsed", "inconclusive", -math.inf)
     assert "an arm collapsed" in str(alone)
+
+
+def test_the_status_names_the_optimizer_it_was_told() -> None:
+    arms = {1: [61.0, 61.5, 61.2], 4: [61.1, 60.8, 61.3], 16: [61.0, 61.4, 61.0]}
+    plain, named = svag.sde_verdict(arms, margin=1.0), svag.sde_verdict(arms, margin=1.0, optimizer="Adam")
+    assert "SGD ends where its SDE ends" in plain.status
+    assert "Adam ends where its SDE ends" in named.status
+    assert "SGD" not in named.status

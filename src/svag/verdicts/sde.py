@@ -123,6 +123,7 @@ def sde_verdict(
     limit_weights: Mapping[int, float] | None = None,
     bias: float = 0.0,
     extrapolate: bool = True,
+    optimizer: str = "SGD",
 ) -> SDEVerdict:
     r"""Decide whether SGD ends where its SDE ends, from the final metric of a few seeds of SVAG at several ell.
 
@@ -152,6 +153,7 @@ def sde_verdict(
             nothing is fitted.
         bias: what that limit may still miss: the interval is widened by it.
         extrapolate: False if the line must not be used, because an arm collapsed: then the limit is the largest ell.
+        optimizer: name of the optimizer under ell = 1, for the sentences of `status`.
     """
     domain.positive("margin", margin)
     arms = read_arms("finals_by_ell", finals_by_ell, "ell")
@@ -178,7 +180,7 @@ def sde_verdict(
         converged=found.converged_at is not None,
         converged_at=found.converged_at,
         biases=tuple(_reported(bias, found.margin) for bias in reversed(found.biases)),
-        status=_next_step(found),
+        status=_next_step(found, optimizer),
         limit=found.gap.limit,
         lack_of_fit=found.gap.lack_of_fit,
         p_different=found.p_gap,
@@ -363,17 +365,20 @@ def _planned_gap(arms: Sequence[Arm], weights: Mapping[int, float], bias: float)
     return _Gap(estimate, "plan", None, bias, min(arm.finite.size for arm in used))
 
 
-def _next_step(found: _Evidence) -> str:
+def _next_step(found: _Evidence, optimizer: str) -> str:
     """What to do after the comparison, the most useful step first."""
     same = ", ".join(str(arm.key) for arm in found.arms if arm.finite.size > 1 and not arm.has_spread)
     doubt = f" Check that the seed reaches the runs at ell = {same}: they agree to the last digit."
-    return _step(found) + (doubt if same and found.measured else "")
+    return _step(found, optimizer) + (doubt if same and found.measured else "")
 
 
-def _step(found: _Evidence) -> str:
+def _step(found: _Evidence, optimizer: str) -> str:
     before, largest, unused = found.arms[-2].key, found.arms[-1].key, found.unused
     if found.p_divergence < _LEVEL:
-        return "nothing more to run: SGD and its SDE do not diverge equally often; a smaller learning rate may help."
+        return (
+            f"nothing more to run: {optimizer} and its SDE do not diverge equally often; "
+            "a smaller learning rate may help."
+        )
     if not found.measured:
         return _too_little(found)
     if unused:
@@ -382,7 +387,7 @@ def _step(found: _Evidence) -> str:
         if found.answer == "different":
             return (
                 f"add ell={4 * largest} if you want to know the SDE's value: SVAG has not converged in ell, but even "
-                f"if it moves as far again as from ell={before} to {largest}, SGD does not end there."
+                f"if it moves as far again as from ell={before} to {largest}, {optimizer} does not end there."
             )
         line = "an arm collapsed" if found.gap.limit == "collapsed" else "E_∞ + c/ell does not fit"
         return (
@@ -392,8 +397,8 @@ def _step(found: _Evidence) -> str:
     if found.answer == "inconclusive":
         return _undecided(found)
     meaning = {
-        "equivalent": "To within this margin, SGD ends where its SDE ends",
-        "different": "SGD does not end where its SDE ends; a smaller learning rate brings them closer",
+        "equivalent": f"To within this margin, {optimizer} ends where its SDE ends",
+        "different": f"{optimizer} does not end where its SDE ends; a smaller learning rate brings them closer",
     }[found.answer]
     return f"{_convergence(found)}. {meaning}."
 

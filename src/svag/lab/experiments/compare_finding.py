@@ -387,7 +387,7 @@ def _panel(experiment: Compare, panel: ComparePanel, runs: PanelRuns) -> Compare
     weights, bias = (None, 0.0) if panel.plan is None else (panel.plan.limit_weights, panel.plan.bias)
     compared = 1 in by_ell and largest > 1
     collapsed = _collapsed(runs, size, by_ell, metric)
-    judge = partial(sde_verdict, limit_weights=weights, bias=bias, extrapolate=not collapsed)
+    judge = partial(sde_verdict, limit_weights=weights, bias=bias, extrapolate=not collapsed, optimizer=panel.optimizer)
     verdict = judge(arrays, experiment.margin) if compared else None
     limit = None if weights is None else planned_limit(arrays, weights, bias)
     if weights is None and largest > 1:
@@ -437,9 +437,9 @@ def _collapsed(
 
 
 def _next_step(verdict: SDEVerdict, panel: ComparePanel, metric: Metric) -> str:
-    """What to do next, in terms of this comparison: a verdict knows neither the optimizer nor the flags."""
+    """What to do next, in terms of this comparison: a verdict does not know the flags."""
     if panel.plan is None or verdict.limit != "plan" or verdict.answer != "inconclusive" or verdict.p_divergence:
-        return verdict.status.replace(str(SGD), panel.optimizer)
+        return verdict.status
     wanted = panel.plan.within * (100 if wording.is_share(metric) else 1)
     if verdict.seeds_needed is None:
         return f"widen --within {wanted:g}: more than 200 seeds of some arm would be needed to decide."
