@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from svag.verdicts.sde import SDEVerdict
 
 ELLS = (1, 2, 4, 8, 16)
-TWO = (1, 4)  # of a small panel: a line through SGD itself, which cannot show whether SVAG has converged
-THREE = (1, 2, 4)
 FOUR = (1, 2, 4, 8)
 HALVED = (1, 4, 8, 16)  # with batches cut in two, l = 2 is a rung of the linear ladder
 SEEDS = 4  # fewer give no limits of a trajectory at 95%
@@ -342,12 +340,12 @@ ROWS = (
             PanelRow("PreResNet-32 BN, B = 1024", LONG | at(CIFAR, 1024), shows="apart"),
         ),
         small=(
-            PanelRow("PreResNet-8 GN, B = 8", READ | {"budget": 4000} | at(FASHION, 8), ells=THREE, seeds=10),
+            PanelRow("PreResNet-8 GN, B = 8", READ | {"budget": 4000} | at(FASHION, 8), seeds=10, fewer=((8, 4),)),
             PanelRow(
                 "PreResNet-8 GN, B = 256",
                 READ | {"budget": 390} | at(FASHION, 256),
                 split=2,
-                ells=(1, 4, 8),
+                ells=HALVED,
                 shows="apart",
             ),
         ),
@@ -394,9 +392,9 @@ ROWS = (
             PanelRow("PreResNet-32 GN", PHASES | network("preresnet32", "group")),
         ),
         small=(
-            PanelRow("PreResNet-8 BN", SHORT | BATCH, ells=THREE),
-            PanelRow("PreResNet-8 2× BN", SHORT | network("preresnet8", "batch", 1), ells=TWO),
-            PanelRow("PreResNet-8 GN", SHORT | GROUP, ells=ELLS),
+            PanelRow("PreResNet-8 BN", SHORT | BATCH, seeds=MORE, fewer=CHECKED),
+            PanelRow("PreResNet-8 2× BN", SHORT | network("preresnet8", "batch", 1)),
+            PanelRow("PreResNet-8 GN", SHORT | GROUP, ells=ELLS, seeds=MORE, fewer=CHECKED),
         ),
         note=_note(_RESIDUAL + " (2×: full width)", _BUDGET),
     ),
@@ -414,8 +412,8 @@ ROWS = (
                 SHORT | network("mlp", "none") | {"lr": 0.2, "weight_decay": 5e-4, "budget": 1000},
                 ells=ELLS,
             ),
-            PanelRow("VGG-11 BN", SHORT | _VGG_BN, ells=THREE),
-            PanelRow("VGG-11 GN", SHORT | _VGG_GN | {"lr": 0.02, "budget": 1000}, ells=TWO),
+            PanelRow("VGG-11 BN", SHORT | _VGG_BN, seeds=MORE),
+            PanelRow("VGG-11 GN", SHORT | _VGG_GN | {"lr": 0.02, "budget": 1000}, routes={"glsr": (4,)}),
         ),
         note=_note(
             "VGG-11 at an eighth (BN) and a quarter of the width (GN) for VGG-16",
@@ -431,8 +429,8 @@ ROWS = (
             PanelRow("VGG-16", PHASES | TRIANGLE | network("vgg16", "batch")),
         ),
         small=(
-            PanelRow("PreResNet-8", SHORT | BATCH | TRIANGLE, ells=THREE),
-            PanelRow("VGG-11", SHORT | _VGG_BN | TRIANGLE, ells=TWO),
+            PanelRow("PreResNet-8", SHORT | BATCH | TRIANGLE, seeds=MORE, fewer=CHECKED),
+            PanelRow("VGG-11", SHORT | _VGG_BN | TRIANGLE, seeds=MORE),
         ),
         note=_note(_RESIDUAL, _THIN_VGG, _BUDGET),
     ),
@@ -445,7 +443,7 @@ ROWS = (
         ),
         small=(
             PanelRow("PreResNet-8", SHORT | BATCH | COSINE, seeds=MORE, fewer=CHECKED),
-            PanelRow("VGG-11", SHORT | _VGG_BN | COSINE, seeds=MORE, fewer=CHECKED),
+            PanelRow("VGG-11", SHORT | _VGG_BN | COSINE, seeds=MORE),
         ),
         note=_note(_RESIDUAL, _THIN_VGG, _BUDGET),
     ),
@@ -459,10 +457,10 @@ ROWS = (
             PanelRow("VGG-19 GN", PHASES | CIFAR100 | network("vgg19", "group"), shows="below"),
         ),
         small=(
-            PanelRow("PreResNet-8 BN", SHORT | FEW | BATCH, ells=THREE),
-            PanelRow("PreResNet-8 GN", SHORT | FEW | GROUP | NOISE, split=2, ells=(1, 4, 8), shows="below"),
-            PanelRow("VGG-11 BN", SHORT | FEW | _VGG_BN, ells=TWO),
-            PanelRow("VGG-11 GN", SHORT | FEW | _VGG_GN | NOISE | {"lr": 0.2}, split=2, ells=TWO, shows="below"),
+            PanelRow("PreResNet-8 BN", SHORT | FEW | BATCH),
+            PanelRow("PreResNet-8 GN", SHORT | FEW | GROUP | NOISE, split=2, ells=HALVED, shows="below"),
+            PanelRow("VGG-11 BN", SHORT | FEW | _VGG_BN),
+            PanelRow("VGG-11 GN", SHORT | FEW | _VGG_GN | NOISE | {"lr": 0.2}, split=2, ells=HALVED, shows="below"),
         ),
         note="2,000 images of Fashion-MNIST at 7×7, with its 10 classes, for CIFAR-100; PreResNet-8 at half width for "
         "PreResNet-32 4×, VGG-11 at an eighth (BN) and a quarter of the width (GN) for VGG-19; a learning rate of 0.8 "
@@ -513,7 +511,7 @@ ROWS = (
             PanelRow(
                 "PreResNet-8 GN, B = 8",
                 PLAIN | GROUP | SETTLED | {"data.subset": 640, "batch_size": 8, "lr": 0.25, "budget": 400},
-                ells=THREE,
+                ells=FOUR,
                 routes=ROUTES,
             ),
             PanelRow(

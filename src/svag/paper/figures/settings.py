@@ -328,6 +328,11 @@ def _all_arms(paper: Panel, here: Panel) -> bool:
     return {arm for arm, _ in paper.arms()} <= {arm for arm, _ in here.arms()}
 
 
+def _all_kinds(paper: Panel, here: Panel) -> bool:
+    """As `_all_arms`, but which values of l the arms have is another setting."""
+    return {arm.kind for arm, _ in paper.arms()} <= {arm.kind for arm, _ in here.arms()}
+
+
 def _kind(arch: str) -> str:
     return re.sub(r"\d+", "", arch)
 
@@ -367,7 +372,8 @@ _REASONS: dict[str, tuple[tuple[Deviation, _Holds], ...]] = {
     "ells": ((Deviation.FEWER_REFINEMENTS, _among("ells")), (Deviation.MORE, _all_arms)),
     "split": ((Deviation.CHEAPER_SVAG, lambda _, here: getattr(here, "split", 1) > 1),),
     "refined": ((Deviation.MORE, _all_arms),),
-    "arms": ((Deviation.MORE, _all_arms),),
+    "arms": ((Deviation.MORE, _all_kinds),),
+    "glsr": ((Deviation.MORE, _all_kinds),),
 }
 
 
