@@ -454,9 +454,14 @@ def wrapped(text: str, bullet: bool = False) -> list[str]:
 # --- the details
 
 
-def details(found: "PriceList") -> str:
-    """Everything that is known, in lines of 80 columns."""
-    lines = wrapped(headline(found, found.prices()) if found.usable else unusable(found))
+def details(found: "PriceList", throughput: "Throughput | None" = None) -> str:
+    """Everything that is known, in lines of 80 columns; with a throughput, the list with times as well."""
+    if not found.usable:
+        lines = wrapped(unusable(found))
+    elif throughput is None:
+        lines = wrapped(headline(found, found.prices()))
+    else:
+        lines = [*wrapped(recommended(found, throughput)), "", *table(found, found.prices(throughput=throughput))]
     lines += ["", *wrapped(_numbers(found))]
     if found.usable:
         lines += [

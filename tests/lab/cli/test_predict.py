@@ -106,6 +106,10 @@ def test_throughput_adds_wall_clock_time(tmp_path: Path, monkeypatch: pytest.Mon
     assert result.stdout.splitlines()[1].startswith(
         "Batch 256 is the fastest here: 1.6× the examples in 0.40× the time"
     )
+    full = invoke(app, ["predict", str(folder), "--throughput", "--details"]).stdout
+    rows = [line for line in result.stdout.splitlines() if "×" in line and line.split()[0].isdigit()]
+    assert rows
+    assert set(rows) <= set(full.splitlines())  # the list with its times is among the details
     found = json.loads(invoke(app, ["predict", str(folder), "--throughput", "--json"]).stdout)
     assert list(found["throughput"]) == ["32", "64", "128", "256", "512", "1024", "2048"]
     assert min(found["prices"], key=lambda price: price["time"]["value"])["batch_size"] == 256

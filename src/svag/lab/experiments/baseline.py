@@ -65,7 +65,7 @@ class BaselinePrediction:
 
     def details(self) -> str:
         """Everything that is known, as text."""
-        return f"{_named(self.runs)}\n{self.price_list.details()}"
+        return f"{_named(self.runs)}\n{wording.details(self.price_list, self.throughput)}"
 
 
 def _named(runs: Sequence[str]) -> str:
