@@ -38,4 +38,4 @@ def test_seeds_asked_for_are_those_of_every_panel() -> None:
     assert [len(before.seeds_of(panel)) for panel in before.panels] == [10, 4]
     after = before.edited({}, seeds=2)
     assert {spec.seed for spec in after.runs()} == {0, 1}
-    assert len(after.runs()) == 2 * 2 * 3
+    assert len(after.runs()) == 2 * 2 * 4
