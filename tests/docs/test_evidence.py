@@ -10,6 +10,7 @@ from tests.docs.tools import ROOT, load
 
 from svag.lab.records.record import load_records
 from svag.paper.atlas.gain_atlas import GainAtlas, find_gain_atlas
+from svag.theory.gain import least_spread
 
 pages = load("page_tables")
 tool = load("make_evidence")
@@ -40,7 +41,7 @@ def test_the_runs_are_complete_and_small() -> None:
     for pair in atlas().pairs:
         assert {"planned", "on_line"} <= set(pair.arms), pair.setting.ladder
         assert math.isfinite(pair.price)
-    for arm in ("planned", "on_line", "linear", "one_gain", "announced/planned"):
+    for arm in ("planned", "on_line", "linear", "one_gain", "announced/planned", "announced/on_line"):
         for place in sorted((FOLDER / arm).iterdir()):
             assert not [record.problem for record in load_records(place) if not record.ended], place
     assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 20_000_000
@@ -139,6 +140,36 @@ def test_what_the_page_says_of_single_networks() -> None:
     }
     assert halved["mlp_noise"] > 1
     assert halved["mlp_fashion"] > 0.5
+
+
+def test_what_is_said_of_adascale() -> None:
+    bills = [
+        float(row["AdaScale: bill"].strip("×")) / float(row["on line: bill"].strip("×")) for row in rows("adascale")
+    ]
+    losses = [float(row["loss"]) for row in rows("adascale")]
+    ours = {row["ladder"].removesuffix(" †"): float(row["loss"]) for row in LARGEST}
+    assert len(bills) == 13
+    assert f"was {min(bills) - 1:.0%} to {max(bills) - 1:.0%} higher".replace("% to", " to") in SAID
+    assert all(abs(loss / ours[row["ladder"]] - 1) < 0.03 for loss, row in zip(losses, rows("adascale"), strict=True))
+
+
+def test_the_bounds_beside_the_drifts_are_those_of_the_rates() -> None:
+    """The linear rule is κ times the rate, and one gain is the gain of its plan."""
+    name, kappa = "gn_invariant", 32
+    small = [run for run in load_records(FOLDER / "planned" / name) if run.spec and run.spec.batch_size == 8]
+    late = [one for run in small for one in run.readings if one.step is not None and one.step >= run.steps / 2]
+    ratio = sum(one.noise_trace for one in late) / sum(one.grad_sq for one in late)
+    [single] = load_records(FOLDER / "one_gain" / name)
+    assert single.spec is not None
+    [(_, gain)] = single.spec.to_dict()["process"]["plan"]
+    [pair] = [pair for pair in atlas().pairs if pair.setting.ladder == name and pair.kappa == kappa]
+    lr_wd = 0.05 * 0.005
+    by_rule = least_spread(ratio, kappa, kappa, lr_wd)
+    assert by_rule > 5
+    assert pair.arms["linear"].least == pytest.approx(by_rule, rel=1e-9)
+    assert pair.arms["one_gain"].least == pytest.approx(least_spread(ratio, kappa, gain, lr_wd), rel=0.01)
+    drifts = [one for pair in atlas().pairs if pair.kappa == kappa for one in pair.arms.values()]
+    assert sum(one.drift < one.least for one in drifts if one.drift and one.least) == 4, "the page says four"
 
 
 def test_what_is_said_of_the_announced_prices() -> None:

@@ -290,7 +290,9 @@ def find_gains(panel: LadderPanel, runs: PanelRuns, data: Sequence[DataPrice], w
                 least=_least(panel, runs, size, window) if window is not None and size in drifts else None,
             )
         )
-    rows = tuple(row for size in panel.sizes for seed, run in runs.of(SGD, size).items() for row in _rows(run, seed))
+    rows = tuple(
+        row for size in panel.sizes for seed, run in runs.of(SGD, size).items() for row in loss_points(run, seed)
+    )
     return GainFinding(base, panel.measured, metric, tuple(rungs), history, rows)
 
 
@@ -308,7 +310,7 @@ def _finals(runs: Mapping[int, RunRecord], metric: LossMetric) -> list[float]:
 
 def final_loss(run: RunRecord) -> float:
     """Mean training loss over the last tenth of a run, in baseline time; NaN where no loss was logged."""
-    rows = _rows(run, 0)
+    rows = loss_points(run, 0)
     end = rows[-1].baseline_time if rows else 0.0
     # A row is the mean since the one before: those that begin in the last tenth count, at least the last one.
     starts = [0.0, *(row.baseline_time for row in rows)]
@@ -351,21 +353,26 @@ def _drifts(panel: LadderPanel, runs: PanelRuns, window: Fractions) -> dict[int,
 def _least(panel: LadderPanel, runs: PanelRuns, size: int, window: Fractions) -> float | None:
     """The least spread of R, G and κN that theorem (iii) allows plain SGD at the gain of the window."""
     base = panel.baseline
-    plain = isinstance(base.optimizer, SgdOptimizer) and not base.optimizer.momentum
-    if not (plain and base.model.scale_invariant and base.weight_decay > 0):
+    if not theorem_applies(base):
         return None
     start, stop = steps_of(window, runs.steps(base.batch_size))
     readings = readings_between(runs.pooled_readings(SGD, base.batch_size), start, stop)
     noise, signal = fsum(one.noise_trace for one in readings), fsum(one.grad_sq for one in readings)
     large = runs.of(SGD, size).values()
-    gains = [gain for run in large if (gain := _gain_between(_rows(run, 0), start, stop)) is not None]
+    gains = [gain for run in large if (gain := gain_between(loss_points(run, 0), start, stop)) is not None]
     if not gains or signal <= 0 or noise <= 0:
         return None
     lr_wd = base.lr * base.weight_decay
     return least_spread(noise / signal, size / base.batch_size, fsum(gains) / len(gains), lr_wd)
 
 
-def _gain_between(rows: Sequence[GainRow], start: int, stop: int) -> float | None:
+def theorem_applies(spec: RunSpec) -> bool:
+    """Whether theorem (iii) speaks of a run: plain SGD, a scale-invariant loss, coupled weight decay."""
+    plain = isinstance(spec.optimizer, SgdOptimizer) and not spec.optimizer.momentum
+    return plain and spec.model.scale_invariant and spec.weight_decay > 0
+
+
+def gain_between(rows: Sequence[GainRow], start: float, stop: float) -> float | None:
     """Baseline steps over updates, between the first and the last point in a window of baseline time."""
     inside = [row for row in rows if start <= row.baseline_time <= stop]
     if len(inside) < 2 or inside[-1].examples == inside[0].examples:
@@ -374,7 +381,7 @@ def _gain_between(rows: Sequence[GainRow], start: int, stop: int) -> float | Non
     return (last.baseline_time - first.baseline_time) * last.batch_size / (last.examples - first.examples)
 
 
-def _rows(run: RunRecord, seed: int) -> list[GainRow]:
+def loss_points(run: RunRecord, seed: int = 0) -> list[GainRow]:
     """The points of the training loss of a run; for the baseline, whose steps are the time, gain and price are 1."""
     if run.spec is None:
         return []

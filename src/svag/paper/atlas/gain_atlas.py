@@ -18,7 +18,15 @@ import numpy as np
 from svag.lab.experiments import EXPERIMENT, load_experiment
 from svag.lab.experiments.data_price import SHARES
 from svag.lab.experiments.drift import measure_drift
-from svag.lab.experiments.gain_finding import CLOSE, GainFinding, GainRung, final_loss
+from svag.lab.experiments.gain_finding import (
+    CLOSE,
+    GainFinding,
+    GainRung,
+    final_loss,
+    gain_between,
+    loss_points,
+    theorem_applies,
+)
 from svag.lab.experiments.ladder import Ladder
 from svag.lab.records.record import RunRecord, load_records
 from svag.lab.specs.spec import RunSpec, plan_of
@@ -26,6 +34,7 @@ from svag.noise.reading import Reading
 from svag.paper.atlas.answer import Success
 from svag.paper.atlas.atlas import Setting, setting_of
 from svag.prices.ranges import Calibration, price_range
+from svag.theory.gain import least_spread
 
 GainArm = Literal["planned", "on_line", "linear", "one_gain"]
 ARMS: tuple[GainArm, ...] = ("planned", "on_line", "linear", "one_gain")
@@ -49,7 +58,7 @@ class GainResult:
         ratios: at each level of the training loss, examples that it took over the price up to there; infinite where the
             level was not reached. Empty for the arms that announce no price.
         drift: the largest over the smallest of the ratios of R, G and κN to the baseline's; None without readings.
-        least: the least drift that theorem (iii) allows; None where it does not apply.
+        least: the least drift that theorem (iii) allows at equilibrium; None where it does not apply.
     """
 
     losses: tuple[float, ...]
@@ -195,11 +204,9 @@ def _result(
     ended = {seed: run for seed, run in large.items() if run.state == "finished"}
     paid = math.fsum(run.outcome["examples"] for run in ended.values()) / len(ended) / base if ended else math.nan
     errors = tuple((_error(small[seed]), _error(run)) for seed, run in ended.items() if seed in small)
-    losses = _losses(small, large)
-    drift = _drift(spec, small, ended)
-    if rung is None or gains is None:
-        return GainResult(losses, paid, errors, drift=drift)
-    return GainResult(losses, paid, errors, _ratios(rung, gains, large, small), drift, rung.least)
+    ratios = () if rung is None or gains is None else _ratios(rung, gains, large, small)
+    drift, least = _drift(spec, small, ended), _least(spec, small, ended)
+    return GainResult(_losses(small, large), paid, errors, ratios, drift, least)
 
 
 def _losses(small: BySeed, large: BySeed) -> tuple[float, ...]:
@@ -253,6 +260,23 @@ def _drift(spec: RunSpec, small: BySeed, large: BySeed) -> float | None:
             rungs.setdefault(run.spec.batch_size, []).append(_late(run))
     drift = measure_drift(rungs, rng=np.random.default_rng(0))
     return None if drift is None or not drift.pairs else drift.pairs[0].spread.value
+
+
+def _least(spec: RunSpec, small: BySeed, large: BySeed) -> float | None:
+    """The least drift that theorem (iii) allows at the rates of the second half, were both runs at equilibrium."""
+    readings = [reading for run in small.values() for reading in _late(run)]
+    noise, signal = math.fsum(one.noise_trace for one in readings), math.fsum(one.grad_sq for one in readings)
+    factors = [factor for run in large.values() if (factor := _rate_factor(spec, run)) is not None]
+    if not theorem_applies(spec) or not factors or min(noise, signal) <= 0:
+        return None
+    kappa = next(run.spec.batch_size for run in large.values() if run.spec is not None) / spec.batch_size
+    return least_spread(noise / signal, kappa, math.fsum(factors) / len(factors), spec.lr * spec.weight_decay)
+
+
+def _rate_factor(spec: RunSpec, run: RunRecord) -> float | None:
+    """Learning rate of a run over that of the baseline, in its second half: by its spec, and by its gain."""
+    gain = gain_between(loss_points(run), run.steps / 2, run.steps)
+    return None if run.spec is None or gain is None else gain * run.spec.lr / spec.lr
 
 
 def _late(run: RunRecord) -> list[Reading]:
