@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from tests.docs.tools import load as load_tool
 from svag.lab.data import downloads, sources
 from svag.lab.data.downloads import data_folder
 from svag.lab.data.load import DATA_NAMES, load_data, to_dataset
-from svag.lab.data.sources import CIFAR10, FASHION_MNIST
+from svag.lab.data.sources import CIFAR10, FASHION_MNIST, SOURCES
+from svag.lab.specs.parts import FACTS, DataName
 
 DEBIAN = Path("/usr/share/datasets")
 needs_fashion = pytest.mark.skipif(
@@ -20,6 +22,11 @@ needs_fashion = pytest.mark.skipif(
 needs_cifar = pytest.mark.skipif(
     "SVAG_DATA" not in os.environ or downloads.find(CIFAR10, data_folder()) is None, reason="no CIFAR-10 in $SVAG_DATA"
 )
+
+
+def test_specs_know_every_data_set_and_its_size() -> None:
+    assert sorted(get_args(DataName)) == sorted(DATA_NAMES) == sorted([*FACTS, "npz"])
+    assert {name: FACTS[name].examples for name in SOURCES} == {name: SOURCES[name].examples[0] for name in SOURCES}
 
 
 def test_fashion_small_is_embedded() -> None:
