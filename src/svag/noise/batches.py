@@ -59,7 +59,7 @@ def in_pieces(batch: Batch, pieces: int) -> list[Batch]:
 
 
 def divisors(pieces: Sequence[object], weights: Tensor | Sequence[float] | None, size: int) -> list[float]:
-    """What the mean loss of every piece of a batch is divided by, so that they add up to that of the whole.
+    """Return what to divide the mean loss of each piece by, so that the quotients add up to the mean loss of the batch.
 
     Args:
         pieces: the batch, cut.
@@ -93,7 +93,7 @@ class Cutting:
     Attributes:
         batch_size: examples of one step, on all ranks.
         ranks: how many ranks have a share of them.
-        uneven: shares may differ in size.
+        uneven: whether the shares of the ranks may differ in size.
         at_least: minimum number of parts per rank.
     """
 
@@ -107,7 +107,7 @@ class Cutting:
         return not self.uneven and size * self.ranks < self.batch_size
 
     def pieces(self, batch: Batch, parts: int, *, measured: bool, short: bool) -> list[Batch]:
-        """What a rank's batch is back-propagated as: in parts if the step is measured, whole otherwise."""
+        """Return what to back-propagate: a rank's batch in parts if the step is measured, otherwise whole."""
         if measured:
             return self._short_pieces(batch, parts) if short else self._parts(batch, parts)
         if not short:
@@ -115,9 +115,10 @@ class Cutting:
         return [batch]
 
     def warn_of_short(self, size: int, epoch: int | None = None) -> None:
-        """Say once that a short batch was back-propagated: there is no reading, but it is a step.
+        """Warn once that a short batch was back-propagated without a reading; it still counts as a step.
 
-        It ends an epoch: with the examples of that `epoch`, if no population was given, say what is missing.
+        A short batch ends an epoch: if the number of examples in that `epoch` is known, also warn of a missing
+        population.
         """
         missing = "" if epoch is None else without_population(self.batch_size, epoch)
         warnings.warn(
@@ -140,7 +141,7 @@ class Cutting:
         return split(batch, int(parts))
 
     def _short_pieces(self, batch: Batch, parts: int) -> list[Batch]:
-        """A short batch in pieces that are not larger than the parts of a whole one, which fit in memory."""
+        """Cut a short batch into pieces no larger than the parts of a full batch, which are known to fit in memory."""
         part = self.batch_size / self.ranks / domain.whole("parts", parts)
         return in_pieces(batch, math.ceil(batch_size_of(batch) / part))
 
@@ -160,7 +161,7 @@ class Cutting:
 
 
 def resized(batch: Batch, size: int) -> Batch:
-    """A batch of `size` examples: those of `batch` in order, from the start again when they run out.
+    """Return a batch of `size` examples: those of `batch` in order, repeated from the start if there are too few.
 
     >>> resized((torch.tensor([1, 2, 3]), "mean"), 5)
     (tensor([1, 2, 3, 1, 2]), 'mean')
@@ -185,7 +186,7 @@ def tensors_of(batch: object) -> Iterator[Tensor]:
 
 
 def _each(batch: Batch, size: int, change: Callable[[Tensor], Tensor], remedy: str) -> Batch:
-    """The same structure with every tensor of `size` rows changed; what cannot be changed is refused with a remedy."""
+    """Apply `change` to every tensor of `size` rows and keep the structure; refuse other contents with a remedy."""
 
     def walk(value: object) -> object:
         if isinstance(value, Tensor):
@@ -208,8 +209,8 @@ def _each(batch: Batch, size: int, change: Callable[[Tensor], Tensor], remedy: s
 
 
 def mean_loss(loss_fn: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
-    """Return `loss_fn(batch)`, or refuse an empty batch and what is not one number with a gradient."""
-    with suppress(TypeError):  # no tensors: what else a loss function takes is its own affair
+    """Return `loss_fn(batch)`; refuse an empty batch, and a loss that is not a single number with a gradient."""
+    with suppress(TypeError):  # a loss function may take something without tensors
         batch_size_of(batch)
     try:
         loss = loss_fn(batch)
@@ -228,7 +229,7 @@ def mean_loss(loss_fn: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
         raise ValueError(
             "the loss does not depend on any trainable parameter: is it computed under no_grad or detached?"
         )
-    return loss.reshape(()) if loss.ndim else loss  # a reshape would be one more node to go back through
+    return loss.reshape(()) if loss.ndim else loss  # a reshape would add a node to the backward pass
 
 
 def refuse_swapped(loss_fn: object, batch: object) -> None:
@@ -252,7 +253,7 @@ def _takes_one(function: Callable[..., object]) -> bool:
 def gradients_of(loss: Tensor, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
     """Gradient of a loss, 0 where it does not depend on a parameter; `.grad` is left alone.
 
-    A loss that depends on none of them is refused: it belongs to another model, for example to a copy.
+    A loss that depends on none of the parameters is refused: it belongs to another model, such as a copy.
     """
     found: tuple[Tensor | None, ...] = torch.autograd.grad(loss, list(parameters), allow_unused=True)
     if all(gradient is None for gradient in found):
@@ -291,7 +292,7 @@ _SHARE = 0.02
 
 
 def without_population(batch_size: int, epoch: int | None) -> str:
-    """Say what is wrong without population=, where a loop shows how many examples an epoch has; empty if not much.
+    """Say how wrong N is without population=, if a loop shows the size of an epoch; empty if the error is small.
 
     >>> without_population(256, 1024)
     'an epoch seems to have 1024 examples: give population=1024, or N comes out 1.33 times too large'

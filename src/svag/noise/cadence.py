@@ -1,4 +1,4 @@
-"""Which steps are measured: every k-th, or as many as slow a run by about 3%."""
+"""Which steps are measured: every k-th, with k given or chosen so that a run slows down by about 3%."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -9,21 +9,21 @@ from svag.theory import domain
 
 Every = int | Literal["auto"]
 
-# Of the 3% that "auto" may cost, what readings get; the rest is for the calls in steps that are not measured.
+# The share of a run that readings may cost with "auto"; the rest of the 3% is for calls in steps that are not measured.
 _SPENT = 0.02
-# Steps that are timed, and how far those of them that are measured are apart.
+# Number of steps that are timed, and the distance between those that are measured.
 TIMED, APART = 50, 5
 # The first steps allocate memory, compile, and check the loss.
 _WARM_UP = APART
 
 
 class Cadence:
-    """Says of every step whether it is measured.
+    """Decides for every step whether it is measured.
 
-    With "auto" the first 50 steps are timed, of which every fifth is measured: the time between the ends of successive
-    steps, lower quartiles of both kinds. Then k is the smallest number for which measuring every k-th step costs at
-    most 2% of the plain run, so that 1% is left for calls in the other steps. The ten steps measured so far count:
-    measuring pauses until they are paid for.
+    With "auto" the first 50 steps are timed, from the end of one step to the end of the next, and every fifth of them
+    is measured. From the lower quartiles of both kinds, k is the smallest number for which measuring every k-th step
+    costs at most 2% of the plain run; 1% is left for calls in the other steps. The ten steps measured so far count as
+    well: measuring pauses until the run is within this budget.
 
     >>> Cadence(10).next(20), Cadence(10).next(21)
     (True, False)
@@ -43,13 +43,13 @@ class Cadence:
         self.auto = every == "auto"
         self.every = None if every == "auto" else domain.whole("every", every)
         self._wait, self._agree = wait, agree
-        self._first = 0  # from here on every k-th
+        self._first = 0  # measure every k-th step from here on
         self._begun: int | None = None
         self._ended: float | None = None
         self._times: tuple[list[float], list[float]] = ([], [])
 
     def next(self, step: int) -> bool:
-        """Whether `step` is measured, asked once when the one before it is over."""
+        """Whether `step` is measured; call it once for each step, when the previous one is over."""
         if self.every is None:
             self._time(step)
         if self.every is None:
@@ -57,7 +57,7 @@ class Cadence:
         return step >= self._first and (step - self._first) % self.every == 0
 
     def _time(self, step: int) -> None:
-        """Time the step that is over; after the last one of them, choose."""
+        """Record the time of the step that has just ended; after the last timed step, choose k."""
         self._wait()
         now = perf_counter()
         if self._begun is None:
@@ -67,7 +67,7 @@ class Cadence:
             self._times[(passed - 1) % APART == 0].append(now - self._ended)
         self._ended = now
         if passed >= TIMED:
-            # lower quartiles: other work on the machine can only make a step slower, and longer steps more so
+            # lower quartiles, as other work on the machine can only make a step slower
             plain, measured = (sorted(times)[len(times) // 4] for times in self._times)
             self.every = self._agree(chosen(plain, measured))
             self._first = self._begun + max(TIMED, TIMED // APART * self.every)
@@ -79,7 +79,7 @@ class Cadence:
         return timed + max(0, math.ceil((steps - self._first) / self.every))
 
     def state_dict(self) -> dict[str, Any]:
-        """What "auto" has chosen."""
+        """The k that "auto" has chosen."""
         return {"every": self.every, "first": self._first}
 
     def load_state_dict(self, state: Mapping[str, Any] | None) -> None:

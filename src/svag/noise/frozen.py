@@ -31,18 +31,18 @@ Batch = TypeVar("Batch")
 
 # A delete-one-group jackknife: more groups give a steadier interval and take more memory.
 GROUPS = 8
-# Of the interval that `relative_error` is about.
+# Confidence level of the interval that `relative_error` describes.
 _CONFIDENCE = 0.95
 # An endless loader and an unreachable relative_error must still end.
 _DEFAULT_CAP = 1000
-# Whole and cut batches share their noise, so that few of them tell the ratio; an endless loader must still end.
+# Whole and cut batches share their noise, so a few are enough for the ratio; an endless loader must still end.
 MOST_BATCHES = 20
 
 
 class GradientStream:
     """Sums over a stream of gradients, kept in double precision for GROUPS interleaved groups of them.
 
-    Memory is that of GROUPS gradients, however long the stream.
+    They take the memory of GROUPS gradients, however long the stream is.
     """
 
     def __init__(self, batch_size: int, population: int | None = None) -> None:
@@ -77,10 +77,10 @@ class GradientStream:
         return self._estimate(products, squares, list(range(len(squares))))
 
     def pseudo_values(self) -> list[NoiseEstimate]:
-        """As many nearly independent estimates as there are groups, from leaving out one group at a time.
+        """Return one nearly independent estimate per group, from leaving out one group at a time (jackknife).
 
-        Their spread is that of `estimate`, or a little more: the jackknife is conservative (Efron, Stein 1981).
-        It needs two gradients beside every group: an empty list until there are.
+        Their spread is that of `estimate` or slightly larger: the jackknife is conservative (Efron, Stein 1981). The
+        list is empty while there are fewer than two gradients outside some group.
         """
         groups = range(len(self._sums))
         if self.n - max(self.counts) < 2:
@@ -137,12 +137,12 @@ def measure_noise(
     run: str = "",
     verbose: bool = True,
 ) -> Reading:
-    """Measure G and N at the present weights from independent batches of equal size, and leave no trace.
+    """Measure G and N at the current weights from independent batches of equal size, and leave no trace.
 
-    The model is used as it is, in train mode if it is in train mode, so BatchNorm is measured as it trains: give
-    batches of the training size. Parameters, `.grad`, buffers, modes, the optimizer, the global generators and the
-    given ones are bit for bit what they were, also after an error. Memory is that of a few gradients however many
-    batches there are.
+    The model is used in the mode that it is in. In train mode BatchNorm is measured as it trains, so use batches of the
+    training size. Parameters, `.grad`, buffers, modes, the optimizer, the global generators and the given ones are bit
+    for bit what they were, also after an error. This takes the memory of a few gradients, however many batches there
+    are.
 
     >>> model = nn.Linear(1, 1, bias=False)
     >>> _ = nn.init.ones_(model.weight)
@@ -157,12 +157,13 @@ def measure_noise(
         population: number of examples in the data set, when the batches are disjoint parts of one shuffled epoch: G and
             N are then corrected for it. When not given, a `DataLoader` that goes through its data set in an epoch tells
             it, and any other batches count as drawn independently of each other.
-        relative_error: stop as soon as the 95% interval of N/G reaches this far to either side, relative to N/G. How
-            far it got is `relative_error` of the reading, and `n` what it cost.
+        relative_error: stop as soon as the 95% interval of N/G reaches this far to either side, relative to N/G. The
+            reading's own `relative_error` says how far it got, and `n` how many batches that took.
         max_batches: use no more batches than this; 1000 when only `relative_error` is given.
-        optimizer: the optimizer of the run, asked for its settings, and for the second moment of Adam and RMSprop.
+        optimizer: the optimizer of the run, from which settings and the second moment of Adam and RMSprop are read.
         parameters: measure only these.
-        generators: generators that drawing the batches consumes; they are put back. A DataLoader's own are known.
+        generators: generators that drawing the batches advances; they are restored afterwards. Those of a DataLoader
+            are found automatically.
         step: effective step of the run, for the reading.
         run: name of the run, for the reading.
         verbose: show progress in a terminal or a notebook when it takes longer than two seconds.
@@ -254,7 +255,7 @@ class PartsComparison(Printed):
 
     Attributes:
         whole: the frozen reading: what the run sees when it is not probed.
-        parts: a frozen reading of the micro-batched step: what the in-run probe's readings are an estimate of.
+        parts: the frozen reading in parts, which is what the readings of an in-run probe estimate.
     """
 
     whole: Reading
@@ -262,7 +263,7 @@ class PartsComparison(Printed):
 
     @property
     def ratio(self) -> float | None:
-        """N/G in parts over N/G whole: 1 without BatchNorm, up to rounding; None when either G is not resolved."""
+        """N/G in parts over N/G whole: 1 without BatchNorm, up to rounding; None if either G is not resolved."""
         if min(self.whole.grad_sq, self.parts.grad_sq, self.whole.noise_trace) <= 0:
             return None
         whole = self.whole.noise_trace / self.whole.grad_sq
@@ -288,13 +289,14 @@ def compare_parts(
 ) -> PartsComparison:
     """Measure independent batches whole and cut into `parts`, at frozen weights and without a trace.
 
-    On ordinary networks with BatchNorm parts of 16 examples are off by some 10%, on an over-fitted one by a factor.
+    With BatchNorm, N/G from parts of 16 examples is off by about 10% on ordinary networks and several-fold on an
+    over-fitted one.
 
     Args:
         model: the model, in the mode in which it trains.
         loss_fn: takes a batch, whole or a part, returns its mean loss.
         batches: independent batches of the training size; all are kept in memory.
-        parts: in how many parts each is cut.
+        parts: number of parts into which each is cut.
         max_batches: use no more of them than this.
         parameters: measure only these.
     """

@@ -33,7 +33,7 @@ from svag.noise.pending import StepSums, sums_of_weights
 
 
 class LostMessage(RuntimeError):  # noqa: N818  # what it means is for the receiver to say
-    """A message did not get through, because another rank ended or does not answer; in torch's own words."""
+    """A message failed because another rank ended or does not answer; the text is torch's."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Averaged:
 
 
 class Group:
-    """The ranks of a torch process group; without one, this rank alone, and every message is the identity.
+    """The ranks of a torch process group; without one, this rank alone, and messages return what they are given.
 
     >>> Group(None).size
     1
@@ -79,8 +79,8 @@ class Group:
                 "DistributedDataParallel averages the gradients by itself: leave out process_group, or give the model "
                 "without its wrapper"
             )
-        # torch itself keeps a group until it is destroyed; whoever keeps it longer keeps its threads, which now and
-        # then abort the interpreter at its end
+        # torch itself keeps a group until it is destroyed; a longer reference would keep its threads alive, and they
+        # sometimes abort the interpreter at exit
         self._reference = ref(process_group)
         self.rank, self.size = dist.get_rank(process_group), dist.get_world_size(process_group)
 
@@ -111,13 +111,13 @@ class Group:
         return [row.tolist() for row in found]
 
     def of_first(self, number: int, device: torch.device) -> int:
-        """The number that the first rank has, on all of them."""
+        """Send the first rank's number to all ranks, and return it."""
         return self.gathered([number], device)[0][0]
 
     def average_gradients(
         self, parameters: Sequence[nn.Parameter], loss: Tensor, weight: float, parts: int = 1
     ) -> Averaged:
-        """Put the weighted mean over the ranks into `.grad`, in one message that takes the loss along.
+        """Put the weighted mean over the ranks into `.grad`, in one message that also carries the loss.
 
         With the number of a rank's examples as its `weight`, the mean over ranks of means over their shares is the mean
         over the whole batch. A parameter that only some ranks used gets its gradient on all of them.
@@ -161,8 +161,9 @@ class Group:
 class Shards:
     """The ranks over which `torch.distributed.fsdp.fully_shard` spreads every parameter and its gradient.
 
-    Every entry is on one rank of the mesh dimension that shards, so that the sum of the ranks' own sums is that of the
-    whole. Along the other dimension of a two-dimensional mesh (HSDP) the ranks hold the same.
+    Along the dimension of the mesh that shards, every entry is on exactly one rank, so the sums of the ranks add up to
+    the sum over all entries. Along the other dimension of a two-dimensional mesh (HSDP) all ranks hold the same
+    entries.
 
     Attributes:
         ranks: how many ranks average their gradients, along both dimensions.
@@ -199,7 +200,7 @@ class Shards:
         return dist.get_rank() == int(self._mesh.mesh.min())
 
     def of_first(self, number: int, device: torch.device) -> int:
-        """The number that the rank that writes has, on all of them."""
+        """Send the number of the rank that writes to all ranks, and return it."""
         found = torch.tensor([number if self.is_first else 0], device=device)
         for dimension in range(self._mesh.ndim):
             with delivered():
@@ -218,9 +219,9 @@ class DataParallelParts:
     """Collects the sums of a step over the micro-batches of all ranks of a DistributedDataParallel model.
 
     Hooks on the leaves see what a backward pass on this rank is about to add to `.grad`, before the ranks are averaged.
-    No gradient is copied, closing a step costs one message of five numbers, and `remove` takes the hooks off. What
-    several passes add before the first `micro_batch()` of a step, or without any, is one part: then the ranks are the
-    parts.
+    No gradient is copied, closing a step costs one message of five numbers, and `remove` takes the hooks off. Backward
+    passes before the first `micro_batch()` of a step count as one part; in a step without `micro_batch()`, the ranks
+    are the parts.
 
     Args:
         model: the wrapped model.
@@ -231,7 +232,7 @@ class DataParallelParts:
         self._model, self._parameters = model, list(parameters.values())
         self._listening = True
         self._fresh_seen = False
-        # one number per row of every parameter: what is not used stays 0
+        # one number per row of every parameter; rows of unused parameters stay 0
         self._norms: list[Tensor] = []
         self._norms_of: dict[int, NormsOf] = {}
         for parameters_there in by_device(self._parameters):
@@ -248,9 +249,9 @@ class DataParallelParts:
         self._seen: set[int] = set()
         self._reductions: dict[int, int] = {}
         self._scale, self._reduced, self._twice = 1.0, False, False
-        self._damping = 1.0  # what gradients are multiplied by before they are squared; a hook does not know the scale
+        self._damping = 1.0  # factor on gradients before they are squared, as a hook does not know the scale
         self._before: Tensor | None = None
-        # a node lives as long as we hold it
+        # autograd nodes, and the hooks on them, exist only while there is a reference to them
         self._nodes = [get_gradient_edge(parameter).node for parameter in self._parameters]
         self._handles = [
             node.register_prehook(self._hook(parameter))
@@ -262,7 +263,7 @@ class DataParallelParts:
         self._listening = measured
 
     def micro_batch(self, scale: float, weight: float | None = None) -> None:
-        """One micro-batch has been back-propagated on this rank, with its loss multiplied by `scale`."""
+        """Record a micro-batch that was back-propagated on this rank, with its loss multiplied by `scale`."""
         if not self._seen:
             raise ValueError("there is no gradient yet: call micro_batch() after backward()")
         if self._twice:
@@ -303,7 +304,7 @@ class DataParallelParts:
         return loss
 
     def whole(self, number: Tensor) -> Tensor:
-        """Every rank has everything."""
+        """Return the number itself: every rank holds all parameters."""
         return number
 
     def forget(self) -> None:
@@ -363,8 +364,8 @@ class DataParallelParts:
         times = parts if weights is None else 1 / ranks
         own = torch.stack(self._parts).sum() * times**2
         square, param_sq, product = gradient_sums(self._parameters, scale)
-        # all ranks hold the same averaged gradient, but G must not differ in its last bit where one of them adds up in
-        # another order, on another processor for example: a learning rate may depend on it
+        # all ranks hold the same averaged gradient, but a rank that adds up in another order, for example on another
+        # processor, could get another last bit of G, and a learning rate may depend on it
         message = torch.stack([own, square.to(own), *own.new_tensor([parts, *(weights or (0.0, 0.0))])])
         with delivered():
             dist.all_reduce(message, group=group)
@@ -383,7 +384,7 @@ class DataParallelParts:
 
 @contextmanager
 def delivered() -> Iterator[None]:
-    """Tell a message that did not get through from the other errors that torch reports in the same way."""
+    """Distinguish failed messages from the other errors that torch reports in the same way."""
     try:
         yield
     except RuntimeError as error:

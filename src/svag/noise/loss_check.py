@@ -23,9 +23,9 @@ Batch = TypeVar("Batch")
 
 # Gradients of the parts and of the whole batch that differ by more than this, relative to the whole, are not the same.
 TOLERANCE = 0.01
-# They may always differ by this many times the rounding error of the gradient: half precision is not good to 1%.
+# They may always differ by this many times the rounding error of the gradient: half precision is not accurate to 1%.
 _ROUNDING = 10.0
-# A factor of the loss after which no number is rounded as before.
+# A factor on the loss that is not a power of two, so that every number is rounded differently.
 _OTHER_ROUNDING = 0.7
 # With a GradScaler, losses are scaled by this: enough for half precision, and far from an overflow.
 _SCALE = 1024.0
@@ -64,7 +64,7 @@ class LossFound:
 
     @property
     def refused(self) -> bool:
-        """Whether training in parts would not be the training that was asked for."""
+        """Whether training in parts would differ from the training that was asked for."""
         return self.kind >= LossKind.SUM
 
     def __str__(self) -> str:
@@ -113,7 +113,7 @@ def check_loss(
     Dropout is off and BatchNorm in eval mode, so that both are gradients of the same function. It costs a forward and a
     backward pass of the batch, another one in parts, and for that time the memory of two gradients; compiled models run
     uncompiled, since other sizes would make them compile again. Nothing is raised: a loss that fails in eval mode may
-    do well in the step, and one that fails there too says so itself.
+    work in the step, and if it fails in the step as well, that error is raised there.
 
     Args:
         model: the model that trains.
@@ -164,7 +164,7 @@ def _compare(
         return found(LossKind.MEAN)
     if _norm(_minus(whole, [len(parts) * tensor for tensor in together])) <= allowed * length:
         return found(LossKind.SUM)
-    # a mean with unequal weights is a sum of the parts' own means, with weights that the parts did not get
+    # if the loss is a mean with unequal weights, the whole gradient is some other weighted sum of the parts' gradients
     each = torch.stack([torch.cat([g.reshape(-1).cpu() for g in gradient(part)]) for part, _ in parts], dim=1).double()
     target = torch.cat([g.reshape(-1).cpu() for g in whole]).double()
     rest = target - each @ torch.linalg.lstsq(each.T @ each, each.T @ target, driver="gelsd").solution

@@ -1,10 +1,10 @@
 """The one place that reads and writes the state of a torch optimizer: its kind, its settings, its velocity, its v.
 
-Wrappers of other packages are taken off an optimizer first (`unwrapped`). Its settings then have two readers.
-A `Reading` writes down what it can learn about any optimizer (`state_of`, `velocities`). SVAG and noisy gradient
-descent need the settings of an optimizer that the theory covers (`refinable_settings`), and put refined ones in their
-place for the duration of one step (`write_settings`). The second moment of Adam and RMSprop is put into the units of
-such a step at the same time (`to_substep_units`).
+Wrappers of other packages are taken off an optimizer first (`unwrapped`). Its settings are then read for two purposes.
+A `Reading` records what is known about any optimizer (`state_of`, `velocities`). SVAG and noisy gradient descent need
+the settings of an optimizer that the theory covers (`refinable_settings`), and replace them by refined ones for the
+duration of one step (`write_settings`). The second moment of Adam and RMSprop is converted to the units of such a step
+at the same time (`to_substep_units`).
 """
 
 import math
@@ -33,7 +33,7 @@ _REFINED_SETTINGS: dict[type[OptimizerSettings], tuple[str, ...]] = {
 _HOLDS_NONE = "the optimizer holds none of the measured parameters: give the one that trains this model"
 
 # Wrappers that forward to a torch optimizer: module, class, and the attribute that holds it. Anything else that holds
-# an optimizer may change its steps, as Lookahead does, and is an optimizer of its own.
+# an optimizer may change its steps, as Lookahead does, and counts as a different optimizer.
 _WRAPPERS = [
     ("accelerate.optimizer", "AcceleratedOptimizer", "optimizer"),
     ("lightning.pytorch.core.optimizer", "LightningOptimizer", "_optimizer"),
@@ -70,7 +70,7 @@ def all_unwrapped(optimizer: Optimizer | Sequence[Optimizer]) -> list[Optimizer]
 
 
 BY_GAIN_RULE: WeakSet[Optimizer] = WeakSet()
-"""Optimizers that a gain rule steps: their groups hold the settings of the baseline, and steps are taken at others."""
+"""Optimizers stepped by a gain rule: their groups hold the settings of the baseline, but steps use other settings."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class ReadingSettings:
 
     def reading_fields(self) -> dict[str, Any]:
         """The fields of a `Reading` that they fill; what is on the device is fetched."""
-        # squares overflow before gradients do, and an infinite V says nothing
+        # squares overflow before gradients do, and an infinite V is useless
         moment = None if self.second_moment is None else float(self.second_moment)
         known = moment is not None and math.isfinite(moment)
         return {
@@ -109,7 +109,7 @@ def settings_of(
 ) -> ReadingSettings:
     """Read the settings of the groups that hold any of `parameters`; any optimizer will do.
 
-    Of the optimizer's own groups, or of `groups`, a copy of them that was made earlier.
+    Pass an earlier copy of the optimizer's groups as `groups` to read that copy instead.
     """
     ids = {id(parameter) for parameter in parameters}
     present = optimizer.param_groups if groups is None else groups
@@ -134,7 +134,7 @@ def settings_of(
 def state_of(
     optimizer: Optimizer, parameters: Collection[nn.Parameter], whole: Callable[[Tensor], Tensor] | None = None
 ) -> ReadingSettings:
-    """Read the settings, and V of this moment where the optimizer has one; `whole` adds up the shards of a sum."""
+    """Read the settings, and the current V if the optimizer has one; `whole` sums over the shards."""
     settings, moment = settings_of(optimizer, parameters), second_moment(optimizer, parameters)
     if moment is None:
         return settings
@@ -145,9 +145,9 @@ def state_of(
 def state_for_later(
     optimizers: Sequence[Optimizer], parameters: Collection[nn.Parameter], whole: Callable[[Tensor], Tensor]
 ) -> Callable[[], ReadingSettings]:
-    """Record what `state_of` reads now, and evaluate it when asked: in a training step that would take up to 0.1 ms.
+    """Record what `state_of` would read now, to evaluate it later: within a training step that would take up to 0.1 ms.
 
-    Of several optimizers together, where they agree.
+    For several optimizers, the result holds the settings on which they agree.
     """
     if len(optimizers) == 1:
         return _state_for_later(optimizers[0], parameters, whole)
@@ -158,7 +158,7 @@ def state_for_later(
 def shares(
     optimizers: Sequence[Optimizer], parameters: Collection[nn.Parameter]
 ) -> list[tuple[Optimizer, Collection[nn.Parameter]]]:
-    """Those optimizers that hold any of the parameters, each with its own; refused where none does."""
+    """Return the optimizers that hold any of the parameters, each with the ones it holds; refuse if none does."""
     found: list[tuple[Optimizer, Collection[nn.Parameter]]] = []
     for optimizer in optimizers:
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
@@ -170,7 +170,7 @@ def shares(
 
 
 def _together(settings: Sequence[ReadingSettings]) -> ReadingSettings:
-    """The settings of several optimizers as those of one. Optimizers of different kinds are a kind of their own."""
+    """Combine the settings of several optimizers. Different kinds together count as a separate kind."""
     if len(settings) == 1:
         return settings[0]
     fields = [own.reading_fields() for own in settings]
@@ -203,8 +203,8 @@ def second_moment(optimizer: Optimizer, parameters: Collection[nn.Parameter]) ->
     """Return V = Σv̂ over `parameters`, or over this rank's shards of them, without waiting for the device.
 
     v̂ is what Adam, AdamW or RMSprop itself divides by: each group has its own bias correction. A parameter that never
-    had a gradient adds nothing, as it does to G and N. None before the first step, and for optimizers that divide by
-    something else (amsgrad, centered, subclasses).
+    had a gradient contributes nothing, here as in G and N. None before the first step, and for optimizers that divide
+    by something else (amsgrad, centered, subclasses).
     """
     if type(optimizer) not in _SECOND_MOMENT:
         return None
@@ -235,7 +235,7 @@ def second_moment(optimizer: Optimizer, parameters: Collection[nn.Parameter]) ->
 
 
 def _unfetched(value: float | Tensor) -> Any:
-    """A number, or a tensor of double precision where fetching it would wait for the device."""
+    """Return a number, or a double-precision tensor if fetching the number would wait for the device."""
     return value.to(precise(value.device)) if isinstance(value, Tensor) and _is_far(value) else float(value)
 
 
@@ -244,9 +244,9 @@ def _is_far(value: Tensor) -> bool:
 
 
 def _sums(moments: Sequence[Tensor]) -> Tensor:
-    """The sum of each of several tensors of one device that are nowhere negative, in one vector of double precision.
+    """Return the sums of several non-negative tensors on one device, as one vector in double precision.
 
-    In one launch where launches are dear. A processor sums in pairs, which keeps single precision to seven digits.
+    On a GPU this is a single kernel launch. A CPU sums in pairs, which keeps seven digits in single precision.
     """
     wide = torch.promote_types(moments[0].dtype, torch.float32)
     if _is_far(moments[0]):
@@ -297,7 +297,7 @@ def sgd_settings(optimizer: Optimizer, what: str, way_out: str) -> list[SGDSetti
 
 
 def refuse_coarse(optimizer: Optimizer, refined: Sequence[OptimizerSettings]) -> None:
-    """Refuse parameters whose type rounds away what one sub-step forgets of a moving average."""
+    """Refuse parameters whose dtype rounds away the small change that one sub-step makes to a moving average."""
     for number, (group, settings) in enumerate(zip(optimizer.param_groups, refined, strict=True)):
         forgotten = min((1 - rate for rate in _averages(settings)), default=1.0)
         for dtype in {p.dtype for p in group["params"]}:
@@ -320,8 +320,7 @@ def visible_settings(optimizer: Optimizer, settings: Sequence[OptimizerSettings]
 def write_settings(optimizer: Optimizer, settings: Sequence[OptimizerSettings]) -> None:
     """Put the settings of one sub-step into the parameter groups.
 
-    With dampening, a velocity that does not exist yet is started at 0: torch would start it at the whole, undamped
-    gradient.
+    With dampening, a missing velocity is set to 0 first: torch would start it at the whole, undamped gradient.
     """
     for group, setting in zip(optimizer.param_groups, settings, strict=True):
         group.update({name: getattr(setting, name) for name in _REFINED_SETTINGS[type(setting)]})
@@ -336,8 +335,8 @@ def to_substep_units(optimizer: Optimizer, ell: int) -> None:
     """Multiply the second moments and the counts of steps by l, right before a sub-step; SGD has none.
 
     The gradient of a sub-step has l times the variance, and l sub-steps are one step. A count is a whole number of
-    sub-steps, so what a division by l has rounded is rounded back. RMSprop does not correct the bias of a second moment
-    that begins at 0, and refined it has no limit from there: a parameter without one is refused.
+    sub-steps, so rounding undoes the error of an earlier division by l. RMSprop does not correct the bias of a second
+    moment that starts at 0, so refined steps from there have no limit: a parameter without a second moment is refused.
     """
     if ell == 1 or type(optimizer) not in _SECOND_MOMENT:
         return
@@ -356,7 +355,7 @@ def to_substep_units(optimizer: Optimizer, ell: int) -> None:
 
 
 def from_substep_units(optimizer: Optimizer, ell: int) -> None:
-    """Divide them by l again, right after the sub-step; a state that it began is in its units too."""
+    """Divide them by l again, right after the sub-step; state that the sub-step created is in these units as well."""
     moments, steps = _second_moments(optimizer) if ell > 1 else ([], [])
     if moments:
         torch._foreach_div_(moments, ell)

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch._utils import _flatten_dense_tensors
 from torch.nn.modules.batchnorm import _BatchNorm
 
-# Entries that are summed in single precision: six digits are kept.
+# Number of entries that are summed in single precision, which keeps six digits.
 _ROW = 1024
-# From this factor of a GradScaler on, gradients are divided by it before they are squared: in single precision the
-# squares of gradients around 1 overflow at 2⁶⁴. Below it norms are divided, which is less to do.
+# If a GradScaler's factor is at least this, gradients are divided by it before they are squared: in single precision
+# the squares of gradients around 1 overflow at 2⁶⁴. Below it, norms are divided, which is cheaper.
 LARGE_SCALE = 2.0**32
 
 TensorLike = TypeVar("TensorLike", bound=Tensor)
@@ -23,7 +23,7 @@ TensorLike = TypeVar("TensorLike", bound=Tensor)
 def measured_parameters(model: nn.Module, parameters: Iterable[Tensor] | None = None) -> dict[str, nn.Parameter]:
     """Return the trainable parameters of `model` by name, each once; only those among `parameters` if these are given.
 
-    A tied parameter is one parameter; a frozen one is left out.
+    A tied parameter counts once; frozen ones are left out.
     """
     anything: object = model
     if not isinstance(anything, nn.Module):
@@ -53,7 +53,7 @@ _trains, _values = attrgetter("requires_grad"), methodcaller("values")
 
 
 class Watched:
-    """Notices whether parameters of a model were frozen, unfrozen, added or replaced, in a few microseconds.
+    """Detects in a few microseconds whether parameters of a model were frozen, unfrozen, added or replaced.
 
     >>> model = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
     >>> watched = Watched(model)
@@ -72,11 +72,11 @@ class Watched:
         self._tables: list[dict[str, Any]] = [
             table for module in modules for table in (module._parameters, module._modules)
         ]
-        self._members = self._present()  # held, so that nothing new gets the id of something old
+        self._members = self._present()  # kept alive, so that no new object gets the id of an old one
         self._ids = list(map(id, self._members))
 
     def changed(self) -> bool:
-        """Whether anything is different from when this was made."""
+        """Whether anything has changed since this object was made."""
         return list(map(id, self._present())) != self._ids or list(map(_trains, self._parameters)) != self._trained
 
     def _present(self) -> list[object]:
@@ -84,11 +84,10 @@ class Watched:
 
 
 class FlatCopy:
-    """Room for a copy of some tensors of one device in one vector, in at least single precision.
+    """One vector with room for copies of several tensors of one device, in at least single precision.
 
-    What is done to its `views` happens in one call for all tensors, and what is asked of its `rows` in one more,
-    however many tensors there are. Views have the memory layout of the tensors: what matters is only the sum over all
-    entries.
+    An operation on its `views` is one call for all tensors, and so is a reduction of its `rows`. Views have the memory
+    layout of the tensors, as only sums over all entries matter.
 
     >>> tensors = [torch.tensor([3.0, 0.0]), torch.tensor(4.0)]
     >>> room = FlatCopy(tensors)
@@ -97,7 +96,7 @@ class FlatCopy:
     25.0
 
     Attributes:
-        rows: everything, filled up with zeros to whole rows, which are summed in single precision each.
+        rows: all entries, padded with zeros to whole rows; each row is summed in single precision.
         views: the pieces, in the shapes of the tensors.
     """
 
@@ -112,17 +111,17 @@ class FlatCopy:
 
 
 def _laid_out(piece: Tensor, tensor: Tensor) -> Tensor:
-    """A piece of a vector in the shape of `tensor`, and in its order in memory where that leaves no gaps."""
+    """View a piece of a vector in the shape of `tensor`, and in its memory order if that has no gaps."""
     if tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
         return piece.as_strided(tensor.shape, tensor.stride())
     return piece.view(tensor.shape)
 
 
 def flatten(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors of one device as one vector in at least single precision, filled up with zeros to whole rows."""
+    """Copy tensors of one device into one vector in at least single precision, padded with zeros to whole rows."""
     with torch.no_grad():
         missing = -sum([tensor.numel() for tensor in tensors]) % _ROW
-        try:  # one call for all of them, and no question before it: an in-run probe does this at every micro-batch
+        try:  # one call for all tensors and no checks before it, since an in-run probe does this at every micro-batch
             flat: Tensor = _flatten_dense_tensors([*tensors, tensors[0].new_zeros(missing)])
         except RuntimeError:
             refuse_sparse_gradients(tensors)
@@ -140,7 +139,7 @@ def flat_square(flat: Tensor) -> Tensor:
     """Squared norm of what `flatten` returned, in double precision, as a 0-d tensor that stays on its device.
 
     One single-precision norm of ten million entries is off by 4e-3, as torch does not add up squares in pairs, and a
-    difference of squares does not forgive that: rows are summed in single precision, and their sums in double.
+    difference of squares magnifies such an error. So rows are summed in single precision, and their sums in double.
     """
     return sum_squares(torch.linalg.vector_norm(flat.view(-1, _ROW), dim=1))
 
@@ -151,7 +150,7 @@ def sum_squares(norms: Tensor) -> Tensor:
 
 
 def row_count(tensor: Tensor) -> int:
-    """How many norms `NormsOf` a tensor needs room for."""
+    """Number of norms that `NormsOf` writes for a tensor."""
     return max(-(-tensor.numel() // _ROW), 1)
 
 
@@ -159,8 +158,8 @@ class NormsOf:
     """Writes the norms of the rows of one tensor to its part of a vector that is shared with other tensors.
 
     Args:
-        tensor: one of the shape that will come.
-        norms: room for `row_count` numbers.
+        tensor: an example of the tensors to come, for its shape.
+        norms: a vector of `row_count` numbers to write to.
     """
 
     def __init__(self, tensor: Tensor, norms: Tensor) -> None:
@@ -196,17 +195,17 @@ def total(numbers: Sequence[Tensor]) -> Tensor:
 
 
 def square_norm(tensors: Iterable[Tensor]) -> Tensor:
-    """Squared norm of several tensors taken as one vector; of sharded ones, of what is on this rank."""
+    """Squared norm of several tensors taken as one vector; for sharded tensors, of this rank's shards."""
     return total([flat_square(flatten(group)) for group in by_device(on_this_rank(tensors))])
 
 
 def on_this_rank(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """The same tensors, of sharded ones the shard that this rank holds."""
+    """Replace sharded tensors by the shards that this rank holds; return the others as they are."""
     if not dist.is_available():
         return list(tensors)
     from torch.distributed.tensor import DTensor
 
-    with torch.no_grad():  # then it is no operation that a gradient flows through
+    with torch.no_grad():  # to_local() would otherwise be recorded for autograd
         return [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
 
 
@@ -266,7 +265,7 @@ def refuse_flat_shards(model: nn.Module) -> None:
 
 
 def refuse_deepspeed(*owners: object) -> None:
-    """Refuse a DeepSpeed engine, or the optimizer that it returns: gradients are in buffers of its own."""
+    """Refuse a DeepSpeed engine, or the optimizer that it returns: its gradients are in private buffers."""
     # by the package that its classes come from: importing it here would be a new dependency
     if any(kind.__module__.partition(".")[0] == "deepspeed" for owner in owners for kind in type(owner).__mro__):
         raise TypeError(
@@ -286,7 +285,7 @@ def is_sharded(parameters: Iterable[Tensor]) -> bool:
 
 
 def refuse_sparse(model: nn.Module, parameters: Iterable[nn.Parameter]) -> None:
-    """Refuse embeddings with sparse gradients, before one of them arrives in the middle of a backward pass."""
+    """Refuse embeddings with sparse gradients in advance, not in the middle of a backward pass."""
     measured = {id(parameter) for parameter in parameters}
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.sparse and id(module.weight) in measured:
@@ -306,7 +305,7 @@ def refuse_stale_gradients(model: nn.Module) -> None:
 
 
 def refuse_stale(before: Tensor | None) -> None:
-    """Refuse a first micro-batch whose gradient was added to one that was there `before`, by its norm."""
+    """Refuse a first micro-batch whose gradient was added to an existing one, of the norm `before`."""
     if before is not None and bool(before != 0):
         raise ValueError(
             "gradients of an earlier step are still there and would count as part of the first micro-batch: call "
@@ -315,7 +314,7 @@ def refuse_stale(before: Tensor | None) -> None:
 
 
 def batch_norms(model: nn.Module, synchronised_only: bool = False) -> list[nn.Module]:
-    """BatchNorm modules that normalise by the batch at hand: their parts see other statistics than the whole batch.
+    """BatchNorm modules that normalise by batch statistics, which differ between the parts and the whole batch.
 
     Under data parallelism each rank has its own statistics anyway, so there only a SyncBatchNorm couples the parts.
     """

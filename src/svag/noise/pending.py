@@ -1,4 +1,4 @@
-"""Readings that still live on the device become numbers only when someone asks, and go to a file if someone wants."""
+"""Readings stay on the device until they are asked for, and can be appended to a file."""
 
 import json
 import math
@@ -19,9 +19,9 @@ from svag.theory.estimators import NoiseEstimate, disjoint_parts, weighted_parts
 
 # Fetch readings from the device in blocks of this size: memory stays bounded, and waiting is rare.
 _FETCH_EVERY = 1024
-# Readings kept in memory when all of them go to a file; averages for a logger are over the same number.
+# Number of readings kept in memory if they go to a file; the averages for a logger are over the same number.
 KEPT = 1000
-# Weights are quotients of whole numbers, possibly in single precision.
+# Tolerance for the sum of weights, which are quotients of whole numbers, possibly in single precision.
 _ROUNDING = 1e-5
 
 
@@ -29,18 +29,19 @@ _ROUNDING = 1e-5
 class StepSums:
     """Sums over the parts' gradients g_i of one step, in tensors not yet synchronised.
 
-    What little arithmetic is left, `reading` does with numbers: on a tensor each operation costs a training step time.
+    `reading` does the remaining arithmetic on plain numbers, as every operation on a tensor would slow the training
+    step.
 
     Attributes:
         product: ⟨x, Σg_i/n⟩; with weights ⟨x, Σw_i g_i⟩.
         norms: |x|, |Σc_i|, and then numbers whose squares add up to Σ|c_i|².
         times: g_i = times · c_i; with weights it is 1, and c_i = w_i g_i.
-        parts: their number n; a tensor where ranks have counted them together.
+        parts: their number n; a tensor if it is a sum over ranks.
         own_parts: how many of them this rank had.
-        scaled: a GradScaler was at work, so that an overflow is part of the plan.
-        loss: the mean loss of the step, where it was given.
-        weights: Σw_i and Σw_i², where the parts have different weights.
-        expected: how many parts all ranks must have had, if this one can tell.
+        scaled: whether a GradScaler was used, so that an occasional overflow is expected.
+        loss: the mean loss of the step, if it was given.
+        weights: Σw_i and Σw_i², if the parts have weights.
+        expected: how many parts all ranks together must have had, if this rank knows.
     """
 
     product: Tensor
@@ -55,9 +56,9 @@ class StepSums:
 
 
 def sums_of_weights(weights: Sequence[float | None], *, whole: bool = True) -> tuple[float, float] | None:
-    """Σw and Σw² of the parts of a step, or None where none has a weight; those that make no sense are refused.
+    """Return Σw and Σw² of the parts of a step, or None if none has a weight; refuse invalid weights.
 
-    They must add up to 1 if they are those of the `whole` step.
+    The weights of a `whole` step must add up to 1.
     """
     known = [weight for weight in weights if weight is not None]
     if not known:
@@ -82,7 +83,7 @@ def _refuse_weights(total: float) -> None:
 
 
 class Pending(Protocol):
-    """What one reading will be made of: numbers that are still on the device, and the circumstances."""
+    """What one reading will be made from: numbers that are still on the device, and the settings of its step."""
 
     @property
     def step(self) -> int:
@@ -91,15 +92,15 @@ class Pending(Protocol):
 
     @property
     def may_overflow(self) -> bool:
-        """Whether a GradScaler was at work: it skips a step whose gradients are not finite, and so do we."""
+        """Whether a GradScaler was used: it skips a step whose gradients are not finite, and so does the probe."""
         ...
 
     def fetch(self) -> list[float]:
-        """What was measured; it waits for the device."""
+        """Return the measured numbers; this waits for the device."""
         ...
 
     def reading(self, numbers: list[float]) -> Reading:
-        """Make the reading of the numbers, once they are here."""
+        """Make the reading from the fetched numbers."""
         ...
 
 
@@ -108,14 +109,14 @@ class StepReading:
     """The reading of one step that was cut into parts.
 
     Attributes:
-        sums: what was added up.
+        sums: the sums over its parts.
         velocity_sq: |v|², with momentum.
         step: number of the step.
         batch_size: examples of the step.
         population: size of the data set, when the examples of a batch are distinct.
         settings: of the optimizer at that step.
         approximate: BatchNorm saw the parts, not the batch.
-        parts_ratio: what is known about the difference.
+        parts_ratio: N/G of parts over that of whole batches, if it is known.
         run: name of the run.
     """
 
@@ -131,7 +132,7 @@ class StepReading:
 
     @property
     def may_overflow(self) -> bool:
-        """Whether a GradScaler was at work."""
+        """Whether a GradScaler was used."""
         return self.sums.scaled
 
     def fetch(self) -> list[float]:
@@ -140,7 +141,7 @@ class StepReading:
         return [*velocity, self.sums.product.item(), *(norm * norm for norm in self.sums.norms.tolist())]
 
     def estimate(self) -> NoiseEstimate | None:
-        """G and N alone, at once: it waits for the device a single time. None where gradients are not finite."""
+        """Fetch only G and N, waiting for the device once; None if gradients are not finite."""
         _, *squares = (norm * norm for norm in self.sums.norms.tolist())
         return self._estimate(squares)[0] if all(map(math.isfinite, squares)) else None
 
@@ -187,7 +188,7 @@ class StepReading:
 
 @dataclass(frozen=True, eq=False)
 class ClosedStep:
-    """The step that a probe has closed last; every step has its own object.
+    """The step that a probe closed last; every step gets a new object.
 
     Attributes:
         batch_size: examples of the step; None where only the other ranks know, in a short batch.
@@ -199,9 +200,9 @@ class ClosedStep:
 
 
 class Readings(Sequence[Reading]):
-    """The readings at one moment: a view of a list that only grows, so that asking for it copies nothing.
+    """The readings up to one moment: a view of a list that only grows, so that nothing is copied.
 
-    It equals a list of the same readings; a slice of it is a list.
+    It compares equal to a list of the same readings, and a slice of it is a list.
     """
 
     def __init__(self, kept: list[Reading]) -> None:
@@ -238,8 +239,8 @@ class Readings(Sequence[Reading]):
 class PendingReadings:
     """Fetches many readings at a time, without making a training step wait for the device.
 
-    Nothing is lost to a full disk: readings stay queued, as plain numbers, until they are in the file. The
-    error is raised only by `collect`, `state_dict` and `flush`, never in a training step.
+    A full disk loses nothing: readings stay queued, as plain numbers, until they are in the file. The error is raised
+    only by `collect`, `state_dict` and `flush`, never in a training step.
 
     Args:
         step: what a step is called in a warning.
@@ -250,8 +251,8 @@ class PendingReadings:
 
     Attributes:
         skipped: number of steps without a reading, because G or N was not finite.
-        rates_known: whether steps are taken at the learning rate that their readings carry. While a gain rule takes
-            them at another, `everything`, from which prices are made, and the file have no rate.
+        rates_known: whether steps are taken at the learning rate in their readings. While a gain rule takes them at
+            another rate, the file and `everything`, from which prices are made, leave the rate out.
     """
 
     def __init__(
@@ -275,7 +276,7 @@ class PendingReadings:
         self._refused: ValueError | None = None
 
     def add(self, found: Iterable[Pending]) -> None:
-        """Keep these for later."""
+        """Queue these readings."""
         self._waiting.extend(found)
         if len(self._waiting) >= _FETCH_EVERY:
             self._fetch()
@@ -287,7 +288,7 @@ class PendingReadings:
         return found
 
     def in_memory(self) -> Readings:
-        """The same for a logger, which a full disk must not stop."""
+        """Return all readings without raising if the disk is full, for a logger."""
         self._fetch()
         if self._refused is not None:
             refused, self._refused = self._refused, None
@@ -303,11 +304,11 @@ class PendingReadings:
         return [reading for reading in written if reading.run == self._run] + self._unwritten
 
     def _priced(self, readings: Sequence[Reading]) -> Sequence[Reading]:
-        """The readings as prices may be made of them."""
+        """The readings as prices use them: without a learning rate unless it is known."""
         return readings if self.rates_known else [replace(reading, lr=None) for reading in readings]
 
     def flush(self) -> None:
-        """Write what is not in the file yet, or say why that is not possible; it may be tried again."""
+        """Write what is not in the file yet; if that fails, keep the readings for the next call and raise."""
         self._fetch(again=True)
         if self._unwritten:
             assert self._failed is not None
@@ -318,8 +319,8 @@ class PendingReadings:
             ) from self._failed
 
     def _fetch(self, again: bool = False) -> None:
-        """Make readings of what waits, and write them; it waits for the device. After a failure, try `again`?"""
-        with Uninterrupted():  # a reading waits or is kept, and is written once
+        """Turn the queue into readings, waiting for the device, and write them; `again` retries after a failure."""
+        with Uninterrupted():  # a reading is queued or kept, never both, and is written once
             warn = self._keep()
             if self._writes:
                 self._write(again)
@@ -329,7 +330,7 @@ class PendingReadings:
             warnings.warn(sentence, stacklevel=3)
 
     def _keep(self) -> list[str]:
-        """Make readings of what waits, one by one, so that an error loses none; return what there is to warn of."""
+        """Turn the queue into readings one by one, so that an error loses none; return the warnings to give."""
         warn: list[str] = []
         while self._waiting:
             pending = self._waiting[0]
@@ -361,7 +362,7 @@ class PendingReadings:
         return warn
 
     def _write(self, again: bool) -> None:
-        """Append what is unwritten in blocks, so that trying in vain costs the time of one; an error is kept."""
+        """Append unwritten readings in blocks, so that a failed attempt costs one block; keep the error."""
         assert self._path is not None
         if self._failed is not None and not again and len(self._unwritten) < self._try_again_at:
             return

@@ -76,14 +76,14 @@ class NoiseProbe(Printed):
 
     Otherwise `.grad` is read and never changed: the optimizer sees exactly the gradients of the micro-batched step.
     Clip, and unscale a GradScaler, after `close_step()`. It takes the memory of one gradient; under
-    DistributedDataParallel none, and `close` takes the hooks off the model. The device is waited for when readings or
-    scalars are asked for and once in 1024 steps, for gradients zeroed without `set_to_none`, and in `backward` also for
-    a GradScaler's factor.
+    DistributedDataParallel none, and `close` takes the hooks off the model. It waits for the device when readings or
+    scalars are asked for, once in 1024 steps, when gradients are zeroed without `set_to_none`, and in `backward` also
+    for a GradScaler's factor.
 
-    A step whose gradients are not finite has no reading: it is counted (`skipped` in `scalars`), and the first one
-    without a GradScaler is warned of. If parameters are frozen, unfrozen, added or replaced during the run, the next
-    reading is of those that train then, with one warning; under DistributedDataParallel that is refused.
-    In `backward`, BatchNorm normalises each part by itself: such readings are labelled `approximate`, and given some
+    A step whose gradients are not finite has no reading: it is counted (`skipped` in `scalars`), and without a
+    GradScaler the first one causes a warning. If parameters are frozen, unfrozen, added or replaced during the run, the
+    next reading is of those that train then, with one warning; under DistributedDataParallel that is refused. In
+    `backward`, BatchNorm normalises each part by itself: such readings are labelled `approximate`, and given some
     batches (`check`) the probe compares once with a frozen reading of whole ones and says by how much in `parts_ratio`.
 
     >>> model = nn.Linear(1, 1, bias=False)
@@ -109,16 +109,16 @@ class NoiseProbe(Printed):
             result is `comparison`, and its ratio goes into the readings.
         every: measure every `every`-th step, starting with the first. `backward` takes the others whole, as plain
             steps, and `micro_batch` and `close_step` do next to nothing in them. With BatchNorm or dropout a measured
-            step is then another one than a plain step: parts are normalised by themselves, and draw other numbers.
+            step then differs from a plain one: its parts are normalised separately, and draw other random numbers.
             "auto" times the first 50 steps, measures ten of them, and chooses k so that the run slows by about 3% (more
             where a step takes less than a millisecond); the first rank chooses for all, and checkpoints hold k. Which
-            steps are cut then depends on a clock.
+            steps are cut into parts then depends on timing.
         check_loss: at the first `backward`, compare the gradient of the batch with that of its parts, and refuse a loss
             for which they differ by more than 1%: a sum, unequal weights, a loss across examples. It takes about as
             long as two steps, once, and the memory of a whole batch; a batch that does not fit is not checked, with a
-            warning, and neither are losses that draw random numbers. Dropout is off and BatchNorm in eval mode
-            meanwhile, and nothing is left behind. Not done again by a probe that continues from a checkpoint, nor for
-            a model that `fully_shard` has sharded.
+            warning, and neither are losses that draw random numbers. During the check dropout is off and BatchNorm is
+            in eval mode; it leaves no trace. It is skipped by a probe that continues from a checkpoint, and for a model
+            that `fully_shard` has sharded.
         save_to: append the readings to this file of its own, for `svag.load_readings`; `readings` then has the last
             1,000. They are written when they are asked for, every 1024, and by `state_dict` and `close`; by one rank.
             On a full disk training goes on, and readings wait in memory: only `readings`, `state_dict` and `close`
@@ -126,8 +126,8 @@ class NoiseProbe(Printed):
         process_group: the ranks that share each batch, such as `torch.distributed.group.WORLD`; all of them hold the
             same weights and call the same methods. They may have different numbers of parts, but all parts have one
             size. Closing a step averages `.grad` over the ranks, and so does `skip_step`.
-        replace: close another probe that measures the same parameters, as when a notebook cell runs again; otherwise it
-            is an error, unless that probe cannot be reached any more.
+        replace: close another probe that measures the same parameters, as when a notebook cell runs again. Otherwise a
+            second probe is an error, unless the first one is out of reach.
 
     Attributes:
         optimizer: the one that was given, with its wrapper, or several.
@@ -159,7 +159,7 @@ class NoiseProbe(Printed):
         # a list of one optimizer is that optimizer
         self.optimizer = optimizer[0] if isinstance(optimizer, Sequence) and len(optimizer) == 1 else optimizer
         self.measure_short = False
-        # they are gone through again when the model changes; one tensor, which is no list of them, is refused below
+        # a list, as they are read again when the model changes; a single tensor in place of a list is refused below
         self._chosen = parameters if parameters is None or isinstance(parameters, Tensor) else list(parameters)
         named = self._measured(model)
         self._model, self._batch_size, self._process_group = model, batch_size, process_group
@@ -207,14 +207,14 @@ class NoiseProbe(Printed):
         """Record the gradients of these parameters."""
         model = self._model
         self._watched = Watched(model)
-        # looked through at every step, where the whole model would take longer than a small gradient
+        # checked at every step; checking the whole model would take longer than a small gradient
         self._norms = nn.ModuleList(module for module in model.modules() if isinstance(module, _BatchNorm))
         self._has_norms = len(self._norms) > 0
         self._recording = recording_of(model, named, self._optimizers, self._process_group)
         self._recorder = self._recording.recorder
 
     def _follow(self) -> None:
-        """Before the reading of a step: measure what trains now, if that has changed since the last reading."""
+        """Before the reading of a step, switch to the parameters that train now if they have changed."""
         if not self._watched.changed():
             return
         before = self._parameters
@@ -249,7 +249,7 @@ class NoiseProbe(Printed):
     def readings(self) -> Sequence[Reading]:
         """One reading per measured step, oldest first; with `save_to`, the last 1,000. It waits for the device.
 
-        Asking is cheap: it is a view that does not change afterwards, and equals a list.
+        The result is a view that does not change afterwards, and compares equal to a list.
         """
         return self._pending.collect()
 
@@ -291,7 +291,7 @@ class NoiseProbe(Printed):
 
     @property
     def measuring(self) -> bool:
-        """Whether the step that is under way, or comes next, is measured: with `every`, not each is."""
+        """Whether the current or next step is measured; with `every`, only some are."""
         return self._measuring
 
     @property
@@ -380,7 +380,7 @@ class NoiseProbe(Printed):
 
     @property
     def comparison(self) -> PartsComparison | None:
-        """How N and G of parts compare with those of whole batches, once this was found out."""
+        """How N and G of parts compare with those of whole batches, once this has been measured."""
         return self._comparison
 
     def compare(self, loss_fn: Callable[[Batch], Tensor], batches: Iterable[Batch], parts: int = 4) -> PartsComparison:
@@ -421,8 +421,8 @@ class NoiseProbe(Printed):
 
         With `process_group` it is the mean loss of the whole batch, under DistributedDataParallel that of this rank.
 
-        Call it with zeroed gradients, which they are again after an error. Running statistics (BatchNorm) are then as
-        they were if this was the first step; later they keep what the parts before the error did to them.
+        Gradients must be zero before the call, and are zero again after an error. Running statistics (BatchNorm) are
+        then as they were if this was the first step; later they keep what the parts before the error did to them.
 
         A batch shorter than `batch_size`, as at the end of an epoch, is back-propagated without a reading, and the
         first one with a warning. A probe that has not seen a whole batch yet refuses it. Where `svag.GainRule` takes
@@ -433,11 +433,11 @@ class NoiseProbe(Printed):
             batch: the examples of this step, on this rank.
             parts: in how many parts the batch is cut; it must divide the batch. Ranks count as parts by themselves.
                 With `process_group`, parts of the share of this rank.
-            weights: what examples count in the loss, where they do not all count the same: one number per example, such
-                as its tokens, or one per part, their sum. `loss_fn` returns the mean over what counts in its part, and
-                the gradient is that of the mean over what counts in `batch`, exactly; a part of weight 0 is left out.
-                They are the weights of `micro_batch`, and the same is assumed: they have nothing to do with the
-                gradients. Under DistributedDataParallel every rank's batch counts the same, as without a probe.
+            weights: how much examples count in the loss, if they do not all count the same: one number per example,
+                such as its number of tokens, or one per part, their sum. `loss_fn` returns the mean over what counts in
+                its part, and the gradient is that of the mean over what counts in `batch`, exactly; a part of weight 0
+                is left out. As with the weights of `micro_batch`, they are assumed to be independent of the gradients.
+                Under DistributedDataParallel every rank's batch counts the same, as without a probe.
             scaler: scales the losses, when the run uses one.
             step: effective step of the run; by default, how many came before, short ones included.
         """
@@ -452,11 +452,11 @@ class NoiseProbe(Printed):
         pieces, measured = cutting.pieces(batch, parts, measured=due, short=short), due and not short
         if short and weights is not None and len(weights) not in (size, len(pieces)):
             pieces = [batch]  # the weights are those of the parts of a whole batch
-        # a batch that is not cut is the mean that loss_fn makes of it
+        # for a batch that is not cut, loss_fn already returns the mean
         shares = divisors(pieces, weights if len(pieces) > 1 else None, size)
         cut = [(piece, share) for piece, share in zip(pieces, shares, strict=True) if share < math.inf]
         measured = measured and len(cut) >= self._recording.at_least
-        # pieces of unequal sizes have weights, which on several ranks would depend on what the others have
+        # pieces of unequal sizes have weights, which on several ranks would depend on the other ranks' pieces
         aside = due and short and self.measure_short and cutting.ranks == 1 and len(cut) > 1
         refuse_stale_gradients(self._model)
         self._forget()
@@ -473,7 +473,7 @@ class NoiseProbe(Printed):
         if measured and approximate and self._check is not None:
             self.compare(loss_fn, self._check, parts)
         try:
-            # what loss_fn returns is found out at the first step; from then on buffers need no safety copy
+            # the first step checks what loss_fn returns; after that, buffers need no safety copy
             with nullcontext() if self._tried else buffers_kept_on_error(self._model):
                 losses = []
                 for number, (piece, share) in enumerate(cut, start=1):
@@ -506,7 +506,7 @@ class NoiseProbe(Printed):
             raise
         if short and due and not aside and not self._told_of_short:
             self._told_of_short = True
-            # the first short batch ends the first epoch, unless the probe came in the middle of one
+            # the first short batch ends the first epoch, unless the probe was made in the middle of one
             whole = self._population is None and cutting.ranks == 1 and self._begins
             cutting.warn_of_short(size, (self._closed - 1) * self._batch_size + size if whole else None)
         self._tried = True
@@ -517,7 +517,7 @@ class NoiseProbe(Printed):
     def _plain_step(
         self, loss_fn: Callable[[Batch], Tensor], batch: Batch, size: int, short: bool, scaler: GradScaler | None
     ) -> Tensor:
-        """A step that is not measured, for hardly more than the time of a plain one."""
+        """Take a step that is not measured, in hardly more time than a plain one."""
         cutting = self._cutting
         (whole,) = cutting.pieces(batch, 1, measured=False, short=short)
         self._begun, self._passed = None, 0
@@ -646,7 +646,7 @@ class NoiseProbe(Printed):
         )
 
     def _advance(self, step: ClosedStep) -> None:
-        """One step is over."""
+        """Count a step that is over."""
         self._last_step = step
         self._closed += 1
         self._measuring = self._cadence.next(self._closed)

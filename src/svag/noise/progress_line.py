@@ -1,4 +1,4 @@
-"""One line that says how far a measurement has come, for somebody who watches it."""
+"""A progress line for measurements, at a terminal or in a notebook."""
 
 import builtins
 import sys
@@ -6,19 +6,19 @@ from time import perf_counter
 from types import TracebackType
 from typing import Self
 
-# A measurement that takes no longer than this, in seconds, says nothing.
+# A measurement shorter than this many seconds shows nothing.
 _PATIENCE = 2.0
 # Seconds between two updates of the line.
 _PACE = 0.2
 
 
 class ProgressLine:
-    """Write to standard error how far a measurement is, and erase the line at its end.
+    """Show on standard error how far a measurement is, and erase the line at its end.
 
-    Nothing is written in the first two seconds, nor where nobody watches: to a file or a pipe.
+    Nothing is written in the first two seconds, or if standard error is a file or a pipe.
 
     Args:
-        what: what is under way.
+        what: name of what is measured.
         verbose: whether to write at all.
     """
 
@@ -39,8 +39,8 @@ class ProgressLine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._width:
-            self._write("")  # blanks over the last line
-            self._write("")  # and the cursor back to its start
+            self._write("")  # overwrite the last line with blanks
+            self._write("")  # and move the cursor back to its start
 
     def _write(self, line: str) -> None:
         width, self._width = self._width, len(line)

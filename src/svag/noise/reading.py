@@ -1,8 +1,8 @@
 """One reading of the gradient noise, G, N and R at one moment of a run, and the files that hold readings.
 
-In `metrics.jsonl` a reading is a row without what it leaves at its default. A file of readings has one JSON object a
-line, and may be appended to by several runs at once. Nothing here needs torch: prices are computed where only a file is
-left of a run.
+In `metrics.jsonl` a reading is a row without the fields that have their default. A file of readings has one JSON object
+per line, and several runs may append to it at once. Nothing here needs torch, so that prices can be computed from a
+file alone.
 """
 
 import errno
@@ -51,16 +51,16 @@ class Reading(Printed):
         param_dot_grad: ⟨x, ĝ⟩, 0 for a scale-invariant loss (lem:sc).
         relative_error: half-width of the 95% interval of N/G, relative to N/G; only a frozen reading knows it.
         approximate: the parts had other BatchNorm statistics than the batch, so N and G are not exactly the run's.
-        parts_ratio: how much larger N/G of such parts was than that of whole batches, where this was compared.
+        parts_ratio: N/G of such parts divided by that of whole batches, if they were compared.
         run: which run the reading belongs to, when several share a file.
         second_moment: V, the sum of v̂ of Adam, AdamW or RMSprop over the measured parameters: the second moment of the
             gradient that the next step would divide by, bias-corrected where the optimizer does so. None before the
             first step.
         betas: rates of the averages of the gradient and of its square; (0, alpha) for RMSprop.
         eps: what the optimizer adds to the root of v̂.
-        dimension: how many numbers the measured parameters are, where V is known: √(V/dimension) is what eps is added
-            to in the root mean square.
-        weights_sq: Σw² over the weights of the parts, where they had different ones; None where all counted the same.
+        dimension: number of entries of the measured parameters, if V is known; √(V/dimension) is the root mean square
+            of what eps is added to.
+        weights_sq: Σw² over the weights of the parts, if they had any; None if all parts counted the same.
     """
 
     grad_sq: float
@@ -90,7 +90,7 @@ class Reading(Printed):
     def __post_init__(self) -> None:
         given = vars(self)
         for name, value in given.items():
-            # a default needs no check, and most fields of most readings are at theirs
+            # defaults need no check, and most fields of most readings have theirs
             if value is not _DEFAULTS[name]:
                 given[name] = _CHECKS[name](name, value)
         if self.weights_sq is None and self.noise_trace < 0:
@@ -220,7 +220,7 @@ def readings_of(saved: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]
 
 
 def reading_of(row: Mapping[str, Any]) -> Reading:
-    """The reading of a row; what is missing from it, or unknown, is refused by name."""
+    """Make the reading of a row; refuse a missing or unknown field by name."""
     given = {name: value for name, value in row.items() if name != "kind"}
     for name in given:
         if name not in _CHECKS:
@@ -234,7 +234,7 @@ def reading_of(row: Mapping[str, Any]) -> Reading:
 def append_readings(path: str | Path, readings: Iterable[Reading]) -> None:
     """Append `readings` to a file in one write, so that runs which share the file do not cut each other's lines.
 
-    All of them or none: where the disk is full, what was written of them is taken back before the error is raised.
+    Either all are written or none: if the disk is full, a partial write is undone before the error is raised.
 
     >>> import tempfile
     >>> reading = Reading(grad_sq=0.5, noise_trace=8.0, param_sq=100.0, batch_size=128, n=4, run="seed 0")
@@ -252,7 +252,7 @@ def append_readings(path: str | Path, readings: Iterable[Reading]) -> None:
         written = 0
         try:
             while left:
-                done = file.write(left)  # the system may take less than it is given
+                done = file.write(left)  # the system may write less than it was given
                 left, written = left[done:], written + done
         except BaseException:  # an interrupt too
             if file.seek(0, os.SEEK_END) == size + written:  # unless another run has appended its own
@@ -262,7 +262,7 @@ def append_readings(path: str | Path, readings: Iterable[Reading]) -> None:
 
 def open_to_append(path: Path) -> int:
     """Open a file to read it and append to it, made if it is not there; a link or a pipe in its place is refused."""
-    binary, no_link = getattr(os, "O_BINARY", 0), getattr(os, "O_NOFOLLOW", 0)  # neither is on every system
+    binary, no_link = getattr(os, "O_BINARY", 0), getattr(os, "O_NOFOLLOW", 0)  # not every system has these
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | binary | no_link, 0o666)
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return handle
@@ -293,7 +293,7 @@ def load_readings(path: str | Path) -> list[Reading]:
 
 
 def _torn(line: str) -> bool:
-    # a reading is one flat object, so that no proper beginning of it ends in a brace
+    # a reading is a flat object, so a truncated one never ends in a brace
     return line.startswith("{") and not line.endswith("}")
 
 
@@ -305,7 +305,7 @@ def _parse(line: str, path: str | Path, number: int) -> Reading:
         raise ValueError(f"{where} is not JSON ({error.msg}); remove it to read the others") from error
     except RecursionError:
         raise ValueError(f"{where} is nested too deeply; remove it to read the others") from None
-    except ValueError:  # Python reads no number of thousands of digits
+    except ValueError:  # Python refuses to parse a number with thousands of digits
         raise ValueError(f"{where} is not a reading: a number in it has too many digits") from None
     if not isinstance(row, dict):
         raise ValueError(f"{where} is not a reading: it is no JSON object")

@@ -1,4 +1,4 @@
-"""What a step adds to `.grad`, part by part, as the sums from which its reading is made.
+"""Recorders of what a step adds to `.grad`, part by part, as the sums from which its reading is made.
 
 The parts of a step are the micro-batches of one rank or of ranks that shard the model (`MicroBatches`), the
 micro-batches of several ranks that share the batch (`SharedParts`), or those of every rank of a
@@ -36,14 +36,14 @@ from svag.noise.pending import StepSums, sums_of_weights
 
 
 class Recorder(Protocol):
-    """Writes down the norms of the parts of a step."""
+    """Records the norms of the parts of a step."""
 
     def listen(self, measured: bool) -> None:
-        """Say whether the next step is measured; otherwise it is only ended, by `skip`."""
+        """Set whether the next step is measured; if not, it is only ended, by `skip`."""
         ...
 
     def micro_batch(self, scale: float, weight: float | None = None) -> None:
-        """One micro-batch has been back-propagated: its loss counts as `weight` of the step, multiplied by `scale`."""
+        """Record a back-propagated micro-batch, of this `weight` in the step, with its loss multiplied by `scale`."""
         ...
 
     def close(self, loss: Tensor | None = None, examples: int | None = None) -> StepSums:
@@ -51,11 +51,11 @@ class Recorder(Protocol):
         ...
 
     def skip(self, loss: Tensor, weight: float) -> Tensor:
-        """End a step that is not measured, which counts as `weight` of all ranks' together; return its mean loss."""
+        """End a step that is not measured, which has this `weight` among all ranks; return its mean loss."""
         ...
 
     def whole(self, number: Tensor) -> Tensor:
-        """A sum over the entries of this rank's optimizer state or parameters as that over all entries."""
+        """Turn a sum over this rank's entries of parameters or optimizer state into the sum over all entries."""
         ...
 
     def forget(self) -> None:
@@ -71,8 +71,8 @@ class MicroBatches:
     """Collects the sums of a step from `.grad`, which is only read, never changed.
 
     A part's gradient is what `.grad` gained since the part before. That takes one vector of the size of the gradient
-    and a few operations, however many parameters there are. Of a sharded model it is the gradient of all ranks together
-    that a rank holds a shard of; the ranks add up their sums when the step is closed.
+    and a few operations, however many parameters there are. In a sharded model every rank holds a shard of the gradient
+    of all ranks together, and the ranks add up their sums when the step is closed.
 
     Args:
         parameters: those that are measured, by name.
@@ -91,7 +91,7 @@ class MicroBatches:
         self._handle = None if shards is not None else self._parameters[-1].register_hook(self._before_pass())
 
     def listen(self, measured: bool) -> None:
-        """Before a step that is not measured, gradients may be left as they are."""
+        """Set whether the next step is measured; before one that is not, gradients need not be zeroed."""
         self._listening = measured
 
     def _before_pass(self) -> Callable[[Tensor], None]:
@@ -103,11 +103,11 @@ class MicroBatches:
             if recorder is not None and recorder._listening and not recorder._weights:
                 recorder._look()
 
-        unserializable_hook(look)  # a model that is sent to another process goes without it
+        unserializable_hook(look)  # a model that is pickled for another process leaves the hook out
         return look
 
     def _look(self) -> None:
-        """A backward pass is about to add to `.grad`; keep the least norm that it had before any of the first part.
+        """Before a backward pass adds to `.grad`, keep the least norm that it had before any pass of the first part.
 
         The first part may have several passes, and passes before it may belong to a step that is not measured.
         """
@@ -119,7 +119,7 @@ class MicroBatches:
             self._before = norm if least is None else torch.minimum(least, norm)
 
     def micro_batch(self, scale: float, weight: float | None = None) -> None:
-        """One micro-batch has been back-propagated: its loss counts as `weight` of the step, multiplied by `scale`."""
+        """Record a back-propagated micro-batch, of this `weight` in the step, with its loss multiplied by `scale`."""
         if self._parameters[0].grad is None and all(parameter.grad is None for parameter in self._parameters):
             reduced = "" if self._shards is None else ", with gradient synchronisation on for every micro-batch"
             raise ValueError(f"there is no gradient yet: call micro_batch() after backward(){reduced}")
@@ -160,7 +160,7 @@ class MicroBatches:
         )
 
     def _together(self, found: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """The same of several devices and of all shards: products and squares add up."""
+        """Combine the sums of several devices and of all shards: products and squares add up."""
         added = self.whole(total([torch.cat([product.view(1), norms.square()]) for product, norms in found]))
         return added[0], added[1:].sqrt()
 
@@ -185,17 +185,18 @@ class MicroBatches:
 
 
 class _Gained:
-    """What `.grad` has gained on one device, in one copy of it.
+    """What `.grad` has gained on one device since the last part, kept in one copy.
 
-    After a backward pass the caches hold nothing of ours, and then the number of operations, and of different ones, is
-    what a probe costs: rows of norms are written to where the step is added up from, and little else is done.
+    After a backward pass the caches hold none of this data, so a probe costs as much as it has operations, especially
+    different ones. Norms are therefore written straight to the rows from which the step is summed, and little else is
+    done.
     """
 
     def __init__(self, parameters: list[nn.Parameter], sharded: bool) -> None:
         self._parameters, self._sharded = parameters, sharded
         copy = FlatCopy(on_this_rank(parameters))
         self._rows, self._views = copy.rows, copy.views
-        # two lines that `sums` fills, and a line of norms for each part
+        # two rows that `sums` fills, and a row of norms for each part
         self._room = self._rows.new_zeros(2 + 8, len(self._rows))
         self._lines, self._used = list(self._room.unbind()), self._room
 
@@ -214,7 +215,7 @@ class _Gained:
                 rows.zero_()
         if self._sharded:
             present = on_this_rank(present)
-        # nothing here is recorded, not even of gradients that create_graph=True gave a graph; cheaper than no_grad()
+        # no autograd here, even for gradients with a graph of their own (create_graph=True); cheaper than no_grad()
         with torch._C._AutoDispatchBelowAutograd():
             try:
                 if number:
@@ -239,7 +240,7 @@ class _Gained:
         with torch._C._AutoDispatchBelowAutograd():
             _norms_of(rows, scale, of_sum)
             torch._foreach_mul_(views, weights)
-            product = rows.sum()  # torch adds up in pairs, and nothing is subtracted from it: single precision will do
+            product = rows.sum()  # torch adds up in pairs and nothing is subtracted, so single precision is enough
             if scale != 1.0 and scale <= LARGE_SCALE:
                 product /= scale
             torch._foreach_copy_(views, weights)
@@ -248,7 +249,7 @@ class _Gained:
 
 
 def _norms_of(rows: Tensor, scale: float, norms: Tensor) -> None:
-    """Write the norms of the rows over `scale`; where it is large, the rows are divided by it first, and stay so."""
+    """Write the norms of the rows divided by `scale`; if it is large, divide the rows in place first."""
     if scale > LARGE_SCALE:
         rows /= scale
     torch.linalg.vector_norm(rows, dim=1, out=norms)
@@ -259,8 +260,8 @@ def _norms_of(rows: Tensor, scale: float, norms: Tensor) -> None:
 class SharedParts(MicroBatches):
     """Collects the sums of a step whose parts are spread over the ranks of a process group.
 
-    Closing the step averages `.grad` over the ranks, in one message, and adds up Σ|g_i|² in double precision, in
-    another one of two numbers. Ranks may have different numbers of parts; all parts must have the same size.
+    Closing the step averages `.grad` over the ranks, in one message, and adds up Σ|g_i|² in double precision, in a
+    second message of two numbers. Ranks may have different numbers of parts; all parts must have the same size.
 
     Args:
         parameters: those that are measured, by name.
@@ -273,7 +274,7 @@ class SharedParts(MicroBatches):
         self._trained, self._group = trained, group
 
     def micro_batch(self, scale: float, weight: float | None = None) -> None:
-        """One micro-batch has been back-propagated on this rank, with its loss multiplied by `scale`."""
+        """Record a micro-batch that was back-propagated on this rank, with its loss multiplied by `scale`."""
         if weight is not None:
             raise ValueError("ranks that share a batch (process_group) have parts of one size: leave out weight")
         super().micro_batch(scale)
@@ -302,7 +303,7 @@ class SharedParts(MicroBatches):
         )
 
     def skip(self, loss: Tensor, weight: float) -> Tensor:
-        """Average `.grad` over the ranks, so that a step that is not measured can be taken all the same."""
+        """Average `.grad` over the ranks, so that a step can be taken without being measured."""
         self.forget()
         return self._group.average_gradients(self._trained, loss, weight).loss
 
@@ -316,7 +317,7 @@ class Recording:
         ranks: how many ranks have a share of every batch.
         first: whether this is the first of them.
         at_least: minimum number of parts per rank.
-        shared: the ranks share the batch by themselves (`process_group`), in shares that may differ.
+        shared: whether the ranks share the batch by `process_group`, in shares that may differ in size.
         group: the ranks, where each has the whole gradient; of a sharded model, this one alone.
         shards: those of a sharded model.
     """
@@ -330,7 +331,7 @@ class Recording:
     shards: Shards | None = None
 
     def of_first(self, number: int, device: torch.device) -> int:
-        """What the first rank has chosen, on all ranks."""
+        """Send what the first rank has chosen to all ranks, and return it."""
         return (self.shards or self.group).of_first(number, device)
 
 
@@ -340,7 +341,7 @@ def recording_of(
     optimizers: Sequence[Optimizer],
     process_group: ProcessGroup | None = None,
 ) -> Recording:
-    """Choose the recorder that fits how a model is trained: alone, sharded, wrapped, or by ranks of one's own."""
+    """Choose the recorder for how a model is trained: on one rank, sharded, wrapped, or by a `process_group`."""
     group = Group(process_group, model)
     if is_sharded(model.parameters()):
         if group.process_group is not None:

@@ -49,9 +49,9 @@ def measure_throughput(
     A step is `zero_grad`, forward, backward and `optimizer.step`, with the settings as they are. The fastest of several
     rounds counts, since other work on the machine can only make a step slower; rounds are repeated until the three
     fastest agree within 10%, up to 40 times. The interval of a speed is from the third-fastest round to the fastest, so
-    that it tells when they did not agree. Afterwards parameters, gradients, buffers, the optimizer, the modes and
-    torch's, numpy's and Python's global generators are as they were, bit for bit, also after an error. Their copies are
-    kept in main memory.
+    it is wide if they did not agree. Afterwards parameters, gradients, buffers, the optimizer, the modes and torch's,
+    numpy's and Python's global generators are as they were, bit for bit, also after an error. Their copies are kept in
+    main memory.
 
     A batch size that does not fit in memory is left out with a warning, and so are all larger ones. A data-parallel
     model does not synchronise here: the communication of its ranks is not counted.
@@ -101,7 +101,7 @@ def measure_throughput(
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
-        # here the error is gone, and with it what its frames held
+        # by now the error is gone, and with it the tensors that its frames held
         return None
 
     with (
@@ -121,7 +121,7 @@ def measure_throughput(
                 break
             for size in list(times):
                 line.say(f"round {done + 1} of {_ROUNDS[0]} to {_ROUNDS[1]}, batch size {size}")
-                if (found := seconds(size, repeats[size])) is None:  # memory can run out later, used by others
+                if (found := seconds(size, repeats[size])) is None:  # other programs may take memory meanwhile
                     _say_left_out([size])
                     del times[size]
                     put_back()
@@ -148,7 +148,7 @@ def _speed(size: int, rounds: list[float]) -> Estimate:
 
 @contextmanager
 def _unchanged(model: nn.Module, optimizer: Optimizer) -> Iterator[Callable[[], None]]:
-    """Put parameters, gradients and the optimizer back at the end, or whenever the function it gives is called."""
+    """Restore parameters, gradients and the optimizer at the end, and whenever the yielded function is called."""
     trained = {id(p): p for p in [*model.parameters(), *trained_parameters(optimizer)]}
     # these need no copy: a step begins without gradients, and gives every parameter a new one
     gradients = [(parameter, parameter.grad) for parameter in trained.values()]

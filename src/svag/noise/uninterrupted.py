@@ -6,21 +6,21 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any
 
-# Those that are commonly given a handler that raises: Ctrl-C, a scheduler's notice, a closed terminal, a time limit.
+# Signals whose handlers commonly raise: Ctrl-C, a scheduler's notice, a closed terminal, a time limit.
 _NUMBERS = [
     int(getattr(signal, name))
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM", "SIGUSR1", "SIGUSR2")
-    if hasattr(signal, name)  # Windows has two of them
+    if hasattr(signal, name)  # Windows has only two of them
 ]
 # The C module under `signal`, whose functions search for enumeration members first and take ten times as long.
 _c: Any = sys.modules.get("_signal", signal)
 
 
 class Uninterrupted:
-    """Hold signals back until the end of the block, then let them do what they would have done.
+    """Hold signals back until the end of the block, then deliver them.
 
-    A signal that comes a second time is not held, so that a block that hangs can be left. Handlers run in the main
-    thread only, so elsewhere there is nothing to hold. It costs some 2 µs.
+    If the same signal arrives a second time, it is delivered at once, so that a block that hangs can be left. Handlers
+    run in the main thread only, so elsewhere there is nothing to hold. It costs some 2 µs.
 
     >>> try:
     ...     with Uninterrupted():
@@ -67,7 +67,7 @@ class Uninterrupted:
         if self._before:
             try:
                 _c.signal(*self._before.pop())
-            finally:  # also when a signal strikes that is not held any more
+            finally:  # also if a signal that is no longer held arrives
                 self._put_back()
 
     def _deliver(self) -> None:
