@@ -1,8 +1,8 @@
 """Readings of one run setting, averaged: G, N, R, and what the theory makes of them.
 
 Averages come first and ratios last. Where the learning rate changes, G and N take weights η² and R takes η: these are
-the weights with which a step moves the weight norm (`svag.theory.equilibrium.window_balance`). V takes η² too, which
-for Adam and its kin is the time of a step in their SDE.
+the weights with which a step moves the weight norm (`svag.theory.equilibrium.window_balance`). V takes η² too: for Adam
+and the other adaptive optimizers that is the time of a step in their SDE.
 """
 
 import math
@@ -36,16 +36,16 @@ _STRETCHES = 4
 _STRETCH = 16
 # Scatter below this share of the averages is ignored.
 _SCATTER = 1e-3
-# Minimum number of differences of successive readings for an interval from their spread.
+# Minimum number of differences between successive readings for an interval estimated from their spread.
 _DIFFERENCES = 20
-# Level at which runs count as different.
+# Significance level at which runs count as different.
 _DIFFER = 0.01
-# Relative growth of |x|² that is large enough to be seen.
+# Smallest relative growth of |x|² that can be told from noise.
 _FELT = 0.2
 
 
 def of_one_batch_size(readings: Sequence[Reading]) -> list[Reading]:
-    """The readings with the batch size of the last one: where the batch has grown, earlier ones measured another N."""
+    """The readings with the batch size of the last one: if the batch has grown, earlier ones measured a different N."""
     return [reading for reading in readings if reading.batch_size == readings[-1].batch_size]
 
 
@@ -57,7 +57,7 @@ class Averages:
 
     @classmethod
     def over(cls, readings: Sequence[Reading]) -> "Averages":
-        """Average `readings`, or refuse to mix what differs in more than its moment and its learning rate."""
+        """Average `readings`; refuse to mix readings that differ in more than their step and learning rate."""
         for field in ("batch_size", "weight_decay", "optimizer", "ell", "population"):
             values = list(dict.fromkeys(getattr(reading, field) for reading in readings))
             if len(values) > 1:
@@ -89,13 +89,13 @@ class Averages:
 
     @property
     def betas(self) -> tuple[float, float] | None:
-        """Rates of the averages of Adam, where they are the same throughout; a schedule may move them."""
+        """β₁ and β₂ of Adam, if they are the same throughout; a schedule may change them."""
         found = {reading.betas for reading in self.readings}
         return self.shared.betas if len(found) == 1 else None
 
     @property
     def eps(self) -> float | None:
-        """Of Adam and its kin, where it is the same throughout."""
+        """ε of an adaptive optimizer, if it is the same throughout."""
         return self.shared.eps if len({reading.eps for reading in self.readings}) == 1 else None
 
     @property
@@ -186,7 +186,7 @@ class Averages:
 
     @property
     def second_moment_ratio(self) -> float | None:
-        """V over E|ĝ|² = G + N, 1 where v has settled at the squared gradient; None when V is not known."""
+        """V over E|ĝ|² = G + N: 1 once v has settled at the squared gradient; None if V is not known."""
         known = np.isfinite(self.second_moment)
         step_sq = (self.grad_sq + self.shared.ell * self.noise)[known] @ self.weights[known]
         return float(self.second_moment[known] @ self.weights[known] / step_sq) if step_sq > 0 else None
@@ -222,7 +222,7 @@ class Averages:
         return ratio_interval(num, den, confidence=confidence, plan=self._plan(num, den))
 
     def ratio_in_window(self, signal: FloatArray, confidence: float) -> RatioInterval | None:
-        """The same about this window of these runs only, where blocks are too few for more; None with few readings.
+        """The same for this window of these runs only, if there are too few blocks for more; None with few readings.
 
         Every reading uses fresh batches, so the errors of readings are independent, however N and G change along a run
         and differ between runs.
@@ -251,18 +251,18 @@ class Averages:
 
     @cached_property
     def _starts(self) -> list[int]:
-        """Where in the readings each run begins."""
+        """Index of the first reading of each run."""
         names = [reading.run for reading in self.readings]
         return [at for at, name in enumerate(names) if at == 0 or name != names[at - 1]]
 
     def _plan(self, num: FloatArray, den: FloatArray) -> BlockPlan:
-        """Blocks of ten autocorrelation times, those of num − ratio·den included, as that is what is uncertain."""
+        """Blocks of ten autocorrelation times, which also cover num − ratio·den, as that is the uncertain quantity."""
         if num.size < 2:
             return plan_blocks(num.size, 1.0)
         scale = float(den.mean())
         residual = num - float(num.mean()) / scale * den if scale > 0 else num
         rows = [self._level(row) for row in (num, den, residual)]
-        # where numbers hardly scatter, all that is left is the curve of the schedule, which is not autocorrelation
+        # if numbers hardly scatter, what remains is the curve of the schedule, which is not autocorrelation
         felt = [row for row in rows if row.std() > _SCATTER * np.abs((num, den)).mean()]
         return plan_blocks(num.size, max((integrated_autocorrelation_time(row) for row in felt), default=1.0))
 
@@ -297,7 +297,7 @@ class Averages:
 
     @property
     def balance(self) -> float | None:
-        """Growth of the weights over their decay, 1 where |x|² is stationary, the loss's own pull included if known.
+        """Growth of the weights over their decay, including the loss's own pull if known; 1 if |x|² is stationary.
 
         None when the learning rate or the weight decay is unknown, nothing shrinks the weights, or steps are not plain.
         """
@@ -311,8 +311,8 @@ class Averages:
     def missing_growth(self) -> tuple[float, float] | None:
         """Relative growth of |x|² over the window, expected from the gradients and observed, if it fell short by half.
 
-        None when growth is as expected, too small to tell, or unknown. It is known for one run of SGD without momentum,
-        with steps.
+        None if growth is as expected, too small to tell, or unknown. It is known only for a single run of SGD without
+        momentum whose readings have steps.
         """
         first, last = self.readings[0], self.readings[-1]
         if self.momentum or self.param_dot_grad is None or first.run != last.run or first.step is None:
@@ -349,7 +349,7 @@ class Averages:
 
     @property
     def parts_ratio(self) -> float | None:
-        """N/G of BatchNorm's parts over that of whole batches, the farthest from 1 of those known; None if none is."""
+        """N/G of BatchNorm's parts over that of whole batches: the ratio farthest from 1; None if none is known."""
         ratios = [reading.parts_ratio for reading in self.readings if reading.parts_ratio is not None]
         return max(ratios, key=lambda ratio: abs(math.log(ratio)), default=None)
 

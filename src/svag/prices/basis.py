@@ -1,14 +1,14 @@
 """What a statement about the linear (square-root) rule rests on: a theorem where one applies, otherwise an estimate.
 
-Why no theorem applies, and what else is known, is said in codes (`svag.prices.reasons`).
+The reasons why no theorem applies, and other remarks, are codes (`svag.prices.reasons`).
 
 Scale invariance and stationarity decide the basis, not whether there is an answer:
 
 - "weight_norm": scale-invariant network at equilibrium; the theorem speaks of R, G and κN (thm:lsr_kappa_bound).
 - "pull": any network whose |x|² is stationary; the theorem speaks of the pull T, G and κN (ours).
-- "gradient": SGD elsewhere, and optimizers that are not known here: the noise-scale estimate.
-- "momentum": SGD with momentum elsewhere: X where it is resolved, otherwise X̂ from G.
-- "second_moment": Adam and its kin, under the square-root rule; closeness then speaks of V, G and κN (ours).
+- "gradient": other runs of SGD, and unknown optimizers: the noise-scale estimate.
+- "momentum": other runs of SGD with momentum: X if it is resolved, otherwise X̂ from G.
+- "second_moment": adaptive optimizers under the square-root rule; closeness is then about V, G and κN (ours).
 """
 
 import math
@@ -34,15 +34,15 @@ THEOREMS = frozenset(("weight_norm", "pull"))
 # Growth over decay of the weights within this of 1 counts as balanced, and a smaller pull of the loss as none:
 # B* then moves by no more than about as much.
 BALANCED = MATERIAL
-# Fewer blocks than this say little about their own spread (Student's t with 4 degrees of freedom is 2.8).
+# With fewer blocks than this, their spread is too uncertain (Student's t with 4 degrees of freedom is 2.8).
 _MIN_BLOCKS = 5
-# Parts whose N/G differs from that of whole batches by more than this factor say nothing useful about them.
+# If N/G of parts differs from that of whole batches by more than this factor, the parts are useless.
 _FAR = 2.0
-# V may be off from G + N by this much before the premise of the square-root rule is in question.
+# Relative difference of V and G + N above which the premise of the square-root rule is in question.
 _PREMISE = 0.2
-# From this share of √(V/d) on, eps is felt in the steps of most parameters.
+# If eps is at least this share of √(V/d), it matters for the steps of most parameters.
 _EPS_FELT = 0.1
-# The effect of eps is said for four times the batch.
+# The effect of eps is reported for four times the batch.
 _EXAMPLE = 4
 
 
@@ -75,7 +75,7 @@ class Ground:
 
 
 def find_ground(found: Averages, steps: int | None, confidence: float) -> Ground:
-    """Decide what the averages allow; `steps` were spent at this learning rate before the window."""
+    """Choose the basis that the averages allow; `steps` were spent at this learning rate before the window."""
     optimizer = found.shared.optimizer
     kind = optimizer_kind(optimizer)
     plain = plain_ratio(found, confidence)
@@ -105,7 +105,7 @@ def _premises_met(reasons: tuple[Reason, ...]) -> bool:
 
 
 def _with_momentum(found: Averages, confidence: float, plain: RatioInterval, reasons: tuple[Reason, ...]) -> Ground:
-    """X where it is resolved, by a theorem or not; otherwise X̂, and what is known of X beside it."""
+    """Use X if it is resolved, by a theorem or not; otherwise X̂, with the unresolved X as additional information."""
     kind = optimizer_kind(found.shared.optimizer)
     signal = found.moving_signal if kind.covered else None
     estimated = _ratio(found, found.estimated_signal, confidence)
@@ -135,7 +135,7 @@ def plain_ratio(found: Averages, confidence: float) -> RatioInterval:
 
 
 def _ratio(found: Averages, signal: FloatArray, confidence: float) -> RatioInterval:
-    """N over a signal; where the blocks are too few, what this window of these runs alone says."""
+    """N over a signal; with too few blocks, the ratio of this window of these runs only."""
     interval = found.ratio(signal, confidence)
     if interval.blocks >= _MIN_BLOCKS:
         return interval
@@ -143,7 +143,7 @@ def _ratio(found: Averages, signal: FloatArray, confidence: float) -> RatioInter
 
 
 def limits_of(interval: RatioInterval) -> tuple[float, float, float]:
-    """Value and limits of a ratio; where no positive ratio fits, nothing is known."""
+    """Value and limits of a ratio; unbounded if no positive ratio fits."""
     return (math.inf, 0.0, math.inf) if interval.kind == "empty" else (interval.value, interval.low, interval.high)
 
 
@@ -153,18 +153,18 @@ def window_only(found: Averages, interval: RatioInterval) -> bool:
 
 
 def resolved(interval: RatioInterval) -> bool:
-    """Whether an interval is bounded and rests on enough blocks to mean what it says."""
+    """Whether an interval is bounded and rests on enough blocks to have its stated confidence."""
     return interval.kind == "bounded" and interval.blocks >= _MIN_BLOCKS
 
 
 def one_sided(found: Averages, interval: RatioInterval) -> bool:
-    """Whether all that is in doubt is how large G is, so that N/G and B* have a lower limit only."""
+    """Whether only the size of G is in doubt, so that N/G and B* have a lower limit only."""
     enough = interval.kind == "unbounded" and interval.blocks >= _MIN_BLOCKS
     return enough and not any(_parts_doubts(found))
 
 
 def _setting_reasons(found: Averages) -> Iterator[Reason]:
-    """What the theorems do not cover, in the optimizer's settings."""
+    """The settings of the optimizer that the theorems do not cover."""
     shared = found.shared
     if not optimizer_kind(shared.optimizer).covered:
         yield Reason(Code.NOT_COVERED, {"optimizer": shared.optimizer})
@@ -173,7 +173,7 @@ def _setting_reasons(found: Averages) -> Iterator[Reason]:
     if shared.optimizer is None and (shared.lr is None or shared.weight_decay is None):
         yield Reason(Code.SETTINGS_UNKNOWN)
     elif shared.lr is None or shared.weight_decay is None:
-        # the optimizer was asked, so what is missing is not one number
+        # the settings were read from the optimizer, so a missing one is not a single number
         yield Reason(Code.MIXED_SETTINGS, {"weight_decay": shared.weight_decay is None, "lr": shared.lr is None})
     elif shared.lr == 0 and not found.rate_varies:
         yield Reason(Code.ZERO_RATE)
@@ -189,10 +189,10 @@ def _equilibrium_reasons(found: Averages, steps: int | None) -> Iterator[Reason]
     relaxation = steps_to_equilibrium(effective_lr(lr, found.momentum), decay) if lr and decay else None
     passed = None if relaxation is None or steps is None else steps / relaxation
     waited: dict[str, Value] = {"relaxation": relaxation, "passed": passed, "rate_varies": found.rate_varies}
-    if found.share is not None and found.share <= -1:  # T > 0 is a premise: nothing else could hold |x|² in place
+    if found.share is not None and found.share <= -1:  # T > 0 is a premise, as nothing else could keep |x|² stationary
         yield Reason(Code.ONLY_GROWS, {"share": found.share})
     elif balance is not None and abs(balance - 1) > BALANCED:
-        if decay == 0:  # there is nothing to wait for: the loss alone does not hold the weights in place
+        if decay == 0:  # waiting does not help: the loss alone does not keep |x|² stationary
             yield Reason(Code.NO_WEIGHT_DECAY)
         else:
             tested = found.param_dot_grad is not None
@@ -230,13 +230,13 @@ def doubts(found: Averages, interval: RatioInterval, low: float, high: float) ->
 
 
 def _parts_doubts(found: Averages) -> Iterator[Reason]:
-    """BatchNorm in parts is another network, by a comparison with whole batches."""
+    """BatchNorm behaves differently in parts, as a comparison with whole batches has shown."""
     if found.parts_ratio is not None and abs(math.log(found.parts_ratio)) > math.log(_FAR):
         yield Reason(Code.PARTS_FAR, {"ratio": found.parts_ratio})
 
 
 def price_remarks(found: Averages, interval: RatioInterval) -> Iterator[Reason]:
-    """What a reader of N/G and of prices should know although it changes nothing."""
+    """Remarks on N/G and prices that do not change the answer."""
     optimizer = found.shared.optimizer
     if optimizer_kind(optimizer).family == "unknown":
         yield Reason(Code.UNTESTED_OPTIMIZER, {"optimizer": optimizer})
@@ -253,7 +253,7 @@ def price_remarks(found: Averages, interval: RatioInterval) -> Iterator[Reason]:
 
 
 def linear_remarks(found: Averages, ground: Ground) -> Iterator[Reason]:
-    """What else is known where the linear or the square-root rule is concerned."""
+    """Remarks on the linear or square-root rule."""
     if ground.basis == "pull" and found.share is not None:
         yield Reason(Code.PULL, {"share": found.share})
     elif found.share is not None and 0.01 < abs(found.share) <= BALANCED:
@@ -270,7 +270,7 @@ def linear_remarks(found: Averages, ground: Ground) -> Iterator[Reason]:
 
 
 def _on_second_moment(found: Averages, ground: Ground) -> Iterator[Reason]:
-    """Whether v is what the square-root rule assumes, where that rule ends, and what eps does to it."""
+    """Whether v is as the square-root rule assumes, at which batch size that rule ends, and the effect of eps."""
     shared, ratio = found.shared, found.second_moment_ratio
     if ratio is None:
         yield Reason(Code.SECOND_MOMENT_UNKNOWN)
@@ -301,11 +301,11 @@ def signal_series(found: Averages, signal: Signal) -> FloatArray | None:
 
 
 def _more(found: Averages, interval: RatioInterval) -> int:
-    """Readings to add until the interval of G reaches half-way to 0; its width falls like 1/√readings."""
+    """Number of additional readings until the interval of G reaches half-way to 0; its width falls like 1/√readings."""
     count = len(found.readings)
     plan = BlockPlan(count, interval.iact, interval.blocks, interval.block_length)
     num, den = found.weights * found.noise, found.weights * found.grad_sq
     reach = pair_moments(plan.means(num), plan.means(den)).relative_halfwidths(interval.confidence)[1]
-    # nothing is known about G yet when its average is not even positive
+    # with an average that is not even positive, nothing is known about G yet
     factor = 4 * reach**2 if math.isfinite(reach) and reach < 10 else 400.0
     return max(math.ceil(count * (factor - 1)), 1)

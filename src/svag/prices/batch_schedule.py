@@ -24,7 +24,7 @@ from svag.theory.gain import Factors
 
 @dataclass(frozen=True)
 class ScheduleRow:
-    """What to train with from a number of examples on.
+    """The settings to train with from a given number of examples on.
 
     Attributes:
         from_examples: examples seen so far.
@@ -60,8 +60,8 @@ class BatchSchedule(Printed):
             rule.step()
             examples += probe.batch_size
 
-    Without it, take learning rate, weight decay and eps of the baseline times the factors, and the baseline's schedule
-    at the baseline step that has been reached.
+    Without it, multiply learning rate, weight decay and eps of the baseline by the factors, and follow the baseline's
+    schedule at the baseline step that has been reached.
 
     >>> from svag.noise.reading import Reading
     >>> from svag.prices.history import run_history
@@ -141,12 +141,12 @@ def batch_schedule(history: History, max_price: float = 1.1) -> BatchSchedule:
 def _sizes(history: History, max_price: float) -> list[int]:
     """Batch size of each phase: B₀ times the largest power of two that this phase and all later ones allow."""
     base = history.batch_size
-    # with a population, the largest batch there is
+    # with a population, the largest possible batch
     most = math.inf if history.population is None else history.population / base
     sizes: list[int] = []
     allowed = most
     for phase in reversed(history.phases):
-        # where G happens to be estimated below 0, `lower` alone would allow any batch
+        # if the estimate of G happens to be below 0, `lower` alone would allow any batch
         ratio = min(phase.lower, phase.sensitivity)
         allowed = min(allowed, max_price + (max_price - 1) * ratio)
         if math.isinf(allowed):

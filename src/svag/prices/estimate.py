@@ -34,7 +34,7 @@ class Estimate(Printed):
         return self.value
 
     def mapped(self, function: Callable[[float], float]) -> "Estimate":
-        """Apply a monotone function to the number and to its limits, which change places where it falls.
+        """Apply a monotone function to the number and its limits; a decreasing one swaps the limits.
 
         >>> Estimate(2.0, 1.0, 4.0).mapped(lambda x: 1 / x)
         Estimate(value=0.5, low=0.25, high=1.0)

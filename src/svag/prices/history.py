@@ -11,7 +11,7 @@ Where D is not resolved to 10%, the one-sided 90% lower limit of ρ is used inst
 
 The error of ρ within a phase is that of `svag.stats.ratios.successive_moments`. Blocks of ten autocorrelation times, as
 in `svag.prices.averages`, would leave two of 20 readings. Every reading uses fresh batches, so the errors of readings
-are independent; changes of N and G along a phase, and between runs, are what is averaged and not an error of the
+are independent; changes of N and G along a phase and between runs are what is being averaged, not errors of the
 average. Batches drawn without replacement need no correction here: D is that of the measured N, at the batch size at
 which it was measured.
 """
@@ -45,10 +45,10 @@ MIN_READINGS = 20
 """Minimum number of readings in a phase, all runs together."""
 
 RESOLVED = 0.1
-"""Up to this standard error of log D, the estimate of ρ is used as it is."""
+"""Largest standard error of log D at which the estimate of ρ itself is used."""
 
 LIMIT = 0.9
-"""Level of the one-sided limit that is used otherwise."""
+"""Confidence level of the one-sided limit that is used otherwise."""
 
 # Quantiles of the normal law: of that limit, and of the 95% interval by which a frozen reading states its error.
 _ONE_SIDED = NormalDist().inv_cdf(LIMIT)
@@ -114,11 +114,11 @@ class Phase:
         return math.isfinite(self.noise_to_signal.value) and self.log_error(kappa) <= RESOLVED
 
     def ratio_used(self, kappa: float) -> float:
-        """ρ for the gain at κ times the batch: the estimate where resolved, otherwise the limit with the smaller gain.
+        """ρ for the gain at κ times the batch: the estimate if resolved, otherwise the limit with the smaller gain.
 
         The gain grows with ρ for κ > 1 and falls for κ < 1, so the limit is the lower or the upper one. A lower limit
         beyond the sensitivity comes from an average G that happens to be near 0 or below, and is not relied on: with
-        26 readings every other plan had a phase at the whole gain κ that way.
+        it, every second plan from 26 readings had a phase at the full gain κ.
         """
         if self.resolved(kappa):
             return self.noise_to_signal.value
@@ -217,7 +217,7 @@ class History(Printed):
     def examples(self, batch_size: int) -> float:
         """How many times the examples of the run its plan at another batch size takes: ∫D dτ/T over the whole run.
 
-        This is `plan(batch_size).price()`. Where the readings miss the start, D of the first phase is assumed there.
+        This is `plan(batch_size).price()`. If the readings miss the start, D of the first phase is assumed there.
         """
         plan = self.plan(batch_size)
         # without steps there is one phase, and its price at any length
@@ -396,7 +396,7 @@ def _phase(runs: Sequence[Sequence[Reading]], start: int, end: int | None, confi
         if len(stated) < len(readings) or not math.isfinite(value):
             low, high, lower, upper, error = 0.0, math.inf, 0.0, math.inf, math.inf
         else:
-            spread = max(stated) / _TWO_SIDED  # the worst of a few: their average is hardly more precise
+            spread = max(stated) / _TWO_SIDED  # take the worst of these few: their average is hardly more precise
             quantile = NormalDist().inv_cdf((1 + confidence) / 2)
             low, high = value * math.exp(-quantile * spread), value * math.exp(quantile * spread)
             lower, upper = value * math.exp(-_ONE_SIDED * spread), value * math.exp(_ONE_SIDED * spread)
@@ -413,7 +413,7 @@ def _moments(num: FloatArray, den: FloatArray, lengths: Sequence[int]) -> PairMo
 
 
 def _limits(pairs: PairMoments, confidence: float) -> tuple[float, float]:
-    """Fieller's limits of ρ; where its set is empty because G is significantly negative, noise is all there is."""
+    """Fieller's limits of ρ; infinite if the set is empty because G is significantly negative."""
     found = fieller(pairs, confidence)
     if found is not None:
         return found
@@ -434,6 +434,6 @@ def _between(runs: Sequence[Sequence[Reading]], start: int, end: int) -> list[li
 
 
 def _spacing(runs: Sequence[Sequence[Reading]]) -> int:
-    """Steps from one reading to the next, in the median."""
+    """Median number of steps from one reading to the next."""
     apart = [(after.step or 0) - (before.step or 0) for run in runs for before, after in pairwise(run)]
     return max(round(float(np.median(apart))), 1) if apart else 1

@@ -1,7 +1,7 @@
-"""What is known of the linear scaling rule, or for Adam of the square-root rule: how far it can reach.
+"""How far the linear scaling rule, or for Adam the square-root rule, can reach.
 
-The price of a batch is another question with another answer (`svag.prices.price_list`). Here it is asked how far
-statistics of training must drift apart when the learning rate grows with the batch (thm:lsr_kappa_bound).
+This module bounds how far statistics of training must drift apart when the learning rate grows with the batch
+(thm:lsr_kappa_bound). What a larger batch costs is a different question (`svag.prices.price_list`).
 """
 
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class LinearRow(Printed):
     1.6, ruled out
 
     Attributes:
-        settings: all that the rule asks for there, as "lr 1.6".
+        settings: all settings that the rule prescribes there, as "lr 1.6".
         rate: the learning rate alone, as a number or as a factor.
         distortion: the least factor by which statistics of training drift apart where a theorem applies; an estimate
             elsewhere; None below the batch size of the run.
@@ -88,8 +88,8 @@ class LinearRule(Printed):
         noise_to_signal: N over that signal.
         measured: N/X with momentum while X is not resolved and X̂ stands in for it; None otherwise.
         proved: whether a theorem applies and the noise is resolved; otherwise nothing is ruled out.
-        resolved: whether the interval of the limit is bounded on both sides and means what it says.
-        window_only: not resolved, but bounded: about the average over this window of these runs, and nothing else.
+        resolved: whether the interval of the limit is bounded on both sides and has its stated confidence.
+        window_only: not resolved, but bounded: it covers only the average over this window of these runs.
         one_sided: whether only a lower limit is known, because the signal is not resolved.
         sde_ruled_out: whether N/G shows that the run is not C-close to its SDE (thm:eq_sde_sgd).
         reasons: why `proved` is what it is, the most important first.
@@ -123,7 +123,7 @@ class LinearRule(Printed):
 
     @classmethod
     def of(cls, found: Averages, ground: Ground, c2: float) -> "LinearRule":
-        """Conclude from averages and from what they rest on."""
+        """Make the result from averages and their ground."""
         ratio = Estimate(*limits_of(ground.interval))
         batch = found.shared.batch_size
         limit = ratio.mapped(lambda rho: critical_batch_size(batch, rho, c2, ground.lr_wd))

@@ -20,7 +20,7 @@ from svag.printed import Printed
 from svag.theory import domain
 from svag.theory.gain import Factors
 
-# Relative to a gain: times are sums of many gains, and a remainder this small is rounding rather than a step.
+# Relative to a gain: times are sums of many gains, so a remainder this small is rounding and not a step.
 _ROUNDING = 1e-6
 
 RULES = ("linear", "square_root")
@@ -107,8 +107,8 @@ class GainPlan(Printed):
         """Return the gain of the step taken at baseline time `time`, and the time after it.
 
         The gain is that of the phase, cut so that the step ends where the phase ends and where the baseline ends. The
-        last step of a phase may therefore be shorter than the others. With neither a next phase nor a known length
-        nothing is cut.
+        last step of a phase may therefore be shorter than the others. If there is no next phase and the length is
+        unknown, nothing is cut.
 
         >>> plan = GainPlan(16, 128, ((0, 4.0), (10, 8.0)), base_steps=20)
         >>> plan.next_step(0), plan.next_step(8), plan.next_step(18)
@@ -271,7 +271,7 @@ class GainPlan(Printed):
 
 
 def _pairs(phases: object) -> tuple[tuple[float, float], ...]:
-    """Phases as a tuple of pairs of floats, from whatever JSON or the user made of them."""
+    """Phases as a tuple of pairs of floats, from JSON or from the user."""
     if not isinstance(phases, Sequence) or isinstance(phases, str) or not phases:
         raise ValueError(f"phases must be pairs (first baseline step, gain), got {domain.shown(phases)}")
     pairs = []
@@ -279,7 +279,7 @@ def _pairs(phases: object) -> tuple[tuple[float, float], ...]:
         if not isinstance(phase, Sequence) or isinstance(phase, str) or len(phase) != 2:
             raise ValueError(f"a phase must be a pair (first baseline step, gain), got {domain.shown(phase)}")
         start, gain = domain.non_negative("first baseline step", phase[0]), domain.positive("gain", phase[1])
-        # whole steps print and save as such
+        # keep whole steps as ints when printed and saved
         pairs.append((int(start) if start.is_integer() else start, gain))
     return tuple(pairs)
 

@@ -58,14 +58,14 @@ class NoisePhase:
 
 @dataclass(frozen=True)
 class PlotTable:
-    """The numbers of the picture.
+    """The numbers in the picture.
 
     Attributes:
         title: the answer in a sentence.
-        notes: what else to say above the charts.
+        notes: further sentences above the charts.
         batch_size: of the run.
         c2: C², the price that counts as too much.
-        prices: that of the run first; empty while too little is known for a list.
+        prices: the batch of the run first; empty if too little is known for a list.
         noise: phases in the order of time.
         has_steps: whether the readings know their steps; otherwise the one phase goes from 0 to 1.
     """
@@ -137,7 +137,7 @@ def domain_of(found: Sequence[Estimate], also: Sequence[float]) -> tuple[float, 
 
 
 _WIDTH, _HEIGHT = 600, 220
-# Blue and vermilion of Okabe and Ito, which differ in grey too, and a grey for lines of reference.
+# Blue and vermilion of Okabe and Ito, which also differ in greyscale, and a grey for reference lines.
 _COLOURS: dict[Series, str] = {"examples": "#0072B2", "time": "#D55E00"}
 _SHAPES: dict[Series, str] = {"examples": "circle", "time": "square"}
 _GREY, _INK, _GRID = "#6e7781", "#24292f", "#e4e7eb"
@@ -246,7 +246,7 @@ def _noise_chart(alt: Any, table: PlotTable) -> Any:
         ],
     )
     colour = _COLOURS["examples"]
-    known = "isValid(datum.noise_scale) && datum.noise_scale > 0"  # G, or N, of a few readings may average below 0
+    known = "isValid(datum.noise_scale) && datum.noise_scale > 0"  # averages of a few readings may be negative
     return alt.layer(
         *_reference(alt, table.batch_size, f"batch size {table.batch_size}", left=False, domain=domain),
         base.mark_rect(color=colour, opacity=0.2).encode(y=alt.Y("from:Q", scale=_log(alt, domain)), y2="to:Q"),
@@ -255,7 +255,7 @@ def _noise_chart(alt: Any, table: PlotTable) -> Any:
 
 
 def _interval(found: Estimate, domain: tuple[float, float]) -> dict[str, float]:
-    """Where a bar begins and ends inside the chart, and the true ends as far as they are known."""
+    """The ends of a bar inside the chart, and its true ends as far as they are known."""
     bottom, top = domain
     known = {name: end for name, end in (("low", found.low), ("high", found.high)) if 0 < end < math.inf}
     return {"from": min(max(found.low, bottom), top), "to": max(min(found.high, top), bottom), **known}
@@ -266,7 +266,7 @@ def _ends_shown(alt: Any) -> list[Any]:
 
 
 def _reference(alt: Any, value: float, words: str, *, left: bool, domain: tuple[float, float]) -> list[Any]:
-    """A dashed line across the chart, and what it is, at its left or right end."""
+    """A dashed line across the chart, with a label at its left or right end."""
     base = alt.Chart(alt.Data(values=[{"at": value, "words": words}]))
     y = alt.Y("at:Q", scale=_log(alt, domain))
     text = base.mark_text(

@@ -80,10 +80,10 @@ class PriceList(Printed):
         critical_batch: the batch size at which D of that N/G reaches `c2`.
         linear: what is known of the linear (Adam: square-root) rule.
         history: N/G along the whole run, from which plans and prices are made.
-        reasons: what is known about the answer besides its numbers, the most important first.
-        resolved: whether the interval of N/G is bounded on both sides and means what it says.
-        window_only: not resolved, because readings are few or runs differ, but bounded: the interval is about the
-            average over this window of these runs, and nothing else.
+        reasons: what is known about the answer besides the numbers, most important first.
+        resolved: whether the interval of N/G is bounded on both sides and has its stated confidence.
+        window_only: not resolved, because there are few readings or runs differ, but bounded: the interval covers only
+            the average over this window of these runs.
         one_sided: whether N/G has a lower limit only, because G is not resolved.
         c2: C², the price and the drift that count as too much.
         confidence: level of the sampling intervals.
@@ -134,7 +134,7 @@ class PriceList(Printed):
         return Prices((row for row in rows if self._can_be_used(row)), self, throughput)
 
     def best(self, throughput: Throughput, max_price: float = 2.0) -> Price:
-        """The fastest row within the accepted price; that of the run itself where no other is faster.
+        """The fastest row within the accepted price; the batch of the run itself if no other is faster.
 
         Args:
             throughput: as in `prices`.
@@ -168,7 +168,7 @@ class PriceList(Printed):
         )
 
     def _examples(self, size: int) -> Estimate:
-        """The price of the plan with the range seen on committed ladders; no range where nothing was checked."""
+        """The price of the plan with the range seen on committed ladders; no range if none was checked."""
         value = self.history.examples(size)
         if size <= self.batch_size or not self.setting.checked:
             return Estimate(value, value, value) if size == self.batch_size else Estimate(value, 0.0, math.inf)
@@ -292,7 +292,7 @@ def _price_list(given: list[Reading], c2: float, confidence: float, window: Wind
 
 
 def _of_history(along: History) -> Iterator[Reason]:
-    """What the history lacks, and what is assumed instead."""
+    """What the history does not cover, and what is assumed instead."""
     if along.starts_late:
         yield Reason(Code.MISSES_START, {"step": along.starts_at})
     if along.base_steps is None:
@@ -320,7 +320,7 @@ def _checked(readings: Iterable[Reading]) -> list[Reading]:
         raise TypeError(f"readings must be svag.Reading objects, got {type(strangers[0]).__name__}")
     if not given:
         raise ValueError("there are no readings: take them from a NoiseProbe, measure_noise or load_readings")
-    for name in ("grad_sq", "noise_trace", "param_sq", "lr"):  # fourth powers of them are averaged
+    for name in ("grad_sq", "noise_trace", "param_sq", "lr"):  # their fourth powers must not overflow
         most = max(abs(getattr(reading, name) or 0.0) for reading in given)
         if most and not 1e-60 < most < 1e60:
             raise ValueError(f"the largest {name} is {most:.4g}, outside 1e-60 to 1e60: rescale the loss")

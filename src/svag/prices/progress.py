@@ -1,4 +1,4 @@
-"""Where a measurement is, and how many steps are still needed for a price list."""
+"""The progress of a measurement, and the number of steps still needed for a price list."""
 
 import math
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ FEWEST = 200
 
 
 def steps_needed(readings: Sequence[Reading], every: int = 1) -> int:
-    """Steps that are still needed to resolve N/G, about; each `every`-th step is read.
+    """Approximate number of steps still needed to resolve N/G, if every `every`-th step is measured.
 
-    0 when it is resolved, and where more steps would not help. Only a share of the readings still to come is averaged
-    if the list leaves out a start in which weights or noise were still settling.
+    0 if it is resolved, or if more steps would not help. Only a share of the readings still to come is averaged if the
+    list leaves out a start in which weights or noise were still settling.
 
     >>> few = [Reading(1.0, 8.0, 1.0, 32, 4, step=k) for k in range(10)]
     >>> steps_needed(few), steps_needed(few, every=10), steps_needed(few * 40)
@@ -31,7 +31,7 @@ def steps_needed(readings: Sequence[Reading], every: int = 1) -> int:
 
 
 def progress(readings: Sequence[Reading], steps: int, every: int, batch_size: int) -> str:
-    """Say where a measurement is, in one or two lines.
+    """Describe the progress of a measurement in one or two lines.
 
     >>> few = [Reading(1.0, 8.0, 1.0, 32, 4, step=k) for k in range(10)]
     >>> print(progress(few, 10, 1, 32))
@@ -59,7 +59,7 @@ def progress(readings: Sequence[Reading], steps: int, every: int, batch_size: in
 
 @dataclass(frozen=True)
 class _Standing:
-    """What the window that a price list would average knows of N/G.
+    """What is known of N/G from the window that a price list would average.
 
     Attributes:
         ratio: N/G with its interval.
@@ -67,7 +67,7 @@ class _Standing:
         doubts: why it is not resolved.
         averaged: number of readings in the window.
         readings: number of all readings.
-        grows: whether the readings still to come belong to the window; not to a phase of the schedule that is over.
+        grows: whether readings still to come belong to the window; False if it is a phase of the schedule that is over.
     """
 
     ratio: Estimate
@@ -98,7 +98,7 @@ class _Standing:
 
 
 def _missing(reason: Reason, readings: int) -> int:
-    """Readings that would take a doubt away; 0 where more of them do not help."""
+    """Number of readings that would resolve a doubt; 0 if more readings do not help."""
     values = reason.values
     if reason.code in (Code.TOO_FEW_READINGS, Code.TOO_FEW_FROZEN):
         return max(int(values["needed"] or 0) - readings, 1)

@@ -1,11 +1,11 @@
 r"""The range of a price: how far measured prices were from predicted ones on committed ladders.
 
 A ladder is one network and data set trained at several batch sizes. Its pairs (baseline, larger batch) each give a
-ratio, examples needed over price. Pairs of one ladder are alike, so a new run is compared with ladders and not with
-pairs: of L ladders, a pair of one with n pairs has weight 1/((L + 1)n), and the weight that is left, 1/(L + 1), belongs
-to the new run and may lie beyond either end. With probability p at least, the ratio of a pair of a new ladder is then
-at most the smallest ratio up to which the weights add up to p. A pair that never reached the baseline's loss counts as
-an infinite ratio. The range is the same for every price.
+ratio, examples needed over price. Pairs of one ladder are alike, so a new run is compared with ladders rather than
+pairs: with L ladders, each pair of a ladder with n pairs has weight 1/((L + 1)n). The remaining weight, 1/(L + 1),
+belongs to the new run and may lie beyond either end. With probability p at least, the ratio of a pair of a new ladder
+is then at most the smallest ratio up to which the weights add up to p. A pair that never reached the baseline's loss
+counts as an infinite ratio. The range is the same for every price.
 
 `ranges.json` holds the ratios; `tools/make_ranges.py` writes it from the records in `results/`.
 
@@ -32,7 +32,7 @@ class Calibration:
     Attributes:
         rule: what the larger batches were trained with.
         ladders: ratios of the pairs of each ladder; infinite where the baseline's loss was never reached.
-        log_error: standard error of the logarithm of their prices, from sampling N/G, in the median.
+        log_error: median standard error of the logarithm of their prices, from sampling N/G.
     """
 
     rule: str
@@ -40,7 +40,7 @@ class Calibration:
     log_error: float = 0.0
 
     def upper(self, level: float) -> float:
-        """Ratio below which a new ladder's lies with probability `level` at least; infinite where none is known.
+        """Ratio below which a new ladder's lies with probability at least `level`; infinite if unknown.
 
         >>> Calibration("", ((0.9,), (1.0, 1.2), (1.5,))).upper(0.5)  # 1/4 and 1/8 are not enough, 1/4 + 1/8 + 1/8 are
         1.2
@@ -48,7 +48,7 @@ class Calibration:
         return _quantile(self.ladders, level)
 
     def lower(self, level: float) -> float:
-        """Ratio above which a new ladder's lies with probability `level` at least; 0 where none is known.
+        """Ratio above which a new ladder's lies with probability at least `level`; 0 if unknown.
 
         >>> Calibration("", ((0.9,), (1.0, 1.2), (1.5,))).lower(0.75), Calibration("", ((0.9,),)).lower(0.75)
         (0.9, 0.0)
@@ -65,8 +65,8 @@ def price_range(
     $$\left[q_{(1-p)/2}\,e^{-z s},\; q_{(1+p)/2}\,e^{z s}\right], \qquad s^2 = \max(\sigma^2 - \sigma_c^2, 0)$$
 
     where p is the argument `level`, σ is `log_error`, σ_c the calibration's own and z the normal quantile of (1 + p)/2.
-    The ratios of the calibration contain the sampling error that its own prices had, so a price widens the range only
-    by what it has more. An end that is not known is 0 or infinite.
+    The ratios of the calibration already contain the sampling error of its own prices, so only a larger error of this
+    price widens the range. An end that is not known is 0 or infinite.
 
     >>> low, high = price_range(level=0.5, calibration=Calibration("", ((0.9,), (1.0, 1.2), (1.5,))))
     >>> low, high
@@ -75,7 +75,7 @@ def price_range(
     Args:
         log_error: standard error of the logarithm of the price (`History.log_error`).
         level: probability, two-sided.
-        calibration: ratios to go by; the committed ladders by default.
+        calibration: ratios to use; those of the committed ladders by default.
     """
     calibration = committed() if calibration is None else calibration
     excess = math.sqrt(max(domain.non_negative("log_error", log_error) ** 2 - calibration.log_error**2, 0.0))

@@ -10,7 +10,7 @@ Value = float | int | str | bool | None
 
 
 class Code(StrEnum):
-    """All that can be said of a price list or of the linear rule, in the order of `svag.prices.wording.SENTENCES`."""
+    """Everything that can be known about a price list or the linear rule, in the order of `wording.SENTENCES`."""
 
     # too little is known for an answer
     PARTS_FAR = "parts_far"
@@ -73,7 +73,7 @@ DOUBTS = frozenset(
         Code.SIGNAL_UNRESOLVED,
     )
 )
-"""With one of these, an answer is not resolved."""
+"""An answer with one of these is not resolved."""
 
 NO_THEOREM = frozenset(
     (
@@ -97,7 +97,7 @@ NO_THEOREM = frozenset(
         Code.VELOCITY_MISSING,
     )
 )
-"""Each of these is a premise that no theorem does without."""
+"""Each of these says that a premise of all theorems is not met."""
 
 
 @dataclass(frozen=True, repr=False)

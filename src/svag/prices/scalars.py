@@ -1,4 +1,4 @@
-"""The headline numbers of a price list for a logger, cheap enough to be asked for while a run goes on."""
+"""The headline numbers of a price list for a logger, cheap enough to compute during a run."""
 
 import math
 from collections.abc import Iterable
@@ -16,8 +16,8 @@ _FACTORS = (2, 4)
 def logged_numbers(readings: Iterable[Reading]) -> dict[str, float]:
     """The headline numbers of `svag.price_list` over all `readings`, for a logger; from N/G, without the history.
 
-    What is not resolved is left out: never NaN, never infinite. While G alone is not resolved, the lower limit of N/G
-    stays.
+    Unresolved numbers are left out, so none is NaN or infinite. If only G is not resolved, the lower limit of N/G
+    remains.
 
     >>> readings = [
     ...     Reading(g, n, param_sq=1.0, batch_size=128, n=4) for g, n in [(0.9, 9.0), (1.1, 11.0), (1.0, 10.0)] * 100

@@ -6,8 +6,8 @@ from svag.prices.averages import Averages
 from svag.theory.gain import Factors
 from svag.theory.optimizers import OptimizerKind, Rule, optimizer_kind
 
-# The optimizers of the ladders behind `svag.prices.ranges`, also as bitsandbytes has them; readings without one are
-# taken for SGD.
+# The optimizers of the ladders behind `svag.prices.ranges`, and their bitsandbytes variants; readings without an
+# optimizer count as SGD.
 _CHECKED = {
     None,
     "SGD",
@@ -22,7 +22,7 @@ _CHECKED = {
 
 @dataclass(frozen=True)
 class RunSetting:
-    """Batch size, optimizer and its settings, as far as they are one number each.
+    """Batch size, optimizer and those of its settings that have a single value.
 
     >>> setting = RunSetting(32, optimizer="SGD", lr=0.1)
     >>> setting.rate_at(2.7), setting.rate_at(2.7, first=1.9)
@@ -72,12 +72,12 @@ class RunSetting:
 
     @property
     def rule(self) -> Rule:
-        """How a gain changes the settings; an optimizer that is not known is taken for plain gradient steps."""
+        """How a gain changes the settings; an unknown optimizer is treated as plain gradient steps."""
         return self.kind.rule or "linear"
 
     @property
     def checked(self) -> bool:
-        """Whether prices of this optimizer were compared with what larger batches really needed."""
+        """Whether prices with this optimizer were compared with what larger batches really needed."""
         return self.optimizer in _CHECKED
 
     def factors(self, gain: float) -> Factors:
@@ -85,7 +85,7 @@ class RunSetting:
         return Factors.at(gain, self.rule, decoupled=self.kind.decoupled)
 
     def rate_at(self, gain: float, first: float | None = None) -> str:
-        """The learning rate at a gain, and that of the first phase where it differs; factors if η is not one number."""
+        """The learning rate at a gain, and that of the first phase if it differs; factors if η has no single value."""
         rate = self._rate(gain)
         start = rate if first is None else self._rate(first)
         return rate if start == rate else f"{rate} ({start} at first)"
@@ -106,7 +106,7 @@ class RunSetting:
         return self.kind.settings_at(kappa, lr=self.lr, weight_decay=self.weight_decay, betas=self.betas, eps=self.eps)
 
     def linear_rate(self, kappa: float) -> str:
-        """The learning rate alone of that rule; a dash where no rule is known."""
+        """Only the learning rate by that rule; a dash if no rule is known."""
         if self.kind.rule is None:
             return "–"
         factor = Factors.at(kappa, self.kind.rule).lr

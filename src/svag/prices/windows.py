@@ -2,7 +2,7 @@
 
 By default a run with a step schedule is read as in the paper, in the last third of its last but one phase. A run at one
 learning rate, and one whose rate changes all the time (cosine, linear decay), is read from the end of its transient on:
-from the first tenth in which R and N are where the second half of the run has them.
+from the first tenth in which R and N have the level of the second half of the run.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,12 +18,12 @@ from svag.prices.reasons import Code, Reason, Value
 from svag.stats.series import trend_test
 from svag.theory import domain
 
-# A phase with fewer readings, or with less than a tenth of the run, is a step of a ramp and no plateau.
+# A phase with fewer readings than this, or with less than a tenth of the run, is a step of a ramp and not a plateau.
 _PLATEAU = 20
 _PLATEAU_SHARE = 0.1
-# With fewer readings than this, a tenth of a run says nothing.
+# With fewer readings than this, a tenth of a run is too noisy to judge.
 _TENTHS_NEED = 50
-# A relative change of R or N that matters, and the level at which it must be significant.
+# Smallest relative change of R or N that matters, and its significance level.
 MATERIAL = 0.1
 DRIFT_LEVEL = 0.01
 # Student's t with 4 degrees of freedom at that level: a tenth against the spread of the last five.
@@ -45,14 +45,14 @@ class Choice(StrEnum):
 
 @dataclass(frozen=True)
 class Chosen:
-    """The readings to average, run after run, each run in the order of its steps, and why these.
+    """The readings to average, run by run in the order of their steps, and how they were chosen.
 
     Attributes:
         readings: what is averaged.
-        start: effective step of the first; its number where readings have no steps.
-        stop: that of the last, plus 1.
+        start: effective step of the first; its index if readings have no steps.
+        stop: effective step of the last, plus 1.
         choice: how they were chosen.
-        tenths: of the run left out at its start.
+        tenths: number of tenths of the run left out at its start.
     """
 
     readings: tuple[Reading, ...]
@@ -121,7 +121,7 @@ def steps_into_phase(readings: Sequence[Reading], first: Reading) -> int | None:
 
 
 def drift(series: FloatArray) -> float:
-    """Relative change over the series where it is significant, 0 otherwise."""
+    """Relative change over the series if it is significant, otherwise 0."""
     mean = float(series.mean())
     if series.size < 4 or mean <= 0:
         return 0.0
@@ -147,7 +147,7 @@ def _default(runs: list[list[Reading]]) -> tuple[list[list[Reading]], Choice, in
 
 
 def _transient(run: list[Reading]) -> int | None:
-    """How many tenths of a run pass before R and N are where its second half has them; None when that half drifts."""
+    """Number of tenths of a run before R and N reach their level in its second half; None if that half drifts."""
     if len(run) < _TENTHS_NEED:
         return 0
     passed = 0

@@ -1,4 +1,4 @@
-"""How a price list is said: the sentence of every code, the list in at most 20 lines of 80 columns, and its details."""
+"""Price lists in words: a sentence for every code, the list in at most 20 lines of 80 columns, and its details."""
 
 import math
 import textwrap
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from svag.prices.price_list import PriceList
 
 WIDTH = 80
-"""Columns of a terminal, and of everything that is printed here, in a terminal or not."""
+"""Width of everything that is printed here, whether in a terminal or not."""
 LINES = 20
 """Lines of a printed list; the rest is for `details`."""
 
@@ -71,7 +71,7 @@ def _mixed_settings(v: Values) -> str:
 
 
 def _waited(v: Values) -> str:
-    """How long weights take to settle, and what to do; nothing can be waited for while the rate changes."""
+    """How long weights take to settle, and what to do; while the rate changes they do not settle."""
     if v["rate_varies"]:
         return "; they do not settle while the learning rate changes."
     said = ""
@@ -293,7 +293,7 @@ _PRINTED = DOUBTS | {
 
 
 def unusable(found: "PriceList") -> str:
-    """Say that too little is known for a list."""
+    """A sentence that too little is known for a list."""
     return f"No price list yet from batch size {found.batch_size}."
 
 
@@ -325,7 +325,7 @@ def _rate(found: "PriceList", row: "Price") -> str:
 
 
 def columns(found: "PriceList", rows: Sequence["Price"]) -> dict[str, list[str]]:
-    """The list as people read it, column by column; the linear (square-root) rule comes last."""
+    """The formatted list, column by column; the linear (square-root) rule comes last."""
     cells = {
         "batch size": [str(row.batch_size) for row in rows],
         "learning rate": [row.settings for row in rows],
@@ -340,7 +340,7 @@ def columns(found: "PriceList", rows: Sequence["Price"]) -> dict[str, list[str]]
 
 
 def table(found: "PriceList", rows: Sequence["Price"]) -> list[str]:
-    """The rows with a header, in columns; the linear rule is left to the details where it does not fit."""
+    """The rows with a header, in columns; the linear rule moves to the details if it does not fit."""
     cells = columns(found, rows)
     lines = _lines(cells)
     if found.linear.rule is not None and max(map(len, lines)) > WIDTH:
@@ -375,7 +375,7 @@ def examples_said(factor: Estimate) -> str:
 
 
 def _range(found: Estimate) -> str:
-    """The range in brackets; an unknown end is left open, and nothing is said where both are unknown."""
+    """The range in brackets; an unknown end is left open, and the range is empty if both are unknown."""
     low, high = found.low > 0, math.isfinite(found.high)
     if low and high:
         return f"({found.low:.1f}–{found.high:.1f})"
@@ -393,7 +393,7 @@ def _two(value: float) -> str:
 
 
 def _meaning(found: "PriceList", rows: Sequence["Price"]) -> Iterator[str]:
-    """What the columns mean, what else may work, and what to multiply."""
+    """The legend: what the columns mean, what else may work, and what to multiply."""
     yield f'"examples": how many times as many to end at the same training loss{_checked(rows)}.'
     limit = "" if found.linear.rule is None else f", up to {_RULES[found.linear.rule].lower()}'s,"
     yield f"A larger rate{limit} may need less or stop training."
@@ -412,7 +412,7 @@ _RULES = {"linear": "The linear rule", "square_root": "The square-root rule"}
 
 
 def _checked(rows: Sequence["Price"]) -> str:
-    """How good the price was where it was checked; nothing for an optimizer that was never checked."""
+    """How good checked prices were; empty for an optimizer that was never checked."""
     known = [row.examples for row in rows if row.examples.low > 0 or math.isfinite(row.examples.high)]
     if not known:
         return ""
@@ -425,7 +425,7 @@ _STEADY = 0.1
 
 
 def _unsteady(throughput: "Throughput | None") -> Iterator[str]:
-    """That the speed varied while it was measured."""
+    """A warning that the speed varied while it was measured."""
     spread = {
         size: speed.high / speed.low - 1
         for size, speed in (throughput or {}).items()
@@ -477,7 +477,7 @@ def details(found: "PriceList", throughput: "Throughput | None" = None) -> str:
         *(line for text in str(found.history).split("\n") for line in (wrapped(text) if len(text) > WIDTH else [text])),
     ]
     lines += ["", *linear_text(found.linear).split("\n")]
-    # what concerns both answers is said once, above
+    # a sentence about both answers is printed once, above
     shown = {str(reason) for reason in found.linear.reasons}
     rest = [reason for reason in found.reasons if str(reason) not in shown]
     lines += [""] * bool(rest) + [line for reason in rest for line in wrapped(str(reason), bullet=True)]
@@ -492,7 +492,7 @@ _DRIFT = {
 
 
 def linear_text(rule: "LinearRule") -> str:
-    """What is known of the linear (square-root) rule: its limit, what it means, and what it rests on."""
+    """The linear (square-root) rule in words: its limit, what it means, and what it rests on."""
     lines = wrapped(linear_headline(rule))
     if rule.measured is not None:
         low, sizes = rule.measured.low, [rule.batch_size * kappa for kappa in (2, 4, 8)]
