@@ -1,7 +1,7 @@
-r"""Train at a larger batch and end where the small one ended: your own optimizer, at the settings of the gain rule.
+r"""Train at a larger batch and end where the smaller one ended: your own optimizer, at the settings of the gain rule.
 
-Where the gain of a step comes from is one question (`_Measured`, from the readings of a probe; `_Planned`, from a
-`svag.GainPlan`), what a step does with it another (`GainRule`).
+`_Measured` takes the gain of a step from the readings of a probe, `_Planned` from a `svag.GainPlan`; `GainRule` applies
+it.
 """
 
 import math
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from svag.noise.pending import ClosedStep
 
-# Relative to a gain: a remainder this small before the end is rounding, and not worth a step.
+# Relative to a gain: a remainder this small before the end is rounding, and gets no step.
 _ROUNDING = 1e-6
 # bitsandbytes need not be installed: a caller that holds one of its optimizers has imported it.
 _EIGHT_BIT = {
@@ -43,7 +43,7 @@ _RULES: dict[type[Optimizer], Rule] = {
 
 @dataclass(frozen=True)
 class GainProgress:
-    """How far a run by the gain rule has come, as one value: an interrupt finds the old one or the new one.
+    """The progress of a run by the gain rule, replaced as a whole, so that an interrupt never finds half an update.
 
     Attributes:
         time: τ, baseline steps passed.
@@ -60,7 +60,7 @@ class GainProgress:
     gain: float | None = None
 
     def after(self, gain: float, time: float, kappa: float) -> "GainProgress":
-        """The progress after a step of this gain."""
+        """The progress after a step with this gain."""
         return GainProgress(time, self.time, self.steps + 1, self.kappas + kappa, gain)
 
 
@@ -79,7 +79,7 @@ class _Measured:
 
     @property
     def moved_on(self) -> bool:
-        """Whether a step was closed after the last one taken: then a GradScaler has skipped it."""
+        """Whether a step was closed after the last one taken: if so, a GradScaler has skipped it."""
         return self._probe.last_step is not None and self._probe.last_step is not self._taken
 
     def next_step(self, time: float) -> tuple[float, float, float]:
@@ -92,7 +92,7 @@ class _Measured:
             )
         if step is not self._read and step.reading is not None:
             found = step.reading.estimate()
-            # gradients that are not finite say nothing; a GradScaler skips such a step
+            # gradients that are not finite tell nothing, and a GradScaler skips such a step
             if found is not None:
                 self._running.add(found, step.reading.batch_size)
         self._read = step  # a step that is repeated after an error is not read twice
@@ -106,7 +106,7 @@ class _Measured:
         return gain, time + gain, kappa
 
     def stepped(self) -> None:
-        """The step is over."""
+        """Note that the step is over."""
         self._taken = self._read
 
     def state_dict(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class _Planned:
 
     def __init__(self, optimizer: Optimizer, plan: GainPlan, base_steps: int | None) -> None:
         self._optimizer, self._plan, self._base_steps = optimizer, plan, base_steps
-        self.moved_on = False  # whether a gradient came after the last step taken: a GradScaler may have skipped one
+        self.moved_on = False  # whether gradients were computed since the last step taken
         self._handle: RemovableHandle | None = None
 
     def next_step(self, time: float) -> tuple[float, float, float]:
@@ -139,7 +139,7 @@ class _Planned:
         return *self._plan.next_step(time, self._base_steps), self._plan.kappa
 
     def stepped(self) -> None:
-        """The step is over."""
+        """Note that the step is over."""
         self.moved_on = False
         if self._handle is None:
             # torch does not report a step that a GradScaler skipped; the gradient hook of one parameter does
@@ -220,9 +220,9 @@ class GainRule:
     (0.5, 1.25)
 
     Args:
-        probe: measures at the larger batch; its optimizer, a single one, is stepped.
+        probe: measures at the larger batch; its optimizer, of which there must be only one, is stepped.
         base_batch_size: batch size of the baseline.
-        base_steps: number of steps of the baseline, where time ends: the last gain is cut. None: there is no end.
+        base_steps: number of steps of the baseline, at which the run ends: the last gain is cut. None: there is no end.
 
     Reference: Johnson et al. (2020, AdaScale) for SGD; the estimator, Adam and the plan are ours.
     """
@@ -281,12 +281,12 @@ class GainRule:
         self._stepper, self._optimizer = optimizer, unwrapped(optimizer)
         self._rule, self._source, self._end = rule, source, end
         self._progress = GainProgress()
-        # The pre-hook hands the step to an optimizer of the same kind that holds nothing: all that its step does is
-        # call the closure, and in there the real step is taken. So settings are multiplied and restored in one block,
-        # which no exception can leave halfway, while the hooks that others have registered run before and after it.
-        # A pair of hooks would not do: torch skips post-hooks when a step raises, and the settings would stay
-        # multiplied. A replaced `optimizer.step` would not do: hooks run inside it and would see the multiplied
-        # settings, and schedulers and Accelerate replace that attribute too.
+        # The pre-hook hands the step to an optimizer of the same kind that holds nothing: its step only calls the
+        # closure, which takes the real step. So settings are multiplied and restored in one block, which no exception
+        # can leave halfway, while the hooks that others have registered run before and after it. A pair of hooks would
+        # not do: torch skips post-hooks when a step raises, and the settings would stay multiplied. A replaced
+        # `optimizer.step` would not do: hooks run inside it and would see the multiplied settings, and schedulers and
+        # Accelerate replace that attribute too.
         self._idle = object.__new__(type(self._optimizer))
         vars(self._idle).update(vars(self._optimizer), param_groups=[])
         self._own_step: Callable[[Optimizer], Any] = vars(type(self._optimizer).step)["__wrapped__"]  # without hooks
@@ -332,7 +332,7 @@ class GainRule:
         return self._progress.kappas / self._progress.time if self._progress.time else None
 
     def step(self, scaler: GradScaler | None = None) -> None:
-        """Short for `optimizer.step()`, or for `scaler.step(optimizer)`; `scaler.update()` remains to be called."""
+        """Short for `optimizer.step()` or `scaler.step(optimizer)`; you still call `scaler.update()` yourself."""
         self._refuse_closed()
         self._progress = replace(self._progress, before=self._progress.time)
         if scaler is None:
@@ -383,7 +383,7 @@ class GainRule:
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
 
         def step_by_the_rule() -> Any:
-            # the gradient, and with it the gain, comes with the closure where there is one (Lightning steps this way)
+            # with a closure, as in Lightning, the gradient and so the gain are known only after it was called
             loss = None if closure is None else closure()
             with Uninterrupted():
                 self._take_step()
@@ -419,7 +419,7 @@ class GainRule:
         try:
             for group, name, _, factor in changed:
                 if isinstance(group[name], Tensor):
-                    group[name].mul_(factor)  # in place: a captured graph reads this very tensor
+                    group[name].mul_(factor)  # in place, because a captured CUDA graph reads this tensor
                 else:
                     group[name] *= factor
             self._own_step(self._optimizer)
@@ -440,8 +440,8 @@ def _checked_end(base_steps: int | None) -> int | None:
 
 
 def _rule_of(optimizer: Optimizer) -> Rule:
-    """By which rule an optimizer scales, or refuse one that may do anything in its step or has a gain rule already."""
-    if optimizer in BY_GAIN_RULE:  # two would multiply the same settings twice
+    """Return the rule by which an optimizer scales; refuse an unknown one, and one that has a gain rule already."""
+    if optimizer in BY_GAIN_RULE:  # two rules would multiply the settings twice
         raise ValueError("another gain rule steps this optimizer already: use that one, or close() it first")
     kind = type(optimizer)
     if kind in _RULES:

@@ -1,4 +1,4 @@
-"""One weighted backward pass into `.grad`, the pairs of batches it takes, and how a refused step changes nothing."""
+"""A weighted backward pass into `.grad`, checks of pairs of batches, and undoing a step that is refused."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -19,7 +19,8 @@ LossFn: TypeAlias = Callable[[Batch], Tensor]
 class GradientPass:
     """Adds weight · ∇L_γ to `.grad`, so that several batches share one gradient and one graph is alive at a time.
 
-    The batch is cut into chunks if asked for. The ranks of a DistributedDataParallel model talk only in the last one.
+    On request the batch is cut into chunks. The ranks of a DistributedDataParallel model communicate only in the last
+    one.
     """
 
     def __init__(self, model: nn.Module, chunks: int) -> None:
@@ -28,7 +29,7 @@ class GradientPass:
         self.ranks = dist.get_world_size(self._parallel.process_group) if self._parallel else 1
 
     def __call__(self, weight: float, loss_fn: LossFn, batch: Batch, *, synchronise: bool) -> Tensor:
-        """Back-propagate weight · L_γ and return L_γ, detached; wrapped ranks average their gradients if told to."""
+        """Back-propagate weight · L_γ and return L_γ, detached; wrapped ranks average their gradients on request."""
         if self._chunks == 1:
             return self._piece(weight, loss_fn, batch, synchronise)
         pieces = split(batch, self._chunks)
@@ -58,7 +59,7 @@ def _back_propagate(weight: float, loss_fn: LossFn, batch: Batch) -> Tensor:
 
 
 def check_pair(first: Batch, second: Batch) -> None:
-    """Refuse two batches that cannot be independent draws of one kind."""
+    """Refuse two batches that cannot be independent draws of the same kind."""
     if second is None:
         raise ValueError("the second batch is missing: only with ell equal to split does a step need just one")
     if first is second:
@@ -86,9 +87,9 @@ def _kinds(found: list[Tensor]) -> str:
 
 
 class Before:
-    """Where a model and its optimizer were: the model's buffers, and with `weights` the weights and the state too.
+    """A copy of the model's buffers, and with `weights` also of the weights and the optimizer's state.
 
-    A single update needs no copy of the weights: it is refused before it touches them. Several do.
+    A single update needs no copy of the weights, as it is refused before it touches them; several updates do.
     """
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, *, weights: bool) -> None:
@@ -99,7 +100,7 @@ class Before:
 
     def restore(self) -> None:
         """Restore that state."""
-        torch.set_grad_enabled(self._records)  # an interrupt on the way into torch.no_grad() never comes out of it
+        torch.set_grad_enabled(self._records)  # an interrupt while entering torch.no_grad() would leave it switched on
         put_back(self._buffers)
         with torch.no_grad():
             for parameter, content in self._weights:

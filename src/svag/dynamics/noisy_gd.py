@@ -1,6 +1,6 @@
 """Noisy gradient descent with exactly SGD's covariance, from one weighted pass over the data (eq:noisy_gd, eq:em).
 
-A weighted pass takes for granted that every example has a loss of its own; what is not like that is refused.
+A weighted pass needs a separate loss for every example; models and data without that are refused.
 """
 
 import hashlib
@@ -57,8 +57,8 @@ class NoisyGD:
             effective step, over which η is held.
         process_group: the ranks that share each pass, such as `torch.distributed.group.WORLD`. Each holds the same
             weights and passes the chunks of its own share of the data, of any size; the examples count in the order of
-            the ranks. All draw the noise of all n, gradients are added up in one message a step, and the loss is that
-            of the whole data set.
+            the ranks. Every rank draws the noise of all n examples, gradients are added up in one message per step, and
+            the loss is that of the whole data set.
 
     Reference: Li, Malladi, Arora (2021), eq:noisy_gd and eq:em; the weighting of one pass is ours.
     """
@@ -97,7 +97,7 @@ class NoisyGD:
         self._generator = generator
         self._group = Group(process_group)
         self._share: range | None = range(self._n) if self._group.size == 1 else None
-        # with refine=1 nothing is refined, and every SGD setting is its own limit
+        # with refine=1 nothing is refined, so every setting of SGD is allowed
         self._refined = RefinedStep(optimizer, self.refine, "overdamped" if refine == 1 else None)
         self.optimizer = optimizer
         self._clock = Clock(self.refine)
@@ -127,9 +127,9 @@ class NoisyGD:
                 `process_group`, every example of this rank.
 
         Returns:
-            The mean loss over the data, detached. If anything goes wrong before the weights move, all is as it was, the
-            generator included. An interrupt that comes while they move waits until they have, and the step is counted;
-            so it is if a step post-hook of the optimizer fails.
+            The mean loss over the data, detached. If anything goes wrong before the weights move, everything is
+            restored, including the generator. An interrupt that arrives while they move is held until they have moved,
+            and the step is counted; the same holds if a step post-hook of the optimizer fails.
         """
         generator, clock = self._generator.get_state(), replace(self._clock)
         before = Before(self._model, self.optimizer, weights=False)
@@ -153,7 +153,7 @@ class NoisyGD:
         refuse_strange_state(state, self.state_dict())
         generator = state["generator"]
         try:
-            Generator(self._generator.device).set_state(generator)  # tried elsewhere first: all is loaded, or nothing
+            Generator(self._generator.device).set_state(generator)  # tried on a copy, to load all or nothing
         except (RuntimeError, TypeError) as error:
             raise ValueError("the state of the generator is not one of this kind of generator: load another") from error
         self._clock.load_state_dict(state["clock"])
@@ -163,7 +163,7 @@ class NoisyGD:
         return f"NoisyGD(refine={self.refine}, effective_step={self.effective_step}, time={self.time:g})"
 
     def _draw(self) -> Tensor | None:
-        """z ~ N(0, I_n), once a step, whatever the chunks; None when there is no noise."""
+        """z ~ N(0, I_n), drawn once per step and independent of the chunks; None if there is no noise."""
         if self._amplitude == 0:
             return None
         dtype = self.optimizer.param_groups[0]["params"][0].dtype
@@ -185,7 +185,7 @@ class NoisyGD:
         return total / self._n
 
     def _own_share(self, chunks: Iterable[Batch]) -> range:
-        """Which of the n examples the chunks of this rank are; several ranks find out before their first step."""
+        """The position of this rank's examples among the n; several ranks exchange it before their first step."""
         if self._share is None:
             if iter(chunks) is chunks:
                 raise ValueError(
@@ -243,13 +243,13 @@ class NoisyGD:
         return total
 
     def _guard(self, losses_fn: LossFn, chunk: Batch) -> None:
-        """Once in a run, before the first gradient: is this a function of the data?"""
+        """Check once in a run, before the first gradient, that the losses are a function of the data."""
         refuse_random(losses_fn, chunk)
         self._guarded = True
 
 
 def _fingerprint(generator: Generator) -> int:
-    """A number that tells the states of two generators apart."""
+    """A number that identifies the state of a generator."""
     return int.from_bytes(hashlib.sha256(generator.get_state().numpy().tobytes()).digest()[:7], "big")
 
 
@@ -269,7 +269,7 @@ def refuse_layers(model: nn.Module) -> None:
 
 
 def per_example_losses(losses_fn: LossFn, chunk: Batch) -> Tensor:
-    """Losses of a chunk, one for every example, or refuse."""
+    """Return the losses of a chunk, or refuse if there is not one for every example."""
     losses: object = losses_fn(chunk)
     if not isinstance(losses, Tensor) or losses.shape != (batch_size_of(chunk),):
         shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__

@@ -1,4 +1,4 @@
-"""G and N for free: the two gradients of an SVAG step are an independent pair at one point."""
+"""G and N at no extra cost: the two gradients of an SVAG step are an independent pair at one point."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class PairReading:
     Attributes:
         numbers: |g₁|² + |g₂|², |g₁ + g₂|², R, ⟨x,g⟩ and, with momentum, |v|².
         to_batch: N of the SGD run's batch over N of one of the pair's batches.
-        batch_size: of the SGD run; a tensor where ranks have counted the examples together.
+        batch_size: of the SGD run; a tensor if it is a sum over ranks.
         step: the effective step.
         settings: of the optimizer.
         ell: SVAG's refinement.
@@ -38,7 +38,7 @@ class PairReading:
     may_overflow: bool = False
 
     def fetch(self) -> list[float]:
-        """The numbers, once the device is done."""
+        """Return the numbers; this waits for the device."""
         found: list[float] = self.numbers.tolist()
         return found
 
@@ -72,7 +72,7 @@ class PairNoise:
         self._first: list[Tensor | None] = []
 
     def keep_first(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Remember a·g₁, which the second pass will be added to."""
+        """Remember a·g₁, to which the second pass will be added."""
         self._first = [None if p.grad is None else p.grad.detach().clone() for p in parameters]
 
     def measure(
@@ -106,7 +106,7 @@ class PairNoise:
         self._staged.append(PairReading(numbers, to_batch, batch_size, step, settings, self._ell, self._population))
 
     def settle(self, *, taken: bool) -> None:
-        """Keep what was measured since the last time if its step was taken, forget it if not."""
+        """Keep what was measured since the last call if its step was taken, otherwise forget it."""
         staged, self._staged = self._staged, []
         if taken:
             self._pending.add(staged)
@@ -117,5 +117,5 @@ class PairNoise:
 
 
 def _real(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Take a complex parameter for two real ones, as torch's optimizers do."""
+    """View a complex parameter as two real ones, as torch's optimizers do."""
     return [torch.view_as_real(tensor.detach().resolve_conj()) if tensor.is_complex() else tensor for tensor in tensors]

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class Clock:
     """Counts sub-steps and holds the settings that were read at the start of an effective step.
 
-    A learning rate that changed between the sub-steps of one effective step would converge to another SDE, so what
-    `held` says counts until the step ends, whatever a scheduler does meanwhile.
+    If the learning rate changed between the sub-steps of an effective step, the limit would be another SDE. So the
+    settings in `held` apply until the step ends, whatever a scheduler does meanwhile.
 
     >>> from svag.theory.optimizers import SGDSettings
     >>> clock = Clock(ell=2)
@@ -108,7 +108,7 @@ class Clock:
 
 
 def refuse_strange_state(state: object, like: Mapping[str, object]) -> None:
-    """Refuse a state that was not saved by a `state_dict` with the entries of `like`."""
+    """Refuse a state without the entries of `like`, which comes from `state_dict`."""
     if not isinstance(state, Mapping):
         raise TypeError(f"the state must be what state_dict() gave, got {type(state).__name__}")
     if missing := [name for name in like if name not in state]:
@@ -125,7 +125,7 @@ class RunningStatistics:
     """The momentum of all running statistics (BatchNorm), refined while a context is open.
 
     One SGD step updates the running statistics once; one effective step of SVAG does so 2l times (l times when only one
-    batch is evaluated). Their momentum is refined so that they remember the same stretch of time.
+    batch is evaluated). Their momentum is refined so that they average over the same stretch of time.
     """
 
     def __init__(self, model: nn.Module, updates: int) -> None:
@@ -188,7 +188,7 @@ class RefinedStep:
         self._handles = []
 
     def begin(self, clock: Clock) -> None:
-        """Read the settings at the start of an effective step; refuse those that were changed to unsuitable ones."""
+        """Read the settings at the start of an effective step; refuse settings that have become unsuitable."""
         clock.start(refinable_settings(self.optimizer))
         self._next = self._refined(clock.held)
 
@@ -196,7 +196,7 @@ class RefinedStep:
         """Take the sub-step that has begun with `.grad`, by the optimizer itself; for SGD, x ← x − (η/l)·.grad.
 
         `taken` is called once the weights have moved, before any hook that others have registered can fail. Call this
-        with signals held (`Uninterrupted`): a sub-step that is left halfway cannot be taken back.
+        with signals held (`Uninterrupted`): a half-finished sub-step cannot be undone.
         """
         self._taken = taken
         try:
@@ -206,7 +206,7 @@ class RefinedStep:
             self._restore()
 
     def _refine(self) -> None:
-        # written down before anything changes, so that an error at any moment can be undone
+        # saved before anything changes, so that an error at any moment can be undone
         self._visible = visible_settings(self.optimizer, self._next)
         write_settings(self.optimizer, self._next)
         to_substep_units(self.optimizer, self._ell)

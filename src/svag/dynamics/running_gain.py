@@ -1,4 +1,4 @@
-r"""The gain of the present step from the readings of a run: an average as short as the readings allow."""
+r"""The gain of the current step from the readings of a run: an average as short as the readings allow."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -8,12 +8,12 @@ from svag.theory import domain
 from svag.theory.estimators import NoiseEstimate
 from svag.theory.gain import gain
 
-# Standard error of log(gain) that an average may have: the price is not known better than to 30%.
+# Largest standard error of log(gain) for an average: prices are known to no better than 30% anyway.
 _ERROR = 0.1
-# Readings that an average remembers at least, and during which a negative G does not count as "nothing but noise".
+# Minimum number of readings in an average; during these, a negative G does not yet count as "only noise".
 _FEWEST = 10
-# Readings over which the spread of single ones is averaged. Longer than the averages themselves, so that a single
-# outlier does not lengthen the memory that it is remembered by.
+# Number of readings over which the spread of single readings is averaged. It is longer than the averages themselves, so
+# that one outlier does not lengthen the memory in which it stays.
 _SPREAD = 100
 
 
@@ -43,7 +43,7 @@ class RunningGain:
     $$a = \min\Bigl(\frac1{10}, \frac{2s^2}{v+s^2}\Bigr).$$
 
     v is half the mean square of u for the differences between *successive* readings, which a trend hardly enters, over
-    the last hundred of them. a_k uses the readings before k alone: a reading does not decide on its own weight.
+    the last hundred of them. a_k uses only the readings before k, so that a reading does not affect its own weight.
 
     **Start.** Where Ḡ ≤ 0 the gain is κ, but min(1, κ) during the first ten readings. A run with Ḡ, N₀ ≤ 0 has no
     gradient, and the gain min(1, κ).
@@ -81,7 +81,7 @@ class RunningGain:
         return max(1 / (self.count + 1), shortest)
 
     def add(self, found: NoiseEstimate, batch_size: int) -> None:
-        """Take one reading, of a step of `batch_size` examples."""
+        """Add the reading of a step of `batch_size` examples."""
         signal, noise = found.grad_sq, found.noise_trace * batch_size / self._distinct(batch_size)
         weight, before = self.weight, self.last
         self.grad_sq += weight * (signal - self.grad_sq)
@@ -98,11 +98,11 @@ class RunningGain:
         least, most = min(1.0, kappa), max(1.0, kappa)
         if signal <= 0:
             return least if self.count <= _FEWEST or noise <= 0 else kappa
-        # rounding must not make κ = 1 anything but the optimizer itself
+        # at κ = 1 the optimizer must take exactly its own step, in spite of rounding
         return min(max(gain(max(noise, 0.0) / signal, kappa), least), most)
 
     def state_dict(self) -> dict[str, Any]:
-        """What the readings so far have left, as plain numbers."""
+        """The averages so far, as plain numbers."""
         state = asdict(self)
         return {**{name: state[name] for name in _STATE}, "last": None if self.last is None else list(self.last)}
 
@@ -115,14 +115,14 @@ class RunningGain:
         self.last = None if last is None else (float(last[0]), float(last[1]))
 
     def _distinct(self, batch_size: int) -> float:
-        """1 − B/n, what drawing without replacement leaves of the noise."""
+        """1 − B/n, the share of the noise that remains when drawing without replacement."""
         return 1.0 if self.population is None else 1 - batch_size / self.population
 
     def _base_noise(self, example_noise: float) -> float:
         return example_noise * self._distinct(self.base_batch_size) / self.base_batch_size
 
     def _influence(self, signal: float, noise: float, batch_size: int) -> float:
-        """What such differences in Ĝ and Ŝ would change log(gain) by, if they were the averages'."""
+        """The change of log(gain) if the averages changed by these differences in Ĝ and Ŝ."""
         kappa, g, n = batch_size / self.base_batch_size, max(self.grad_sq, 0.0), self._base_noise(self.example_noise)
         if n <= 0:
             return 0.0

@@ -34,8 +34,8 @@ class BatchSampler:
         sampling: how batches are drawn.
         generator: where the randomness comes from, on the CPU.
 
-    With workers a DataLoader draws batches ahead of time, and the saved state is ahead by as many: save when no batch
-    is under way, or load in the main process.
+    A DataLoader with workers draws batches ahead of time, so the saved state is ahead as well: save when no batch has
+    been fetched in advance, or load in the main process.
     """
 
     def __init__(
@@ -124,9 +124,9 @@ REMEDY = "use DataLoader(dataset, batch_sampler=svag.BatchSampler(len(dataset), 
 def independent_pairs(loader: Iterable[Batch], *, allow_shuffle: bool = False) -> Iterator[tuple[Batch, Batch]]:
     """Consecutive batches of a loader whose batches are independent, two by two, each used once.
 
-    A loader that ends is started again; an iterator that ends, ends. A `DataLoader` that goes through the data in
+    A loader that ends is started again; an iterator that ends is not. A `DataLoader` that goes through the data in
     epochs is refused: its batches are disjoint, hence dependent, and over an epoch SGD's noise cancels while SVAG's
-    unequal weights restore it. Other iterables are taken at their word.
+    unequal weights restore it. Other iterables are assumed to yield independent batches.
 
     >>> next(independent_pairs(iter([1, 2, 3])))
     (1, 2)
@@ -173,7 +173,7 @@ def _independent(loader: Iterable[Batch]) -> bool:
     if isinstance(loader, BatchSampler):
         return loader.sampling != "shuffle"
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
-        return True  # it draws for itself: nothing to see from here
+        return True  # it draws batches by itself, which cannot be inspected
     sampler = loader.batch_sampler
     if isinstance(sampler, BatchSampler):
         return _independent(sampler)

@@ -36,14 +36,14 @@ class SVAG:
     one effective step, the counterpart of one SGD step, with η (and momentum) read at its start and held. `ell=1` is
     SGD bit for bit and evaluates only the first batch; as `ell` grows the run approaches the Itô SDE of SGD.
 
-    Around Adam and its kin a sub-step is their own step with the same weighted gradient at
+    With Adam, AdamW or RMSprop, a sub-step is their own step with the same weighted gradient at
 
     $$\eta/\sqrt{l}, \quad 1-\beta \to (1-\beta)/l, \quad \epsilon\sqrt{l}, \quad \lambda/\sqrt{l}
       \text{ (decoupled)}$$
 
     Coupled weight decay and β₁ = 0 stay as they are. In a sub-step the second moment is l times Adam's, and l sub-steps
-    are counted for one step; the state is put into these units while the optimizer steps and back at once. So
-    `optimizer.state` always holds v in Adam's own units, and effective steps in `step`.
+    count as one step; the state is in these units only while the optimizer steps. So `optimizer.state` always holds v
+    in Adam's own units, and effective steps in `step`.
 
     >>> x = nn.Parameter(torch.tensor([1.0]))
     >>> model = nn.ParameterList([x])
@@ -68,7 +68,8 @@ class SVAG:
         population: number of examples, if every batch is drawn without replacement; makes `split` exact there.
         process_group: the ranks that share every batch, such as `torch.distributed.group.WORLD`. Each holds the same
             weights and passes its own share of both batches, of any size; the gradients are averaged over all examples
-            in one message a sub-step (two with `track_noise`), and losses and readings are those of the whole batches.
+            in one message per sub-step (two with `track_noise`), and losses and readings are those of the whole
+            batches.
         atomic: take back the whole effective step when something goes wrong in `step`, not only the sub-step that
             failed. It costs a copy of the weights and of the optimizer's state every effective step.
 
@@ -77,10 +78,11 @@ class SVAG:
     two effective steps.
 
     - Before the optimizer moves the weights, the sub-step is taken back.
-    - An interrupt that comes while they move waits until they have, and the sub-step is counted; so it is if a step
-      post-hook of the optimizer fails. With `atomic`, what was done of the effective step is taken back all the same.
-    - Only `atomic` takes back an update that fails halfway in the optimizer itself, as for lack of memory. Without it
-      settings and units are restored and nothing is counted, but some weights may have moved.
+    - An interrupt that arrives while they move is held until they have moved, and the sub-step is counted; the same
+      holds if a step post-hook of the optimizer fails. With `atomic`, the effective step is taken back in these cases
+      too.
+    - Only `atomic` takes back an update that fails halfway in the optimizer itself, for example out of memory. Without
+      it, settings and units are restored and nothing is counted, but some weights may have moved.
 
     A second Ctrl-C does not wait. Signals are held in the main thread; no other thread receives any. Gradients are
     cleared, and batches that were drawn from `pairs` are gone.
@@ -109,7 +111,7 @@ class SVAG:
         self.momentum_limit = momentum_limit
         self._population = None if population is None else domain.whole("population", population)
         self._check_finite, self._atomic = check_finite, atomic
-        corrected = population is not None and self.split > 1  # then both weights differ from 0 even if ell is split
+        corrected = population is not None and self.split > 1  # both weights differ from 0, even if ell is split
         self._independent_weights = svag_weights(self.ell, self.split)
         two_batches = self._independent_weights[1] != 0 or corrected
         if corrected and self.split == 2 * self.ell:
@@ -124,7 +126,7 @@ class SVAG:
             )
         self._model = model
         self._group = Group(process_group, model)
-        optimizer = unwrapped(optimizer)  # it is stepped itself: a wrapper may skip or count sub-steps
+        optimizer = unwrapped(optimizer)  # step it without its wrapper, which may skip or count sub-steps
         self._refined = RefinedStep(optimizer, self.ell, momentum_limit)
         self.optimizer = optimizer
         if self.split > 1:
@@ -190,8 +192,8 @@ class SVAG:
             pairs: an iterator of pairs of independent batches, such as `svag.independent_pairs(loader)`.
 
         Returns:
-            The mean loss of the evaluated batches, detached. If anything goes wrong on the way, sub-steps before it
-            stay, and `substep` can finish the effective step; with `atomic` none stays.
+            The mean loss of the evaluated batches, detached. If anything goes wrong, the sub-steps before it remain,
+            and `substep` can finish the effective step; with `atomic` none remain.
         """
         self._refuse_closed()
         if not self.boundary:
@@ -216,7 +218,7 @@ class SVAG:
         return torch.stack([self._transaction(partial(substep, done)) for done in range(self.ell)]).mean()
 
     def substep(self, loss_fn: LossFn, first: Batch, second: Batch = None) -> Tensor:
-        """Take one SVAG update from two independent batches; `second` is not looked at when its weight is 0.
+        """Take one SVAG update from two independent batches; `second` is not used when its weight is 0.
 
         The primitive under `step`, for loops that need to see every sub-step. Call schedulers, evaluation and the like
         when `boundary` is True.
@@ -296,7 +298,7 @@ class SVAG:
     def _over_ranks(self, loss: Tensor, batch: Batch) -> tuple[Tensor, Tensor | None]:
         """Average `.grad` and the loss over the shares of all ranks; with several, also count their examples.
 
-        The batches of a pair have one size on a rank, so that one message serves their weighted sum.
+        The two batches of a pair have the same size on a rank, so one message is enough for their weighted sum.
         """
         if self._group.size == 1:
             return loss, None
@@ -315,7 +317,7 @@ class SVAG:
         )
 
     def _transaction(self, take: Callable[[], Tensor], *, whole: bool = False) -> Tensor:
-        """Count nothing and change nothing unless the update is applied; if `whole`, unless `take` finishes."""
+        """Undo everything unless the update is applied, or with `whole`, unless `take` finishes."""
         clock, before = replace(self._clock), Before(self._model, self.optimizer, weights=whole)
         self._whole, self._committed = whole, False
         try:
@@ -335,7 +337,7 @@ class SVAG:
         return loss
 
     def _count(self) -> None:
-        """The weights have moved: from here on, an error or an interrupt leaves this sub-step taken and counted."""
+        """Count the sub-step: its weights have moved, so an error or interrupt from here on does not undo it."""
         self._clock.tick()
         if not self._whole:
             self._commit()
@@ -353,7 +355,7 @@ class SVAG:
                 f"{'which was not taken' if self._atomic or not done else f'which was left after sub-step {done}'}: "
                 "give an endless iterator, such as svag.independent_pairs over a svag.BatchSampler"
             )
-        if not isinstance(pair, tuple) or len(pair) != 2:  # a list is what a DataLoader makes of one batch
+        if not isinstance(pair, tuple) or len(pair) != 2:  # not a list, which is how a DataLoader returns one batch
             raise ValueError(
                 f"pairs must yield two batches at a time as a tuple, got {type(pair).__name__}: "
                 "svag.independent_pairs(loader) makes pairs"

@@ -1,6 +1,6 @@
 """Measuring, and stepping by the gain rule, in a loop that a framework runs: what Lightning and Hugging Face share.
 
-Neither of them is imported here, and each adapter only when it is asked for.
+Neither of them is imported here, and each adapter is imported only on request.
 """
 
 import math
@@ -31,7 +31,7 @@ _PARTS = 4
 
 
 def parts_of(size: int) -> int:
-    """In how many equal parts a batch of `size` examples is cut: 4 if that is possible, or else as few as can be.
+    """The number of equal parts for a batch of `size` examples: 4 if possible, otherwise as few as possible.
 
     >>> [parts_of(size) for size in (32, 6, 9, 7)]
     [4, 2, 3, 7]
@@ -46,7 +46,7 @@ def parts_of(size: int) -> int:
 class LoopProbe:
     """A `NoiseProbe` that is made when the first batch is seen, for a loop that a framework runs.
 
-    The adapter says what the loop does: `see` for every batch before its forward pass, `micro_batch` after every
+    The adapter reports what the loop does: `see` for every batch before its forward pass, `micro_batch` after every
     backward pass, `end_step` before gradients are clipped. A step that is short, because an epoch has ended, is left
     out of the readings. With `base_batch_size`, a `svag.GainRule` on top of the probe takes the steps.
 
@@ -55,10 +55,10 @@ class LoopProbe:
         population: number of examples in the data set; by default that of the loader.
         parameters: measure only these.
         every: measure every `every`-th step, or "auto". With `base_batch_size`, "auto" is every step, since training
-            must not depend on a clock.
+            must not depend on timing.
         loss_fn: takes a batch, returns its mean loss.
         base_batch_size: batch size of the baseline, whose steps a gain rule counts; None: only measure.
-        verbose: print what there is to say: at the start, when "auto" has chosen, and at the end.
+        verbose: print a summary at the start, when "auto" has chosen, and at the end.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class LoopProbe:
         self.population, self.loss_fn = population, loss_fn
         self.parameters = None if parameters is None else list(parameters)
         self.every: Every = 1 if every == "auto" and base_batch_size is not None else every
-        self._cadence = Cadence(self.every)  # of steps that are measured beside themselves, or else the probe's
+        self._cadence = Cadence(self.every)  # for steps measured in a separate pass
         self._steps: float | None = None
         self.base_batch_size = None if base_batch_size is None else domain.whole("base_batch_size", base_batch_size)
         self.base_steps: int | None = None
@@ -113,7 +113,7 @@ class LoopProbe:
             print(self.found)
 
     def announce(self, steps: float) -> None:
-        """Say at the start that a run of `steps` is too short for a price list, if it is."""
+        """Warn at the start if a run of `steps` is too short for a price list."""
         every = 1 if self.every == "auto" else self.every
         if not self.verbose or self.base_batch_size is not None:
             return
@@ -125,7 +125,7 @@ class LoopProbe:
         self._steps = steps if self.every == "auto" else None
 
     def _say_chosen(self) -> None:
-        """Say once how often steps are measured, where the length of the run is known, and what that will give."""
+        """Print once how often steps are measured and, if the length of the run is known, what that will give."""
         cadence = self._cadence if self._in_parts or self.probe is None else self.probe.cadence
         if self._steps is None or cadence.every is None:
             return
@@ -143,7 +143,7 @@ class LoopProbe:
         print(f"Measuring {often} slows this run by about 3%: {readings} readings by its end, {enough}.")
 
     def scalars(self) -> dict[str, float]:
-        """What a logger gets, by its name there."""
+        """The numbers for a logger, by their names there."""
         # a logger asks more often than there are readings
         last = self.readings[-1] if self.readings else None
         if self.probe is not None and last is not self._logged[0]:
@@ -156,7 +156,7 @@ class LoopProbe:
         return {f"svag/{name}": value for name, value in found.items()}
 
     def see(self, batch: object, last: bool) -> None:
-        """Look at the size of a batch: a short one may only be the `last` of an epoch."""
+        """Check the size of a batch: only the `last` of an epoch may be short."""
         try:
             size = batch_size_of(batch)
         except TypeError as error:
@@ -185,12 +185,12 @@ class LoopProbe:
         return self._counted
 
     def take_short(self) -> bool:
-        """Whether the batch that was seen is a short one; it is not asked about twice."""
+        """Return whether the batch seen last is a short one, and forget it."""
         short, self._short = self._short, False
         return short
 
     def restart(self, continued: bool) -> None:
-        """A run begins; if it is `continued`, the readings so far are part of it."""
+        """Begin a run; if it is `continued`, the readings so far are part of it."""
         if self.probe is not None:
             self._state = self.state_dict()
             self.close()
@@ -254,7 +254,7 @@ class LoopProbe:
         return self.probe
 
     def measures(self, step: int) -> bool:
-        """Whether parts of the batch are measured in this step; a step without is reported to the rule."""
+        """Whether parts of the batch are measured in this step; if not, the rule is told so."""
         short, due = self.take_short(), self._cadence.next(step)
         examples, self._examples = self._examples, 0
         self._say_chosen()
@@ -264,7 +264,7 @@ class LoopProbe:
         return False
 
     def _pass_over(self, examples: int) -> None:
-        """Pass over a step with `examples` examples on this rank: its gain is that of the averages so far."""
+        """Skip measuring a step with `examples` examples on this rank: its gain is that of the averages so far."""
         assert self.probe is not None
         self.probe.skip_step()
         whole = self.size * (1 if self._in_parts else self._micro_batches or 1)
@@ -277,7 +277,7 @@ class LoopProbe:
         self.probe.batch_size = usual
 
     def micro_batch(self, scale: float = 1.0, weight: float | None = None) -> int:
-        """A backward pass is over; return how many the step has had. A step with a part of no weight is left out."""
+        """Count a backward pass; return how many the step has had. A step with a part of zero weight is left out."""
         self._counted += 1
         if weight == 0:
             self._short = True
@@ -286,7 +286,7 @@ class LoopProbe:
         return self._counted
 
     def end_step(self, step: int) -> int:
-        """All gradients of an optimizer step are there; return from how many backward passes."""
+        """End a step, once all its gradients have been computed; return the number of backward passes."""
         counted, short, self._counted = self._counted, self.take_short(), 0
         examples, self._examples = self._examples, 0
         if self.probe is None:
@@ -301,7 +301,7 @@ class LoopProbe:
     def measure(
         self, model: nn.Module, loss_fn: BatchLoss, batch: Any, *, step: int, scaler: GradScaler | None
     ) -> None:
-        """Read the parts of one batch beside its step, at the same weights and without a trace."""
+        """Measure the parts of a batch in a separate pass, at the weights of its step and without a trace."""
         assert self.probe is not None
         gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
         with undisturbed(model):
@@ -314,7 +314,7 @@ class LoopProbe:
                     parameter.grad = gradient
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint holds."""
+        """The content of a checkpoint."""
         if self.probe is None:
             return self._state or {"probe": None, "rule": None}
         return {
@@ -324,7 +324,7 @@ class LoopProbe:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a checkpoint, when the probe is made."""
+        """Continue from a checkpoint once the probe has been made."""
         self.close()
         if state["probe"] is not None and (state["rule"] is None) != (self.base_batch_size is None):
             raise ValueError(

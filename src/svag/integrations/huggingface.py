@@ -35,14 +35,14 @@ _STATE = "svag"
 
 
 class AttachedNoise(TrainerCallback):
-    """What `attach` returns: the readings of a Trainer's run, and the way to take everything off again."""
+    """What `attach` returns: the readings of a Trainer's run, and `remove()`, which restores the trainer."""
 
     def __init__(self, trainer: Trainer, loop: LoopProbe) -> None:
         self._trainer, self._loop = trainer, loop
         self._own_step: Callable[..., Tensor] = trainer.training_step
         self._own_samples: Callable[..., tuple[list[Any], Any]] = trainer.get_batch_samples
         self._wrappers = {"training_step": self._training_step, "get_batch_samples": self._get_batch_samples}
-        # methods that someone else put on the trainer itself are put back by remove()
+        # methods that other code has set on the trainer instance are restored by remove()
         self._before = {name: value for name, value in vars(trainer).items() if name in self._wrappers}
         self._cut = 1
         self._targets: float | None = None
@@ -51,7 +51,7 @@ class AttachedNoise(TrainerCallback):
 
     @property
     def readings(self) -> Sequence[Reading]:
-        """The readings so far, oldest first; asking for them waits for the device."""
+        """The readings so far, oldest first; this waits for the device."""
         return self._loop.readings
 
     @property
@@ -74,7 +74,7 @@ class AttachedNoise(TrainerCallback):
         vars(self._trainer).update(self._before)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        """A run begins, possibly from a checkpoint that holds its readings and the rule."""
+        """Begin a run, possibly from a checkpoint with its readings and the rule."""
         loop = self._loop
         loop.restart(continued=False)
         if state.global_step > 0 and _STATE in state.stateful_callbacks:
@@ -95,7 +95,7 @@ class AttachedNoise(TrainerCallback):
             loop.announce(state.max_steps)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        """Step the scheduler as often as the baseline would have, stop where it ended, and be part of checkpoints."""
+        """Step the scheduler as often as the baseline would have, stop where it ended, and keep the state."""
         rule = self._loop.rule
         if rule is not None:
             # the trainer itself has taken one of them, unless a GradScaler skipped the step
@@ -109,7 +109,7 @@ class AttachedNoise(TrainerCallback):
         self._keep_state(state, control)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        """Be part of the checkpoints that end an epoch."""
+        """Save the state for checkpoints at the end of an epoch."""
         self._keep_state(state, control)
 
     def _keep_state(self, state: Any, control: Any) -> None:
@@ -141,7 +141,7 @@ class AttachedNoise(TrainerCallback):
             self._loop.print_found()
 
     def _get_batch_samples(self, *values: Any, **named: Any) -> tuple[list[Any], Any]:
-        """Stand in for `Trainer.get_batch_samples`: the same, and count the targets that a step's losses share."""
+        """Replace `Trainer.get_batch_samples`: do the same, and count the targets that the losses of a step share."""
         trainer = self._trainer
         samples, items = self._own_samples(*values, **named)
         self._targets = None
@@ -157,16 +157,16 @@ class AttachedNoise(TrainerCallback):
         return samples, items
 
     def _targets_of(self, inputs: Mapping[str, Any]) -> int:
-        """How many tokens of a micro-batch the loss is a sum over."""
+        """The number of tokens over which the loss of a micro-batch is summed."""
         if "shift_labels" in inputs:
             return int((inputs["shift_labels"] != _IGNORED).sum())
         model = self._trainer.model
-        # the model itself is asked: the Trainer's own count, a mere factor of the loss, is wrong for GPT-2
+        # computed by the model: the Trainer's own count, which only scales the loss, is wrong for GPT-2
         shifts = getattr(model, "loss_function", None) is ForCausalLMLoss and not model.config.is_encoder_decoder
         return int(((inputs["labels"][..., 1:] if shifts else inputs["labels"]) != _IGNORED).sum())
 
     def _training_step(self, model: nn.Module, inputs: Mapping[str, Any], num_items_in_batch: Any = None) -> Tensor:
-        """Stand in for `Trainer.training_step`: the same gradients, from parts of the batch if a step is one batch."""
+        """Replace `Trainer.training_step`: the same gradients, from parts of the batch if a step is one batch."""
         trainer, loop = self._trainer, self._loop
         loop.see(inputs, trainer.accelerator.gradient_state.end_of_dataloader)
         if loop.probe is None:

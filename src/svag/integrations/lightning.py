@@ -100,7 +100,7 @@ class NoiseCallback(Callback):
 
     @property
     def readings(self) -> Sequence[Reading]:
-        """The readings so far, oldest first; asking for them waits for the device."""
+        """The readings so far, oldest first; this waits for the device."""
         return self._loop.readings
 
     @property
@@ -128,8 +128,8 @@ class NoiseCallback(Callback):
             raise ValueError("NoiseCallback is attached twice to this trainer: keep one of them")
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """A new fit: continue the readings of the checkpoint, or of the fit before, if it goes on from there."""
-        # Lightning puts an empty one in the place of one that is missing
+        """Begin a fit: continue the readings of the checkpoint, or of the previous fit if this one continues it."""
+        # Lightning replaces a missing one by an empty one
         if not any(optimizer.param_groups for optimizer in trainer.optimizers):
             raise ValueError("there is no optimizer: configure_optimizers must return the one whose steps are measured")
         if len(trainer.optimizers) > 1:
@@ -144,7 +144,7 @@ class NoiseCallback(Callback):
             self._loop.announce(trainer.estimated_stepping_batches)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Before the forward pass: make the probe if this is the first batch; measure parts of it where that is due."""
+        """Before the forward pass, make the probe if this is the first batch, and measure its parts if that is due."""
         loop = self._loop
         if self._accumulates is None:
             manual, alone = not pl_module.automatic_optimization, trainer.world_size == 1
@@ -162,7 +162,7 @@ class NoiseCallback(Callback):
             self._measure(trainer, pl_module, batch, batch_idx)
 
     def on_after_backward(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """After every backward pass, while gradients still carry the factor of a GradScaler."""
+        """Count a backward pass, while gradients are still scaled by a GradScaler."""
         if self._in_parts:
             return
         scaler = getattr(trainer.precision_plugin, "scaler", None)
@@ -171,7 +171,7 @@ class NoiseCallback(Callback):
             self._loop.end_step(trainer.global_step)
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
-        """Before the gradients are clipped: the end of a manual step, or of one that the epoch cut short."""
+        """Before gradients are clipped, end the step if it is a manual one or was cut short by the epoch."""
         if self._in_parts or not self._loop.counted:
             return
         counted = self._loop.end_step(trainer.global_step)
@@ -181,7 +181,7 @@ class NoiseCallback(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Log when Lightning does."""
+        """Log at the same steps as Lightning."""
         due = trainer.log_every_n_steps and trainer.global_step % trainer.log_every_n_steps == 0
         if due and (found := self._loop.scalars()):
             self.log_dict(found, on_step=True, on_epoch=False)
@@ -197,11 +197,11 @@ class NoiseCallback(Callback):
             self._loop.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint holds: the readings."""
+        """The content of a checkpoint: the readings."""
         return self._loop.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on with the readings of a checkpoint."""
+        """Continue with the readings of a checkpoint."""
         self._loop.load_state_dict(state_dict)
 
     def _start(self, trainer: Trainer, pl_module: LightningModule, micro_batches: int) -> None:
@@ -216,7 +216,7 @@ class NoiseCallback(Callback):
         )
 
     def _measure(self, trainer: Trainer, module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Read the parts of a batch through `loss_fn`, or else the `training_step` of the module."""
+        """Measure the parts of a batch through `loss_fn`, or otherwise the `training_step` of the module."""
         given = self._loop.loss_fn
 
         def loss_fn(part: Any) -> Tensor:
@@ -240,7 +240,7 @@ class GainCallback(NoiseCallback):
     `max_steps`. `svag/gain`, `svag/price` and `svag/baseline_step` are logged too. Checkpoints hold
     the rule and the readings.
 
-    A step that an epoch cuts short has the gain of its own size, on several ranks that of a whole one.
+    A step that an epoch cuts short has the gain of its own size, or on several ranks the gain of a whole step.
 
     >>> import torch, lightning
     >>> class Line(lightning.LightningModule):
@@ -292,7 +292,7 @@ class GainCallback(NoiseCallback):
             base_batch_size=base_batch_size,
             verbose=verbose,
         )
-        # schedulers with how often they are stepped, in baseline steps, and up to where each kind was
+        # schedulers with their intervals in baseline steps, and the time up to which each kind was stepped
         self._schedulers: list[tuple[Any, float]] = []
         self._stepped = {"plain": 0.0, "plateau": 0.0}
 
@@ -321,7 +321,7 @@ class GainCallback(NoiseCallback):
         self._loop.base_steps = trainer.max_steps
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """A new fit: take over the schedulers, and continue the rule of the checkpoint if there is one."""
+        """Begin a fit: take over the schedulers, and continue the rule of the checkpoint if there is one."""
         super().on_train_start(trainer, pl_module)
         time = self._loop.restored_time
         if trainer.global_step > 0 and not time:
@@ -355,11 +355,11 @@ class GainCallback(NoiseCallback):
         self._schedulers = []
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint holds: the readings, the rule, and how far the schedulers are."""
+        """The content of a checkpoint: the readings, the rule, and how far the schedulers are."""
         return {**super().state_dict(), "stepped": dict(self._stepped)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         self._stepped = dict(state_dict["stepped"])
         super().load_state_dict({name: value for name, value in state_dict.items() if name != "stepped"})
 
@@ -413,7 +413,7 @@ def _loss_of_step(trainer: Trainer, module: LightningModule, part: Any, batch_id
 
 @contextmanager
 def _as_it_was(module: LightningModule) -> Iterator[None]:
-    """Let a `training_step` log and collect what it likes, and put back what the module and its metrics had."""
+    """Run a `training_step` without effect: restore the logs and metrics of the module afterwards."""
     kept = dict(vars(module))
     collected = {
         name: copy.copy(value)
@@ -439,4 +439,4 @@ def _state(metric: nn.Module) -> dict[str, Any]:
 
 
 def _unlogged(*values: object, **options: object) -> None:
-    """Stand in for `LightningModule.log`."""
+    """Replaces `LightningModule.log`."""

@@ -1,4 +1,4 @@
-"""The arms of a comparison, as a user gives them: a number → one final metric per seed."""
+"""The arms of a comparison, as a mapping from a number to one final metric per seed."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from svag.theory import domain
 
 @dataclass(frozen=True)
 class ArmSummary:
-    """What one arm came to.
+    """The summary of one arm.
 
     Attributes:
         key: what the arms differ in: ell, or the batch size.
@@ -58,14 +58,14 @@ class Arm:
         return self.finite.size > 1 and float(np.ptp(self.finite)) > 0
 
     def summary(self) -> ArmSummary:
-        """Return what the arm came to."""
+        """Return the summary."""
         return ArmSummary(
             self.key, self.seeds, self.diverged, float(self.finite.mean()) if self.finite.size else math.nan
         )
 
 
 def read_arms(name: str, arms: Mapping[int, ArrayLike], key: str) -> list[Arm]:
-    """Return the arms in increasing order of their key, or refuse what is not one row of numbers for each.
+    """Return the arms in increasing order of their key; refuse anything but one row of numbers for each.
 
     NaN, infinity and None stand for a diverged seed.
 

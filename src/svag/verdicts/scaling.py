@@ -1,8 +1,8 @@
 """Where did linear scaling fail? The verdict from the final test errors of a ladder of batch sizes (fig:lsr_acc_gnr).
 
 `scaling_verdict` returns a `ScalingVerdict`: the batch size at which the mean error exceeds the best one by more than a
-tolerance (`crossing`), with limits from a bootstrap over seeds that is inverted as a test (`crossing_interval`). Where
-the error improves with the batch first, that is its own answer.
+tolerance (`crossing`), with limits from a bootstrap over seeds that is inverted as a test (`crossing_interval`). If the
+error first improves with the batch, that is a separate answer.
 """
 
 import math
@@ -21,7 +21,7 @@ from svag.theory import domain
 from svag.verdicts.arms import Arm, ArmSummary, describe, read_arms
 
 _CONFIDENCE = 0.95
-_GOOD_RATIO = 1.5  # of the limits of a failure that needs no further batch sizes
+_GOOD_RATIO = 1.5  # largest ratio of the limits of a failure that needs no further batch sizes
 _STEPS = 4  # points per pair of rungs at which the excess is tested; the limits are interpolated between them
 ScalingAnswer = Literal["fails", "never fails", "fails from the start", "improves", "not decided"]
 
@@ -37,7 +37,7 @@ class ScalingVerdict(Printed):
     Attributes:
         answer: "fails" inside the ladder, "never fails" inside it, "fails from the start" (the smallest batch size has
             diverged seeds), "improves" (the smallest batch size is worse than the best one by more than the tolerance),
-            or "not decided" (the errors are so near to guessing that none could exceed the best by the tolerance).
+            or "not decided" (the errors are so close to guessing that none could exceed the best by the tolerance).
         observed: the batch size at which the error leaves the tolerance; None if it never does. When it fails from the
             start this is the smallest batch size, an upper bound; when it improves, only batch sizes above the best
             one count.
@@ -93,7 +93,7 @@ def scaling_verdict(
     resamples: int = 1000,
     generator: np.random.Generator | None = None,
 ) -> ScalingVerdict:
-    """Find the batch size at which linear scaling fails: the mean test error leaves the best one by `tolerance`.
+    """Find the batch size at which linear scaling fails: the mean test error exceeds the best by `tolerance`.
 
     A batch size fails when its mean error exceeds the lowest mean error of the ladder by more than `tolerance` times
     that lowest one: 20% in the paper (fig:lsr_acc_gnr). The crossing is interpolated on a logarithmic scale. Its 95%
@@ -117,8 +117,8 @@ def scaling_verdict(
     Args:
         errors_by_batch: batch size → one final test error per seed.
         tolerance: the share of the lowest mean error by which an error may exceed it.
-        chance: the error of guessing. Where even the threshold is as high, nothing was learned that could fail, and the
-            answer is "not decided". By default 1; unknown where an error exceeds 1, as losses may.
+        chance: the error of guessing. If even the threshold is that high, nothing was learned, and the answer is "not
+            decided". By default 1; unknown if an error exceeds 1, as losses may.
         resamples: bootstrap samples.
         generator: randomness of the bootstrap; by default one with a fixed seed.
     """
@@ -206,8 +206,8 @@ def crossing(batch_sizes: FloatArray, errors: FloatArray, tolerance: float, star
     $$\log B = \log B_0 + \frac{\theta - e_0}{e_1 - e_0}(\log B_1 - \log B_0),\qquad \theta = (1 + \tau)\min_B e_B$$
 
     where e are the `errors` and τ is `tolerance`; the walk begins at rung `start`, counted from 0. Both bounds are that
-    number. An infinite error (diverged runs) says only B₀ < B ≤ B₁; a ladder that never fails B > its last rung; one
-    that fails from the start B ≤ its first rung.
+    number. With an infinite error (diverged runs) only B₀ < B ≤ B₁ is known; for a ladder that never fails, B > its
+    last rung; for one that fails from the start, B ≤ its first rung.
 
     >>> rungs = np.array([32.0, 128.0])
     >>> crossing(rungs, np.array([0.1, 0.14]), tolerance=0.2)  # halfway on the logarithmic scale
@@ -248,9 +248,10 @@ def crossing_interval(
     quantiles of resampled crossings repeat this bias (coverage down to .84, measured): here every rung that may be the
     best one is allowed to be.
 
-    Only rungs from `start` on, counted from 0, are looked at; all of them may be the best one.
+    Only rungs from `start` on, counted from 0, are considered; any of them may be the best one.
 
-    A rung with diverged seeds never passes, and surely fails if hardly a resample of its seeds would be without one.
+    A rung with diverged seeds never passes, and certainly fails if almost every resample of its seeds contains a
+    diverged one.
     """
     if any(arm.seeds < 2 for arm in arms) or not any(arm.has_spread for arm in arms):
         return 0.0, math.inf

@@ -27,15 +27,15 @@ LimitSource = Literal["fit", "largest_ell", "collapsed", "plan", "none"]
 
 @dataclass(frozen=True)
 class RemainingBias:
-    """What one ell still misses of the limit, estimated from a larger one.
+    """How far one ell still is from the limit, estimated from a larger one.
 
     Attributes:
-        ell: of which.
+        ell: the ell in question.
         against: the larger ell, four times as large if there is one.
         value: the mean at `ell` minus the limit, in the metric's units.
         low: lower 95% limit.
         high: upper 95% limit.
-        answer: "equivalent" (within half the margin, by two one-sided tests at 5%), "different" (surely beyond half the
+        answer: "equivalent" (within half the margin, by two one-sided tests at 5%), "different" (beyond half the
             margin: the 95% interval lies outside of it) or "inconclusive".
     """
 
@@ -63,8 +63,8 @@ class SDEVerdict(Printed):
         high: upper 95% limit, ∞ when the spread is unknown.
         margin: the margin asked for.
         converged: whether SVAG is shown to have converged in ell, to within half the margin.
-        converged_at: the smallest ell > 1 of which that is shown.
-        biases: what each ell > 1 still misses, where a larger one shows it; in increasing ell.
+        converged_at: the smallest ell > 1 for which that is shown.
+        biases: how far each ell > 1 still is from the limit, if a larger one shows it; in increasing ell.
         status: what to do next.
         limit: where the SDE limit comes from: "fit", E_∞ of E_ell = E_∞ + c/ell; "largest_ell", because that line does
             not fit; "collapsed", the largest ell, because an arm collapsed and no line may pass through it; "plan", a
@@ -144,14 +144,15 @@ def sde_verdict(
     margin/2 if converged, otherwise as much as the last move in ell, in which case nothing can be equivalent.
 
     A diverged seed (NaN) is an outcome: rates of divergence of SGD and of the largest ell are compared by Fisher's
-    test (with Holm's correction beside the gap of the survivors), and nothing is equivalent on the survivors' word.
+    test (with Holm's correction beside the gap of the survivors), and survivors alone never make the answer
+    "equivalent".
 
     Args:
         finals_by_ell: ell → one final metric per seed; all at one `split`, and with the seeds of SGD under ell = 1.
         margin: the largest gap that would not matter to you, in the metric's units.
         limit_weights: ell → weight of its mean in the SDE limit, where a plan has fixed the estimate beforehand; then
             nothing is fitted.
-        bias: what that limit may still miss: the interval is widened by it.
+        bias: the possible error of that limit, by which the interval is widened.
         extrapolate: False if the line must not be used, because an arm collapsed: then the limit is the largest ell.
         optimizer: name of the optimizer under ell = 1, for the sentences of `status`.
     """
@@ -197,7 +198,7 @@ class _Gap:
 
     Attributes:
         estimate: the estimate, with infinite error when there are too few numbers.
-        allowance: what the limit itself may still miss: 0 when it is fitted; its bias when it was planned; when it is
+        allowance: the possible error of the limit itself: 0 when it is fitted; its bias when it was planned; when it is
             the largest ell, margin/2 if SVAG has converged, and otherwise as much as it moved from the ell before
             (unknown if that was closer than a factor 4).
         seeds: seeds of the smallest arm used.
@@ -221,7 +222,7 @@ class _Evidence:
 
     Attributes:
         arms: the outcomes, in increasing ell.
-        biases: (ell, the larger ell, what the first still misses) for every ell > 1 that can be tested, largest first.
+        biases: (ell, the larger ell, bias of the first) for every ell > 1 that can be tested, largest first.
         converged_at: smallest ell that has converged.
         p_gap: p value for a gap, after Holm; 1 when there is no estimate.
         p_rates: Fisher's p value for unequal divergence, before Holm; None when no seed diverged.
@@ -239,17 +240,17 @@ class _Evidence:
 
     @property
     def measured(self) -> bool:
-        """Whether there are numbers enough for an estimate of the gap."""
+        """Whether there are enough numbers to estimate the gap."""
         return self.gap.limit != "none"
 
     @property
     def unused(self) -> str:
-        """The ell of which fewer than two seeds finished: they show no spread and take no part in the estimate."""
+        """The ell with fewer than two finished seeds: they have no spread and do not enter the estimate."""
         return ", ".join(str(arm.key) for arm in self.arms if arm.finite.size < 2)
 
     @property
     def trusted(self) -> bool:
-        """Whether the limit stands for the SDE: every ell was used, and the line fits, or was not needed."""
+        """Whether the limit can be taken for the SDE: every ell was used, and the line fits or was not needed."""
         converged = self.gap.limit in {"largest_ell", "collapsed"} and self.converged_at is not None
         return not self.unused and (self.gap.limit in {"fit", "plan"} or converged)
 
@@ -260,7 +261,7 @@ class _Evidence:
 
     @property
     def answer(self) -> Decision:
-        """Equivalent only if the limit is trusted and every seed finished; different also by how often they diverge."""
+        """Equivalent only if the limit is trusted and every seed finished; different also if divergence rates differ."""
         if self.trusted and self.p_rates is None and self.p_equivalent < _LEVEL:
             return "equivalent"
         if self.p_gap < _LEVEL or self.p_divergence < _LEVEL:
@@ -337,7 +338,7 @@ def _reported(found: tuple[int, int, Contrast], margin: float) -> RemainingBias:
 
 
 def _gap(arms: Sequence[Arm], still_missing: float | None, *, extrapolate: bool = True) -> _Gap:
-    """`still_missing` is what the largest ell may still miss, if SVAG has converged."""
+    """`still_missing` is the possible bias of the largest ell if SVAG has converged."""
     used = [arm for arm in arms if arm.finite.size > 1]
     if len(used) < 2 or used[0].key != 1 or not any(arm.has_spread for arm in used):
         value = arms[0].summary().mean - arms[-1].summary().mean
@@ -434,7 +435,7 @@ def _undecided(found: _Evidence) -> str:
 
 def _convergence(found: _Evidence) -> str:
     largest = found.arms[-1].key
-    if found.converged_at is not None or found.gap.limit == "plan":  # a plan allows for what its ell still miss
+    if found.converged_at is not None or found.gap.limit == "plan":  # a plan already allows for the bias of its ell
         return "nothing more to run"
     if not found.biases:
         return f"add ell={largest // 4 if largest >= 16 else 4 * largest} to see whether SVAG has converged in ell"
