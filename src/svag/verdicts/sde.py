@@ -261,7 +261,7 @@ class _Evidence:
 
     @property
     def answer(self) -> Decision:
-        """Equivalent only if the limit is trusted and every seed finished; different also if divergence rates differ."""
+        """Equivalent only if the limit is trusted and all seeds finished; different also if divergence rates differ."""
         if self.trusted and self.p_rates is None and self.p_equivalent < _LEVEL:
             return "equivalent"
         if self.p_gap < _LEVEL or self.p_divergence < _LEVEL:

@@ -1,1 +1,1 @@
-"""Where runs run: worker processes on this machine, shards of a plan on several."""
+"""Carrying out runs: in worker processes on this machine, as shards of a plan on several, or on a Ray cluster."""

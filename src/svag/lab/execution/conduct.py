@@ -1,8 +1,8 @@
 """An experiment from its plan to its records, the same from Python and from the command line.
 
-The experiment becomes a plan. What is left of it is announced with an estimate and carried out by an executor: worker
-processes on this machine (`local`) or tasks on a Ray cluster (`on_ray`). Both first look at the data of all runs, then
-work.
+The experiment becomes a plan. The runs that are left are announced with an estimate and carried out by an executor:
+worker processes on this machine (`local`) or tasks on a Ray cluster (`on_ray`). Both first load the data of all runs,
+then start computing.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -62,7 +62,7 @@ class Conducted:
 
     @property
     def failures(self) -> list[str]:
-        """A sentence about each run that has no result."""
+        """One sentence for each run without a result."""
         runs = zip(self.plan, self.records, strict=True)
         return [trouble(run, record) for run, record in runs if record.state in {"failed", "broken"}]
 
@@ -75,11 +75,11 @@ def trouble(run: PlannedRun, record: RunRecord) -> str:
 def conduct(experiment: Experiment, out: Path, execution: Execution = HERE) -> Conducted:
     """Announce an experiment on standard error, and carry out what is left of it.
 
-    Nothing is written before every spec has been checked against its data, nor into a folder with runs of another
-    version of the numerics.
+    Nothing is written before every spec has been checked against its data. A folder with runs of another version of the
+    numerics is refused.
 
     Args:
-        experiment: what is asked.
+        experiment: the experiment.
         out: folder of the experiment.
         execution: how its runs are carried out; without `progress` nothing is announced.
     """
@@ -87,7 +87,7 @@ def conduct(experiment: Experiment, out: Path, execution: Execution = HERE) -> C
 
 
 def workload_of(experiment: Experiment, out: Path, execution: Execution) -> Workload:
-    """Plan an experiment, and see what is left of it; refuse a folder with runs of another version of the numerics."""
+    """Plan an experiment, and find what is left of it; refuse a folder with runs of another version of the numerics."""
     execution.check_extra()
     workload = Workload(plan_runs(experiment.runs(), out), execution)
     one_version(workload.there, to_come=NUMERICS_VERSION)
@@ -95,7 +95,7 @@ def workload_of(experiment: Experiment, out: Path, execution: Execution) -> Work
 
 
 def conduct_workload(experiment: Experiment, out: Path, workload: Workload) -> Conducted:
-    """Announce an experiment whose plan is made already, and carry out what is left of it."""
+    """Announce an experiment that is already planned, and carry out what is left of it."""
     if workload.left:
         _carry_out(workload, (experiment, out))
     else:
@@ -118,7 +118,7 @@ def carry_out(experiment: AnyExperiment, out: Path, execution: Execution = HERE)
     as it was given, with the records of the first stage.
 
     Args:
-        experiment: what is asked.
+        experiment: the experiment.
         out: folder of the experiment.
         execution: how its runs are carried out.
     """
@@ -156,7 +156,7 @@ def plan_from_pilot(
 
     Args:
         pilot: from `Compare.pilot`.
-        within: the accuracy wanted, as for `--within`.
+        within: the desired accuracy, as for `--within`.
         out: folder of the experiment.
         execution: how the runs of the pilot are carried out.
         run: whether to run what is left of the pilot.
@@ -173,7 +173,7 @@ def preview(
     """What `conduct` would announce. Nothing is downloaded or written for it.
 
     Args:
-        experiment: what is asked.
+        experiment: the experiment.
         out: folder of the experiment.
         execution: how its runs would be carried out.
         elsewhere: identities of runs that would be copied, which count as done.

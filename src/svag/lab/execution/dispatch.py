@@ -1,7 +1,7 @@
-"""The runs of a plan while they are carried out, wherever that is: which wait, which run, how each of them ended.
+"""The runs of a plan while they are carried out, with any executor: which wait, which run, and how each ended.
 
-A `Dispatch` hands the runs out and takes note of what happens to them. The `Board` counts, and the `Screen` shows it.
-Torch is imported only to record that a run has failed.
+A `Dispatch` hands the runs out and follows them. The `Board` counts runs by state, and the `Screen` shows it. Torch is
+imported only to record a failed run.
 """
 
 from collections import Counter, deque
@@ -232,10 +232,11 @@ class Screen:
 
 
 class Dispatch:
-    """Hands out the runs of a plan, the longest first, and takes note of what happens to them.
+    """Hands out the runs of a plan, the longest first, and records what happens to them.
 
     Args:
-        workload: what is to be done. Without shards, the plan is done only when runs of other processes are, too.
+        workload: what is to be done. Without shards, the plan is done only when the runs of other processes are done
+            too.
         looked: the shapes of the data of the runs, and the device that is recorded with a failure.
         board: counts the runs.
         screen: shows what happens.
@@ -268,7 +269,7 @@ class Dispatch:
     def take(self) -> PlannedRun | None:
         """The next run that has not ended, is not broken and is not claimed by another process; None if there is none.
 
-        The others are counted as what they are.
+        The runs passed over are counted by their state.
         """
         while self._waiting:
             run = self._waiting.popleft()
@@ -282,7 +283,7 @@ class Dispatch:
         return None
 
     def put_back(self, run: PlannedRun) -> None:
-        """A run that was taken has not begun: it is the next again."""
+        """Put a run that was taken but has not begun back to the front."""
         self._waiting.appendleft(run)
 
     def begin(self, run: PlannedRun, step: int) -> None:
@@ -377,7 +378,7 @@ def work_of(workload: Workload, looked: Looked) -> dict[str, float]:
 def dispatching(workload: Workload, looked: Looked) -> Iterator[Dispatch]:
     """A dispatch of what is left of a plan, and a screen that shows it; closed, whatever happens.
 
-    An interruption says how far the plan is and how it continues.
+    After an interruption a message says how far the plan is and how to continue.
     """
     work = work_of(workload, looked)
     states = [record.state for identity, record in workload.before.items() if identity not in work]

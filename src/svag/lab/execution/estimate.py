@@ -1,4 +1,4 @@
-"""What is left of a plan, how long it will take, and the announcement that says so before the runs start.
+"""What is left of a plan, an estimate of how long that takes, and the announcement before the runs start.
 
 Nothing here needs torch: networks are timed by `worker.timed_seconds`, in a worker process where there is one.
 """
@@ -144,8 +144,8 @@ class Workload:
         """Estimate how long the runs that are left take.
 
         A run takes (effective steps left) × (seconds per effective step), known from finished runs of the same shape
-        or from timing. The runs are dealt to the workers, the longest first, each to the one that is free first. That
-        workers slow each other down is not taken into account.
+        or from timing. The runs are assigned to the workers, the longest first, each to the one that is free first. It
+        ignores that workers slow each other down.
 
         Args:
             looked: the shape of the data of each run that is left, and the device.
@@ -169,7 +169,7 @@ class Workload:
         )
 
     def without_time(self, why: str) -> str:
-        """What is announced where the time is not known."""
+        """What is announced if the time is not known."""
         return f"{_count(len(self.own), 'run')}, {self._done} already done; time {why}"
 
     @property
@@ -196,7 +196,7 @@ def _shape(spec: RunSpec) -> str:
 
 @dataclass(frozen=True)
 class Announcement:
-    """What is said before the runs of an experiment start.
+    """What is printed before the runs of an experiment start.
 
     Attributes:
         kind: kind of the experiment, or "theory".
@@ -207,8 +207,8 @@ class Announcement:
         out: folder of the runs.
         runs: number of runs.
         estimate: how long they take, or a sentence that says why that is not known.
-        caution: what the plan cannot give, in one sentence; empty if there is nothing to say.
-        planned: how a plan chose the runs; empty if none did.
+        caution: what the plan cannot give, in one sentence; empty if there is no limitation.
+        planned: how a plan chose the runs; empty without a plan.
     """
 
     kind: str

@@ -1,7 +1,7 @@
 """Worker processes on this machine: starting them, handing runs to them, and what happens when one dies.
 
 A worker is a process that receives orders and sends reports; its own side is `svag.lab.execution.worker`. This process
-does not import torch, which would take longer than everything it does: a worker does whatever needs torch.
+does not import torch, which would take longer than all its work: whatever needs torch is left to a worker.
 """
 
 import json
@@ -94,7 +94,7 @@ class WorkerProcess:
             self._process.wait(max(when - monotonic(), 0.0))
 
     def kill(self) -> None:
-        """End it at once. A killed run continues from its last checkpoint."""
+        """Kill it at once. Its run continues from the last checkpoint."""
         self._process.kill()
         self._process.wait()
         self._close()
@@ -220,7 +220,7 @@ class LocalWorkers:
 
         Args:
             dispatch: the runs.
-            pending: how the plan is announced; None if nothing is to be said.
+            pending: the announcement of the plan; None if nothing is to be announced.
         """
         self._execution = replace(self._execution, device=dispatch.device)
         self._pending = pending
@@ -253,7 +253,7 @@ class LocalWorkers:
             return None
 
     def _announce(self, dispatch: Dispatch, seconds: Mapping[str, float] | str) -> None:
-        """Announce the plan, with the times that a worker has measured, or why it has not."""
+        """Announce the plan, with the times that a worker measured, or the reason why there are none."""
         groups = [] if self._timing is None else self._timing[1]
         self._timing = None
         if self._pending is not None:

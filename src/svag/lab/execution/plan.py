@@ -1,7 +1,7 @@
-"""A plan: runs in folders named by their identities, which of them belong to a shard, and how much work each is.
+"""A plan: runs in folders named by their identities, the runs of a shard, and the amount of work of each run.
 
-As its identity names its folder, a run is found again and never computed twice. The work of a run is known only
-relative to other runs, which is enough to start with the longest.
+A run's folder is named by its identity, so a run is found again and never computed twice. Work is only known relative
+to other runs, which is enough to start with the longest.
 """
 
 import re
@@ -91,7 +91,7 @@ def own_runs(plan: Iterable[PlannedRun], shard: tuple[int, int] | None) -> list[
 
 
 def ended_elsewhere(plan: Iterable[PlannedRun], places: Iterable[Path]) -> dict[str, Path]:
-    """Find runs that have ended in other folders, for the runs of which the plan's own folder has nothing; by identity.
+    """Find the runs missing from the plan's own folder that have ended in other folders; by identity.
 
     The same identity means the same bits: it covers the version of the numerics, the probe and the evaluations.
     """
@@ -112,7 +112,7 @@ def copy_runs(plan: Iterable[PlannedRun], ended: Mapping[str, Path]) -> None:
     """Copy what `ended_elsewhere` has found into the folders of a plan, without the checkpoints."""
     for run in plan:
         if run.identity in ended and not holds_run(run.folder):
-            begun = run.folder.parent.with_name(f".{run.folder.name}")  # so that an incomplete copy is no run
+            begun = run.folder.parent.with_name(f".{run.folder.name}")  # an incomplete copy is not a run
             shutil.rmtree(begun, ignore_errors=True)
             for folder in (run.folder.parent, begun):
                 make_folder(folder)

@@ -5,7 +5,7 @@ a plan, check every spec against it, and time a few updates of its networks, so 
 does not need torch.
 
 Orders are JSON lines on standard input, reports are JSON lines on standard output. When standard input ends, the parent
-is gone and the worker ends: a run that is under way makes a checkpoint first, if it can within some seconds.
+is gone and the worker ends: a run in progress makes a checkpoint first, if it can do so within a few seconds.
 """
 
 import json
@@ -71,7 +71,7 @@ def _unaugmented(spec: RunSpec) -> DataSpec | TextSpec:
 def load_data_of(runs: Iterable[PlannedRun], execution: Execution) -> LoadedData:
     """Load every data set of the runs once, downloading what is missing, and check each spec against its data.
 
-    What is wrong for all runs is thus reported once, before any of them starts.
+    An error that affects all runs is thus reported once, before any of them starts.
     """
     loaded = LoadedData({}, {})
     for planned in runs:
@@ -275,7 +275,7 @@ def main() -> None:
 def _listen(lines: IO[str], orders: "queue.SimpleQueue[dict[str, Any]]") -> None:
     for line in lines:
         orders.put(json.loads(line))
-    os.kill(os.getpid(), signal.SIGTERM)  # which a run in the main thread holds back until it is saved
+    os.kill(os.getpid(), signal.SIGTERM)  # a run in the main thread holds this signal back until it is saved
     time.sleep(GRACE)
     os._exit(0)
 

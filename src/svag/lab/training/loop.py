@@ -1,10 +1,10 @@
-"""The loop of a run: evaluate, measure, step, save. The spec alone decides when, except for checkpoints.
+"""The loop of a run: evaluate, measure, step, save. Only the spec decides when, except for checkpoints.
 
 An evaluation writes a row with loss and accuracy over a whole set, and a summary of the readings since the last one.
 The mean training loss also has rows of its own, at 50 points of the run.
 
-With the gain rule an update is worth several effective steps, which are those of the baseline. What is due at one of
-them then happens as soon as an update has passed it, and rows also hold the rule's time, gain and price.
+With the gain rule an update is worth several effective steps, which are steps of the baseline. What is due at such a
+step happens as soon as an update has passed it, and rows also hold the rule's time, gain and price.
 """
 
 import math
@@ -132,12 +132,12 @@ def _balance(
 
 
 class Loop:
-    """Takes a run from where it is to its end.
+    """Continues a run from its current step to its end.
 
     Args:
         run: the state of the run.
-        folder: writes what it leaves.
-        watcher: is told where the run is.
+        folder: writes its files.
+        watcher: is told the progress of the run.
         save_seconds: seconds between two checkpoints; 0 makes one after every effective step.
         held: signals that are held back until a checkpoint has been made.
     """
@@ -265,7 +265,7 @@ class Loop:
             self._folder.write_readings(self._run, readings)
 
     def _gained(self) -> dict[str, float | int | None]:
-        """What rows hold about the gain rule; nothing for other processes."""
+        """The columns of the gain rule in a row; empty for other processes."""
         return {} if self._gain is None else self._gain.row()
 
     def _write_loss(self, step: int) -> None:
@@ -287,7 +287,7 @@ class Loop:
 
     def _refuse_lost(self, step: int) -> None:
         if not math.isfinite(self._run.progress.loss_sum.item()):
-            self._write_in_run_readings()  # as a checkpoint just before would have done
+            self._write_in_run_readings()  # as loading a checkpoint made just before would do
             raise Diverged(f"the training loss is not finite by {self._spec.step_name} {step}")
 
     def _save(self) -> None:

@@ -25,7 +25,7 @@ from svag.prices.estimate import Estimate
 
 
 class Diverged(Exception):  # noqa: N818
-    """Loss, gradients or weights are no longer finite, which is a result; the message says since when."""
+    """Loss, gradients or weights are no longer finite, which is a result; the message names the step."""
 
 
 class FrozenReadings:
@@ -65,7 +65,7 @@ class FrozenReadings:
         return replace(reading, population=training.population, ell=self._ell)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the stream of batches is."""
+        """The position in the stream of batches."""
         return self._batches.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -112,7 +112,7 @@ def needs_check(training: Training) -> bool:
 def check_parts(training: Training, parts: int) -> PartsComparison | None:
     """Compare batches that the run never sees, whole and in parts; None if their gradients are not finite.
 
-    The batches come from a separate stream that starts again every time, so that its state need not be saved. Several
+    The batches come from a separate stream that is seeded anew every time, so that its state need not be saved. Several
     ranks draw the same batches and share the work.
     """
     spec = training.spec

@@ -24,7 +24,7 @@ from svag.noise.group import Group, LostMessage, delivered
 T = TypeVar("T")
 
 CONTINUES = "the same command continues from the last checkpoint, with any number of processes unless BatchNorm is used"
-# A rank that is alive but does not answer is given up after this time; a dead one is noticed at once.
+# A rank that is alive but does not answer is given up after this many seconds; a dead one is noticed at once.
 PATIENCE = timedelta(minutes=10)
 # A rank that ends waits this long for another one to finish its message.
 _COURTESY = timedelta(seconds=30)
@@ -35,7 +35,7 @@ class RankLost(Exception):  # noqa: N818  # it is not an error of this rank
 
 
 class Elsewhere(Exception):  # noqa: N818
-    """Rank 0 of the run failed; it reports the reason itself.
+    """Rank 0 of the run failed, and reports the reason itself.
 
     Attributes:
         kind: the class of its error.
@@ -52,7 +52,8 @@ def ranks_answer() -> Iterator[None]:
     try:
         yield
     except LostMessage as error:
-        # torch tells a rank that died from one that is silent by its text alone, which changes between versions
+        # torch distinguishes a dead rank from a silent one only by the text of the error, which changes between
+        # versions
         raise RankLost(f"a process of this run was lost, or did not answer in time: {CONTINUES}") from error
 
 
@@ -72,7 +73,7 @@ class Ranks:
         rank: the number of this rank; rank 0 writes.
         size: number of ranks.
         group: carries their messages.
-        store: where torchrun's ranks meet; it outlives each of them.
+        store: torchrun's key-value store, which outlives each rank.
     """
 
     rank: int = 0
@@ -145,7 +146,7 @@ class Ranks:
         return found
 
     def say(self, sentence: str | None, aloud: Callable[[str], None]) -> None:
-        """Report how this rank ends, unless another one has reported already; None leaves the report to another."""
+        """Report how this rank ends, unless another rank has reported already; with None another rank reports."""
         if self.store is None:
             if sentence is not None:
                 aloud(sentence)
@@ -154,7 +155,7 @@ class Ranks:
             if sentence is not None and self.store.add("has the word", 1) == 1:
                 aloud(sentence)
                 self.store.set("has spoken", "1")
-            else:  # torchrun stops all ranks as soon as one has ended: let the other one finish its message
+            else:  # torchrun stops all ranks as soon as one has ended, so let the other one finish its message
                 self.store.wait(["has spoken"], _COURTESY)
         except RuntimeError:  # the machine that held the store is gone
             if sentence is not None:

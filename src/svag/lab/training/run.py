@@ -79,7 +79,7 @@ def run(
         save_seconds: seconds between two checkpoints.
         process_group: the ranks that share every batch of the run, all of which call this; by default there is one.
             Only rank 0 uses `out`, prints and writes.
-        watching: is told where the run is, instead of the bar or the lines.
+        watching: is told the progress of the run, instead of the bar or the lines.
     """
     spec = RunSpec.of(spec)
     folder, place, ranks = Path(out), pick_device(device), Ranks.of(process_group)
@@ -157,7 +157,7 @@ def _run(training: Training, folder: Path, name: str, told: Watcher, save_second
 
 
 def _look(folder: Path, name: str) -> RunRecord:
-    """Read what is in the folder; refuse another run, and one that cannot be read."""
+    """Read the record in the folder; refuse that of another run, and one that cannot be read."""
     record = read_record(folder)
     if record.identity and record.identity != name:
         raise ValueError(f"{folder} holds another run ({record.identity[:12]}): give another --out")
@@ -177,7 +177,7 @@ def _reproducible(seed: int, device: torch.device, threads: int) -> Iterator[Non
         try:
             torch.set_num_threads(domain.whole("threads", threads))
             if device.type == "cuda":
-                os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
+                os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs this to be deterministic
                 torch.use_deterministic_algorithms(True, warn_only=True)
             yield
         finally:

@@ -195,7 +195,7 @@ class RunFolder:
         self._path, self._identity = path, identity
         forget_parts(path, (SPEC, CHECKPOINT, OUTCOME))
         try:
-            (path / OUTCOME).unlink(missing_ok=True)  # of an earlier attempt that failed
+            (path / OUTCOME).unlink(missing_ok=True)  # left by an earlier attempt that failed
         except OSError as error:
             raise disk_error(path / OUTCOME, error) from error
         self._header = write_header(path, header)
@@ -219,7 +219,7 @@ class RunFolder:
 
     @property
     def seconds(self) -> float:
-        """Seconds of this run in all sessions, without what a killed session did after its last checkpoint."""
+        """Seconds of this run in all sessions, without the time of a killed session after its last checkpoint."""
         return self._before + time.monotonic() - self._began
 
     def resume(self, run: Run, kept: int) -> None:

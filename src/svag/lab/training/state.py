@@ -1,7 +1,7 @@
 """The state of a run, and how it is saved in a checkpoint, loaded from one, or sent from rank 0 to all ranks.
 
-A checkpoint holds everything that a run needs to continue as if it had never stopped, in one file that is replaced as a
-whole. The file is the output of `torch.save` followed by its SHA-256, as torch itself does not notice a damaged number.
+A checkpoint is one file, replaced as a whole, with everything that a run needs to continue as if it had never stopped.
+The file is the output of `torch.save` followed by its SHA-256, as torch itself does not notice a damaged number.
 """
 
 import hashlib
@@ -56,7 +56,7 @@ def load_checkpoint(path: Path, identity: str, device: torch.device) -> dict[str
         raise CheckpointError(f"{path} is damaged, or of an earlier version: remove it to start the run anew")
     try:
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception as error:  # a pickle that is none, or of other things than tensors, fails in many ways
+    except Exception as error:  # an invalid pickle, or one of other things than tensors, fails in many ways
         raise CheckpointError(f"{path} cannot be read: remove it to start the run anew") from error
     if not isinstance(state, dict) or not all(isinstance(state.get(name), str) for name in ("identity", "device")):
         raise CheckpointError(f"{path} holds no state of a run: remove it to start the run anew")
@@ -141,7 +141,7 @@ def _alike(name: str, value: Any, fresh: Any) -> None:
                 raise ValueError(f"{name} must be a list of {len(fresh)} values, got {shown(value)}")
             for place, inside in enumerate(fresh):
                 _alike(f"{name}.{place}", value[place], inside)
-        case None:  # the run has it only later, and checks it on loading
+        case None:  # the run has it only later, and then checks it
             return
         case bool() | str():
             if type(value) is not type(fresh):
@@ -259,7 +259,7 @@ class Run:
             "random_cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
             "threads": torch.get_num_threads(),
             "device": device.type,
-            # for every other process the effective step determines it
+            # for all other processes it follows from the effective step
             **({"since_row": self.progress.since_row} if isinstance(self.stepper, GainStepper) else {}),
         }
 

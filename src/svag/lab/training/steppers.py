@@ -32,7 +32,7 @@ from svag.noise.probe import NoiseProbe
 from svag.noise.reading import Reading
 from svag.noise.undisturbed import undisturbed
 
-# Examples in one forward pass. It affects the last bits of the sums, so it is not a setting.
+# Examples in one forward pass. This affects the last bits of sums, so it is not a setting.
 CHUNK = 1000
 
 
@@ -47,7 +47,7 @@ class Stepper(ABC):
         return step * round(examples_per_step(self._training.spec, self._training.examples))
 
     def set_rate(self, lr: float) -> None:
-        """Set η of the next effective step; a process that refines it does so itself."""
+        """Set η of the next effective step; a process that divides it does so itself."""
         self._training.set_rate(lr)
 
     @abstractmethod
@@ -220,7 +220,7 @@ class GainStepper(Stepper):
         return math.floor(self._rule.state_dict()["before"]) if self._updates else -1
 
     def row(self) -> dict[str, float | int | None]:
-        """What metrics say about the rule: baseline time, gain of the last update, price and examples so far."""
+        """The columns of the rule in metrics: baseline time, gain of the last update, price and examples so far."""
         rule = self._rule
         return {
             "baseline_time": rule.time,
@@ -366,7 +366,7 @@ class FullPassStepper(Stepper):
         self._chunks: list[LabelledBatch] = list(zip(images.split(CHUNK), labels.split(CHUNK), strict=True))
         try:
             self._ngd = self._noisy_gd(math.inf if isinstance(process, GdSpec) else batch_size)
-            # the first step would refuse too, but only after a folder with a failed run has been made
+            # refused here, as the first step would do so only after a folder with a failed run has been made
             with undisturbed(training.model):
                 refuse_random(training.losses, self._chunks[0])
         except SpecError:
@@ -428,7 +428,7 @@ def _average(group: list[Reading]) -> Reading:
 def without_broken(collect: Callable[[], Iterable[Reading]]) -> list[Reading]:
     """Readings of the steps with finite gradients, without the warning about the others.
 
-    A run that diverges is noticed by its loss; its last readings are not an error.
+    Divergence is detected by the loss, so missing last readings are not an error.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

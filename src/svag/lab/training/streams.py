@@ -1,4 +1,4 @@
-"""Random streams by name, so that one use never affects another, and the batches drawn with them.
+"""Named random streams, so that one use of randomness never affects another, and the batches drawn with them.
 
 Augmentation works on whole batches, on their device; each image is shifted and flipped independently.
 """
@@ -48,7 +48,7 @@ def own_randomness(rank: int, seed: int, occasion: str) -> None:
 class BatchStream:
     """Endless batches of inputs and labels: drawn by index, then augmented as a whole on the device.
 
-    Batches are drawn ahead of time. The saved state says where these began and how many were taken.
+    Batches are drawn ahead of time. The saved state holds where these began and how many were taken.
     """
 
     def __init__(self, data: DataSet, spec: RunSpec, name: str, batch_size: int, *, independent: bool = False) -> None:

@@ -37,7 +37,7 @@ def load_inputs(data: DataSpec | TextSpec, data_dir: str | Path | None, device: 
 
 
 def check_inputs(spec: RunSpec, data: DataSet) -> None:
-    """Refuse a spec that does not fit its data: a batch that is too large, or images too small to be shifted."""
+    """Refuse a spec that does not fit its data: a batch larger than the data set, or images too small to be shifted."""
     check_spec(spec, len(data.train_x))
     if spec.data.augment is None or not spec.data.augmented:
         return
@@ -85,7 +85,7 @@ class Training:
 
     @property
     def population(self) -> int | None:
-        """Number of training examples if batches are drawn without replacement; None where that makes no difference."""
+        """Number of training examples if batches are drawn without replacement; None if that makes no difference."""
         distinct = self.spec.sampling != "with_replacement" and self.spec.batch_size < self.examples
         return self.examples if distinct else None
 
@@ -233,7 +233,7 @@ def _refuse_parts(parts: int, ranks: Ranks, model: nn.Module) -> None:
             "probe.parts",
             f"{ranks.size} processes cannot share {parts} parts: start at most {parts}, or measure more parts",
         )
-    # SyncBatchNorm synchronises in every forward pass: a rank with one more part would wait forever
+    # SyncBatchNorm synchronises in every forward pass, so a rank with one more part would wait forever
     if parts % ranks.size and any(isinstance(module, nn.SyncBatchNorm) for module in model.modules()):
         raise SpecError(
             "probe.parts",

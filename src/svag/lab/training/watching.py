@@ -1,4 +1,4 @@
-"""What a person sees of a run, and what Ctrl-C does: the run makes a checkpoint before it ends.
+"""The progress display of a run, and its signals: after Ctrl-C the run makes a checkpoint before it ends.
 
 At a terminal a bar is shown, otherwise one line per evaluation. A closed pipe or terminal does not disturb a run.
 """
@@ -19,7 +19,7 @@ from rich.table import Column
 
 
 class Watcher(Protocol):
-    """Is told where a run is."""
+    """Is told the progress of a run."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
@@ -52,7 +52,7 @@ class Lossy(io.FileIO):
     lost: OSError | None = None
 
     def write(self, content: Any) -> int | None:  # type: ignore[override]  # the buffer gives bytes
-        """Write, or remember why that is not possible."""
+        """Write, or remember the error."""
         if self.lost is None:
             try:
                 return super().write(content)
@@ -65,7 +65,7 @@ def make_streams_lossy(*, line_by_line: bool = False) -> tuple[Lossy, Lossy]:
     """Replace standard output and standard error by streams that never fail, and return them.
 
     A stream that was closed at the start is opened on the null device, so that no file of a run gets its number. A
-    character that the terminal does not have becomes a question mark.
+    character that the terminal cannot show becomes a question mark.
 
     Args:
         line_by_line: write every line at once, also to a file.
@@ -123,7 +123,7 @@ class Bar:
 
 
 class NothingToClose:
-    """A context that does nothing, for watchers that need not know when a run begins and ends."""
+    """A context manager that does nothing, for watchers that need not know when a run begins and ends."""
 
     def __enter__(self) -> Self:
         return self
@@ -211,8 +211,8 @@ def stoppable(*, always: bool = False) -> Iterator[None]:
 class HeldSignals:
     """Holds SIGINT, SIGTERM and SIGHUP back until `deliver` is called or the block ends.
 
-    A second Ctrl-C is delivered at once. The other signals may come twice from schedulers and shells, which have
-    SIGKILL for when they lose patience. Only the main thread receives signals: elsewhere nothing is held.
+    A second Ctrl-C is delivered at once. The other signals may come twice from schedulers and shells, which use SIGKILL
+    if they want to end the run at once. Only the main thread receives signals: elsewhere nothing is held.
 
     >>> try:
     ...     with HeldSignals() as held:

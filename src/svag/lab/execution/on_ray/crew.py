@@ -20,7 +20,7 @@ from svag.lab.execution.on_ray.task import run_on_node
 from svag.lab.execution.plan import PlannedRun
 from svag.lab.records.storage import OUTCOME, FolderInUse, RunLock, make_folder
 
-# Seconds between two looks into the mailbox; a task that ends is noticed at once.
+# Seconds between two checks of the mailbox; a task that ends is noticed at once.
 _POLL = 0.2
 # Seconds to wait until cancelled tasks have ended.
 _FAREWELL = 10.0
@@ -50,7 +50,7 @@ class Attempt:
 
 
 class Crew:
-    """Hands the runs of a plan out as tasks on the cluster; a context that leaves no task running.
+    """Hands out the runs of a plan as tasks on the cluster; a context manager that leaves no task running.
 
     Args:
         dispatch: the runs.
@@ -202,7 +202,7 @@ class Crew:
                 self._dispatch.heed(attempt.run, letter.report)
 
     def _hold(self, attempt: Attempt) -> bool:
-        """Lock the run directory for a node that cannot; give the run up if another process has it or has ended it."""
+        """Lock the run directory for a node that cannot; drop the run if another process has it or has ended it."""
         run = attempt.run
         make_folder(run.folder)
         try:
@@ -228,7 +228,7 @@ class Crew:
         del self._out[attempt.run.identity]
 
     def _close(self, attempt: Attempt) -> None:
-        """A task has ended, well or not."""
+        """Handle the end of a task, successful or not."""
         self._forget(attempt)
         try:
             report = ray.get(attempt.task)

@@ -1,4 +1,4 @@
-"""What tasks send to the process that carries out the plan: letters in a mailbox, and the files of a run.
+"""Messages from tasks to the process that carries out the plan: letters in a mailbox, and the files of a run.
 
 Nothing here imports torch or Ray, so that the mailbox starts quickly.
 """
