@@ -1,7 +1,7 @@
 """The experiments: three questions about SGD that take several runs each, and the figures of the paper that ask them.
 
 Each family is two modules: its question and plan (`compare`, `ladder`, `ngd`), and what its records mean (`*_finding`,
-which loads scipy and is imported when an answer is wanted). The table below is all that knows every family.
+which loads scipy and is imported when an answer is wanted). `FAMILIES` below is the only list of all families.
 
 An experiment lives in a folder: `experiment.json` says what was asked, `runs/` holds one run directory per run.
 """
@@ -29,7 +29,7 @@ def family_of(kind: object) -> type[Experiment]:
 
 
 def experiment_from(fields: Any) -> Experiment:
-    """Make an experiment from plain values; refuse nonsense in one sentence.
+    """Make an experiment from plain values; refuse invalid ones in one sentence.
 
     >>> experiment_from({"kind": "ladder", "title": "t", "seeds": [0]})
     Traceback (most recent call last):
@@ -39,7 +39,7 @@ def experiment_from(fields: Any) -> Experiment:
 
 
 def load_experiment(folder: Path) -> Experiment | None:
-    """Read what was asked in this folder; None if it is a mere folder of runs."""
+    """Read the experiment of a folder; None if the folder only has runs."""
     path = folder / EXPERIMENT
     if not path.exists():
         return None
@@ -54,7 +54,7 @@ def load_experiment(folder: Path) -> Experiment | None:
 
 
 def save_experiment(experiment: Experiment, folder: Path) -> None:
-    """Write `experiment.json`; what was asked before is replaced, the runs stay."""
+    """Write `experiment.json`, replacing an earlier one; the runs stay."""
     make_folder(folder)
     text = json.dumps(experiment.model_dump(mode="json"), indent=2, ensure_ascii=False)
     replace_file(folder / EXPERIMENT, text.encode() + b"\n")

@@ -1,4 +1,4 @@
-"""The arms of a panel: what they are called, the spec of each, and which runs count as the same."""
+"""The arms of a panel: their names, their specs, and which runs count as the same."""
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class ArmName:
         kind: kind of its process.
         refinement: ell of SVAG, parts of the coupled ladder, Euler–Maruyama steps per step of SGD; otherwise 1.
         optimizer: name of the optimizer, shown for the arm that is the optimizer itself. A panel has one optimizer, so
-            two arms that differ in this alone are equal.
+            arms that differ only in this are equal.
     """
 
     kind: Literal["sgd", "svag", "glsr", "ngd", "gd", "sde"]
@@ -68,7 +68,7 @@ class Slot:
 
 
 def matched(spec: RunSpec) -> RunSpec:
-    """The spec without what is only measured on the way: probe and evaluation. SVAG that is SGD counts as SGD.
+    """The spec without probe and evaluation, which only measure. SVAG that equals SGD counts as SGD.
 
     A record belongs to the slots whose spec is the same after this.
 
@@ -83,12 +83,12 @@ def matched(spec: RunSpec) -> RunSpec:
 
 
 def shared_by_seeds(spec: RunSpec) -> RunSpec:
-    """What runs that differ only in their seed have in common: `matched` without the seed."""
+    """The key that runs share if they differ only in their seed: `matched` without the seed."""
     return matched(spec).model_copy(update={"seed": 0})
 
 
 def require_sgd(base: RunSpec) -> None:
-    """Refuse a base with another process than the optimizer itself: the arms vary the process."""
+    """Refuse a base whose process is not the optimizer itself, since the arms vary the process."""
     if not isinstance(base.process, SgdSpec):
         raise SpecError(
             "process.kind",
@@ -105,7 +105,7 @@ def svag_arms(base: RunSpec, ells: Iterable[int], split: int, limit: MomentumLim
 
 
 def other_arm(name: ArmName, base: RunSpec, process: dict[str, Any]) -> ArmSpec:
-    """The base with another process, and without its in-run probe if that process has no batches to cut into parts.
+    """The base with another process; its in-run probe is dropped if that process has no batches to cut into parts.
 
     Such an arm is compared by its final result, so it does not need the readings.
     """
@@ -118,14 +118,14 @@ def other_arm(name: ArmName, base: RunSpec, process: dict[str, Any]) -> ArmSpec:
 
 
 def processes_at(bases: Collection[RunSpec], specs: Iterable[RunSpec]) -> list[Process]:
-    """The processes of those specs that equal one of these SGD specs in everything else."""
+    """The processes of the specs that otherwise equal one of these SGD specs."""
     return [spec.process for spec in specs if spec.model_copy(update={"process": SgdSpec()}) in bases]
 
 
 def svag_fields(processes: Iterable[Process]) -> dict[str, Any]:
     """The fields `ells`, `split` and `momentum_limit` of a panel with these SVAG arms.
 
-    A panel has one split and one limit: those with the most ell, and of several the smallest split.
+    A panel has one split and one limit: the pair with the most ell is chosen, and on a tie the smallest split.
     """
     ells: dict[tuple[int, MomentumLimit | None], set[int]] = {}
     for process in processes:

@@ -38,7 +38,7 @@ class BaselinePrediction:
         price_list: the price list.
         runs: run directories, or files with the names of the runs in them.
         throughput: examples per second of a training step by batch size, where it was measured.
-        records: records of the runs; empty for files.
+        records: the records of the runs; empty for files.
     """
 
     price_list: PriceList
@@ -69,7 +69,7 @@ class BaselinePrediction:
 
 
 def _named(runs: Sequence[str]) -> str:
-    """Which runs an answer is about.
+    """The runs that an answer is about, in words.
 
     >>> _named(["runs/0"]), _named(["a", "b", "c", "d"])
     ('From runs/0:', 'From 4 runs, a, b, c and 1 more:')
@@ -86,7 +86,7 @@ class BaselinePredictions:
     skipped: tuple[str, ...]
 
     def to_dict(self) -> dict[str, object]:
-        """Return everything for a JSON document; the fields of a single prediction stand at the top as well."""
+        """Return everything for a JSON document; the fields of a single prediction are also at the top level."""
         rows = [prediction.to_dict() for prediction in self.predictions]
         about = {"predictions": rows, "skipped": list(self.skipped), "record_notes": notes_on(self._records)}
         return {**(rows[0] if len(rows) == 1 else {}), **about}
@@ -120,8 +120,8 @@ def predict_from_runs(
 ) -> BaselinePredictions:
     """Make a price list from runs of SGD that finished with readings, the seeds of one setting together.
 
-    A run that cannot be used is skipped with a sentence. It is an error if none can be used: a `RunFailed` if all of
-    them are broken.
+    A run that cannot be used is skipped with a sentence. If none can be used, an error is raised: a `RunFailed` if all
+    of them are broken.
 
     Args:
         records: records of one run, of several seeds, or of a ladder.
@@ -216,7 +216,7 @@ def _predict(
 
 
 def _problem(record: RunRecord) -> str | None:
-    """Why a run cannot be used, and what to do; None if it can."""
+    """Why a run cannot be used, and the remedy; None if it can be used."""
     where, spec = record.path, record.spec
     if spec is None:
         return f"{where} cannot be read: {record.problem}"
@@ -239,7 +239,7 @@ def _problem(record: RunRecord) -> str | None:
 
 
 def start_over_settled(record: RunRecord) -> float | None:
-    """R₀/R* of a run that measured it; None if it did not.
+    """R₀/R* if the run has measured it, otherwise None.
 
     R* = R·√(growth over decay), as in `svag.theory.equilibrium.relaxed_param_sq`, at the last balance measured.
     """
@@ -253,9 +253,9 @@ def start_over_settled(record: RunRecord) -> float | None:
 def shortfall(specs: Iterable[RunSpec], records: Iterable[RunRecord] = ()) -> str:
     """Warn that measured runs are too short for their weights to settle, naming the shortest; empty if none is.
 
-    How long settling takes depends on how far from equilibrium the weights begin, which earlier runs of the same
-    network may have measured. Runs whose time to settle is not known beforehand are left out: without weight decay,
-    with a rate that changes all the time, and with a budget in epochs of a file that has not been opened.
+    The time to settle depends on how far from equilibrium the weights start, which earlier runs of the same network may
+    have measured. Runs whose time to settle is not known in advance are left out: those without weight decay, with a
+    rate that changes all the time, or with a budget in epochs of a file that has not been opened.
 
     >>> spec = RunSpec.from_yaml('''{data: {name: svhn}, model: {arch: mlp}, batch_size: 128, lr: 0.1, budget: 93,
     ...     weight_decay: 1.0e-3, probe: {kind: in_run, parts: 4}}''')
@@ -293,7 +293,7 @@ def _settling(spec: RunSpec) -> tuple[int, float] | None:
     counted = isinstance(spec.budget, int) or spec.data.examples is not None
     if not (measured and counted and spec.weight_decay and isinstance(spec.schedule, Constant | Steps)):
         return None
-    if not isinstance(spec.optimizer, SgdOptimizer):  # no theorem needs an equilibrium of the others
+    if not isinstance(spec.optimizer, SgdOptimizer):  # for the others no theorem needs an equilibrium
         return None
     steps = spec.steps()
     if isinstance(spec.schedule, Steps):

@@ -1,4 +1,4 @@
-"""Are SGD and its SDE C-close at equilibrium? By runs of SVAG (def:c_close), or SGD's own noise (thm:eq_sde_sgd)."""
+"""Are SGD and its SDE C-close at equilibrium? Decided by runs of SVAG (def:c_close) or SGD's noise (thm:eq_sde_sgd)."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ _CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class ClosenessRatio(JsonRow):
-    """One test function: its average under SGD over that under SVAG; infinite limits where an average is unresolved."""
+    """The average of a test function under SGD over that under SVAG; infinite limits if an average is unresolved."""
 
     name: str
     value: float
@@ -35,7 +35,7 @@ class Closeness(JsonRow):
     """How close SGD and SVAG at a large ell are over the last window of one learning rate.
 
     Attributes:
-        ell: which SVAG stands for the SDE.
+        ell: the ell of the SVAG that stands for the SDE.
         ratios: ratios of R, G and N, each SGD over SVAG; N is that of a batch of the same size B in both.
         c2: the square of the smallest C for which they are C-close; infinite when G is not resolved.
         c2_low: they are not C-close for any C² below this, at 95% for the three together.
@@ -54,14 +54,14 @@ class Closeness(JsonRow):
 
     @property
     def where(self) -> str:
-        """Whether this was at equilibrium, which def:c_close is about."""
+        """Whether both were at equilibrium, as def:c_close requires."""
         balances = [balance for balance in (self.sgd_balance, self.svag_balance) if balance is not None]
         if any(abs(balance - 1) > BALANCED for balance in balances):
             return "before equilibrium"
         return "at equilibrium" if len(balances) == 2 else "(equilibrium not tested)"
 
     def rows(self, optimizer: str) -> Iterator[tuple[str, str]]:
-        """The ratios, and how far both were at equilibrium."""
+        """The ratios and the balances, in words."""
         ratios = ", ".join(
             f"{ratio.name} {wording.plain(ratio.value)} [{wording.plain(ratio.low)}, {wording.plain(ratio.high)}]"
             for ratio in self.ratios
@@ -130,7 +130,7 @@ def _average(series: FloatArray) -> Interval | None:
 
 @dataclass(frozen=True)
 class OwnNoise(JsonRow):
-    """What SGD's own readings say about its SDE, without a run of the SDE (thm:eq_sde_sgd).
+    """What SGD's own readings imply about its SDE, without simulating the SDE (thm:eq_sde_sgd).
 
     Attributes:
         noise_to_signal: N/G of SGD, as in `svag.price_list(…).linear`.
@@ -147,7 +147,7 @@ class OwnNoise(JsonRow):
     sde_refuted: bool
 
     def rows(self, optimizer: str) -> Iterator[tuple[str, str]]:
-        """That the SDE is ruled out, or nothing: an N/G above the threshold does not confirm it."""
+        """A sentence if the SDE is ruled out, otherwise empty: an N/G above the threshold does not confirm the SDE."""
         if self.sde_refuted:
             limits = f"[{wording.plain(self.low)}, {wording.plain(self.high)}]"
             below = f"it is below {wording.plain(sde_threshold(self.c2))} (C² = {wording.plain(self.c2)})"
@@ -159,7 +159,7 @@ def own_noise(sgd: Sequence[Reading]) -> OwnNoise | None:
     """N/G of SGD over the default window of all seeds; None without readings, or when they cannot be averaged."""
     try:
         rule = price_list(sgd).linear
-    except ValueError:  # no readings, or of several settings
+    except ValueError:  # no readings, or readings of several settings
         return None
     ratio = rule.noise_to_signal
     return OwnNoise(ratio.value, ratio.low, ratio.high, rule.c2, rule.sde_ruled_out)

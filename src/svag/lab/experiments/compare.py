@@ -44,7 +44,7 @@ class ComparePanel(Panel):
         ngd: also run NGD, for the paper's decomposition (eq:noise_decomposition).
         sde: also run Euler–Maruyama (eq:em) with these refinements, another way to the SDE; refine = 1 is NGD.
         momentum_limit: which limit SVAG follows if the base has momentum.
-        plan: which seeds each arm gets, and how the limit is made of them; without one every arm gets all seeds.
+        plan: the seeds of each arm, and the weights of the limit; without one every arm gets all seeds.
         fewer: (ell, seeds) of the SVAG arms that get fewer seeds than the others: a large ell is expensive.
     """
 
@@ -97,7 +97,7 @@ class CompareOptions(TypedDict, total=False):
 
 
 class Compare(Experiment):
-    """Does SVAG converge in ell, and is SGD where it converges to?
+    """Does SVAG converge in ell, and does SGD agree with its limit?
 
     >>> base = RunSpec.from_yaml("{data: {name: svhn}, model: {arch: mlp}, batch_size: 8, lr: 1, budget: 9}")
     >>> [(spec.process.kind, spec.seed) for spec in Compare.of(base, ells=[1, 4], seeds=2, glsr=[2]).runs()]
@@ -152,7 +152,7 @@ class Compare(Experiment):
     ) -> Self:
         """A few seeds of SGD and of one cheap SVAG, from which a comparison is planned.
 
-        Batches are cut in two where that is possible: half the examples, and SGD lies on the same curve in 1/l.
+        Batches are cut in two if possible: this takes half the examples, and SGD lies on the same curve in 1/l.
 
         >>> base = RunSpec.from_yaml(
         ...     "{data: {name: svhn}, model: {arch: mlp, norm: layer}, batch_size: 8, lr: 1, budget: 9}")
@@ -165,7 +165,7 @@ class Compare(Experiment):
         halved = panel.model_copy(update={"split": 2})
         try:
             halved.arms()
-        except SpecError:  # BatchNorm, or a batch that cannot be halved
+        except SpecError:  # because of BatchNorm, or a batch that cannot be halved
             return whole
         return whole.model_copy(update={"panels": (halved,)})
 
@@ -193,7 +193,7 @@ class Compare(Experiment):
 
     @classmethod
     def around(cls, base: RunSpec, known: Collection[RunSpec]) -> ComparePanel:
-        """The base with every arm at its batch size that is among the known specs."""
+        """The panel of this base with all arms at its batch size that are among the known specs."""
         processes = processes_at({shared_by_seeds(base)}, known)
         svag = svag_fields(processes)
         return ComparePanel(

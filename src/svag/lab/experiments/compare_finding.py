@@ -1,4 +1,4 @@
-"""What a comparison of SGD with SVAG found: the verdict on the SDE, and everything beside it (fig:svag_accs)."""
+"""What a comparison of SGD with SVAG found: the verdict on the SDE, and further results (fig:svag_accs)."""
 
 import math
 from collections import defaultdict
@@ -38,7 +38,7 @@ class CurveGap(CurvesCompared):
     """SGD against SVAG over the whole of training.
 
     Attributes:
-        ell: which SVAG.
+        ell: the ell of the SVAG arm.
         diverged: number of seeds that diverged, in both arms.
     """
 
@@ -46,7 +46,7 @@ class CurveGap(CurvesCompared):
     diverged: int
 
     def said(self, metric: Metric, optimizer: str) -> str:
-        """The test, and where the two are furthest apart."""
+        """The test and the largest distance, in words."""
         limits = ""
         if math.isfinite(self.low):
             limits = f" {wording.interval(self.low, self.high, metric)}, 95% at all steps at once"
@@ -62,7 +62,7 @@ class CurveGap(CurvesCompared):
 
 @dataclass(frozen=True)
 class Difference(JsonRow):
-    """Two values that were estimated from different runs, one minus the other.
+    """The difference of two values estimated from different runs.
 
     Attributes:
         name: which minus which.
@@ -88,7 +88,7 @@ class Difference(JsonRow):
 
 
 def decided(name: str, estimate: Contrast, margin: float, *, trusted: bool = True) -> Difference:
-    """Decide on a difference; where something is missing from it (`trusted` is False) nothing is equivalent.
+    """Decide on a difference; if part of it is missing (`trusted` is False), the answer is never "equivalent".
 
     >>> difference = decided("one − other", Contrast(0.002, 0.003, 8), margin=0.01)
     >>> difference.answer, difference.said("test_accuracy")
@@ -103,10 +103,10 @@ def decided(name: str, estimate: Contrast, margin: float, *, trusted: bool = Tru
 
 @dataclass(frozen=True)
 class AcrossPanels(JsonRow):
-    """Whether one quantity is the same in all of several panels.
+    """Whether a quantity is the same in several panels.
 
     Attributes:
-        of: the quantity.
+        of: name of the quantity.
         answer: "equivalent" if every two panels are (intersection–union: each test at 5%); "different" if some two are
             after Holm's correction; otherwise "inconclusive".
         margin: the difference that would not matter.
@@ -142,14 +142,14 @@ class ComparePanelFinding(PanelFinding):
         curve: SGD against the largest ell with the most seeds over the whole of training; None without enough curves.
         closeness: R, G and N of SGD over those of the largest ell at equilibrium; None without readings of both.
         own_noise: whether N/G of SGD alone rules its SDE out; None without readings of SGD.
-        decompositions: why SGD and the SDE end apart, by each route that the runs allow.
+        decompositions: why SGD and the SDE end apart, for each route that the runs allow.
         euler: the SDE's value by Euler–Maruyama, and SVAG's limit minus it; None without its runs.
         optimizer: name of the optimizer that is compared with its SDE.
         plan: how seeds and limit were planned, if they were.
-        loss: the verdict on the final test loss, where the experiment has a margin for it.
+        loss: the verdict on the final test loss, if the experiment has a margin for it.
         collapsed: ell of the arms with a seed that learned less than half of what the best arm did; no limit is
             extrapolated from them.
-        loss_decompositions: as `decompositions`, of the final test loss where that is compared.
+        loss_decompositions: like `decompositions`, for the final test loss if it is compared.
     """
 
     batch_size: int
@@ -326,7 +326,7 @@ def find_compare(experiment: Compare, records: Sequence[RunRecord]) -> CompareFi
 
 
 def _across_sampling(experiment: Compare, panels: Sequence[ComparePanelFinding]) -> tuple[AcrossPanels, ...]:
-    """Compare every two panels of which only the sampling differs: SGD itself, and the SDE limit."""
+    """Compare all pairs of panels that differ only in the sampling: SGD itself, and the SDE limit."""
     alike = defaultdict(list)
     for panel, finding in zip(experiment.panels, panels, strict=True):
         alike[shared_by_seeds(panel.base).model_copy(update={"sampling": None})].append(finding)
@@ -437,7 +437,7 @@ def _collapsed(
 
 
 def _next_step(verdict: SDEVerdict, panel: ComparePanel, metric: Metric) -> str:
-    """What to do next, in terms of this comparison: a verdict does not know the flags."""
+    """What to do next, in terms of flags, which the verdict itself does not know."""
     if panel.plan is None or verdict.limit != "plan" or verdict.answer != "inconclusive" or verdict.p_divergence:
         return verdict.status
     wanted = panel.plan.within * (100 if wording.is_share(metric) else 1)

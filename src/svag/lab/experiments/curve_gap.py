@@ -1,4 +1,4 @@
-"""Do two groups of training curves differ anywhere? A permutation test of whole curves, and how far they are apart."""
+"""Do two groups of training curves differ anywhere? A permutation test of whole curves, and their distance."""
 
 import math
 from collections.abc import Iterable
@@ -24,14 +24,14 @@ class CurvesCompared(JsonRow):
         max_t: the largest |t| over time; infinite where the two groups do not overlap and have no spread.
         at_step: the effective step of that largest |t|.
         gap: difference of the means there, in the metric's units.
-        low: lower 95% limit of the gap. It holds at all steps at once, and so at this one although it was selected; −∞
-            with too few seeds.
+        low: lower 95% limit of the gap. It holds at all steps at once, hence also at this selected one; −∞ with too few
+            seeds.
         high: upper limit.
         until_step: the last effective step compared; earlier than the end if a seed diverged.
         times: number of evaluations compared.
         reach: the largest distance from 0 of any 95% limit at any step: the margin within which the trajectories, means
             of `SMOOTHED` evaluations in a row, are known to be.
-        apart: how far apart the trajectories surely are at some step; 0 where the limits include 0 at all of them.
+        apart: lower 95% limit of the largest distance of the trajectories; 0 if the limits include 0 at every step.
     """
 
     p_value: float
@@ -48,7 +48,7 @@ class CurvesCompared(JsonRow):
 
 
 def curves_compared(first: Iterable[RunRecord], second: Iterable[RunRecord], metric: str) -> CurvesCompared | None:
-    """Compare the curves where all are finite; None without three runs, or without an evaluation that all share.
+    """Compare the curves while all are finite; None without three runs, or without an evaluation that all share.
 
     The evaluation before the first step is left out: it depends on the seed alone.
     """

@@ -33,8 +33,8 @@ class DataPrice(JsonRow):
         baseline: batch size of the smaller rung.
         batch_size: batch size of the larger one.
         levels: training losses of the baseline at which the two are compared, decreasing.
-        factors: examples of the larger rung over those of the baseline at each level; `math.inf` where the larger
-            one does not get there, with the least that it can be as the lower limit.
+        factors: examples of the larger rung over those of the baseline at each level; `math.inf` if the larger one does
+            not get there, with a lower bound as its lower limit.
     """
 
     baseline: int
@@ -53,7 +53,7 @@ class DataPrice(JsonRow):
         return max((factor.low for factor in self.factors if math.isinf(factor.value)), default=1.0)
 
     def said(self) -> str:
-        """The factors that were measured, or the least that they can be."""
+        """The measured factors, or lower bounds on them, in words."""
         if not self.reached:
             return f"more than {self.at_least:.2g}×"
         low, high = f"{min(self.reached):.2g}", f"{max(self.reached):.2g}"
@@ -89,7 +89,7 @@ def data_prices(curves: Mapping[int, Sequence[Curve]], shares: Sequence[float] =
 
 
 def _level(seeds: Sequence[Curve], share: float) -> float:
-    """The mean over seeds of the lowest loss that had been seen at a share of the examples."""
+    """The lowest loss seen up to a share of the examples, on average over seeds."""
     losses = []
     for curve in seeds:
         examples, lowest = _falling(curve)
@@ -137,7 +137,7 @@ def _reached(curve: Curve, level: float) -> float:
 
 
 def _falling(curve: Curve) -> tuple[FloatArray, FloatArray]:
-    """Middle of each interval that a loss is the mean of, and the lowest loss up to it."""
+    """The middle of each interval over which a loss is averaged, and the lowest loss up to there."""
     table = np.array(curve, dtype=np.float64)
     starts = np.concatenate([[0.0], table[:-1, 0]])
     return (starts + table[:, 0]) / 2, np.minimum.accumulate(table[:, 1])
@@ -151,13 +151,13 @@ def loss_curves(rungs: Mapping[int, Iterable[RunRecord]]) -> dict[int, list[Curv
 
 
 def _curve(run: RunRecord, size: int, share: float) -> Curve:
-    # An effective step of the gain rule is one of the baseline, and its rows say how many examples that took.
+    # With the gain rule an effective step is one of the baseline, and its rows hold the number of examples.
     seen = {row["step"]: row["examples"] for row in run.rows if row.get("kind") == LOSS and "examples" in row}
     losses = [(step, loss) for step, loss in run.losses if step <= round(share * run.steps)]
     return [(float(seen.get(step, step * size)), loss) for step, loss in losses]
 
 
 def _held(run: RunRecord) -> float:
-    """The share of a run before its learning rate first falls by a step; all of it where the rate has no steps."""
+    """The share of a run before its learning rate first falls by a step; 1 if the rate has no steps."""
     schedule = None if run.spec is None else run.spec.schedule
     return step_of(schedule.at[0], run.steps) / run.steps if isinstance(schedule, Steps) else 1.0

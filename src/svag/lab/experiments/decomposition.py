@@ -1,4 +1,4 @@
-"""Why SGD and its SDE end apart: two routes from one to the other, each in two steps (fig:diagram)."""
+"""Why SGD and its SDE end apart: two routes between them, each with two steps (fig:diagram)."""
 
 import math
 from collections.abc import Mapping
@@ -27,13 +27,13 @@ class Term(JsonRow):
 
 @dataclass(frozen=True)
 class Decomposition(JsonRow):
-    """A difference as the sum of two.
+    """A difference as a sum of two terms.
 
     Attributes:
         route: "gaussian", the paper's (eq:noise_decomposition); "ladder", over the coupled ladder (def:glsr).
         terms: the two steps.
         total: their sum.
-        excess: the first step minus the second: it has the sign of the total where the first step is most of it.
+        excess: the first step minus the second: it has the sign of the total if the first step is most of it.
         seeds: number of seeds that entered.
         left_out: number of seeds left out because they diverged in an arm.
     """
@@ -86,7 +86,7 @@ def gaussian_route(
 
 
 def _excess(limit: LimitEstimate, ngd: FloatArray) -> Contrast:
-    """(SDE − NGD) − (NGD − SGD), where the SDE's value is itself made of SGD and SVAG."""
+    """(SDE − NGD) − (NGD − SGD), where the SDE's value is itself computed from SGD and SVAG."""
     weights = [weight + (ell == 1) for ell, weight in zip(limit.groups, limit.weights, strict=True)]
     return contrast([*limit.groups.values(), ngd], [*weights, -2.0])
 

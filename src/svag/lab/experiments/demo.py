@@ -1,6 +1,6 @@
 """The three questions on the embedded data, small enough to be answered in a few minutes on two cores.
 
-`learned` sums up what a demo has shown for readers who know nothing else yet: it is often the first thing they see.
+`learned` summarises a demo for newcomers: it is often the first output that they see.
 """
 
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ from svag.lab.specs.spec import RunSpec
 
 NETWORK = "PreResNet-8 GN"
 TITLE = "Demo: a small network on 10,000 images of Fashion-MNIST"
-# It measures from the first step on, where the gain of a larger batch is smallest. Weight decay is large so that the
-# weights settle in this short training, and the price list can also say what the linear rule does.
+# It measures from the first step, where the gain of a larger batch is smallest. Weight decay is large, so that the
+# weights settle in this short training and the price list can also judge the linear rule.
 _BASE = FASHION.edited({"budget": {"epochs": 6}, "weight_decay": 6e-3, **at(FASHION, 8), **in_run(0.0, 1.0)})
 
 # At a batch of 8 N/G is about 6 on average: 32 costs little more data, 128 about twice as much.
@@ -62,7 +62,7 @@ def baseline_runs(ladder: Ladder) -> list[RunSpec]:
 
 
 def learned(finding: LadderFinding | CompareFinding) -> Iterator[str]:
-    """What a demo has shown, one paragraph each; what its runs could not show is left out."""
+    """What a demo has shown, one paragraph for each result; results that its runs do not have are left out."""
     yield from _about_gains(finding) if isinstance(finding, LadderFinding) else _about_the_sde(finding)
     yield (
         "For your own training: measure with svag.NoiseProbe (or the callback for Lightning or Hugging Face) and print "

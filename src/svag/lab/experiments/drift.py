@@ -1,4 +1,4 @@
-r"""How far apart the statistics of training really are along a ladder, beside what the price list said (def:lsi).
+r"""How far apart the measured statistics of training are along a ladder, compared with the prediction (def:lsi).
 
 Two rungs (B, η) and (κB, κη) are compared by averages over the same window of time, larger over smaller:
 
@@ -8,14 +8,13 @@ Their *spread* is the largest of the three over the smallest. `svag.theory.disto
 theorem applies, and (C,κ)-linear-scaling invariance keeps it below C². Since n/g = B_simple′/B_simple, the spread
 equals the distortion as long as the noise scale does not depend on the batch size.
 
-- On an ordinary network T′/T takes the place of r, with T the pull of `svag.theory.equilibrium.pull`.
-- With momentum X = (1−β²)|v|² − N takes the place of G in the distortion; r, g and n are still compared, with X′/X
-  beside them.
-- Adam and its kin scale by the square-root rule, and κV′/V takes the place of r, with V = Σv̂. The distortion equals
-  (κV′/V)/n where V = G + N and the noise scale stays. That is an estimate, not a theorem.
+- On an ordinary network T′/T replaces r, where T is the pull of `svag.theory.equilibrium.pull`.
+- With momentum X = (1−β²)|v|² − N replaces G in the distortion; r, g and n are still compared, and X′/X too.
+- Adaptive optimizers scale by the square-root rule, and κV′/V replaces r, where V = Σv̂. The distortion equals
+  (κV′/V)/n if V = G + N and the noise scale is constant. That is an estimate, not a theorem.
 
-Intervals are at 95%, from a bootstrap over blocks of readings, the blocks of all seeds together. They do not see what
-all blocks of a seed have in common, so they are too narrow where seeds differ by more than their blocks do.
+Intervals are at 95%, from a bootstrap over blocks of readings, the blocks of all seeds together. They miss what all
+blocks of a seed have in common, so they are too narrow if seeds differ by more than their blocks.
 """
 
 import math
@@ -59,7 +58,7 @@ def steps_of(window: Fractions, steps: int) -> tuple[int, int]:
 
 
 def readings_between(readings: Sequence[Reading], start: int, stop: int) -> list[Reading]:
-    """The readings from one effective step on until before another."""
+    """The readings from one effective step to another, the latter excluded."""
     return [reading for reading in readings if reading.step is not None and start <= reading.step < stop]
 
 
@@ -76,12 +75,13 @@ class PairDrift(JsonRow):
         noise: n = κN′/N.
         noise_scale: B_simple′/B_simple = n/g; where it is 1, the spread is the distortion.
         spread: largest of the three over the smallest.
-        strict: the smallest C² of def:lsi: the square of the largest factor by which one of the three differs from 1.
+        strict: the smallest C² in the sense of def:lsi: the square of the largest factor between one of the three and
+            1.
         distortion: D(κ) as the smaller rung predicts it.
         moving: X′/X with momentum; None without, or where X is not positive.
         second_moment_over_noise: (κV′/V)/n, which D predicts; None where V is not compared.
-        below: whether the whole interval of the spread lies below that of D, which no equilibrium allows; with X in
-            place of G where D is made of X.
+        below: whether the whole interval of the spread lies below that of D, which is impossible at equilibrium; with X
+            instead of G if D is computed from X.
     """
 
     baseline: int
@@ -101,7 +101,7 @@ class PairDrift(JsonRow):
 
 @dataclass(frozen=True)
 class Crossing(JsonRow):
-    """Where the statistics of training have drifted apart by C², going up from one baseline.
+    """The batch size at which the statistics of training have drifted apart by C², going up from one baseline.
 
     Attributes:
         baseline: batch size of the baseline.
@@ -125,11 +125,11 @@ class Crossing(JsonRow):
 
 @dataclass(frozen=True)
 class Drift:
-    """What a ladder measured of the theorem's own statistics.
+    """The statistics of the theorem as a ladder measured them.
 
     Attributes:
-        compared: "R", "T" or "V": which of them stands beside G and κN.
-        signal: what N is divided by in the distortion: "G", or with momentum "X" or "X̂".
+        compared: which of "R", "T" and "V" is compared, together with G and κN.
+        signal: the divisor of N in the distortion: "G", or with momentum "X" or "X̂".
         pairs: every rung with every larger one.
         crossings: one per baseline that has a larger rung.
     """
@@ -232,8 +232,8 @@ class _Rung:
 
     @cached_property
     def noise_to_signal(self) -> FloatArray:
-        # a signal that is not known or not positive leaves N/G without an upper limit
-        noise = np.maximum(self.noise, 0.0)  # a draw from few blocks may be below
+        # if the signal is unknown or not positive, N/G has no upper limit
+        noise = np.maximum(self.noise, 0.0)  # in a draw from few blocks it may be below 0
         return np.divide(noise, self.signal, out=np.full_like(noise, math.inf), where=self.signal > 0)
 
 
@@ -268,7 +268,7 @@ class _Pair:
 
     @cached_property
     def bounded(self) -> FloatArray:
-        """Spread of what the theorem speaks of: with the signal that D is made of."""
+        """Spread of the statistics in the theorem, with the signal from which D is computed."""
         return _spread(self._ratios(self.other.signal / self.base.signal))
 
     @cached_property
@@ -276,7 +276,7 @@ class _Pair:
         return np.asarray(np.exp(2 * np.abs(np.log(self.ratios)).max(axis=1)))
 
     def distortion(self) -> Estimate:
-        """D falls as N/G grows, so its limits are those of N/G, the other way round."""
+        """D falls as N/G grows, so its limits come from those of N/G in reverse order."""
         rho = _estimate(self.base.noise_to_signal)
         value, low, high = (distortion(ratio, self.kappa, self.lr_wd) for ratio in (rho.value, rho.high, rho.low))
         return Estimate(value, low, high)
@@ -327,7 +327,7 @@ def _crossing(base: _Rung, above: Sequence[_Pair], c2: float, lr_wd: float) -> C
 def _first_above(sizes: FloatArray, values: FloatArray, level: float) -> FloatArray:
     """Where each row of `values`, which starts from 1 at the first size, first exceeds a level; log–log between sizes.
 
-    An unknown value (NaN) counts as above: an average that is not positive has changed without bound.
+    An unknown value (NaN) counts as above, because an average that is not positive has changed without bound.
     """
     logs = np.log(np.column_stack([np.ones(len(values)), values]))
     logs = np.where(np.isnan(logs), math.inf, logs)
@@ -345,9 +345,9 @@ def _first_above(sizes: FloatArray, values: FloatArray, level: float) -> FloatAr
 def _estimate(draws: FloatArray) -> Estimate:
     r"""The estimate is the first draw; the others give its bias-corrected percentile interval.
 
-    A spread is a largest over a smallest, so noise only ever widens it: the draws lie above the estimate on the whole,
-    as the estimate lies above the truth. With z₀ = Φ⁻¹(share of draws below the estimate) the percentiles are taken at
-    Φ(2z₀ ± z), which takes out both.
+    A spread is a maximum over a minimum, so noise tends to widen it: the draws tend to lie above the estimate, just as
+    the estimate tends to lie above the truth. With z₀ = Φ⁻¹(share of draws below the estimate) the percentiles are
+    taken at Φ(2z₀ ± z), which corrects for both.
 
     Reference: Efron (1981), the bias-corrected percentile method.
     """
@@ -375,10 +375,10 @@ def _blocks(run: Sequence[Reading]) -> list[tuple[FloatArray, FloatArray]]:
 
 
 def _scatter(blocks: FloatArray, weights: FloatArray, centre: FloatArray) -> FloatArray:
-    """How far blocks lie from the average, weighted as in it: what the bootstrap draws from.
+    """Weighted deviations of the blocks from the average, from which the bootstrap draws.
 
-    Under a changing rate blocks differ by design, so those of S seeds are compared place by place; that makes their
-    scatter too small by √(S/(S−1)), which is put right.
+    Under a changing rate blocks differ by design, so those of S seeds are compared place by place; this makes their
+    scatter too small by √(S/(S−1)), which is corrected.
     """
     apart, seeds = blocks - weights * centre, len(blocks)
     if seeds > 1 and np.ptp(weights) > 1e-6:  # beyond rounding

@@ -1,4 +1,4 @@
-"""What every experiment is: a question about some SGD runs, and the plan of runs that answers it.
+"""The base of all experiments: a question about some SGD runs, and the plan of runs that answers it.
 
 `Experiment.slots` is the only description of which runs belong to an experiment. Execution carries them out, findings
 look their records up by it, and `from_runs` checks by it which experiment a folder of runs may be.
@@ -32,7 +32,7 @@ class _Frozen(RefusesInOneSentence):
 
 
 class Panel(_Frozen, ABC):
-    """What all panels have.
+    """The base of all panels.
 
     Attributes:
         name: name of the panel.
@@ -62,7 +62,7 @@ class Panel(_Frozen, ABC):
 
     @property
     def itself(self) -> ArmName:
-        """The arm that is the optimizer itself: equal to `SGD`, whatever it is called."""
+        """The arm that is the optimizer itself: equal to `SGD`, whatever its name."""
         return ArmName("sgd", optimizer=self.optimizer)
 
     def edited(self, edits: Mapping[str, Any]) -> Self:
@@ -75,7 +75,7 @@ class Panel(_Frozen, ABC):
 
 
 class Experiment(_Frozen, ABC):
-    """What all experiments have. A family adds its kind of panels, what it judges by, and how it finds its answer.
+    """The base of all experiments. A family adds its kind of panels, its criteria, and how it finds its answer.
 
     Attributes:
         title: one line.
@@ -90,7 +90,7 @@ class Experiment(_Frozen, ABC):
     question: ClassVar[str]  # the title of its page, one sentence about {optimizer}
     method: ClassVar[str]  # how that is answered, about {optimizer} and its {rule}
     needs: ClassVar[str]  # the runs that this family needs at least
-    options: ClassVar[type]  # the typed dictionary of what it can be told besides its base and its arms
+    options: ClassVar[type]  # the typed dictionary of its options besides base and arms
     default_seeds: ClassVar[int]
 
     title: str
@@ -126,11 +126,11 @@ class Experiment(_Frozen, ABC):
         file: Path | None,
         title: str | None,
     ) -> Self:
-        """An experiment with one panel around a base spec: what `of` of the families has in common.
+        """Make an experiment with one panel around a base spec; `of` of every family calls this.
 
         Args:
             base: the run in question.
-            seeds: how many, or which.
+            seeds: how many seeds, or which.
             subject: what is run, for the title.
             arms: the fields of the panel that say which arms it has.
             options: further fields of the panel and of the experiment, as `options` lists them; None is the default.
@@ -161,7 +161,7 @@ class Experiment(_Frozen, ABC):
         return panel.seeds or self.seeds
 
     def slots(self) -> Mapping[Slot, RunSpec]:
-        """The runs that belong to this experiment, each at its place; panels may share some."""
+        """The runs that belong to this experiment, by slot; panels may share runs."""
         for experiment, built in _BUILT:
             if experiment is self:
                 return built
@@ -182,15 +182,15 @@ class Experiment(_Frozen, ABC):
 
     @abstractmethod
     def asked(self) -> str:
-        """One line: the arms and what decides between the answers."""
+        """The arms and the criteria for the answer, in one line."""
 
     def planned(self) -> str:
-        """How the runs were chosen, where a plan chose them; announced before they start."""
+        """How a plan chose the runs; empty without a plan. It is announced before they start."""
         return ""
 
     @property
     def waits(self) -> bool:
-        """Whether some of its runs are only known after others have ended."""
+        """Whether some of its runs can be planned only after others have ended."""
         return False
 
     def planned_from(self, records: Sequence[RunRecord]) -> Self:
@@ -203,7 +203,7 @@ class Experiment(_Frozen, ABC):
 
     @abstractmethod
     def find(self, records: Sequence[RunRecord]) -> "Finding[PanelFinding]":
-        """Answer from whatever runs there are; those without a result are listed as missing.
+        """Answer from the runs that exist; those without a result are listed as missing.
 
         Args:
             records: from `svag.lab.load_records`, in any order; records that no panel asked for are listed, not used.
@@ -234,7 +234,7 @@ class Experiment(_Frozen, ABC):
         """The panel with this base that asks for as many of the known specs as it can."""
 
 
-# The slots of the experiments last asked for: a command needs them when it plans, announces and finds.
+# Cache of the slots of recent experiments: a command needs them to plan, to announce and to find.
 _BUILT: deque[tuple[Experiment, Mapping[Slot, RunSpec]]] = deque(maxlen=8)
 
 
@@ -248,16 +248,16 @@ def refusals_of(panel: Panel, among: int) -> Iterator[None]:
 
 
 def own_metric(panels: Sequence[Panel]) -> Metric:
-    """The metric that runs on such data are judged by unless another is asked for: for a text, bits per character."""
+    """The default metric for such data: test accuracy, or for a text bits per character."""
     text = any(isinstance(panel.base.data, TextSpec) for panel in panels)
     return "test_bits_per_character" if text else "test_accuracy"
 
 
 def metric_of(fields: dict[str, Any]) -> Metric:
-    """The default of a field `metric` that stands after `panels`."""
+    """The default of a field `metric` that is declared after `panels`."""
     return own_metric(fields["panels"])
 
 
 def described(base: RunSpec) -> str:
-    """Network and data: the name of a panel that was given none."""
+    """Network and data: the name of a panel without a name of its own."""
     return f"{base.model.arch} {base.model.norm} on {base.data.name}"

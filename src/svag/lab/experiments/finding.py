@@ -1,4 +1,4 @@
-"""What the findings of all experiments are made of: panels with an answer each, and the results of their arms."""
+"""The parts of every finding: panels with an answer each, and the results of their arms."""
 
 import math
 from abc import ABC, abstractmethod
@@ -18,13 +18,13 @@ from svag.printed import Printed
 from svag.stats.means import contrast
 from svag.stats.samples import json_number
 
-# The mark of a panel whose question is whether two things end together, by the answer of a test of equivalence.
+# The tone of a panel about whether two things end together, by the answer of its test of equivalence.
 TONES: dict[str, Tone] = {"equivalent": "yes", "different": "no", "inconclusive": "open"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PanelFinding(ABC):
-    """What the findings of all panels have.
+    """The base of the findings of all panels.
 
     Attributes:
         name: name of the panel.
@@ -51,7 +51,7 @@ class PanelFinding(ABC):
         """Return the panel for a JSON document, without the curves."""
 
     def shared_fields(self) -> dict[str, object]:
-        """The fields that all panels have, for a JSON document."""
+        """The fields common to all panels, for a JSON document."""
         return json_fields_of(self, "name", "metric", "runs", "missing", "status")
 
     def __str__(self) -> str:
@@ -63,12 +63,12 @@ AnyPanel = TypeVar("AnyPanel", bound=PanelFinding, covariant=True)
 
 @dataclass(frozen=True)
 class Finding(Printed, Generic[AnyPanel]):
-    """What an experiment found; each family has its own class, so that readers can tell them apart.
+    """What an experiment found; the base of one class per family.
 
     Attributes:
         title: title of the experiment.
         panels: one finding each.
-        strangers: records that belong to no panel, each a sentence.
+        strangers: one sentence for each record that belongs to no panel.
     """
 
     kind: ClassVar[str]
@@ -83,7 +83,7 @@ class Finding(Printed, Generic[AnyPanel]):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a reader must know before the answers: runs that are missing, and records that were not used."""
+        """Warnings to show before the answers: missing runs, and records that were not used."""
         return wording.warnings(self.missing, self.strangers)
 
     def answers(self) -> tuple[Answer, ...]:
@@ -91,7 +91,7 @@ class Finding(Printed, Generic[AnyPanel]):
         return tuple(panel.answer() for panel in self.panels)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the finding for a JSON document; the fields of a single panel stand at the top as well."""
+        """Return the finding for a JSON document; the fields of a single panel are also at the top level."""
         panels = [panel.to_dict() for panel in self.panels]
         top = panels[0] if len(panels) == 1 else {}
         return {"kind": self.kind, "title": self.title, **top, "panels": panels, "strangers": list(self.strangers)}

@@ -1,4 +1,4 @@
-"""Which experiment a folder of runs is that was not started as one (`svag report --as ladder`)."""
+"""Finding the experiment that a folder of single runs amounts to (`svag report --as ladder`)."""
 
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
@@ -30,11 +30,11 @@ def experiment_of_runs(folder: Path, kind: str) -> Experiment:
 
 
 def from_specs(family: type[AnyExperiment], specs: Iterable[RunSpec], title: str) -> AnyExperiment:
-    """The experiment of a family whose `slots` ask for these runs; refused if no two of them belong together.
+    """The experiment of a family whose `slots` contain these runs; refused if no two of them belong together.
 
-    The first panel is the one that asks for most runs, around the smaller batch size of two that ask for as many; then
-    comes one for what is left. Runs that no panel asks for stay strangers. What judges the answer (margin, tolerance,
-    C²) has its default.
+    The first panel is the one that contains the most runs; on a tie, the one around the smaller batch size. The next
+    panel is for the runs that are left, and so on. Runs in no panel stay strangers. Criteria (margin, tolerance, C²)
+    have their defaults.
     """
     left: dict[RunSpec, list[RunSpec]] = {}
     for spec in specs:
@@ -58,7 +58,7 @@ def from_specs(family: type[AnyExperiment], specs: Iterable[RunSpec], title: str
 
 
 def _claimed(family: type[Experiment], base: RunSpec, known: Collection[RunSpec]) -> tuple[Panel, set[RunSpec]]:
-    """The panel around a base, and which of the known specs it asks for: none if the panel is refused."""
+    """The panel around a base, and which of the known specs it contains: none if the panel is refused."""
     panel = family.around(base.edited({"process": {"kind": "sgd"}, "seed": 0}), known)
     try:
         return panel, {shared_by_seeds(spec) for _, spec in panel.arms()} & set(known)

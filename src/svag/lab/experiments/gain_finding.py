@@ -1,8 +1,8 @@
 """The gain rule on a ladder: plans for the larger batches, whether each ends where the smallest did, and its price.
 
-Three numbers stand side by side for every rung. Its *price*, ∫D dτ/T of the baseline's history, was known before the
-rung was trained. What it *paid* is the examples that it looked at over those of the baseline. The *examples to the same
-loss* are those that it needed, over those that the baseline needed, to three levels of the training loss.
+There are three numbers for every rung. Its *price*, ∫D dτ/T of the baseline's history, was known before the rung was
+trained. What it *paid* is its number of examples over that of the baseline. Its *examples to the same loss* are the
+examples that it needed over those that the baseline needed, to three levels of the training loss.
 """
 
 import math
@@ -32,7 +32,7 @@ from svag.theory.gain import Factors, least_spread
 # more than recipes differ by.
 LAST = 0.1
 
-# A larger batch counts as ending where the smallest ended up to this share above its training loss.
+# A larger batch counts as ending where the smallest did if its training loss is at most this share higher.
 CLOSE = 0.07
 
 Ended = Literal["reached", "above", "diverged", "open"]
@@ -62,12 +62,12 @@ def baseline_prices(ladder: Ladder, records: Sequence[RunRecord]) -> dict[int, f
 def plans_from(ladder: Ladder, records: Sequence[RunRecord]) -> tuple[LadderPanel, ...]:
     """The panels of a ladder with a plan for every rung.
 
-    A plan depends on the runs at the smallest batch size alone. It is written into `experiment.json` with the ladder,
+    A plan depends only on the runs at the smallest batch size. It is written into `experiment.json` with the ladder,
     and kept from then on.
 
     Args:
         ladder: a ladder whose runs at the smallest batch size have ended.
-        records: these, in any order; others are ignored.
+        records: the records of those runs, in any order; others are ignored.
     """
     gathered, _ = gather(ladder, records, "train_loss")
     return tuple(_planned(panel, runs) for panel, runs in zip(ladder.panels, gathered, strict=True))
@@ -91,7 +91,7 @@ def _planned(panel: LadderPanel, runs: PanelRuns) -> LadderPanel:
 
 @dataclass(frozen=True)
 class GainRung:
-    """One larger batch size, beside the baseline.
+    """One larger batch size, compared with the baseline.
 
     Attributes:
         batch_size: batch size of the rung.
@@ -167,7 +167,7 @@ class GainRung:
 
 @dataclass(frozen=True)
 class GainRow:
-    """Where one run was at one of the points of its training loss, a row for drawing.
+    """The state of a run at one of the points of its training loss, as a row for drawing.
 
     Attributes:
         batch_size: batch size of the run.
@@ -194,7 +194,7 @@ class GainFinding:
 
     Attributes:
         baseline: the smallest batch size.
-        measured: whether the gain was measured while training, and not planned.
+        measured: whether the gain was measured while training rather than planned.
         loss_metric: which training loss is compared at the end: that of the whole training set where it was evaluated,
             or the mean over the last tenth of training.
         rungs: the larger batch sizes.
@@ -229,7 +229,7 @@ class GainFinding:
 
     @property
     def tone(self) -> Tone:
-        """Yes where every larger batch reached the loss of the smallest; no where one is known not to."""
+        """ "yes" if every larger batch reached the loss of the smallest, "no" if one is known not to."""
         tones = {_TONES[rung.ended] for rung in self.rungs if rung.finished or rung.ended == "diverged"}
         return "no" if "no" in tones else "yes" if tones == {"yes"} else "open"
 
@@ -344,7 +344,7 @@ def _drifts(panel: LadderPanel, runs: PanelRuns, window: Fractions) -> dict[int,
             rungs[size] = [readings_between(readings, start, stop) for readings in seeds.values()]
     if panel.sizes[0] not in rungs:
         return {}
-    # fixed, so that a report of the same records always says the same
+    # fixed, so that reports of the same records are identical
     drift = measure_drift(rungs, rng=np.random.default_rng(0))
     pairs = () if drift is None else drift.pairs
     return {pair.batch_size: pair for pair in pairs if pair.baseline == panel.sizes[0]}
@@ -367,7 +367,7 @@ def _least(panel: LadderPanel, runs: PanelRuns, size: int, window: Fractions) ->
 
 
 def theorem_applies(spec: RunSpec) -> bool:
-    """Whether theorem (iii) speaks of a run: plain SGD, a scale-invariant loss, coupled weight decay."""
+    """Whether theorem (iii) applies to a run: plain SGD, a scale-invariant loss, coupled weight decay."""
     plain = isinstance(spec.optimizer, SgdOptimizer) and not spec.optimizer.momentum
     return plain and spec.model.scale_invariant and spec.weight_decay > 0
 

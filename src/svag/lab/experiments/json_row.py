@@ -4,7 +4,7 @@ from svag.stats.samples import json_number
 
 
 class JsonRow:
-    """Gives a dataclass its fields as JSON values.
+    """Adds `to_dict` to a dataclass.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Up to which batch size does scaling hold? One run at batch sizes along the rule, each measured (fig:lsr_acc_gnr).
 
-The rule is that of the optimizer, linear for SGD and square-root for Adam, AdamW and RMSprop: fractions of the budget
-stay, numbers of effective steps are divided by κ. Or it is the gain rule: the smallest batch size runs first, and the
-others follow the plans that its readings give (`svag.lab.experiments.gain_finding`).
+The rule is that of the optimizer, linear for SGD and square-root for Adam, AdamW and RMSprop: times given as fractions
+of the budget stay the same, and numbers of effective steps are divided by κ. Or it is the gain rule: the smallest batch
+size runs first, and the others follow the plans that its readings give (`svag.lab.experiments.gain_finding`).
 """
 
 import math
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 LadderRule = Literal["gain", "linear", "square_root"]
 
 SMALLEST_LADDER = (8, 16, 32)
-# The paper's tolerance for test errors. Most of the bits per character of a text remain however long one trains: 20%
-# more of them would undo most of the training.
+# The paper's tolerance for test errors. Most of the bits per character of a text remain even after long training, so
+# 20% more would undo most of it.
 TOLERANCE, TEXT_TOLERANCE = 0.2, 0.02
 C2 = 2.0
 
@@ -56,7 +56,7 @@ def _increasing(window: tuple[float, float]) -> tuple[float, float]:
 
 
 def _tolerance_of(fields: dict[str, Any]) -> float:
-    """The default of the tolerance, by what the panels are judged by."""
+    """The default of the tolerance, by the metric of the panels."""
     errors = any(own_metric([panel]) == "test_accuracy" for panel in fields["panels"])
     return TOLERANCE if errors else TEXT_TOLERANCE
 
@@ -88,7 +88,7 @@ class LadderPanel(Panel):
 
     @model_serializer(mode="wrap")
     def _as_before(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what only the gain rule has, so that other ladders are written as before there was one."""
+        """Leave out the fields of the gain rule, so that other ladders are written as in versions without it."""
         fields: dict[str, Any] = handler(self)
         return {name: value for name, value in fields.items() if value or name not in {"measured", "plans"}}
 
@@ -104,7 +104,7 @@ class LadderPanel(Panel):
 
     @property
     def unplanned(self) -> list[int]:
-        """The rungs that wait for a plan from the smallest one."""
+        """The rungs whose plan is still to be made from the smallest one."""
         planned = {size for size, _ in self.plans}
         return [size for size in self.sizes[1:] if size not in planned] if self.gained and not self.measured else []
 
@@ -150,7 +150,7 @@ class LadderPanel(Panel):
         return arms
 
     def _by_gain(self) -> list[ArmSpec]:
-        """The smallest rung, and of the others those whose gains are planned or will be measured."""
+        """The smallest rung, and those others whose gains are planned or will be measured."""
         if self.ells:
             raise SpecError("ells", "SVAG follows the rule of its optimizer, not the gain rule: use another rule")
         if self.probe_batches:
@@ -164,7 +164,7 @@ class LadderPanel(Panel):
                 if not isinstance(base.probe, InRunProbe):
                     edits["probe"] = {"kind": "in_run", "parts": 4 if size % 4 == 0 else 2}
             else:
-                # without a plan yet, any one will do to refuse a rung that cannot run before the baseline is trained
+                # before there is a plan, any plan serves to refuse an impossible rung before the baseline is trained
                 process["plan"] = plans.get(size, ((0.0, 1.0),))
             spec = base.edited({**edits, "process": process})
             if self.measured or size in plans:
@@ -178,7 +178,7 @@ class LadderPanel(Panel):
         return other.model_copy(update={"probe_batches": ()}) if probe else other
 
     def smallest(self, edits: Mapping[str, Any]) -> Self:
-        """Three small rungs of one epoch each, since steps would be a longer training at a larger batch."""
+        """Three small rungs of one epoch each, since the same number of steps would be longer at a larger batch."""
         fewer = super().smallest({"budget": {"epochs": 1}, **edits})
         return fewer.model_copy(update={"batch_sizes": SMALLEST_LADDER, "refined": (), "plans": ()})
 
@@ -243,7 +243,7 @@ class Ladder(Experiment):
     ) -> Self:
         """One panel around a base spec, which gets a probe if it has none; see `Experiment.about`."""
         sizes = tuple(batch_sizes)
-        gained = isinstance(rule, str) and rule == "gain"  # anything else is refused with its name below
+        gained = isinstance(rule, str) and rule == "gain"  # other values are refused by name below
         subject = _SUBJECTS["gain" if gained else base.optimizer.rule]
         probed, rungs = with_probe(base, sizes, whole=gained), {"batch_sizes": sizes, "rule": rule}
         return cls.about(probed, seeds, subject, rungs, options, name=name, file=file, title=title)
@@ -260,7 +260,7 @@ class Ladder(Experiment):
         return self.model_copy(update={"panels": plans_from(self, records)})
 
     def with_plans_of(self, before: Experiment | None) -> Self:
-        """The same ladder with the plans that were written down for the same baseline."""
+        """The same ladder with the plans that were saved for the same baseline."""
         if not isinstance(before, Ladder):
             return self
         panels = []
@@ -352,7 +352,7 @@ def rung(base: RunSpec, batch_size: int) -> RunSpec:
 
 
 def _refuse_short_averages(base: RunSpec, batch_size: int) -> None:
-    """Refuse a β with κ(1 − β) ≥ 1: an average that forgets everything at each step is no average."""
+    """Refuse a β with κ(1 − β) ≥ 1: an average that forgets everything at each step is not an average."""
     for name, beta in base.optimizer.averages.items():
         kappa, limit = batch_size / base.batch_size, base.batch_size / (1 - beta)
         if batch_size * (1 + 1e-9) >= limit:  # 10 × (1 − 0.9) is just below 1 in floating point
@@ -366,7 +366,7 @@ def _refuse_short_averages(base: RunSpec, batch_size: int) -> None:
 def scaled_steps(spec: RunSpec, kappa: float) -> dict[str, Any]:
     """Edits that divide everything in a spec that is a number of effective steps by κ, to the nearest step.
 
-    A probe that reads at every effective step goes on doing so.
+    A probe that measures every effective step continues to do so.
 
     >>> spec = RunSpec.from_yaml('''{data: {name: svhn}, model: {arch: mlp}, batch_size: 8, lr: 1, budget: 400,
     ...     schedule: {kind: steps, at: [100, 0.5]}, evaluate: {every: 20}}''')

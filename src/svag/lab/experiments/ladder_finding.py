@@ -1,7 +1,7 @@
 """What a ladder found: what each rung predicted, what the ladder measured, and then test error (fig:lsr_acc_gnr).
 
 All rungs are averaged over one window of training time, as fractions of the budget; it begins where the last rung has
-settled. The theorem is about statistics of training; test error stands after it as an empirical criterion of its own.
+settled. The theorem is about statistics of training; test error is a separate, empirical criterion.
 """
 
 import math
@@ -57,11 +57,11 @@ from svag.verdicts.scaling import ScalingVerdict, scaling_verdict
 
 NumberRows = Iterator[tuple[str, str]]
 
-# From this N/G on a ladder sees invariance hold over several rungs before it is lost: B* is then at least 10 times B.
+# With at least this N/G, invariance holds over several rungs before it is lost: B* is then at least 10 times B.
 _INVARIANT_FROM = 8.0
-# Invariance counts as seen where it still holds at this multiple of the smallest batch.
+# Invariance counts as seen if it still holds at this multiple of the smallest batch.
 _HELD = 4
-# Windows whose ends differ by more than this share of the examples seen are not the same part of training.
+# Windows whose ends differ by more than this share of the examples seen are different parts of training.
 _SAME_TIME = 0.02
 
 COMPARED = {
@@ -73,13 +73,14 @@ COMPARED = {
 
 @dataclass(frozen=True)
 class Shortfall:
-    """A pair of rungs whose spread lies below D although a theorem applies, which no equilibrium allows.
+    """A pair of rungs whose spread lies below D although a theorem applies, which is impossible at equilibrium.
 
     Attributes:
         pair: the two rungs.
         balances: growth over decay of the weights at both, 1 at equilibrium; None where unknown.
-        cause: the likely cause. "not_settled": the balances b and b′ make the bound D·b/b′ instead of D, which explains
-            it. "other_window": the readings of the two do not cover the same part of training. Otherwise "unexplained".
+        cause: the likely cause. "not_settled": with the balances b and b′ the bound is D·b/b′ instead of D, which
+            explains the shortfall. "other_window": the readings of the two do not cover the same part of training.
+            Otherwise "unexplained".
     """
 
     pair: PairDrift
@@ -136,7 +137,7 @@ class LadderPanelFinding(PanelFinding):
 
     @property
     def adaptive(self) -> bool:
-        """Whether this is about Adam or its kin: all predictions are then estimates, and there is no theorem."""
+        """Whether the optimizer is adaptive: all predictions are then estimates, as no theorem applies."""
         return self.rule == "square_root"
 
     @property
@@ -182,7 +183,7 @@ class LadderPanelFinding(PanelFinding):
         }
 
     def answer(self) -> Answer:
-        """What was predicted, what was measured and test error; by the gain rule price and loss of every batch size."""
+        """The prediction, the measurement and test error; by the gain rule price and loss of every batch size."""
         gain, first = self.gain, None
         if gain is None:
             headline, (tone, badge) = drift_headline(self), _judged(self)
@@ -233,12 +234,12 @@ def find_ladder(experiment: Ladder, records: Sequence[RunRecord]) -> LadderFindi
 
 def _panel(experiment: Ladder, panel: LadderPanel, runs: PanelRuns) -> LadderPanelFinding:
     sizes = panel.sizes
-    # By the gain rule only the smallest batch size predicts: the others do not train by the rule that it predicts for.
+    # By the gain rule only the smallest batch size predicts, as the others do not train by the rule of the prediction.
     baselines = sizes[:1] if panel.gained else sizes
     errors = {size: own for size in sizes if (own := final_errors(panel, runs, SGD, size))}
     scaling, unscaled = _scaling(errors, experiment.tolerance)
     window = experiment.window or _shared_window(runs, baselines)
-    # Predictions are made from the same part of training in which they are then checked.
+    # Predictions use the same part of training in which they are checked.
     windows = {} if window is None else {size: steps_of(window, runs.steps(size)) for size in errors}
     predictions, unread = predictions_of(runs, baselines, sizes, experiment.c2, windows, scaling)
     rules = [prediction.linear for prediction in predictions]
@@ -313,18 +314,18 @@ def _drift(runs: PanelRuns, rules: Sequence[LinearRule], window: Fractions, c2: 
     # ηλ is linear in the batch size, and known where the theorem of the paper applies
     settled = next((rule for rule in rules if rule.lr_wd), None)
     lr_wd = 0.0 if settled is None else settled.lr_wd * rules[0].batch_size / settled.batch_size
-    # a theorem speaks of a pair only where both rungs rest on it; T says nothing of weights that have not settled
+    # a theorem applies to a pair only if it applies to both rungs; T is meaningless for weights that have not settled
     compared: Compared = "T" if sum(rule.basis == "pull" for rule in rules) > 1 else "R"
     if rules and all(rule.basis == "second_moment" and rule.second_moment_ratio is not None for rule in rules):
         compared = "V"
     signals: set[Signal] = {rule.signal for rule in rules}
     drift = measure_drift(
         rungs,
-        # fixed, so that a report of the same records always says the same
+        # fixed, so that reports of the same records are identical
         rng=np.random.default_rng(0),
         c2=c2,
         compared=compared,
-        # what every rung has: X̂ wherever one of them has not resolved its X
+        # a signal that every rung has: X̂ if one of them has not resolved its X
         signal=signals.pop() if len(signals) == 1 else "X̂",
         lr_wd=lr_wd if compared == "R" else 0.0,
     )
@@ -332,7 +333,7 @@ def _drift(runs: PanelRuns, rules: Sequence[LinearRule], window: Fractions, c2: 
 
 
 def _as_priced(drift: Drift, rules: Mapping[int, LinearRule]) -> Drift:
-    """The drift beside each baseline's own price list, which with momentum may rest on another signal."""
+    """The drift together with each baseline's own price list, which with momentum may rest on another signal."""
     own = {size: rule for size, rule in rules.items() if rule.signal != drift.signal}
     pairs = (
         replace(pair, distortion=own[pair.baseline].distortion(pair.batch_size)) if pair.baseline in own else pair
@@ -359,7 +360,7 @@ def _over(observed: Estimate, predicted: Estimate) -> Estimate:
 
 
 def covered(pair: PairDrift, predictions: Sequence[RungPrediction]) -> bool:
-    """Whether a theorem says of this pair that its spread is at least D: both of its rungs rest on one."""
+    """Whether by a theorem the spread of this pair is at least D: a theorem applies to both rungs."""
     basis = {prediction.batch_size: prediction.linear.basis for prediction in predictions}
     return {basis.get(pair.baseline), basis.get(pair.batch_size)} <= THEOREMS
 
@@ -424,7 +425,7 @@ def _next(runs: PanelRuns, predictions: Sequence[RungPrediction], drift: Drift |
     return "nothing more to run: the drift is located to within the spacing of the ladder."
 
 
-# How a finding is said.
+# The finding in words.
 
 
 def drift_headline(panel: LadderPanelFinding) -> str:
@@ -451,7 +452,7 @@ def drift_headline(panel: LadderPanelFinding) -> str:
 
 
 def _judged(panel: LadderPanelFinding) -> tuple[Tone, str]:
-    """The mark of a panel and what it is about: only what a theorem says can hold or fail."""
+    """The tone of a panel and its badge: only the statement of a theorem can hold or fail."""
     if not panel.checked:
         return ("open" if panel.scaling is None or _undecided(panel.scaling) else "note"), ""
     prediction, crossing = panel.checked[0]
@@ -496,7 +497,7 @@ def _predicted(panel: LadderPanelFinding) -> NumberRows:
 
 
 def _theorem(panel: LadderPanelFinding) -> NumberRows:
-    """Whether the inequality spread ≥ D held, or that no theorem says so."""
+    """Whether the inequality spread ≥ D held, or a note that no theorem applies."""
     if panel.drift is None:
         return
     compared = COMPARED[panel.drift.compared]
@@ -516,7 +517,7 @@ def _theorem(panel: LadderPanelFinding) -> NumberRows:
 
 
 def _second_moment(panel: LadderPanelFinding) -> NumberRows:
-    """How much the second moment grew beyond what the square-root rule presumes, with D, one row per baseline.
+    """How much the second moment grew beyond the assumption of the square-root rule, with D, one row per baseline.
 
     The first row says what that means for the steps.
     """
@@ -540,11 +541,11 @@ def _second_moment(panel: LadderPanelFinding) -> NumberRows:
 
 
 def _step_shortfall(growth: Estimate) -> str:
-    return f"{step_shortfall(max(growth.value, 1.0)):.0%}"  # measured, it may be below 1 by chance
+    return f"{step_shortfall(max(growth.value, 1.0)):.0%}"  # a measured value may be below 1 by chance
 
 
 def _invariance(panel: LadderPanelFinding) -> NumberRows:
-    """Where strict invariance in the sense of def:lsi is lost: one of the three has changed by more than C."""
+    """The batch size at which strict invariance (def:lsi) is lost: one of the three has changed by more than C."""
     if not panel.checked or panel.drift is None:
         return
     said = [
@@ -560,7 +561,7 @@ def _invariance(panel: LadderPanelFinding) -> NumberRows:
 
 
 def _examples(panel: LadderPanelFinding) -> NumberRows:
-    """The measured price in examples beside D, from the smallest baseline that predicts."""
+    """The measured price in examples and D, from the smallest baseline that predicts."""
     if not panel.checked:
         return
     baseline, said = panel.checked[0][0], []
@@ -579,7 +580,7 @@ def _distortion(baseline: RungPrediction, batch_size: float) -> str:
 
 
 def _undecided(scaling: ScalingVerdict) -> bool:
-    """Whether the test errors do not say where scaling fails."""
+    """Whether the test errors leave open where scaling fails."""
     return unbounded(scaling.low, scaling.high) or scaling.answer == "not decided"
 
 
@@ -592,7 +593,7 @@ def error_headline(panel: LadderPanelFinding) -> str:
 
 
 def _error_said(panel: LadderPanelFinding, scaling: ScalingVerdict) -> str:
-    """Where test error fails, or why that is not decided."""
+    """The batch size at which test error fails, or why that is not decided."""
     limits, at = wording.batch_interval(scaling.low, scaling.high), wording.batch(scaling.observed)
     if unbounded(scaling.low, scaling.high):
         where = f"at batch size {at}" if scaling.observed is not None else "nowhere on this ladder"
@@ -632,7 +633,7 @@ def judged_by_error(panel: LadderPanelFinding) -> NumberRows:
 
 
 def _drifted(panel: LadderPanelFinding) -> NumberRows:
-    """What the drift was made of, from the smallest baseline, and what explains it."""
+    """The parts of the drift from the smallest baseline, and its explanation."""
     if panel.drift is None or not panel.drift.crossings:
         return
     base = panel.checked[0][0].batch_size if panel.checked else panel.drift.crossings[0].baseline

@@ -20,7 +20,7 @@ class NgdPanel(Panel):
     """SGD, NGD with matching covariance (eq:noisy_gd), and GD from one base spec."""
 
     def arms(self) -> list[ArmSpec]:
-        """SGD, NGD and GD; a seed of GD only changes the first weights."""
+        """SGD, NGD and GD; for GD a seed only changes the initial weights."""
         require_sgd(self.base)
         return [(SGD, self.base), *(other_arm(arm, self.base, {"kind": arm.kind}) for arm in (NGD, GD))]
 

@@ -21,7 +21,7 @@ from svag.stats.means import paired, welch
 from svag.stats.samples import json_fields
 
 _LEVEL = 0.05
-# With at least this many seeds, compare pairwise: with fewer, pairs lose more in degrees of freedom than they gain.
+# With at least this many seeds, compare pairwise; with fewer, pairing loses more in degrees of freedom than it gains.
 _PAIRS = 4
 _ROUNDING = 1e-12
 LAST_STEPS = 100  # the paper's train curves are means over this many steps
@@ -87,7 +87,7 @@ def arm_gap(name: str, first: Mapping[int, float], second: Mapping[int, float], 
     estimate, in_pairs = welch(*finite), False
     if not any(lost) and first.keys() == second.keys() and len(first) >= _PAIRS:
         in_order = np.array([second[seed] for seed in first])
-        in_pairs = bool(np.ptp(finite[0] - in_order) > _ROUNDING)  # equal differences leave no spread to judge by
+        in_pairs = bool(np.ptp(finite[0] - in_order) > _ROUNDING)  # equal differences have no spread
         estimate = paired(finite[0], in_order) if in_pairs else estimate
     low, high = estimate.interval()
     p_different = min(holm([estimate.p_different(), *([] if p_rates is None else [p_rates])]))
@@ -124,7 +124,7 @@ class CurvesApart(CurvesCompared):
         return {name: value for name, value in super().to_dict().items() if name not in left_out}
 
     def said(self) -> str:
-        """The test, and where the two are furthest apart."""
+        """The test and the largest distance, in words."""
         kind: Metric = "train_loss" if self.metric == "train_loss" else "test_accuracy"  # a number, or a share
         within = ""
         if math.isfinite(self.reach):
@@ -195,7 +195,7 @@ class NgdPanelFinding(PanelFinding):
 
     @property
     def gaps(self) -> tuple[ArmGap, ...]:
-        """The gaps that are known."""
+        """The known gaps."""
         return tuple(gap for gap in (self.sgd_ngd, self.sgd_gd) if gap is not None)
 
     def answer(self) -> Answer:
@@ -276,7 +276,7 @@ def _panel(experiment: Ngd, panel: NgdPanel, runs: PanelRuns) -> NgdPanelFinding
 
 
 def _train_finals(runs: Mapping[int, RunRecord]) -> dict[int, float]:
-    """Train accuracy over the last steps by seed, NaN where diverged; none unless every run evaluated it."""
+    """Train accuracy over the last steps by seed, NaN if diverged; empty unless every run evaluated it."""
     curves = {seed: run.curve("train_set_accuracy") for seed, run in runs.items()}
     if not all(curves.values()):
         return {}

@@ -112,7 +112,7 @@ def signal_slope(rungs: Sequence[Rung]) -> Estimate | None:
     """Slope of log G/N against log B with its 95% interval; None with fewer than two rungs whose G/N is resolved.
 
     It is 1 while the noise scale B_simple = B·N/G does not depend on the batch size, as the paper's figures presume.
-    Rungs are weighted by the width of their intervals, which is taken to be wider where they do not lie on a line.
+    Rungs are weighted by the width of their intervals, which are widened if the rungs do not lie on a line.
     """
     known = [rung for rung in rungs if rung.signal_to_noise_low > 0 and math.isfinite(rung.signal_to_noise_high)]
     if len(known) < 2:
@@ -150,8 +150,8 @@ def _sde_limit(panel: LadderPanel, runs: PanelRuns, size: int, errors: Mapping[i
     return fitted_limit(finals) if len(finals) > 1 else None
 
 
-# A baseline predicts from this N/G on. B* = C²B + (C² − 1)·B·N/G is at least C²B whatever was measured: below N/G = 1
-# more than two thirds of it, at C² = 2, would be the baseline's own batch size and not its noise.
+# Smallest N/G from which a baseline predicts. B* = C²B + (C² − 1)·B·N/G is at least C²B for any measurement: below N/G
+# = 1, more than two thirds of it (at C² = 2) would be the baseline's batch size rather than its noise.
 PREDICTS_FROM = 1.0
 
 
@@ -165,8 +165,8 @@ class RungPrediction:
         sizes: the larger rungs.
         rise: N/G (with momentum N/X or N/X̂) in the last part of the run over that in the first; None when unknown.
         usable: whether it predicts: N/G is at least `PREDICTS_FROM`, and `linear` is `resolved` or `window_only`, which
-            is enough as rungs are compared over the same window of the same seeds.
-        status: why not, or how reliable the prediction is.
+            is enough because rungs are compared over the same window of the same seeds.
+        status: how reliable the prediction is, or why there is none.
         over_observed: B* over the batch size at which test error was seen to fail, with a 95% interval; no theorem
             connects the two. None when it did not fail.
     """
@@ -181,7 +181,7 @@ class RungPrediction:
 
     @property
     def linear(self) -> LinearRule:
-        """What the readings say of the linear (square-root) rule, which the rungs of a ladder follow."""
+        """The conclusions about the linear (square-root) rule, which the rungs of a ladder follow."""
         return self.price_list.linear
 
     @property
@@ -196,7 +196,7 @@ class RungPrediction:
 
     @property
     def theorem(self) -> bool:
-        """Whether a theorem carries the prediction; otherwise it is an estimate."""
+        """Whether the prediction rests on a theorem; otherwise it is an estimate."""
         return self.linear.basis in THEOREMS and not self.linear.window_only
 
     def curve(self, last: float, points: int = 40) -> tuple[tuple[float, Estimate], ...]:
@@ -221,7 +221,7 @@ class RungPrediction:
 
 
 def _limit_fields(name: str, rule: LinearRule) -> dict[str, object]:
-    """B* and N/G of a linear rule, flat: the value of B* has this name, its limits are low and high."""
+    """B* and N/G of a linear rule as flat fields: the value of B* under this name, its limits as low and high."""
     return {
         name: json_number(rule.limit.value),
         "low": json_number(rule.limit.low),
@@ -255,7 +255,7 @@ def _rows(rule: LinearRule, sizes: Sequence[int]) -> list[dict[str, object]]:
 
 
 def _seed_row(own: PriceList) -> dict[str, object]:
-    """What one seed says of the linear rule, flat; the keys of these rows are those of version 0.1.0."""
+    """The linear rule by one seed, flat; the keys of these rows are those of version 0.1.0."""
     rule, setting = own.linear, own.setting
     parts = {reason.code: reason.values.get("ratio") for reason in own.reasons}
     ratios = [parts[code] for code in (Code.PARTS_FAR, Code.PARTS_NEAR) if code in parts]
@@ -301,7 +301,7 @@ def _bound(rule: LinearRule, measured: Estimate, sizes: Sequence[int]) -> list[d
     return rows
 
 
-# A run is cut into this many parts, or into fewer so that each gets this many readings.
+# A run is cut into this many parts, or fewer, so that each has at least this many readings.
 _PARTS = 5
 _READINGS_A_PART = 40
 
@@ -382,7 +382,7 @@ def _over_observed(rule: LinearRule, scaling: ScalingVerdict | None) -> Estimate
     """B* over where test error failed; None when the ladder gives no such failure, or only a bound on it."""
     if scaling is None or scaling.observed is None or scaling.answer != "fails" or math.isinf(rule.limit.value):
         return None
-    # the interval is a test inverted, and may leave out the estimate
+    # the interval is an inverted test, and may exclude the estimate
     low, high = min(scaling.low, scaling.observed), max(scaling.high, scaling.observed)
     return ratio_of(rule.limit, Estimate(scaling.observed, low, high))
 
@@ -411,7 +411,7 @@ def predicted_range(predictions: Sequence[RungPrediction]) -> PredictionRange | 
 
 @dataclass(frozen=True)
 class Certificate(JsonRow):
-    """A theorem that fired: something that the measured N/G rules out.
+    """A theorem whose condition is met: something that the measured N/G rules out.
 
     Attributes:
         kind: "baseline": linear scaling from `baseline` to `batch_size` (thm:lsr_kappa_bound); "large_run": the same,
@@ -431,7 +431,7 @@ class Certificate(JsonRow):
 
 
 def certificates(rules: Sequence[LinearRule], batch_sizes: Sequence[int]) -> tuple[Certificate, ...]:
-    """All that fired: baselines against larger rungs, large runs on their own, SGD against its SDE.
+    """All certificates: baselines against larger rungs, large runs on their own, SGD against its SDE.
 
     Only rules that are `proved` count, and only when the whole interval is on the other side of the threshold.
     """

@@ -27,7 +27,7 @@ CONTINUE = "start the same command again: it continues with the runs that have n
 
 @dataclass(frozen=True)
 class MissingRun(JsonRow):
-    """A run that was asked for and has no result.
+    """A run of the experiment without a result.
 
     Attributes:
         arm: name of its arm.
@@ -125,7 +125,7 @@ class PanelRuns:
 
     @property
     def remedy(self) -> str:
-        """How to get the missing runs: the same command, which leaves broken ones alone until they are removed."""
+        """How to get the missing runs: repeat the command, which skips broken ones until they are removed."""
         broken = [run.path for run in self.missing if run.state == "broken" and run.path]
         if not broken:
             return CONTINUE
@@ -156,7 +156,7 @@ class PanelRuns:
 
     @cached_property
     def _named_readings(self) -> dict[Path, list[Reading]]:
-        """By run directory; kept, because every part of a finding asks for them."""
+        """Readings by run directory; cached, because every part of a finding uses them."""
         return {
             run.path: [_named(reading, f"seed {slot.seed}") for reading in run.readings]
             for slot, run in self.results.items()
@@ -191,7 +191,7 @@ class PanelRuns:
 def _named(reading: Reading, run: str) -> Reading:
     """The reading with the name of its run; `replace` would check it again, which takes longer than reading it."""
     other = copy(reading)
-    vars(other)["run"] = run  # frozen, but nobody else has seen this copy
+    vars(other)["run"] = run  # frozen, but this copy has no other reference yet
     return other
 
 
@@ -210,7 +210,7 @@ def final_metric(run: RunRecord, metric: Metric) -> float:
 def gather(
     experiment: Experiment, records: Sequence[RunRecord], metric: Metric
 ) -> tuple[list[PanelRuns], tuple[str, ...]]:
-    """The runs of every panel, and a sentence for every record that no panel asked for or that cannot be read.
+    """The runs of every panel, and a sentence for every record that belongs to no panel or cannot be read.
 
     Of several records for one slot, a result is preferred, then the one with more readings.
     """
@@ -247,7 +247,7 @@ def _broken_slots(slots: Mapping[Slot, RunSpec], records: Sequence[RunRecord]) -
     broken = {record.path.name: record for record in records if record.spec is None}
     by_slot = {}
     for slot, spec in slots.items() if broken else ():
-        with suppress(SpecError):  # without its npz file or its network a spec has no identity
+        with suppress(SpecError):  # a spec without its npz file or its network has no identity
             if (record := broken.get(identity(spec)[:12])) is not None:
                 by_slot[slot] = record
     return by_slot
@@ -258,7 +258,7 @@ def one_version(records: Iterable[RunRecord], to_come: int | None = None) -> Non
 
     Args:
         records: the runs that are there.
-        to_come: the version of those that are about to be computed beside them, if any are.
+        to_come: the version with which further runs will be computed, if there are any.
     """
     examples: dict[int, str] = {}
     for record in records:
@@ -277,7 +277,7 @@ def one_version(records: Iterable[RunRecord], to_come: int | None = None) -> Non
 
 
 def _unusable(run: RunRecord | None, metric: Metric) -> str | None:
-    """Why a slot has no result; None if its record is one."""
+    """Why a slot has no result; None if it has one."""
     if run is None:
         return "not run"
     if not run.ended:
@@ -328,7 +328,7 @@ class MeanPoint:
 
 @dataclass(frozen=True)
 class DivergedEnd:
-    """Where a diverged run was evaluated last."""
+    """The last evaluation of a diverged run."""
 
     series: str
     seed: int

@@ -1,4 +1,4 @@
-"""Where SVAG converges to as ell grows: the SDE's value of a metric, from the final metrics at several ell."""
+"""The limit of SVAG as ell grows: the SDE's value of a metric, from the final metrics at several ell."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ _LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Limit(JsonRow):
-    """An estimate of where SVAG converges to.
+    """An estimate of the limit of SVAG.
 
     Attributes:
         value: the estimate.
@@ -27,7 +27,7 @@ class Limit(JsonRow):
         source: "fit" (E_∞ of E_ell = E_∞ + c/ell), "richardson" (the same through the two largest ell),
             "largest_ell" (the line does not fit), "collapsed" (the largest ell too, because an arm collapsed), or
             "plan" (weights that were chosen beforehand).
-        ells: the ell that it was made of.
+        ells: the ell that it was computed from.
         diverged: number of seeds left out because they diverged.
     """
 
@@ -61,7 +61,7 @@ class LimitEstimate:
 
     @property
     def trusted(self) -> bool:
-        """Whether it stands for the SDE: 1/ell fits, and every seed finished."""
+        """Whether it can be taken for the SDE: 1/ell fits, and every seed finished."""
         return self.limit.source in {"fit", "plan"} and not self.limit.diverged
 
     def minus(self, other: FloatArray) -> Contrast:
@@ -74,7 +74,7 @@ class LimitEstimate:
         return contrast(groups, [*self.weights, *(-weight for weight in other.weights)])
 
     def minus_arm(self, ell: int) -> Contrast:
-        """The limit minus the mean of one of its own arms, which it is not independent of."""
+        """The limit minus the mean of one of its own arms, taking their dependence into account."""
         weights = [weight - (own == ell) for own, weight in zip(self.groups, self.weights, strict=True)]
         return contrast(list(self.groups.values()), weights)
 
@@ -82,7 +82,7 @@ class LimitEstimate:
 def fitted_limit(finals: Mapping[int, FloatArray], *, extrapolate: bool = True) -> LimitEstimate | None:
     """The limit from all ell, ell = 1 being SGD, or from the largest when 1/ell does not fit; None without spread.
 
-    Where an arm collapsed (`extrapolate` is False) no line is drawn: the limit is the largest ell.
+    If an arm collapsed (`extrapolate` is False), no line is fitted: the limit is the largest ell.
 
     >>> estimate = fitted_limit({1: np.array([3.0, 5.0]), 4: np.array([1.0, 1.0])})
     >>> estimate.limit.source, round(estimate.limit.value, 12)

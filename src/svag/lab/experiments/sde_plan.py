@@ -22,11 +22,11 @@ PILOT_ELL, PILOT_SEEDS = 4, 4
 
 
 class SdePlan(BaseModel):
-    """How the SDE's value is found to a given accuracy for the fewest examples; it prints itself.
+    """How to find the SDE's value to a given accuracy for the fewest examples; `str` describes it.
 
     Attributes:
         metric: what is compared.
-        within: the accuracy wanted, in units of the metric: the margin of the comparison.
+        within: the desired accuracy, in units of the metric: the margin of the comparison.
         ells: the ell of each arm; 1 is SGD.
         seeds: number of seeds of each arm.
         weights: weight of the mean of each arm in the SDE limit; 0 for arms that are not in it.
@@ -35,10 +35,10 @@ class SdePlan(BaseModel):
         constant: how far SGD may be from its SDE, by the pilot: its estimate plus one standard error.
         bias: error that may remain in the limit if no coefficient of E_∞ + c₁/l + c₂/l² + … is above `constant`.
         chance: probability of the answer "equivalent" if there is no gap.
-        examples: examples that all runs look at, those of the pilot included.
-        plain_ell: the ell at which plain SVAG does the same for the fewest examples.
+        examples: examples that all runs use, including the pilot.
+        plain_ell: the ell at which plain SVAG achieves the same with the fewest examples.
         plain_seeds: number of seeds of SGD, and of that SVAG.
-        plain_examples: examples that those runs would look at.
+        plain_examples: examples that those runs would use.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -60,16 +60,16 @@ class SdePlan(BaseModel):
 
     @property
     def limit_weights(self) -> dict[int, float]:
-        """The arms that the limit is made of."""
+        """The arms in the limit."""
         return {ell: weight for ell, weight in zip(self.ells, self.weights, strict=True) if weight}
 
     @property
     def saving(self) -> float:
-        """Examples of plain SVAG over those of this plan."""
+        """Examples for plain SVAG over those of this plan."""
         return self.plain_examples / self.examples
 
     def said(self) -> str:
-        """The cost, beside that of plain SVAG."""
+        """The cost, compared with that of plain SVAG."""
         plain = f"plain SVAG at ell={self.plain_ell} would take {self.plain_examples:,}"
         return f"{self.examples:,} examples; {plain}, {self.saving:.2g} times as many"
 

@@ -1,4 +1,4 @@
-"""How findings are said: the answer of one panel as plain data, and numbers in their units.
+"""Findings in words: the answer of one panel as plain data, and numbers with their units.
 
 A page, a summary in Markdown, a terminal and `print` all show the same `Answer`.
 """
@@ -30,14 +30,14 @@ class Answer:
 
     Attributes:
         panel: name of the panel.
-        headline: the answer, one sentence.
-        tone: whether that is a yes, a no, still open, or a note that is none of them.
+        headline: the answer in one sentence.
+        tone: whether that is a yes, a no, still open, or just a note.
         numbers: the numbers behind it: a name and a value with its interval.
         next: what to do next; nothing if empty.
-        spark: a curve to draw beside it in the terminal.
+        spark: a curve to draw next to it in the terminal.
         spark_of: caption of that curve.
-        first: how many of the numbers the card of the page shows before those that unfold; all when None.
-        badge: what its mark is about, in a few words, where the headline does not begin with yes or no.
+        first: how many of the numbers the page shows without unfolding the card; all when None.
+        badge: the subject of its mark in a few words, if the headline does not begin with yes or no.
     """
 
     panel: str
@@ -68,15 +68,15 @@ class Answer:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A claim of the paper about one panel, beside what its runs say.
+    """A claim of the paper about one panel, and what its runs show.
 
     Attributes:
         panel: name of the panel.
-        claim: what the paper says of such a setting.
-        found: what the runs say, in numbers.
+        claim: what the paper claims of such a setting.
+        found: what the runs show, in numbers.
         verdict: whether the two agree.
         code: which claim it is.
-        reason: why it is not judged, if it is not: a premise that was measured and does not hold.
+        reason: why it is not judged, if so: a measured premise that does not hold.
     """
 
     panel: str
@@ -88,7 +88,7 @@ class Judgement:
 
     @property
     def counted(self) -> bool:
-        """Whether it counts as evidence: at equilibrium, that statistics drift apart is algebra."""
+        """Whether it counts as evidence; that statistics drift apart at equilibrium is algebra, and does not count."""
         return self.code != "drift"
 
 
@@ -124,7 +124,7 @@ def is_optimizer(arm: str) -> bool:
 
 
 def criterion(metric: str) -> str:
-    """What scaling is judged by; lower is better.
+    """The criterion of scaling, with its units; lower is better.
 
     >>> criterion("test_accuracy"), criterion("test_bits_per_character")
     ('test error', 'test loss (bits per character)')
@@ -133,7 +133,7 @@ def criterion(metric: str) -> str:
 
 
 def judged_by(metric: str) -> str:
-    """The same without its units.
+    """The criterion of scaling without its units.
 
     >>> judged_by("test_accuracy"), judged_by("test_bits_per_character")
     ('test error', 'test loss')
@@ -214,7 +214,7 @@ def interval(low: float, high: float, metric: str) -> str:
 
 
 def _signed(number: float, metric: str) -> str:
-    number = float(f"{100 * number if is_share(metric) else number:.9g}")  # ties round alike on every machine
+    number = float(f"{100 * number if is_share(metric) else number:.9g}")  # ties round alike everywhere
     text = f"{number:+.2f}" if is_share(metric) else f"{number:+.3g}"
     return text.replace("-", "−")
 
@@ -261,7 +261,7 @@ def count(number: int, noun: str) -> str:
 
 
 def unbounded(low: float, high: float) -> bool:
-    """Whether an interval holds every batch size, and so says nothing.
+    """Whether an interval contains every batch size, and is therefore useless.
 
     >>> unbounded(0.0, math.inf), unbounded(0.0, 64.0)
     (True, False)
