@@ -229,7 +229,7 @@ class GainFinding:
 
     @property
     def tone(self) -> Tone:
-        """ "yes" if every larger batch reached the loss of the smallest, "no" if one is known not to."""
+        """Yes if every larger batch reached the loss of the smallest; no if one is known not to."""
         tones = {_TONES[rung.ended] for rung in self.rungs if rung.finished or rung.ended == "diverged"}
         return "no" if "no" in tones else "yes" if tones == {"yes"} else "open"
 
