@@ -1,1 +1,1 @@
-"""Intervals, equivalence tests and curve tests. Knows nothing of SGD."""
+"""Intervals, equivalence tests and curve tests, independent of SGD."""

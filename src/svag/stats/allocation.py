@@ -2,7 +2,7 @@
 
 A sample at x has the mean E(x) = E(0) + c₁x + c₂x² + … and costs more the smaller x is. A combination Σ w_i E(x_i) of k
 levels whose weights cancel the first k − 1 powers of x is far closer to E(0) than any one of them, and the samples can
-be dealt so that its variance is bought at the least cost.
+be allocated so that a given variance costs least.
 """
 
 import math
@@ -20,10 +20,10 @@ from svag.stats.samples import positive
 
 @dataclass(frozen=True)
 class Level:
-    """One x at which samples can be had.
+    """One x at which samples can be drawn.
 
     Attributes:
-        x: how far from the limit; 1/l for SVAG(l).
+        x: distance from the limit; 1/l for SVAG(l).
         cost: of one sample.
         spread: standard deviation of one sample.
     """
@@ -38,7 +38,7 @@ def extrapolation_weights(x: Sequence[float]) -> tuple[float, ...]:
 
     $$w_i = \prod_{j\ne i}\frac{x_j}{x_j - x_i},\qquad \sum_i w_i = 1,\quad \sum_i w_i x_i^p = 0\ (0 < p < k)$$
 
-    which is the solution of the Vandermonde system on the right. Of the next power they leave ∓∏x_i.
+    which solves the Vandermonde system on the right. They leave ∓∏x_i of the next power.
 
     >>> extrapolation_weights([1 / 4, 1 / 8])  # Richardson: 2E(2l) − E(l)
     (-1.0, 2.0)
@@ -55,8 +55,8 @@ class Allocation:
     Attributes:
         levels: what is sampled.
         weights: of the means of the levels.
-        samples: of each level, not rounded unless by `whole`.
-        bias: how far the expectation of the combination is from the limit, at most.
+        samples: of each level, rounded only by `whole`.
+        bias: upper bound on the distance of the combination's expectation from the limit.
     """
 
     levels: tuple[Level, ...]
@@ -87,13 +87,13 @@ class Allocation:
     def whole(self, at_least: Sequence[int] = ()) -> "Allocation":
         """The same with whole numbers of samples, rounded up: the variance can only be smaller."""
         fewest = at_least or [1] * len(self.samples)
-        # What is whole up to rounding errors is not rounded up.
+        # Numbers that are whole up to rounding errors are not rounded up.
         up = (float(max(math.ceil(n - 1e-9), low)) for n, low in zip(self.samples, fewest, strict=True))
         return replace(self, samples=tuple(up))
 
 
 def allocate(levels: Sequence[Level], weights: Sequence[float], variance: float, bias: float = 0.0) -> Allocation:
-    r"""Deal samples to the levels so that Σ w_i E_i has this variance at the least cost.
+    r"""Allocate samples to the levels so that Σ w_i E_i has this variance at the least cost.
 
     $$n_i = \frac{|w_i|\sigma_i}{\sqrt{c_i}}\,\frac{S}{V},\qquad S = \sum_j |w_j|\sigma_j\sqrt{c_j},
       \qquad \text{cost} = S^2/V$$
@@ -131,8 +131,8 @@ def cheapest(
     2.8
 
     Args:
-        levels: the menu, all on one curve E(x).
-        error: the root-mean-square error wanted.
+        levels: the levels to choose from, all on one curve E(x).
+        error: the desired root-mean-square error.
         bias: of an extrapolation from these levels with these weights.
         most: how many levels an extrapolation may use.
         whole: compare plans with whole numbers of samples.
@@ -148,13 +148,13 @@ def cheapest(
     return min(found, key=lambda plan: plan.cost, default=None)
 
 
-_SLICES = (np.arange(32) + 0.5) / 32  # of the law of the true spread, given that of a pilot
-_RUNGS, _RATIO = 360, 1.03  # numbers of samples that are tried: the last is 40,000 times the first
-_MOST_SAMPLES = 10_000  # of one level: more is not a plan
+_SLICES = (np.arange(32) + 0.5) / 32  # quantiles of the true spread, given the spread of a pilot
+_RUNGS, _RATIO = 360, 1.03  # numbers of samples to try: the last is 40,000 times the first
+_MOST_SAMPLES = 10_000  # of one level: more would not be practical
 
 
 def chance_of_equivalence(plan: Allocation, margin: float, *, pilot_freedom: float = math.inf) -> float:
-    """Probability that TOST at 5% places Σ w_i E_i inside ±`margin` if its limit is 0, the bias being held against it.
+    """Probability that TOST at 5% places Σ w_i E_i inside ±`margin` if its limit is 0, counting the bias against it.
 
     >>> sgd, svag = Level(1.0, 1.0, 0.5), Level(0.25, 8.0, 0.5)
     >>> round(chance_of_equivalence(Allocation((sgd, svag), (1.0, -1.0), (6.0, 6.0)), margin=1.0), 2)
@@ -163,8 +163,8 @@ def chance_of_equivalence(plan: Allocation, margin: float, *, pilot_freedom: flo
     Args:
         plan: with at least two samples of every level that counts.
         margin: the gap that would not matter.
-        pilot_freedom: degrees of freedom of the pilot that the spreads come from: the chance is the average over what
-            the true spread may be. Infinite if the spreads are known.
+        pilot_freedom: degrees of freedom of the pilot that the spreads come from: the probability is then averaged over
+            the possible true spreads. Infinite if the spreads are known.
     """
     used = [i for i, weight in enumerate(plan.weights) if weight]
     n = np.array([plan.samples[i] for i in used])
@@ -189,8 +189,9 @@ def plan_equivalence(
 ) -> Allocation | None:
     """The fewest samples with which TOST at 5% says "equivalent" with probability `power` if the limit is 0.
 
-    The samples are dealt by `allocate`, rounded up, and then taken away again, the dearest first, as long as the
-    probability stays. None if the bias fills too much of the margin, or if 10,000 samples of a level are not enough.
+    The samples are allocated by `allocate`, rounded up, and then removed again, the most expensive first, as long as
+    the probability is kept. None if the bias fills too much of the margin, or if 10,000 samples of a level are not
+    enough.
 
     >>> sgd, svag = Level(1.0, 1.0, 0.5), Level(0.25, 8.0, 0.5)
     >>> plan_equivalence([sgd, svag], [1.0, -1.0], margin=1.0, at_least=[2, 2]).samples
@@ -198,7 +199,7 @@ def plan_equivalence(
     """
     if 2 * bias >= margin:
         return None
-    # With a known spread, equivalence asks for a standard error of margin/2.9; the first rung is far below that.
+    # With a known spread, equivalence requires a standard error of margin/2.9; the first size tried is far too small.
     base = allocate(levels, weights, 10 * (margin / 2.9) ** 2, bias)
 
     def rung(k: int) -> Allocation:
@@ -231,7 +232,7 @@ def plan_gap(
 ) -> Allocation | None:
     r"""The cheapest plan to show that the mean of `first` is within `margin` of the limit x → 0, if it is the limit.
 
-    The limit is an extrapolation from at most `most` levels of the menu. It is charged the bias
+    The limit is an extrapolation from at most `most` levels of the menu. Its bias is taken to be
 
     $$c\prod_i x_i$$
 
@@ -245,13 +246,13 @@ def plan_gap(
 
     Args:
         first: what is compared with the limit; usually x = 1.
-        menu: levels that the limit may be made of.
+        menu: levels that the limit may use.
         margin: the gap that would not matter.
         constant: c.
-        begun: samples of `first` and of levels of the menu that are there already, and stay in the plan.
-        fewest: samples of every other level in the plan: two show a spread, barely.
+        begun: existing samples of `first` and of levels of the menu, which stay in the plan.
+        fewest: minimum number of samples of every other level in the plan: two are just enough for a spread.
         most: how many levels an extrapolation may use.
-        power: the probability wanted.
+        power: the desired probability.
         pilot_freedom: degrees of freedom of the pilot that the spreads come from.
     """
     found = []

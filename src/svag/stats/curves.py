@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from svag.arrays import FloatArray
 
-_CHUNK = 1000  # relabellings looked at together, which bounds the memory
+_CHUNK = 1000  # number of relabellings evaluated together, which bounds the memory
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class CurveTest:
         smallest_p: the smallest p value that these numbers of curves can reach: 0.1 for 3 against 3.
         max_t: the largest |t| over time.
         index: the time at which it is reached.
-        relabellings: how many were looked at.
-        exact: whether these were all there are.
+        relabellings: how many were evaluated.
+        exact: whether these were all possible ones.
     """
 
     p_value: float
@@ -102,10 +102,10 @@ def gap_band(
     $$\bar x_s - \bar y_s \pm q\, S_s \sqrt{1/n + 1/m}$$
 
     where S_s is the pooled standard deviation at time s, and q is the quantile of the largest |t| over time when the
-    labels of the residuals (each curve minus the mean of its group) are permuted. The labelling that was seen has
-    |t| = 0 by construction and counts as infinite: 3 against 3 have no limits at 95%, as their p value has none below
-    0.1. The two groups may differ by any curve, but not in their spread; q is approximate, not exact, since the
-    residuals know the two means.
+    labels of the residuals (each curve minus the mean of its group) are permuted. The observed labelling has |t| = 0 by
+    construction and counts as infinite: 3 against 3 have no limits at 95%, just as their p value cannot be below 0.1.
+    The two groups may differ by any curve, but not in their spread; q is approximate rather than exact, since the
+    residuals depend on the two means.
 
     >>> rng = np.random.default_rng(0)
     >>> noise = rng.normal(size=(2, 5, 50))
@@ -159,7 +159,7 @@ def _groups(one: ArrayLike, other: ArrayLike) -> tuple[FloatArray, FloatArray]:
 
 
 def _explained(labels: FloatArray, centred: FloatArray) -> FloatArray:
-    """The share r² of the spread that labels explain: |t| grows with it, but it is defined where t is not."""
+    """The share r² of the variance that labels explain: |t| grows with it, but unlike t it is always defined."""
     total, n = len(centred), labels.sum(axis=-1, keepdims=True)
     spread = np.square(centred).sum(axis=0)
     inverse = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 0)

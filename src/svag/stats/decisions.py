@@ -21,11 +21,11 @@ Decision: TypeAlias = Literal["equivalent", "different", "inconclusive"]
 
 
 def three_way(gap: Contrast, margin: float, alpha: float = 0.05) -> Decision:
-    """Decide between a gap that does not matter, one that is there, and not knowing.
+    """Decide whether a gap does not matter, exists, or is undecided.
 
     "equivalent": TOST rejects, at level `alpha`, that the gap is `margin` or more. "different": otherwise, and the
-    two-sided interval of level 1 − alpha leaves out 0. A gap that is real but surely smaller than the margin is
-    therefore "equivalent": that is what the margin means.
+    two-sided interval of level 1 − alpha leaves out 0. A gap that is real but significantly smaller than the margin is
+    therefore "equivalent", as the margin is meant.
 
     >>> three_way(Contrast(0.1, 0.02, 10), margin=0.5), three_way(Contrast(0.9, 0.2, 10), margin=0.5)
     ('equivalent', 'different')
@@ -128,8 +128,8 @@ def samples_to_decide(
 ) -> int | None:
     """Smallest number of samples per group above `samples` that answers with probability `power`; None if too many.
 
-    The guess is that the truth is what `samples` samples per group have shown: the gap `gap`, with standard error
-    `error` at `freedom` degrees of freedom, which shrinks like 1/√samples. Beyond `at_most` the answer is None.
+    It assumes that the truth is as `samples` samples per group have shown: the gap `gap`, with standard error `error`
+    at `freedom` degrees of freedom, which shrinks like 1/√samples. Beyond `at_most` the answer is None.
 
     >>> samples_to_decide(0.1, 0.3, freedom=8.0, samples=5, margin=0.5)
     16

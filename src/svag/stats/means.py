@@ -1,4 +1,4 @@
-"""Means of a few samples each: their contrasts, their limit as x → 0, and a bootstrap that knows how few there are.
+"""Means of a few samples each: their contrasts, their limit as x → 0, and a bootstrap corrected for few samples.
 
 A gap between two arms, a remaining bias and the value at a limit are all contrasts Σ w_i μ_i of group means. Groups may
 have unequal spreads, so every contrast carries Welch's degrees of freedom.
@@ -91,9 +91,9 @@ def welch(one: FloatArray, other: FloatArray) -> Contrast:
 
 
 def paired(one: FloatArray, other: FloatArray) -> Contrast:
-    """Difference of two means, `one` minus `other`, from pairs that share part of their chance.
+    """Difference of two means, `one` minus `other`, from pairs that share part of their randomness.
 
-    What a pair shares cancels, at the price of half the degrees of freedom.
+    The shared part cancels, at the cost of half the degrees of freedom.
 
     >>> found = paired(np.array([0.71, 0.75, 0.79]), np.array([0.70, 0.75, 0.80]))
     >>> round(found.value, 12), round(found.error, 6), found.freedom
@@ -109,7 +109,7 @@ class LimitFit:
     Attributes:
         slope: c, the distance E(1) − E(0) of x = 1 from the limit.
         limit: E(0).
-        lack_of_fit: p value of the F test that the group means lie on a line; None when two groups leave nothing.
+        lack_of_fit: p value of the F test that the group means lie on a line; None with only two groups.
         limit_weights: of the group means in the limit, for contrasts with other groups.
     """
 
@@ -155,7 +155,7 @@ def _lack_of_fit(groups: Sequence[FloatArray], fitted: FloatArray) -> float | No
 
 
 def remaining_bias(x_one: float, x_other: float, one: FloatArray, other: FloatArray) -> Contrast:
-    r"""Estimate E(x₁) − E(0), what x₁ still misses, from samples at x₁ and at a smaller x₂.
+    r"""Estimate the bias E(x₁) − E(0) from samples at x₁ and at a smaller x₂.
 
     $$E(x_1) - E(0) \approx \frac{x_1}{x_1 - x_2}\,(E(x_1) - E(x_2))$$
 
@@ -177,8 +177,8 @@ def mean_deviations(
 
     A group is a row of numbers, or a table whose rows are drawn together, so that its columns stay correlated.
 
-    The plain bootstrap of n numbers is too narrow twice over: its spread lacks a factor √(n/(n−1)), and its quantiles
-    are the normal ones instead of Student's. The deviations are therefore multiplied by
+    The plain bootstrap of n numbers is too narrow for two reasons: its spread lacks a factor √(n/(n−1)), and its
+    quantiles are normal instead of Student's. The deviations are therefore multiplied by
 
     $$\sqrt{n/(n-1)}\;t_\nu/z$$
 

@@ -1,9 +1,9 @@
 """Intervals for ratios of positive numbers: average first, divide last.
 
-`ratio_interval` is for two series that are read together, such as N and G along a run: it averages both over blocks
-that are as good as independent and divides the averages. `successive_ratio` is for series too short for blocks, and
-claims less. Two confidence sets are in use, log-delta where both averages
-are far from 0 and Fieller's otherwise. `quotient` is for two independent numbers that come with intervals of their own.
+`ratio_interval` is for two series that are read together, such as N and G along a run: it averages both over nearly
+independent blocks and divides the averages. `successive_ratio` is for series too short for blocks, and makes a weaker
+statement. Two confidence sets are in use, log-delta where both averages are far from 0 and Fieller's otherwise.
+`quotient` is for two independent numbers that come with intervals of their own.
 """
 
 import math
@@ -77,7 +77,7 @@ def log_delta(pairs: PairMoments, confidence: float = 0.95) -> tuple[float, floa
     """
     if not (pairs.num > 0 and pairs.den > 0):
         raise ValueError(f"log-delta needs positive means, got {pairs.num} and {pairs.den}: use fieller")
-    # the variance of a linear form: negative only by rounding
+    # the variance of a linear form, which can be negative only by rounding
     variance = pairs.var_num / pairs.num**2 - 2 * pairs.cov / (pairs.num * pairs.den) + pairs.var_den / pairs.den**2
     half = pairs.t_quantile(confidence) * math.sqrt(max(variance, 0.0))
     ratio = pairs.num / pairs.den
@@ -87,9 +87,9 @@ def log_delta(pairs: PairMoments, confidence: float = 0.95) -> tuple[float, floa
 def fieller(pairs: PairMoments, confidence: float = 0.95) -> tuple[float, float] | None:
     r"""Fieller's set of the r ≥ 0 with (n̄ − r d̄)² ≤ t²·Var(n̄ − r d̄): exact for Gaussian pairs, also near d̄ = 0.
 
-    For r ≥ 0 it is an interval; or [low, ∞) when the denominator is not significantly above 0; or [0, ∞), which says
-    nothing, when the numerator is not either; or None, the empty set, when one of the two is significantly *negative*,
-    which contradicts that both means are positive.
+    For r ≥ 0 it is an interval; or [low, ∞) when the denominator is not significantly above 0; or [0, ∞), which is no
+    information, when the numerator is not either; or None, the empty set, when one of the two is significantly
+    *negative*, which contradicts that both means are positive.
 
     >>> fieller(PairMoments(2.0, 0.01, 0.0, 1.0, 0.0, count=20))  # 2/(0.01 + 2.093): d is somewhere below that
     (0.951..., inf)
@@ -113,10 +113,10 @@ def fieller(pairs: PairMoments, confidence: float = 0.95) -> tuple[float, float]
 def successive_moments(num: FloatArray, den: FloatArray, starts: Sequence[int] = (0,)) -> PairMoments:
     """Moments of the means of two series that are read together, from the differences of successive readings.
 
-    The means are those of what was read at these very times: what the series do along the way, and by how much one
-    group of readings differs from another, is part of the answer and not of its error. For that the errors of the
-    readings must be independent of each other; a smooth path of what they measure may be as correlated as it likes.
-    Differences of n readings know their variance as well as about 2n/3 independent numbers would.
+    The means are over exactly these times: changes along the series, and differences between groups of readings, are
+    part of the answer and not of its error. This requires that the errors of the readings are independent; the measured
+    quantity itself may follow any smooth path. Differences of n readings determine their variance as well as about 2n/3
+    independent numbers would.
 
     >>> path = np.linspace(0.0, 100.0, 300)  # a trend that would swamp the spread of any blocks
     >>> noise = np.random.default_rng(0).normal(size=300)
@@ -127,7 +127,7 @@ def successive_moments(num: FloatArray, den: FloatArray, starts: Sequence[int] =
     Args:
         num: one reading per time.
         den: the readings at the same times.
-        starts: where in the series each group begins; no difference is taken across.
+        starts: index at which each group begins; no difference is taken across groups.
 
     Reference: von Neumann et al. (1941), the mean square successive difference.
     """
@@ -163,7 +163,7 @@ class RatioInterval:
         block_length: readings per block.
         iact: integrated autocorrelation time, in readings.
         enough: whether the series was long enough for the promised coverage (20 blocks).
-        at_these_times: the limits are those of `successive_ratio`, about the very times of the readings.
+        at_these_times: the limits are those of `successive_ratio`, about exactly the times of the readings.
     """
 
     value: float
@@ -204,7 +204,7 @@ def ratio_interval(
         denominator: the readings at the same times.
         confidence: level of the two-sided interval.
         independent: readings are known to be independent: each is its own block.
-        plan: how to cut the series, when the caller knows better.
+        plan: how to cut the series, instead of the default.
 
     The ratio is that of the averages over all readings; only its spread is that of the blocks.
     """
@@ -228,10 +228,10 @@ def successive_ratio(
     confidence: float = 0.95,
     plan: BlockPlan,
 ) -> RatioInterval:
-    """Ratio of two averages over the very times of the readings, with its interval by `successive_moments`.
+    """Ratio of two averages over exactly the times of the readings, with its interval by `successive_moments`.
 
-    Weaker than `ratio_interval`, which speaks of the law that a stationary series has: this speaks of the path that was
-    taken, and needs no more than that readings err independently of each other.
+    A weaker statement than that of `ratio_interval`, which is about the distribution of a stationary series: this one
+    is about the path that was taken, and requires only that the errors of readings are independent.
 
     Args:
         numerator: one reading per time.
@@ -247,7 +247,7 @@ def successive_ratio(
 
 
 def _interval(pairs: PairMoments | None, value: float, confidence: float, plan: BlockPlan) -> RatioInterval:
-    """The interval from the moments of the averages; nothing is known without any."""
+    """The interval from the moments of the averages; unbounded without moments."""
     limits: tuple[float, float] | None
     method: Literal["log_delta", "fieller", "none"]
     if pairs is None:
@@ -275,7 +275,7 @@ def _interval(pairs: PairMoments | None, value: float, confidence: float, plan: 
 
 
 def _plan(num: FloatArray, den: FloatArray) -> BlockPlan:
-    """Blocks as long as the memory of the two series and of num − ratio·den needs them to be."""
+    """Blocks long enough for the autocorrelation of the two series and of num − ratio·den."""
     if num.size < 2:
         return plan_blocks(num.size, 1.0)
     scale = float(np.mean(den))
@@ -289,7 +289,7 @@ def _positive_ratio(num: float, den: float) -> float:
 
 @dataclass(frozen=True)
 class Interval:
-    """A positive number and its limits; the lower one may be 0 and the upper one infinite where nothing bounds it."""
+    """A positive number and its limits; the lower one may be 0, and the upper one infinite if unbounded."""
 
     value: float
     low: float

@@ -1,4 +1,4 @@
-"""What goes into a test and what comes out: finite rows, checked levels, rank correlation, and numbers for JSON."""
+"""Inputs and outputs of tests: finite rows, checked levels, rank correlation, and numbers for JSON."""
 
 import math
 from collections.abc import Mapping, Sequence

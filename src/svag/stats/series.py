@@ -1,8 +1,8 @@
 """A series of correlated readings: its autocorrelation time, nearly independent blocks, and a test for drift.
 
-Every interval over a training run rests on this: readings of successive steps are correlated, so that n of them say
-less than n independent ones would. The integrated autocorrelation time says how much less, and the means of blocks of
-at least ten such times are independent enough for Student's t.
+Every interval over a training run rests on this: readings of successive steps are correlated, so n of them carry less
+information than n independent ones. The integrated autocorrelation time measures how much less, and the means of blocks
+of at least ten such times are independent enough for Student's t.
 """
 
 import math
@@ -16,7 +16,7 @@ from svag.arrays import FloatArray
 from svag.stats.samples import finite_row
 
 MIN_BLOCKS = 20  # what the promised coverage was measured with
-IACT_PER_BLOCK = 10  # of shorter blocks the means are visibly correlated
+IACT_PER_BLOCK = 10  # the means of shorter blocks are visibly correlated
 
 
 def integrated_autocorrelation_time(series: ArrayLike, window: float = 5.0) -> float:
@@ -24,9 +24,9 @@ def integrated_autocorrelation_time(series: ArrayLike, window: float = 5.0) -> f
 
     $$\hat\tau = 1 + 2\sum_{t=1}^{M}\hat\rho(t), \quad M \text{ the first with } M \ge c\,\hat\tau(M)$$
 
-    where c is the argument `window`. Var(mean) = τ·Var/n. The shortfall of ρ̂ that comes from subtracting the sample
-    mean, a factor 1 + (2M + 1)/n, is put back. A constant series, and one whose readings alternate (τ < 1), count as
-    independent: never trust a mean more than that.
+    where c is the argument `window`. Var(mean) = τ·Var/n. Subtracting the sample mean makes ρ̂ too small, which the
+    factor 1 + (2M + 1)/n corrects. A constant series, and one whose readings alternate (τ < 1), count as independent: a
+    mean is never trusted more than that.
 
     >>> integrated_autocorrelation_time([1.0, 1.0, 1.0, 1.0])
     1.0
@@ -57,7 +57,7 @@ class BlockPlan:
     Attributes:
         readings: length of the series.
         iact: its integrated autocorrelation time, in readings.
-        blocks: number of blocks; below 2 nothing can be said about the spread.
+        blocks: number of blocks; below 2 the spread is unknown.
         length: readings per block. The first readings − blocks × length readings are left out.
     """
 
@@ -126,8 +126,8 @@ class DriftTest:
 def trend_test(series: ArrayLike, *, independent: bool = False) -> DriftTest:
     """Test for a linear trend: Student's test of the slope of the block means against time.
 
-    The autocorrelation time is that of the residuals of a straight line: a trend must not hide itself by making the
-    series look correlated.
+    The autocorrelation time is that of the residuals of a straight line: otherwise a trend would make the series look
+    correlated and so hide itself.
 
     >>> rng = np.random.default_rng(0)
     >>> trend_test(rng.normal(size=1000)).drifts(), trend_test(rng.normal(size=1000) + np.arange(1000) / 500).drifts()

@@ -43,7 +43,7 @@ def all_printed() -> None:
         raise typer.Exit(1)
 
 
-# Errors of a place that the user may not read or write.
+# Errors of a path that the user may not read or write.
 _CLOSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
 
 

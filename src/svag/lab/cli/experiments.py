@@ -81,7 +81,7 @@ def compare(
 
 
 def _refuse_beside_within(context: typer.Context) -> None:
-    """A plan chooses its arms: a flag that names them too contradicts it."""
+    """Refuse flags that choose arms, as a plan chooses them itself."""
     for name in ("ell", "seeds", "split", "margin", "glsr", "ngd"):
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
@@ -89,7 +89,7 @@ def _refuse_beside_within(context: typer.Context) -> None:
 
 
 def _answer_within(pilot: Compare, within: float, out: Path, setup: Setup) -> None:
-    """Run the pilot, then the plan that it gives; a dry run says what the next of the two costs."""
+    """Run the pilot, then the plan made from it; a dry run prints the cost of whichever comes next."""
     from svag.lab.execution.conduct import plan_from_pilot
 
     pilot_of = f"{PILOT_SEEDS} seeds of SGD and of SVAG at ell={PILOT_ELL}"
@@ -168,9 +168,9 @@ def answer(
     Args:
         experiment: what is asked.
         out: the folder of its runs and its page.
-        setup: how it is carried out and said.
-        learned: what to say after the answer.
-        judge: compares the finding with what is claimed of it elsewhere.
+        setup: how it is carried out and printed.
+        learned: what to print after the answer.
+        judge: compares the finding with claims made elsewhere.
     """
     from svag.lab.execution.conduct import carry_out, known_plans, preview
     from svag.lab.execution.plan import plan_runs
@@ -213,7 +213,7 @@ def answer(
 
 
 def announce(announcement: "Announcement", setup: Setup) -> None:
-    """Say what is about to be done: a dry run answers with it, others keep standard output for their answer."""
+    """Print what is about to be done: on standard output in a dry run, otherwise on standard error."""
     if setup.dry_run and setup.as_json:
         echo(json.dumps(announcement.to_dict(), indent=2, ensure_ascii=False))
     else:
@@ -258,7 +258,7 @@ def demo(
 
 
 def _predict_first(experiment: Ladder, folder: Path, execution: Execution) -> None:
-    """Train the smallest batch size alone, and say what it predicts before anything else is known."""
+    """Train only the smallest batch size, and print its prediction before the others are trained."""
     from svag.lab.execution.conduct import execute
     from svag.lab.execution.plan import plan_runs
     from svag.lab.experiments.baseline import predict_from_runs

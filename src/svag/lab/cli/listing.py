@@ -1,4 +1,4 @@
-"""`svag list` and `svag data`: which runs, figures and data sets there are, and fetching a data set."""
+"""`svag list` and `svag data`: listing runs and data sets, and downloading a data set."""
 
 import json
 from pathlib import Path

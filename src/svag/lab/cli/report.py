@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """What a figure can be saved as."""
+    """The formats of figures."""
 
     PNG = "png"
     SVG = "svg"
@@ -32,7 +32,7 @@ def _build(folder: Path) -> "Report":
 
 
 def report_command(build: "Callable[[Path], Report]" = _build) -> "Callable[..., None]":
-    """The command, with what it knows of a folder: `build` reads it and says what it means."""
+    """Make the command; `build` reads a folder and makes its report."""
 
     def report(
         folder: Annotated[Path, typer.Argument(metavar="DIR", help="An experiment's folder, or any folder of runs.")],

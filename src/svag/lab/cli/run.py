@@ -1,4 +1,4 @@
-"""`svag run` and `svag predict`: one run from a YAML spec, and what it says that larger batches would cost."""
+"""`svag run` and `svag predict`: one run from a YAML spec, and its price list for larger batches."""
 
 import json
 from pathlib import Path
@@ -146,7 +146,7 @@ def _predictions(
         )
         from svag.lab.training.run import keep_freed_memory
 
-        keep_freed_memory()  # as in the run whose steps these are
+        keep_freed_memory()  # as in the run itself
         return throughput_of(spec, device=device, data_dir=data_dir, threads=threads)
 
     chosen = _steps_or_fractions(window)

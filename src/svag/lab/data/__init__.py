@@ -1,1 +1,1 @@
-"""Data sets as tensors on the device: found on disk, fetched from their official places, or a user's own."""
+"""Data sets as tensors on the device: found on disk, downloaded from their official sites, or a user's own."""

@@ -1,12 +1,12 @@
-"""The official files of a data set: where they are searched, how they are downloaded, and how they are read.
+"""The official files of a data set: finding, downloading and reading them.
 
 The data folder is the one given, $SVAG_DATA, or the user's cache. Files are searched in its folders `name/`, `folder/`
 and `name/folder/`, where name is svag's (`cifar10`) and folder the official one (`cifar-10-batches-bin`). Archives are
 read in place after their checksum has been verified; nothing is unpacked on disk.
 
-A file is downloaded by one process at a time. Until it is complete it is in the folder `.svag` beside its final place,
-under a lock; a broken download is continued. A file gets its own name only when it is complete and its checksum is
-right, and it cannot become longer than the table of data sets allows.
+A file is downloaded by one process at a time. Until it is complete it is in the folder `.svag` next to its final place,
+under a lock; an interrupted download is continued. A file gets its own name only when it is complete and its checksum
+is right, and it cannot become longer than the table of data sets allows.
 """
 
 import gzip
@@ -56,7 +56,7 @@ class Resume:
 
     @property
     def late(self) -> bool:
-        """Whether its time is over."""
+        """Whether the time limit has passed."""
         return time.monotonic() >= self._end
 
     def __call__(self, url: str, output_file: str, pooch: object = None, check_only: bool = False) -> None:
@@ -121,7 +121,7 @@ class Resume:
             total = have + _declared(response.headers.get("Content-Length", ""))
             self._refuse_longer(url, total)
             progress.update(task, total=total or None, completed=have)
-            if self.late:  # nobody waits for this thread any more, and another process may have the file
+            if self.late:  # this thread has been abandoned, and another process may have the file
                 raise requests.Timeout
             with self.part.open("ab" if have else "wb", buffering=0) as file:
                 # the raw stream, as a server may label .gz as an encoding, and requests would unpack it
@@ -165,7 +165,7 @@ def fetch(download: Download, folder: Path, wait: float = 1.0, limit: float | No
         download: what to download.
         folder: folder for the file.
         wait: seconds before a broken connection is tried again.
-        limit: seconds that it may take; by default those at the slowest useful speed, and a minute more.
+        limit: maximum number of seconds; by default the time at the slowest useful speed plus a minute.
     """
     from filelock import FileLock
 
@@ -193,7 +193,7 @@ def _download(download: Download, work: Path, target: Path, wait: float, limit: 
     part = work / "part"
     work.mkdir(exist_ok=True)
     for leftover in set(work.iterdir()) - {part}:
-        leftover.unlink()  # of a process that was killed: as this one has the lock, nobody is using it
+        leftover.unlink()  # left by a killed process; as this one has the lock, it is not in use
     if part.is_symlink():  # somebody else made it: do not write to its target
         part.unlink()
     continued = part.exists()
@@ -244,7 +244,7 @@ def _reason(error: Exception) -> str:
 
 
 LARGEST = 2**28
-"""Largest size of an unpacked file in bytes; the longest, of SVHN, has 182 million."""
+"""Largest size of an unpacked file in bytes; the largest, of SVHN, has 182 million."""
 
 
 def data_folder(data_dir: Path | str | None = None) -> Path:

@@ -151,9 +151,7 @@ def _load(path: Path) -> dict[str, NDArray[np.generic]]:
             return {name: _member(archive, name) for name in NAMES}
     except DataError:
         raise
-    except (
-        Exception
-    ) as error:  # for a damaged file, numpy raises errors of a dozen kinds, tokenize.TokenError among them
+    except Exception as error:  # for a damaged file, numpy raises a dozen kinds of errors, even tokenize.TokenError
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise DataError(f"{path} cannot be read as an npz file of plain arrays ({reason}): write it again") from error
 

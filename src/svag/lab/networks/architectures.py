@@ -1,7 +1,7 @@
 """The networks of the paper: PreResNet, ResNet, VGG; a perceptron for small problems, and a transformer for text.
 
-Each but the last has a scale-invariant form (`scale_free`), whose docstring says why it is one; `docs/run.md` says
-what is the authors' and what is ours. Sources: PreResNet is He et al. 2016 (fig:svag_accs), ResNet He et al. 2015
+Each but the last has a scale-invariant form (`scale_free`), whose docstring says why it is one; `docs/run.md` says what
+differs from the authors' code. Sources: PreResNet is He et al. 2016 (fig:svag_accs), ResNet He et al. 2015
 (fig:app_lsr_c10), VGG Simonyan and Zisserman 2015 (fig:app_svag_otherarch).
 """
 
@@ -60,7 +60,7 @@ class _PreNormBlock(nn.Module):
         self.conv2 = _conv(out, out, 3, 1, norm)
         projects = stride != 1 or inside != out or (scale_free and first)
         self.shortcut = _conv(inside, out, 1, stride, norm) if projects else nn.Identity()
-        # Without learnt scales the norm of the shortcut would equal norm1: it is computed once, for both.
+        # Without learnt scales the norm of the shortcut would equal norm1, so it is computed once for both.
         self.shortcut_is_normed = scale_free and first
 
     def forward(self, x: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ class ResNet(nn.Module):
     Three stages of (d−2)/6 blocks with 16, 32, 64 channels times the width, then mean pooling and a linear layer.
 
     Scale invariant: every convolution, also that of a shortcut, is followed by a norm, so that every stream is of
-    degree 0 in the weights. The paper uses this network unmodified only.
+    degree 0 in the weights. The paper uses only the unmodified network.
     """
 
     def __init__(
@@ -260,9 +260,9 @@ def build_transformer(
         spec: depth, width, heads, and whether the last layer is tied to the embedding.
         vocabulary: number of distinct characters.
         context: the longest window it takes.
-        generator: where the first weights come from; torch's global one when None.
+        generator: source of the initial weights; torch's global one when None.
     """
-    with torch.random.fork_rng(devices=[]):  # torch's own first weights are thrown away: they shall not cost a draw
+    with torch.random.fork_rng(devices=[]):  # torch's own initial weights, which are discarded, must not use up draws
         network = Transformer(spec, vocabulary, context)
     network.initialise(generator)
     return network

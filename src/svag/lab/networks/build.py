@@ -21,7 +21,7 @@ from svag.theory import domain
 def initialise(network: nn.Module, generator: torch.Generator | None) -> None:
     """Draw every convolution and linear layer of `network` from N(0, 2/fan_in) and set its bias to zero.
 
-    Norms keep the ones and zeros they are made with.
+    Norms keep the ones and zeros with which they are created.
     """
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
@@ -77,9 +77,9 @@ def build_model(
         width: factor on the number of channels; 16·width must be whole for a ResNet, 64·width for a VGG.
         in_channels: channels of the images, or features of plain vectors.
         num_classes: number of logits.
-        scale_invariant: whether the loss shall be scale invariant; impossible without norms, which is refused.
+        scale_invariant: whether to make the loss scale invariant; refused without norms.
         image_size: height and width of the images. Only the perceptron needs it; all others take any size.
-        generator: where the first weights come from; torch's global one when None.
+        generator: source of the initial weights; torch's global one when None.
 
     Reference: Li, Malladi, Arora (2021), the appendix on experiments.
     """
@@ -103,7 +103,7 @@ def build_model(
         raise ValueError("image_size must be two whole numbers, height and width")
     for name, value in zip(("height", "width"), image_size, strict=True):
         domain.whole(f"the {name} in image_size", value)
-    with torch.random.fork_rng(devices=[]):  # torch's own first weights are thrown away: they shall not cost a draw
+    with torch.random.fork_rng(devices=[]):  # torch's own initial weights, which are discarded, must not use up draws
         assemble = partial(_assemble, arch, norm, width, in_channels, num_classes, scale_invariant, image_size)
         what = f"{shown(arch)} at width {domain.number('width', width):g}"
         _refuse_too_large(assemble, what)
@@ -122,9 +122,10 @@ def build_model(
 def memory_layout(network: nn.Module, device: torch.device) -> torch.memory_format:
     """Return the order of an image's values in memory in which a network is fastest on a device.
 
-    Convolutions are faster in `channels_last`. The perceptron has none, and torch's GroupNorm takes that back: on a CPU
-    its kernel for it is ten times slower when a group has few channels, elsewhere it has none (LayerNorm over channels
-    and positions is a GroupNorm to torch too). A user's network may rely on contiguous images, so it gets them.
+    Convolutions are faster in `channels_last`. The perceptron has none, and torch's GroupNorm loses that advantage: on
+    a CPU its kernel for this layout is ten times slower when a group has few channels, and elsewhere there is none
+    (LayerNorm over channels and positions is a GroupNorm to torch too). A user's network gets contiguous images, as it
+    may rely on them.
 
     >>> memory_layout(build_model("preresnet8", "batch"), torch.device("cpu"))
     torch.channels_last
@@ -146,11 +147,11 @@ def lay_out(network: nn.Module, layout: torch.memory_format) -> nn.Module:
 
 
 def _refuse_too_large(assemble: Callable[[], nn.Module], name: str) -> None:
-    """Count the weights on a device that holds none, before a computer is asked for more memory than it has."""
+    """Count the weights on the meta device, before more memory is requested than there is."""
     try:
         with torch.device("meta"):
             weights = sum(parameter.numel() for parameter in assemble().parameters())
-    except (RuntimeError, TypeError):  # one layer alone is more than torch can count
+    except (RuntimeError, TypeError):  # a single layer has more weights than torch can count
         weights = sys.maxsize
     if weights > LARGEST:
         raise ValueError(f"{name} has {weights:.1e} weights, and at most {LARGEST:.0e} can be trained: lower width")

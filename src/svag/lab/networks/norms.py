@@ -1,4 +1,4 @@
-"""Normalisation layers, ordinary ones and ones whose output does not change at all when their input is scaled.
+"""Normalisation layers: ordinary ones, and ones whose output is exactly invariant under scaling of the input.
 
 The ordinary layers have learnt scales and an eps, and both break scale invariance. The scale-free ones have neither:
 
@@ -64,7 +64,7 @@ class ScaleFreeGroupNorm(nn.Module):
         """Normalise each group of each example."""
         n, channels = x.shape[:2]
         pixels = x.numel() // (n * channels)
-        x = x if x.is_cpu else x.contiguous()  # elsewhere torch's kernel takes nothing else
+        x = x if x.is_cpu else x.contiguous()  # on other devices torch's kernel requires this
         y, mean, rstd = torch.native_group_norm(x, None, None, n, channels, pixels, self.groups, TINY)
         ratio = _mean_over_std(mean, rstd)
         if _all_vary(ratio):
@@ -81,7 +81,7 @@ class ScaleFreeGroupNorm(nn.Module):
 class ScaleFreeBatchNorm(_BatchNorm):
     """BatchNorm without learnt scale and without eps, for vectors and images.
 
-    It is a torch BatchNorm, so that whoever looks for one (to adapt its momentum, to refuse it) finds it.
+    It is a torch BatchNorm, so that code that looks for one (to adapt its momentum, to refuse it) finds it.
     """
 
     def __init__(self, channels: int) -> None:
@@ -123,10 +123,10 @@ def _mean_over_std(mean: Tensor, rstd: Tensor) -> Tensor:
 
 
 def _all_vary(ratio: Tensor) -> bool:
-    """Whether the guard has nothing to do, as far as that may be asked.
+    """Whether the guard can be skipped, if that can be checked.
 
-    On a CPU one look saves a pass over the activations, 3 to 18% of a training step. On a GPU the look would cost more
-    than the pass; a compiled graph must not branch on data, and under `torch.vmap` there is no one answer.
+    On a CPU the check saves a pass over the activations, 3 to 18% of a training step. On a GPU the check would cost
+    more than the pass; a compiled graph must not branch on data, and under `torch.vmap` there is no single answer.
     """
     if ratio.is_cuda or torch.compiler.is_compiling():
         return False

@@ -1,4 +1,4 @@
-"""A user's own network by import path, and what every network must fulfil before it is trained."""
+"""A user's own network by import path, and the checks of every network before it is trained."""
 
 import copy
 import importlib
@@ -17,7 +17,7 @@ from svag.lab.specs.parts import Norm
 
 @dataclass(frozen=True)
 class Flags:
-    """What a network may be asked for; the defaults are those of `build_model`."""
+    """The arguments that a network may take; the defaults are those of `build_model`."""
 
     norm: Norm = "batch"
     width: float = 1
@@ -46,7 +46,7 @@ def load_user_network(path: str) -> UserNetwork:
     if not all(part.isidentifier() for part in module_name.split(".")) or not name.isidentifier():
         raise ValueError(f"{shown(path)} is not an import path: write package.module:callable")
     if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)  # last, so that it hides nothing; the command line does not look there by itself
+        sys.path.append(here)  # last, so that it hides nothing; the command line does not have it on its path
     try:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # a user's module may fail, or end the program, while it is imported
@@ -60,7 +60,7 @@ def load_user_network(path: str) -> UserNetwork:
 def build_user_network(network: UserNetwork, flags: Flags, generator: torch.Generator | None) -> nn.Module:
     """Call a user's callable with those of the flags that its signature names.
 
-    A flag that was set and that the callable does not take is refused, never swallowed. torch's global generator is
+    A flag that was set but that the callable does not take is refused, never ignored. torch's global generator is
     seeded from `generator` for the call and put back afterwards, so that the first weights depend on `generator` only.
     """
     parameters = inspect.signature(network.build).parameters
@@ -100,7 +100,7 @@ Our own networks are exact to rounding; a user's norms with torch's usual eps of
 def check_network(network: nn.Module, images: Tensor, num_classes: int, *, scale_invariant: bool) -> None:
     """Refuse a network that cannot be trained on `images`, or that is not scale invariant although it is declared so.
 
-    A copy is asked, in training mode: the network, its buffers and torch's generator stay as they are.
+    A copy is checked, in training mode: the network, its buffers and torch's generator stay as they are.
 
     Args:
         network: the network, on the device of the images.
@@ -161,11 +161,11 @@ def scaling_error(network: nn.Module, images: Tensor, logits: Tensor) -> float:
 
 def _logits(network: nn.Module, images: Tensor) -> Tensor:
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)  # dropout shall drop the same units in both passes
+        torch.manual_seed(0)  # so that dropout drops the same units in both passes
         logits: Tensor = network(images)
     return logits
 
 
 def _sentence(error: BaseException) -> str:
-    """What a user's code raised, in one line; what torch adds after the first is of no use."""
+    """The error of a user's code in one line; the further lines from torch are not useful."""
     return f"{type(error).__name__}: {cut(str(error).strip().partition(chr(10))[0], 3 * LONGEST)}"

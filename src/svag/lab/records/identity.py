@@ -34,7 +34,7 @@ ADDED: tuple[str, ...] = ("compile", "clip_norm", "model.init_scale")
 
 
 def identity(spec: RunSpec, folder: Path | None = None) -> str:
-    """Hash of a spec, with the contents of an npz file and the source of a user's network in place of their names.
+    """Hash of a spec, in which the contents of an npz file and the source of a user's network replace their names.
 
     >>> spec = RunSpec.from_yaml("{data: {name: svhn}, model: {arch: mlp}, batch_size: 8, lr: 1, budget: 9}")
     >>> identity(spec) == identity(spec.edited({"lr": 1.0})), identity(spec) == identity(spec.edited({"seed": 1}))

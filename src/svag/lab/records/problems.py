@@ -1,4 +1,4 @@
-"""What can be wrong with a run directory: a code for each problem, and the one place that turns a code into English."""
+"""Problems of run directories: a code for each, and its sentence."""
 
 from enum import StrEnum
 
@@ -26,7 +26,7 @@ class Problem(StrEnum):
 
 # The run was damaged after it had ended: a copy, or computing it again, gives the same numbers.
 _RESTORE = "restore it from a copy, or remove the folder to run it again"
-# The files may belong to something else altogether, so nobody is told to remove them.
+# The files may belong to something else altogether, so the advice is not to remove them.
 _ELSEWHERE = "restore it from a copy, or use another folder"
 
 _SENTENCES = {

@@ -269,8 +269,8 @@ def read_record(folder: Path, *, whole: bool = True) -> RunRecord:
 
     Args:
         folder: the run directory.
-        whole: read all rows. Otherwise, where the digest vouches for the metrics, `rows` holds the last evaluation
-            only: enough for the state, the step and the final numbers, in a tenth of the time.
+        whole: read all rows. Otherwise, if the digest matches the metrics, `rows` holds the last evaluation only:
+            enough for the state, the step and the final numbers, in a tenth of the time.
     """
     found, header = _json(folder / OUTCOME), _json(folder / SPEC)
     if found is None and os.path.lexists(folder / OUTCOME):  # it is written completely or not at all

@@ -1,1 +1,1 @@
-"""What people see: a table of numbers, a picture of it, and one page that begins with the answer."""
+"""Reports: tables of numbers, charts of them, and a page that begins with the answer."""

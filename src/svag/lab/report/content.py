@@ -1,4 +1,4 @@
-"""What a report holds, before it is a page, a Markdown summary or a table in a terminal; its tables also as CSV."""
+"""The content of a report, before it is rendered as a page, as Markdown or in a terminal; its tables also as CSV."""
 
 import base64
 import csv
@@ -38,12 +38,12 @@ class Table:
 
     @property
     def columns(self) -> list[str]:
-        """All columns that any row has, in the order in which they first come."""
+        """The columns of all rows, in order of first appearance."""
         return list(dict.fromkeys(name for row in self.rows for name in row))
 
     @property
     def filled(self) -> list[str]:
-        """The columns with a value in some row: those that a page shows."""
+        """The columns with a value in some row, which a page shows."""
         return [name for name in self.columns if any(row.get(name) not in (None, "") for row in self.rows)]
 
     def csv(self) -> str:
@@ -61,12 +61,12 @@ class Table:
         return file.getvalue()
 
     def csv_link(self) -> str:
-        """The CSV as a link that downloads it without a script; the mark in front tells Excel that it is UTF-8."""
+        """The CSV as a link that downloads it without a script; a byte order mark tells Excel that it is UTF-8."""
         content = base64.b64encode(("\ufeff" + self.csv()).encode()).decode()
         return f"data:text/csv;charset=utf-8;base64,{content}"
 
 
-# ASCII and the full-width forms, which some spreadsheets take for the same
+# ASCII and the full-width forms, which some spreadsheets treat alike
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
@@ -96,7 +96,7 @@ class Figure:
         chart: the picture.
         sentence: the verdict under the picture.
         tables: what is drawn.
-        panel: of which panel; empty where that goes without saying.
+        panel: name of its panel; empty if there is only one.
     """
 
     name: str
@@ -128,7 +128,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Card:
-    """The answer of one panel, with what the batch sizes cost where that was priced or measured."""
+    """The answer of one panel, with the costs of the batch sizes if they were priced or measured."""
 
     answer: Answer
     prices: Table | None = None
@@ -149,17 +149,17 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that a folder of runs has to say.
+    """Everything that is reported about a folder of runs.
 
     Attributes:
         title: the question, in one sentence.
         subject: what it was asked of: a figure of the paper, a base spec, a folder.
         method: how it is answered.
         words: what the letters and terms on the page mean.
-        notes: what a reader must know first: what the paper claims, and how a reproduction differs from it.
+        notes: what to know first: what the paper claims, and how a reproduction differs from it.
         warnings: runs that are missing, and records that were not used.
-        cards: the answers, one a panel.
-        figures: in the order in which they are read.
+        cards: the answers, one per panel.
+        figures: the figures, in reading order.
         provenance: how the numbers were obtained.
         runs: every run with its outcome.
         finding: the whole finding, for programs.
@@ -179,11 +179,11 @@ class Report:
 
     @property
     def answers(self) -> tuple[Answer, ...]:
-        """The answers alone."""
+        """Only the answers."""
         return tuple(card.answer for card in self.cards)
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """All tables: every run, the costs of the panels, what is drawn."""
+        """All tables: the runs, the costs of the panels, and the data of the figures."""
         costs = (card.prices for card in self.cards if card.prices is not None)
         return (self.runs, *costs, *(table for figure in self.figures for table in figure.tables))

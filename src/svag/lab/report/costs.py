@@ -1,4 +1,4 @@
-"""What the larger batches of a ladder cost, in data and in time: what was predicted beside what was measured."""
+"""The costs of the larger batches of a ladder in data and time, predicted and measured."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ UNKNOWN = Estimate(math.nan, 0.0, math.inf)
 
 @dataclass(frozen=True)
 class RungCost:
-    """What one larger batch size took to the training loss of the smallest.
+    """What one larger batch size needed to reach the training loss of the smallest.
 
     Attributes:
         batch_size: of the larger runs.
@@ -35,8 +35,8 @@ class RungCost:
         measured: how many times as many examples it took: geometric mean, least and most of the levels of the training
             loss that were reached. NaN where none was. The gain grows along a run, and with it the price falls; so by
             the gain rule, each level is compared with the price up to there, and scaled to that of the whole run.
-        at_least: the largest factor after which a level had still not been reached; 0 where all were. Runs of equal
-            length cannot reach the last levels, so this counts only where it exceeds what was measured at others.
+        at_least: the largest factor after which a level had still not been reached; 0 if all were. Runs of equal length
+            cannot reach the last levels, so this matters only if it exceeds the factors measured at other levels.
         time: how many times as long that took, at the speed of the fastest seed of each; NaN where unknown.
         loss: final training loss over that of the smallest batch, with its 95% interval; only by the gain rule.
         error: final test error, of a text bits per character; NaN where no run finished.
@@ -66,17 +66,17 @@ class RungCost:
 
 @dataclass(frozen=True)
 class Moment:
-    """The runs of one batch size at one point of their training loss, on average over seeds.
+    """The runs of one batch size at one point of their loss curve, on average over seeds.
 
     Attributes:
         batch_size: of the runs.
-        examples: that they had seen.
-        seconds: that this took at the speed of the fastest seed; NaN where unknown.
+        examples: number of examples seen.
+        seconds: time that this took at the speed of the fastest seed; NaN if unknown.
         baseline_time: steps of the smallest batch that had passed; the same as its own steps without the gain rule.
         gain: baseline steps per update since the point before; NaN for the first, and without the gain rule.
         loss: mean training loss since the point before.
-        low: that of the lowest seed.
-        high: that of the highest.
+        low: the loss of the lowest seed.
+        high: the loss of the highest seed.
         seeds: how many were still training.
     """
 
@@ -98,10 +98,10 @@ class LadderCosts:
     Attributes:
         baseline: the smallest batch size.
         lr: its learning rate.
-        examples: that one of its runs took; NaN where unknown.
-        seconds: that one of its runs took; NaN where unknown.
+        examples: number of examples of one of its runs; NaN if unknown.
+        seconds: duration of one of its runs; NaN if unknown.
         error: final test error, of a text bits per character; NaN where no run finished.
-        metric: what the error is the error of.
+        metric: the metric from which the error is computed.
         rungs: the larger batch sizes that have results.
         moments: training loss along the runs of all of them.
     """
@@ -117,7 +117,7 @@ class LadderCosts:
 
     @property
     def best(self) -> RungCost | None:
-        """The fastest rung that reached the loss; the largest where speeds are not known; None where none did."""
+        """The fastest rung that reached the loss, or the largest if speeds are unknown; None if none did."""
         reached = [rung for rung in self.rungs if rung.reached]
         timed = [rung for rung in reached if math.isfinite(rung.time)]
         if timed:
@@ -184,12 +184,12 @@ def _predicted(panel: LadderPanelFinding, size: int) -> tuple[Estimate, bool]:
     if not of_first or not of_first[0].price_list.usable:
         return Estimate(planned, 0.0, math.inf), False
     listed = of_first[0].price_list.prices([size])[0].examples
-    # the plan was made from these readings, or from some of them: the range is a factor on any price
+    # the plan was made from all or some of these readings, and the range is a factor on any price
     return listed.mapped(lambda price: price * planned / listed.value), True
 
 
 def _price_up_to(step: int, base: int, plan: GainPlan | None, moments: Sequence[Moment]) -> float:
-    """How many times the examples of the baseline a run had been given at one of its steps: planned, or as it was."""
+    """Examples used up to a step over those of the baseline: as planned, or as measured without a plan."""
     if plan is not None:
         return plan.price(step)
     times, examples = ([getattr(moment, field) for moment in moments] for field in ("baseline_time", "examples"))
@@ -197,7 +197,7 @@ def _price_up_to(step: int, base: int, plan: GainPlan | None, moments: Sequence[
 
 
 def _seconds_per_example(runs: Sequence[RunRecord]) -> float:
-    """Of the fastest seed: others may have waited, for a busy core or while the machine slept."""
+    """Seconds per example of the fastest seed: others may have waited for a busy core or a sleeping machine."""
     timed = [run.outcome for run in runs if run.outcome.get("seconds") and run.outcome.get("examples")]
     return min((outcome["seconds"] / outcome["examples"] for outcome in timed), default=math.nan)
 
@@ -233,7 +233,7 @@ def _points(run: RunRecord, size: int) -> list[tuple[float, float, float]]:
 
 
 def headline(costs: LadderCosts) -> str:
-    """What the fastest batch took, in data and time; empty where nothing was compared."""
+    """The cost of the fastest batch, in data and time; empty if nothing was compared."""
     if not costs.rungs:
         return ""
     best, base = costs.best, costs.baseline
@@ -253,7 +253,7 @@ def headline(costs: LadderCosts) -> str:
 
 
 def cost_table(name: str, costs: LadderCosts) -> Table:
-    """The costs as people read them; ⚠ marks a price outside its range."""
+    """The costs as a formatted table; ⚠ marks a price outside its range."""
     judged = judged_by(costs.metric)
     small: Row = {
         "batch size": str(costs.baseline),
@@ -290,7 +290,7 @@ def _measured(rung: RungCost) -> str:
 
 
 def outside_said(costs: LadderCosts) -> tuple[tuple[str, str], ...]:
-    """The prices that were outside their range, as a row below the table; none where all were inside."""
+    """The prices outside their range, as a row below the table; none if all were inside."""
     wrong = [
         f"batch size {rung.batch_size} took {_measured(rung)} the examples, "
         f"predicted {rung.predicted.low:.2f} to {rung.predicted.high:.2f}×"
@@ -318,7 +318,7 @@ def _rate(lr: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them.
+    """A number of seconds as a readable duration.
 
     >>> duration(12.5), duration(90), duration(4000), duration(7199)
     ('12 s', '1 min 30 s', '1 h 7 min', '2 h 0 min')

@@ -1,4 +1,4 @@
-"""What the page of each family of experiments shows: its answers, its figures, and what its terms mean.
+"""The page of each family of experiments: its answers, its figures, and the meaning of its terms.
 
 A new family has a function here and a row in both tables.
 """
@@ -55,7 +55,7 @@ def ladder_figures(finding: LadderFinding, all_costs: Sequence[LadderCosts]) -> 
             picture, sentence = statistics_drift.chart(drift), statistics_drift.sentence(drift)
             yield Figure.of(f"{name}-drift", title, picture, sentence, "factors", drift.rows, panel.name)
         ratio = signal_to_noise.table(panel)
-        if panel.gain is None and ratio.rows:  # by the gain rule the slope is about runs that were not made
+        if panel.gain is None and ratio.rows:  # for the gain rule the slope would be about runs that do not exist
             title = "Signal over noise of the gradient, G/N"
             picture, sentence = signal_to_noise.chart(ratio), signal_to_noise.sentence(ratio)
             yield Figure.of(f"{name}-ratio", title, picture, sentence, "G/N", ratio.rows, panel.name)
@@ -73,7 +73,7 @@ def ladder_figures(finding: LadderFinding, all_costs: Sequence[LadderCosts]) -> 
 
 
 def cost_figures(name: str, panel: LadderPanelFinding, costs: LadderCosts) -> Iterator[Figure]:
-    """What the batch sizes of one panel needed, and their training loss against data and time."""
+    """The data that the batch sizes of one panel needed, and their training loss against data and time."""
     if costs.rungs:
         rows = cost_charts.needed_rows(costs)
         ranged = any(rung.ranged for rung in costs.rungs)
@@ -124,7 +124,7 @@ def ladder_card(panel: LadderPanelFinding, costs: LadderCosts, number: int) -> C
     badge, tone = answer.badge, answer.tone
     if panel.gain is None:
         shown += (("statistics", answer.headline),)
-        tone = tone if badge else "note"  # the headline is an answer, whatever the statistics say
+        tone = tone if badge else "note"  # the headline is an answer, even if that on the statistics is open
     elif tone == "open":
         badge = "same final loss: not decided"
     numbers = (*shown, *answer.numbers)

@@ -1,7 +1,7 @@
-"""How charts look: colours, dashes and shapes that survive colour blindness and greyscale, by day and by night.
+"""The style of charts: colours, dashes and shapes that work with colour blindness, greyscale, light and dark pages.
 
-The colours are those of Okabe and Ito without black and yellow, which vanish on a dark or on a light page. No series is
-told from another by colour alone: each has a dash or a shape of its own too.
+The colours are those of Okabe and Ito without black and yellow, which are invisible on a dark or on a light page. No
+two series differ by colour alone: each also has its own dash or shape.
 """
 
 import math
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ((1, 0), (8, 3), (2, 3), (10, 3, 2, 3), (5, 2), (1, 2))
-GREY = "#7f8893"  # of what is no series: a reference, a limit
-WARNING = "#D55E00"  # of what lies outside the range that was announced for it
+GREY = "#7f8893"  # for what is not a series: a reference, a limit
+WARNING = "#D55E00"  # for a value outside its predicted range
 BAR = "M-1,-.15H1V.15H-1Z"  # in the legend of a line without points
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 
@@ -66,7 +66,7 @@ DARK = _config("#d8dee6", "#8b949e", "#2c333b", "transparent")
 
 
 def data(rows: "Sequence[Mapping[str, object] | DataclassInstance]") -> alt.Data:
-    """Rows for a chart; what is not finite is left out, since JSON has no word for it."""
+    """Rows for a chart; numbers that are not finite are left out, since JSON cannot express them."""
     mappings = [row if isinstance(row, Mapping) else asdict(row) for row in rows]
     values = [{name: value for name, value in row.items() if _is_finite(value)} for row in mappings]
     return alt.Data(values=values)  # type: ignore[no-untyped-call]
@@ -86,7 +86,7 @@ def dash(field: str, series: Sequence[str], *, grey: Sequence[str] = (), quiet: 
     """The dash of every series; a seventh series has the first colour again, but with another dash.
 
     Args:
-        field: what tells the series apart.
+        field: the field that distinguishes the series.
         series: all of them, in order.
         grey: references.
         quiet: keep the dash out of the legend, which shows filled shapes already.
@@ -145,10 +145,10 @@ def tips(*names: str, **formats: str) -> list[alt.Tooltip]:
 
 
 class DrawnSeries:
-    """Rows that a field tells apart: each series has its colour, dash and shape, and can be hidden.
+    """Rows in series by a field: each series has its colour, dash and shape, and can be hidden.
 
     Args:
-        field: what tells the series apart.
+        field: the field that distinguishes the series.
         names: all of them, in order.
         grey: references, which are no series.
     """
@@ -197,7 +197,7 @@ class DrawnSeries:
 def range_around(
     values: Sequence[float], ends: Sequence[float | None], shares: bool = False
 ) -> tuple[float, float] | None:
-    """Where an axis ends if the bars of few seeds are many times as long as the values differ; None if all bars fit.
+    """The ends of an axis if bars of few seeds are much longer than the values differ; None if all bars fit.
 
     >>> range_around([0.2, 0.3], [0.25, None]), range_around([0.2, 0.3], [1.5, 0.35])
     (None, (0.1, 0.4))
@@ -233,7 +233,7 @@ def zoom(*axes: Literal["x", "y"]) -> alt.Parameter:
     """Drag to move, pinch or Ctrl + wheel to zoom, double click to go back; the bare wheel scrolls the page.
 
     Args:
-        axes: what moves; both when none is named. An axis of names has nothing to zoom into.
+        axes: the axes to zoom; both by default. An axis of names cannot be zoomed.
     """
     wheel = "wheel![event.ctrlKey || event.metaKey]"
     return alt.selection_interval(name="zoom", bind="scales", zoom=wheel, encodings=list(axes or ("x", "y")))

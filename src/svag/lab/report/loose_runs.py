@@ -1,4 +1,4 @@
-"""Runs that belong to no experiment: the price list of each setting, and how the runs went."""
+"""The page of a single run, or of runs without an experiment: the price list of each setting, and how the runs went."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -29,12 +29,12 @@ NOTE = (
 # Settings whose price lists are shown; `svag predict` prints all of them.
 _LISTS = 6
 
-# A chart tells no more lines apart, and drawing a thousand of them takes minutes.
+# More lines cannot be told apart in a chart, and drawing a thousand of them takes minutes.
 DRAWN = 20
 
 
 def predictions(records: Sequence[RunRecord]) -> BaselinePredictions:
-    """What `svag predict` says of these runs; where it refuses, the reason stands among what was skipped."""
+    """The predictions of `svag predict` for these runs; if it refuses, the reason is listed under what was skipped."""
     try:
         return predict_from_runs(records)
     except (SpecError, RunFailed) as error:
@@ -42,7 +42,7 @@ def predictions(records: Sequence[RunRecord]) -> BaselinePredictions:
 
 
 def cards(records: Sequence[RunRecord], predicted: BaselinePredictions) -> tuple[Card, ...]:
-    """How the runs went, and the price list of every setting; of a single run both in one card."""
+    """How the runs went, and the price list of every setting; for a single run both in one card."""
     named = _by_name(records, predicted)
     lists = [_price_card(name, prediction, number) for number, (name, prediction) in enumerate(named.items(), 1)]
     went = _went(records, predicted, more=max(len(lists) - _LISTS, 0))
@@ -54,7 +54,7 @@ def cards(records: Sequence[RunRecord], predicted: BaselinePredictions) -> tuple
 
 
 def _went(records: Sequence[RunRecord], predicted: BaselinePredictions, more: int) -> Answer:
-    """How many runs ended how, and the best of them."""
+    """The number of runs in each state, and the best run."""
     states = dict.fromkeys(record.state for record in records)
     counts = ", ".join(f"{sum(r.state == state for r in records)} {state}" for state in states)
     metric = _metric(records)
@@ -102,7 +102,7 @@ def _price_card(name: str, prediction: BaselinePrediction, number: int) -> Card:
 
 
 def price_table(prices: PriceList, rows: Sequence[Price], number: int) -> Table:
-    """The price list as people read it."""
+    """The formatted price list."""
     cells = columns(prices, rows)
     return Table(
         f"prices{number}", "prices", [dict(zip(cells, row, strict=True)) for row in zip(*cells.values(), strict=True)]
@@ -143,7 +143,7 @@ def figures(records: Sequence[RunRecord], predicted: BaselinePredictions) -> Ite
 
 
 def in_order(records: Sequence[RunRecord]) -> list[RunRecord]:
-    """Alike runs together; those that cannot be read come last."""
+    """Sort similar runs together; those that cannot be read come last."""
     return sorted(records, key=_place)
 
 
@@ -155,7 +155,7 @@ def _place(record: RunRecord) -> tuple[bool, str, int, int, int]:
 
 
 def _metric(records: Sequence[RunRecord]) -> Metric:
-    """What the runs are judged by: bits per character where all of them learn texts."""
+    """The metric of the runs: bits per character if all of them learn texts."""
     data = [record.spec.data for record in records if record.spec is not None]
     texts = bool(data) and all(isinstance(source, TextSpec) for source in data)
     return "test_bits_per_character" if texts else "test_accuracy"
@@ -175,7 +175,7 @@ def _run_row(record: RunRecord) -> RunRow:
 
 
 def _name(record: RunRecord) -> str:
-    """What it is, and enough of its folder's name to find it."""
+    """A description of a run, with enough of its folder's name to find it."""
     spec = record.spec
     if spec is None:
         return record.path.name
@@ -188,13 +188,13 @@ def _batch_size(record: RunRecord) -> int:
 
 
 def _by_name(records: Sequence[RunRecord], predicted: BaselinePredictions) -> dict[str, BaselinePrediction]:
-    """The predictions by the names of their runs, seeds of one setting by that of the first."""
+    """The predictions by the names of their runs; several seeds go by the name of the first."""
     names = {str(record.path): _name(record) for record in records}
     return {_together([names[run] for run in one.runs]): one for one in predicted.predictions}
 
 
 def _together(names: Sequence[str]) -> str:
-    """What the runs of one setting are called.
+    """A name for the runs of one setting.
 
     >>> _together(["sgd B=8 seed=0 (ab)"]), _together(["sgd B=8 seed=0 (ab)", "sgd B=8 seed=1 (cd)"])
     ('sgd B=8 seed=0 (ab)', 'sgd B=8 seed=0 (ab) and 1 more seed')

@@ -18,14 +18,14 @@ from svag.lab.report.content import Report, Table
 from svag.lab.report.save import script_json, specification, template, vega_bundle
 from svag.lab.specs.fields import visible
 
-MARKS = {"yes": "✓", "no": "✗", "open": "?", "note": ""}  # a note claims nothing that could be ticked
+MARKS = {"yes": "✓", "no": "✗", "open": "?", "note": ""}  # a note makes no claim, so it gets no tick
 _COLOURS = {"yes": "green", "no": "yellow", "open": "cyan", "note": ""}
 WARNED = "yellow"
 _BLOCKS = "▁▂▃▄▅▆▇█"
-# Lines of an answer in a terminal, with that of the page and that of --details, which are printed below it.
+# Number of lines of an answer in a terminal, including the two printed below it, on the page and on --details.
 LINES = 12
 _BELOW = 2
-# What Markdown or its HTML would take for markup; a run may be called anything.
+# Characters that Markdown or its HTML would treat as markup; a run may have any name.
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
 
@@ -38,7 +38,7 @@ def render_page(report: Report) -> str:
         marks=MARKS,
         css=_own("page.css"),
         script=_own("page.js"),
-        bundle=Markup(vega_bundle()),  # the libraries, as vl-convert brings them
+        bundle=Markup(vega_bundle()),  # the libraries, bundled by vl-convert
         charts=script_json(charts),
         looks=script_json(looks),
         version=version("svag"),
@@ -50,7 +50,7 @@ def _own(name: str) -> Markup:
 
 
 def _fluid(spec: dict[str, Any]) -> dict[str, Any]:
-    """A chart of one view takes the width of the page; rows of charts keep their own."""
+    """A chart with a single view gets the width of the page; rows of charts keep their width."""
     if "mark" in spec or "layer" in spec:
         return {**spec, "width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
     return spec
@@ -90,7 +90,7 @@ def _markdown_rows(table: Table) -> list[str]:
 
 
 def _line(report: Report) -> list[str]:
-    """What was run, as a sentence, and how it answers the question."""
+    """The subject as a sentence, and how the question is answered."""
     return [one for one in (f"{report.subject}." if report.subject else "", report.method) if one]
 
 
@@ -99,7 +99,7 @@ def _panel(answer: Answer) -> str:
 
 
 def escape(text: str) -> str:
-    r"""Text that stays text: no markup, one line.
+    r"""Escape text, so that it contains no markup and no line break.
 
     >>> escape("a|b <script>")
     'a\\|b \\<script\\>'
@@ -128,7 +128,7 @@ def render_terminal(report: Report) -> Iterator[RenderableType]:
 
 
 class _Room:
-    """The lines that are left in a terminal.
+    """The number of lines left in a terminal.
 
     Args:
         lines: how many there are.
@@ -184,7 +184,7 @@ def render_brief(report: Report, width: int = 80) -> tuple[list[RenderableType],
 
 def _headline(answer: Answer, *, alone: bool = False) -> Text:
     said = answer.headline if alone else f"{_panel(answer)}: {answer.headline}"
-    if alone and answer.badge:  # the mark is about what the badge says, and that is among the details
+    if alone and answer.badge:  # the mark refers to the badge, which is only shown with the details
         return _text(said, style="bold")
     return _text(f"{MARKS[answer.tone]} {said}".lstrip(), style=f"bold {_COLOURS[answer.tone]}".rstrip())
 

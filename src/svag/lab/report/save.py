@@ -1,7 +1,7 @@
 """A chart as a file: HTML that opens offline, PNG, SVG or PDF.
 
-The parts of which every HTML file of ours is made are here too: the templates, JSON for a <script> element, and the
-scripts that draw charts in a browser, which each page carries with it.
+The shared parts of HTML files are here too: the templates, JSON for a <script> element, and the scripts that draw
+charts in a browser, which every page embeds.
 """
 
 import json
@@ -24,10 +24,10 @@ from svag.lab.report.look import LIGHT
 from svag.lab.specs.fields import visible
 
 FORMATS = (".html", ".png", ".svg", ".pdf")
-_END = "\n// end of the bundle\n"  # a cached file without it was torn while it was written
+_END = "\n// end of the bundle\n"  # a cached file without it is incomplete
 
-# `</script>` and `<!--` end or hide a script for the HTML parser, which knows nothing of strings; U+2028 and U+2029
-# once ended a line of JavaScript. Inside JSON strings the escapes mean the same characters.
+# `</script>` and `<!--` end or hide a script for the HTML parser, which ignores string literals; U+2028 and U+2029 used
+# to end a line of JavaScript. Inside JSON strings the escapes mean the same characters.
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
@@ -44,7 +44,7 @@ def save(chart: alt.TopLevelMixin, path: str | Path) -> Path:
 
 
 def save_as(chart: alt.TopLevelMixin, stem: Path, formats: Sequence[str]) -> list[Path]:
-    """Write a chart in several formats, one file beside the other, and return their paths.
+    """Write a chart in several formats, and return the paths.
 
     Args:
         chart: any chart of `svag.lab.report.charts`.
@@ -75,14 +75,14 @@ def save_as(chart: alt.TopLevelMixin, stem: Path, formats: Sequence[str]) -> lis
 
 
 def specification(chart: alt.TopLevelMixin) -> dict[str, Any]:
-    """The chart as Vega-Lite, without a look of its own: the place where it is drawn gives it one."""
+    """The chart as Vega-Lite without a style, which is added where it is drawn."""
     spec: dict[str, Any] = _visible(chart.to_dict())
     spec.pop("config", None)
     return spec
 
 
 def _visible(value: Any) -> Any:
-    """The same with every text in it visible: a control character in a label is fatal to whatever draws it."""
+    """Replace control characters in all texts, since they break renderers."""
     match value:
         case str():
             return visible(value)
@@ -117,7 +117,7 @@ def template(name: str) -> Template:
 
 
 def cell(value: object) -> str:
-    """A value in a table that people read.
+    """A value formatted for a table.
 
     >>> cell(0.123456), cell(None), cell(12345.6), cell("x"), cell(3)
     ('0.1235', '–', '12346', 'x', '3')
@@ -130,7 +130,7 @@ def cell(value: object) -> str:
 
 
 def script_json(value: Any) -> Markup:
-    r"""JSON for a <script> element; NaN and infinity, which JSON does not know, are refused.
+    r"""JSON for a <script> element; NaN and infinity are refused, as JSON does not have them.
 
     >>> script_json({"run": "</script>"})
     Markup('{"run":"\\u003c/script\\u003e"}')
@@ -145,7 +145,7 @@ def script_json(value: Any) -> Markup:
 def vega_bundle(folder: Path | None = None) -> str:
     """Vega, Vega-Lite and Vega-Embed as one script that puts `vegaEmbed` on the window.
 
-    Putting them together takes seconds, so the result is kept in the user's cache, by the version of vl-convert.
+    Bundling takes seconds, so the result is kept in the user's cache, by the version of vl-convert.
 
     Args:
         folder: where to keep it; the user's cache folder when None.

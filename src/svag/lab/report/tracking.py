@@ -1,8 +1,8 @@
-"""Runs in the tracker that people already look at: TensorBoard, Weights & Biases or MLflow.
+"""Logging runs to an experiment tracker: TensorBoard, Weights & Biases or MLflow.
 
-Nothing is logged unless it is asked for, and the training loop knows nothing of it: a run writes `metrics.jsonl`, and a
-thread of the parent process follows that file (`following`). Finished runs are replayed from the same file (`replay`).
-What a tracker already has of a run is not sent again, so a run that was interrupted continues where it stood.
+Nothing is logged by default, and the training loop is not involved: a run writes `metrics.jsonl`, and a thread of the
+parent process follows that file (`following`). Finished runs are replayed from the same file (`replay`). What a tracker
+already has of a run is not sent again, so an interrupted run continues where it stopped.
 """
 
 import math
@@ -22,12 +22,12 @@ from svag.noise.reading import KIND, Reading, reading_of
 Tracker = Literal["tensorboard", "wandb", "mlflow"]
 TRACKERS: tuple[Tracker, ...] = get_args(Tracker)
 
-# What is logged of the noise are ratios of averages over so many readings, as in `NoiseProbe.scalars`.
+# Noise is logged as ratios of averages over this many readings, as in `NoiseProbe.scalars`.
 RECENT = 1000
 
 
 class Sink(Protocol):
-    """Where the numbers of one run go."""
+    """The destination of the numbers of one run."""
 
     last_step: int
     """The last effective step that the tracker already has; −1 for a new run."""
@@ -63,7 +63,7 @@ class TensorBoardSink:
 
 
 class WandbSink:
-    """A run of Weights & Biases per run, in the group `out`; project, entity and mode are as the environment says."""
+    """A run of Weights & Biases per run, in the group `out`; project, entity and mode come from the environment."""
 
     def __init__(self, out: Path, run: RunRecord) -> None:
         import os
@@ -96,7 +96,7 @@ class WandbSink:
 
 
 class MlflowSink:
-    """An MLflow run per run, in the experiment `out`; where the store is, the environment says."""
+    """An MLflow run per run, in the experiment `out`; the environment determines the store."""
 
     def __init__(self, out: Path, run: RunRecord) -> None:
         from mlflow import MlflowClient
@@ -171,7 +171,7 @@ class Follower:
     Args:
         out: the folder of the experiment, or of the run.
         run: the run, as far as it has come.
-        tracker: which.
+        tracker: the tracker.
     """
 
     def __init__(self, out: Path, run: RunRecord, tracker: Tracker) -> None:
@@ -180,7 +180,7 @@ class Follower:
         self._sink = _SINKS[tracker](out, run)
 
     def follow(self) -> None:
-        """Send the whole lines that were written since the last time."""
+        """Send the complete lines written since the last call."""
         try:
             with os.fdopen(open_to_read(self._path / METRICS), "rb") as file:
                 file.seek(self._offset)
@@ -192,7 +192,7 @@ class Follower:
         self.send(parse_lines(whole))
 
     def send(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Send rows that the tracker does not have yet; what the noise says goes with each evaluation."""
+        """Send rows that the tracker does not have yet; the noise scalars go with each evaluation."""
         for row in rows:
             if row.get("kind") == KIND:
                 self._readings.append(reading_of(dict(row)))
@@ -217,7 +217,7 @@ def following(out: Path, tracker: Tracker | None, *, seconds: float = 1.0) -> It
     Args:
         out: a run directory, or a folder in which run directories are or will be.
         tracker: which, if any.
-        seconds: how often the files are looked at.
+        seconds: interval between two checks of the files.
     """
     if tracker is None:
         yield
@@ -255,7 +255,7 @@ def replay(folder: Path, tracker: Tracker) -> int:
 
     Args:
         folder: an experiment's folder, or any folder of runs.
-        tracker: which.
+        tracker: the tracker.
     """
     check_tracker(tracker)
     records = [record for record in load_records(folder) if record.rows and record.spec is not None]

@@ -67,7 +67,7 @@ def write_report(folder: str | Path, out: str | Path | None = None, formats: Seq
 
 
 def write_files(report: Report, out: str | Path, formats: Sequence[str] = ("png", "svg")) -> Written:
-    """Write everything into a folder; what stood there under the same names is replaced.
+    """Write everything into a folder, replacing files of the same names.
 
     Args:
         report: from `build_report`.
@@ -92,16 +92,16 @@ def write_files(report: Report, out: str | Path, formats: Sequence[str] = ("png"
 
 
 Judge = Callable[[Experiment, Any], Sequence[Judgement]]
-"""What is claimed elsewhere of an experiment, beside its finding; the figures of the paper have such claims."""
+"""Compares a finding with claims made elsewhere, such as those of the paper's figures."""
 
 
 def no_claims(experiment: Experiment, finding: Any) -> Sequence[Judgement]:
-    """Nobody has claimed anything."""
+    """No claims."""
     return ()
 
 
 def build_report(path: str | Path, judge: Judge = no_claims) -> Report:
-    """Read a folder and say what it means: the answer of its experiment, or how its runs went if nothing was asked.
+    """Read a folder and report on it: the answer of its experiment, or how its runs went if there is none.
 
     Args:
         path: a folder with `experiment.json`, or any folder that holds run directories, or one of these itself.
@@ -132,19 +132,19 @@ def build_report(path: str | Path, judge: Judge = no_claims) -> Report:
     )
 
 
-# No page has more figures: every one of them takes tenths of a second to draw, and nobody looks at so many.
+# Maximum number of figures on a page: each takes tenths of a second to draw, and more would not be read.
 MOST_FIGURES = 60
 
 
 def report_of(experiment: Experiment, records: Sequence[RunRecord], judge: Judge = no_claims) -> Report:
-    """The report of an experiment whose records are at hand."""
+    """The report of an experiment from its records."""
     return report_on(experiment, experiment.find(records), records, judge)
 
 
 def report_on(
     experiment: Experiment, finding: Finding[PanelFinding], records: Sequence[RunRecord], judge: Judge = no_claims
 ) -> Report:
-    """The report of an experiment whose finding is at hand."""
+    """The report of an experiment from its finding."""
     cards, drawn = PAGES[experiment.kind](finding, records)
     figures = tuple(islice(drawn, MOST_FIGURES + 1))
     if len(cards) == 1:
@@ -169,7 +169,7 @@ def report_on(
 
 
 def _subject(experiment: Experiment) -> str:
-    """What was run: a figure by its label, because its title is the paper's claim and not what came out."""
+    """What was run: a figure by its label, because its title is the paper's claim rather than the result."""
     if experiment.label is None:
         return experiment.title
     return ", size ".join(filter(None, (f"{experiment.label} of the paper", experiment.size)))
@@ -226,7 +226,7 @@ def _count(number: object, noun: str) -> str:
 
 
 def runs_table(records: Sequence[RunRecord]) -> Table:
-    """Every run with its outcome, whatever state it is in, alike ones together; those that cannot be read come last."""
+    """Every run with its outcome, in any state, similar runs together; those that cannot be read come last."""
     return Table("runs", "every run", [_row(record) for record in loose_runs.in_order(records)])
 
 

@@ -64,7 +64,7 @@ def _unwrapped() -> Iterator[None]:
         raise refusal from None
 
 
-# Sub-specs that are not chosen by a field `kind`: what the chosen one is called, and the field that chooses it.
+# Sub-specs that are not chosen by a field `kind`: the name of the chosen one, and the field that chooses it.
 _CHOSEN_BY = {"data": ("a data set of {}", "name"), "model": ("a {}", "arch")}
 
 
@@ -98,7 +98,7 @@ def spec_error(
         return refusal
     # a default that depends on an invalid field is not an error of its own
     found = [problem for problem in error.errors() if problem["type"] != "default_factory_not_called"]
-    # a misspelt name leaves the right one missing: the suggestion is more helpful
+    # a misspelt name also leaves the right one missing; the suggestion is more helpful
     misspelt = [problem for problem in found if problem["type"] == "extra_forbidden"]
     first = misspelt[0] if misspelt and found[0]["type"] == "missing" else found[0]
     path = [named(str(part)) for part in first["loc"]]

@@ -1,5 +1,5 @@
-"""Pictures of tables that are computed elsewhere: nothing here simulates, fits or averages.
+"""Charts of tables that are computed elsewhere: nothing here simulates, fits or averages.
 
-The charts of the theory draw rows of `svag.findings`. Those of an experiment first pick their rows out of its finding
-(a table), then draw them (a chart) and say what there is to see (a sentence).
+A chart of an experiment is made in three steps: its rows are selected from the finding (a table), drawn (a chart), and
+described (a sentence). The charts of the theory are in `svag.paper.charts`.
 """

@@ -14,7 +14,7 @@ from svag.prices.price import Price
 from svag.prices.price_list import PriceList
 
 LossAxis = Literal["examples", "seconds", "baseline_time"]
-_MINUTES = 300.0  # from this many seconds on, time is drawn in minutes
+_MINUTES = 300.0  # from this number of seconds, time is drawn in minutes
 PREDICTED, WITHIN, OUTSIDE = "predicted", "measured", "measured, outside the range"
 
 
@@ -25,7 +25,7 @@ class NeededRow:
     Attributes:
         kind: "predicted", "measured", or "measured, outside the range" of the prediction.
         batch_size: of the larger batch.
-        factor: examples over those of the smallest batch; where no level of the loss was reached, the least it can be.
+        factor: examples over those of the smallest batch; a lower bound if no level of the loss was reached.
         low: lower end: of the range of a prediction, or of the levels of the loss.
         high: upper end; None where unknown.
     """
@@ -140,7 +140,7 @@ def _named(moment: Moment) -> dict[str, Any]:
 
 
 def loss_sentence(moments: Sequence[Moment], across: LossAxis) -> str:
-    """What the lines are, and what is behind the axis."""
+    """What the lines are, and what the axis means."""
     seeds = max(moment.seeds for moment in moments)
     lines = f"Means over {seeds} seeds, with their range" if seeds > 1 else "One seed a line"
     base = _smallest(moments)
@@ -181,7 +181,7 @@ class NoiseRow:
 
 
 def noise_rows(prices: PriceList) -> list[NoiseRow]:
-    """The phases of the run that a price list is from; none where its readings have no steps."""
+    """The phases of the run behind a price list; none if its readings have no steps."""
     table, rows = plot_table(prices), []
     for phase in table.noise if table.has_steps else ():
         scale, low, high = phase.noise_scale.value, phase.noise_scale.low, phase.noise_scale.high

@@ -1,4 +1,4 @@
-"""Gaps with their intervals and the margin, and the limit they come from.
+"""Gaps with their intervals and the margin, and the limit from which they are computed.
 
 The limit: the final metric against 1/ell, and the SDE at 1/ell = 0 (thm:sde_svag, fig:svag_accs).
 """
@@ -40,19 +40,19 @@ class GapRow:
 
 
 def gap_row(name: str, answer: str, gap: float, low: float, high: float, margin: float) -> GapRow:
-    """A row of plain values: what is not finite is None."""
+    """A row of plain values; numbers that are not finite become None."""
     known = [number if math.isfinite(number) else None for number in (gap, low, high)]
     return GapRow(name, answer, known[0], known[1], known[2], margin)
 
 
 def reach(rows: Sequence[GapRow]) -> float:
-    """Half the width of the axis: all that is finite, and the margins, with some room for arrows."""
+    """Half the width of the axis: room for all finite values, the margins, and arrows."""
     finite = [abs(number) for row in rows for number in (row.gap, row.low, row.high) if number is not None]
     return 1.25 * max([*finite, *(row.margin for row in rows)])
 
 
 def chart(rows: Sequence[GapRow], metric: Metric, title: str) -> look.Picture:
-    """A point and a bar a row over the margin; a bar without an end runs to the edge of the chart, with an arrow."""
+    """A point and a bar per row over the margin; an unbounded bar runs to the edge of the chart, with an arrow."""
     edge = reach(rows)
     scale = 100 if is_share(metric) else 1
     values = [
@@ -146,12 +146,12 @@ class LimitRow:
 
 @dataclass(frozen=True)
 class LimitTable:
-    """What the SDE limit rests on.
+    """The results behind the SDE limit.
 
     Attributes:
         metric: what is on the axis.
         rows: seeds, means and the limit.
-        line: two points of E_∞ + c/ell; empty when it is not what the limit comes from.
+        line: two points of E_∞ + c/ell; empty if the limit does not come from the line.
         how: where the limit comes from; empty without one.
         diverged: seeds that are not shown.
         optimizer: what ell = 1 is called.
@@ -202,7 +202,7 @@ def limit_chart(limit: LimitTable) -> look.Picture:
     x = alt.X("inverse_ell:Q", title="1/ell", scale=alt.Scale(domain=[0, 1], padding=16, nice=False)).axis(
         values=list(names), labelExpr=labels, grid=False
     )
-    # a round number above 100% would be no accuracy
+    # a round number above 100% would not be an accuracy
     full = is_share(limit.metric) and max(row.high or row.value for row in limit.rows) > 0.97
     scale = alt.Scale(zero=False, domainMax=1) if full else alt.Scale(zero=False, padding=8)
     y = alt.Y("value:Q", title=f"final {UNITS[limit.metric]}", scale=scale)

@@ -33,7 +33,7 @@ class Region:
 
 
 def regions(panel: LadderPanelFinding) -> list[Region]:
-    """Where test error fails, if it does, and the predicted B*; an unbounded one ends a factor 2 beyond the ladder."""
+    """The range in which test error fails, and the predicted B*; an unbounded one ends a factor 2 beyond the ladder."""
     if not panel.rungs:
         return []
     first, last = panel.rungs[0].batch_size / 2, 2 * panel.rungs[-1].batch_size
@@ -50,7 +50,7 @@ def regions(panel: LadderPanelFinding) -> list[Region]:
 
 
 def fields(drawn: list[Region]) -> list[alt.Chart]:
-    """A filled field for test error, an outlined one for what was predicted: told apart without colour."""
+    """A filled field for test error, an outlined one for the prediction: distinguishable without colour."""
     layers = []
     for region in drawn:
         row = {"batch_size": region.low, "end": region.high, "region": region.name}
@@ -77,7 +77,7 @@ def _box(base: alt.Chart, region: Region) -> alt.Chart:
 
 
 def key(drawn: list[Region]) -> list[alt.Chart]:
-    """What the fields are, in the upper left corner: a ladder's errors are low there. No name leaves the chart."""
+    """The key to the fields, in the upper left corner, where a ladder's errors are low. No name leaves the chart."""
     layers: list[alt.Chart] = []
     for number, region in enumerate(drawn):
         top = 6 + 18 * number
@@ -132,7 +132,7 @@ class ErrorTable:
         regions: where test error fails, and the predictions of B*.
         diverged: (batch size, seeds that diverged there), which have no error to show.
         answer: the verdict in words.
-        metric: which makes errors fractions, or bits per character.
+        metric: whether errors are fractions, losses or bits per character.
     """
 
     rows: list[ErrorRow]
@@ -144,7 +144,7 @@ class ErrorTable:
 
     @property
     def cut(self) -> tuple[float, float] | None:
-        """Where intervals that are many times as wide as the errors differ are cut off; None if none is."""
+        """The values at which intervals much wider than the differences of the errors are cut off; None if none is."""
         errors = [row.error for row in self.rows] + ([] if self.threshold is None else [self.threshold])
         return look.range_around(errors, [row.high for row in self.rows], is_share(self.metric))
 

@@ -32,12 +32,12 @@ class RatioRow:
 
 @dataclass(frozen=True)
 class SlopeLine:
-    """The line of slope 1 through the point of a baseline: where G/N would lie if B_simple stayed as it is there.
+    """The line of slope 1 through the point of a baseline: G/N if B_simple were the same at every batch size.
 
     Attributes:
         baseline: batch size of the baseline.
         signal_to_noise: its G/N.
-        crossing: the batch size at which the line reaches C²: B* as the paper's figures draw it.
+        crossing: the batch size at which the line reaches C², which is B* in the paper's figures.
     """
 
     baseline: int
@@ -52,7 +52,7 @@ class SlopeLine:
 
 @dataclass(frozen=True)
 class RatioTable:
-    """What the predictions rest on.
+    """The measurements behind the predictions.
 
     Attributes:
         rows: one per rung whose G/N is a positive number.

@@ -17,7 +17,7 @@ class DriftRow:
 
     Attributes:
         series: the baseline, as "from 32".
-        kind: predicted (D), measured (the spread), or of Adam and its kin (κV′/V)/(κN′/N), which D is about.
+        kind: predicted (D), measured (the spread), or for adaptive optimizers (κV′/V)/(κN′/N), which D predicts.
         batch_size: of the larger run.
         factor: D, or what was measured.
         low: lower 95% limit.
@@ -40,9 +40,9 @@ class DriftTable:
         rows: D along the ladder and the spread at its rungs, one series a baseline.
         c2: C², at which invariance is lost.
         compared: what drifted, in words.
-        theorem: whether a theorem carries the predictions.
+        theorem: whether the predictions rest on a theorem.
         answer: what was predicted and measured, in words.
-        adaptive: whether this is about Adam or its kin.
+        adaptive: whether the optimizer is adaptive.
     """
 
     rows: list[DriftRow]
@@ -54,7 +54,7 @@ class DriftTable:
 
     @property
     def second_moment(self) -> bool:
-        """Whether there is a second moment to show, as there is of Adam and its kin."""
+        """Whether there is a second moment to show, as for adaptive optimizers."""
         return any(row.kind == SECOND_MOMENT for row in self.rows)
 
 
@@ -85,7 +85,7 @@ def _known(number: float) -> float | None:
 
 
 def chart(drift: DriftTable) -> look.Picture:
-    """Lines with bands are predicted, points with bars are measured; the rule is C²."""
+    """Predicted lines with bands, measured points with bars, and a horizontal rule at C²."""
     series = look.DrawnSeries("series", [row.series for row in drift.rows])
     bottom = 0.95 * min([1.0, *(row.low for row in drift.rows if row.low > 0)])
     top = 1.15 * max([drift.c2, *(row.factor for row in drift.rows), *(row.high or 0.0 for row in drift.rows)])

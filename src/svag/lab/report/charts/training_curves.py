@@ -1,4 +1,4 @@
-"""A metric against effective steps, one line an arm, with the range of its seeds (fig:svag_accs, fig:ngd_sgd_accs)."""
+"""A metric against effective steps, one line per arm, with the range of its seeds (fig:svag_accs, fig:ngd_sgd_accs)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ class CurveTable:
 
     Attributes:
         metric: what is drawn.
-        across: against what: the step, called effective where SVAG divides it, or the share of the budget where budgets
-            differ.
+        across: the horizontal axis: the step, called effective if SVAG divides it, or the share of the budget if
+            budgets differ.
         rows: the means.
-        diverged: where runs ended early.
+        diverged: the points at which runs ended early.
     """
 
     metric: Metric
@@ -50,13 +50,13 @@ def table(
     series_of: Callable[[CurveRow | RunRow], str] = by_arm,
     across: Across = "step",
 ) -> CurveTable:
-    """The means over seeds, by arm or by rung, and what to draw them against."""
+    """The means over seeds, by arm or by rung, and the horizontal axis."""
     means = mean_curves(curves, runs, metric, series_of)
     return CurveTable(metric, across, means.points, means.diverged)
 
 
 def chart(curves: CurveTable) -> look.Picture:
-    """Lines of the means, bands from the smallest to the largest seed, a cross where a seed diverged."""
+    """Lines for the means, bands from the smallest to the largest seed, a cross where a seed diverged."""
     series = look.DrawnSeries("series", [row.series for row in curves.rows])
     share = is_share(curves.metric)
     field, on_axis = ("budget", "%") if curves.across == "budget" else ("step", ",d")
