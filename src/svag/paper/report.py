@@ -1,4 +1,4 @@
-"""The report of a folder, by those who know the paper: its claims beside the findings, and folders of ladders."""
+"""The report of a folder, with the paper's claims next to the findings; also for folders of ladders."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ QUESTION = "Is the price list right?"
 
 
 def build_report(path: str | Path) -> Report:
-    """Read a folder and say what it means, as `svag.lab.report.write.build_report` does, or a folder of ladders.
+    """Read a folder and report on it, as `svag.lab.report.write.build_report` does; or on a folder of ladders.
 
     Args:
         path: a folder with `experiment.json`, a folder of ladders, or any folder that holds run directories, or one of
@@ -37,7 +37,7 @@ def build_report(path: str | Path) -> Report:
 
 
 def report_of(experiment: Experiment, records: Sequence[RunRecord]) -> Report:
-    """The report of an experiment whose records are at hand, with what the paper claims of it."""
+    """The report of an experiment from its records, with the claims of the paper."""
     return write.report_of(experiment, records, judged)
 
 
@@ -65,7 +65,7 @@ def atlas_report(atlas: Atlas) -> Report:
 
 
 def ladders_report(root: Path) -> Report:
-    """The report of a folder of ladders that an atlas has nothing to say of, such as those by the gain rule."""
+    """The report of a folder of ladders that do not fit into an atlas, such as those by the gain rule."""
     cards, figures, records, findings, warnings = [], [], [], {}, []
     for folder in sorted(file.parent for file in root.glob(f"*/{EXPERIMENT}")):
         name, runs = folder.name, load_records(folder)

@@ -1,7 +1,7 @@
 """The formulas: floats in, floats out.
 
-The names are bound here and now: `distortion` and `gain` are functions and also the modules that define them, and a
-name that was resolved later would be whichever of the two was imported last.
+The names are imported eagerly: `distortion` and `gain` are functions as well as the modules that define them, so a name
+that was resolved later would depend on which of the two was imported last.
 """
 
 from svag.theory.adaptive import square_root_scaling

@@ -26,7 +26,7 @@ WHAT_REFINES = (
 
 @dataclass(frozen=True)
 class SquareRootFactors:
-    """What the rule multiplies the learning rate, 1 − β, eps and decoupled weight decay by, at κ times the batch.
+    """Factors of the rule for the learning rate, 1 − β, eps and decoupled weight decay at κ times the batch.
 
     >>> SquareRootFactors.at(4)
     SquareRootFactors(lr=2.0, forgetting=4.0, eps=0.5, decoupled_decay=2.0)
@@ -58,7 +58,7 @@ class SquareRootFactors:
 
 
 def step_shortfall(distortion: float) -> float:
-    r"""Share by which steps under the square-root rule come out too short, where D is how much too large v is.
+    r"""Share by which steps under the square-root rule are too short if v is D times too large.
 
     $$1 - 1/\sqrt{D}$$
 
@@ -113,7 +113,7 @@ class AdamSettings:
         >>> AdamSettings(lr=0.001, amsgrad=True).without_limit
         'amsgrad=True'
         """
-        # without an average v = g², and what is left of the gradient is its sign
+        # without an average v = g², so only the sign of the gradient remains
         return "amsgrad=True" if self.amsgrad else "betas[1]=0" if self.betas[1] == 0 else ""
 
     def scaled(self, kappa: float) -> Self:

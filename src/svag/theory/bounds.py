@@ -1,10 +1,10 @@
 """What the ratio N/G rules out: closeness of two equilibria, the bounds on κ, and when an SDE must fail.
 
 - C-closeness of two equilibria, and (C,κ)-linear-scaling invariance (def:c_close, def:app_lsi, def:lsi).
-- How far the batch can grow before the linear scaling rule must fail (thm:lsr_kappa_bound, thm:lsr_condition); the
-  curve that this bound is one point of is in `svag.theory.distortion`.
+- How far the batch can grow before the linear scaling rule must fail (thm:lsr_kappa_bound, thm:lsr_condition). This
+  bound is a point of the curve in `svag.theory.distortion`.
 - When SGD and its SDEs cannot be C-close at equilibrium (thm:eq_sde_sgd, thm:app_1st_2nd_sde).
-- The quantity that other people report: the gradient noise scale.
+- The gradient noise scale, the quantity that is commonly reported.
 """
 
 import math
@@ -122,7 +122,7 @@ def large_run_threshold(kappa: float, c2: float = 2.0) -> float:
 
 
 def large_run_refutes(noise_to_signal: float, kappa: float, c2: float = 2.0) -> bool:
-    """Whether N/G of the run at κ times the batch, alone, refutes (C,κ)-linear-scaling invariance (thm:lsr_condition).
+    """Whether N/G of a run at κ times the batch alone refutes (C,κ)-linear-scaling invariance (thm:lsr_condition).
 
     It needs no baseline run. Valid at the equilibrium of a scale-invariant network with weight decay.
 

@@ -1,4 +1,4 @@
-"""What a formula refuses: checks that name the argument, its value and the reason."""
+"""Checks of arguments; a refusal names the argument, its value and the reason."""
 
 import math
 import reprlib
@@ -7,14 +7,14 @@ from typing import SupportsFloat, SupportsIndex
 
 
 def number(name: str, value: float) -> float:
-    """Return `value` as a float, which may be infinite or NaN, or refuse what is not a number."""
+    """Return `value` as a float, which may be infinite or NaN; refuse anything but a number."""
     if isinstance(value, bool) or not isinstance(value, int | float | SupportsFloat | SupportsIndex):
         raise TypeError(f"{name} must be a number, got {shown(value)}")
     try:
         return float(value)
     except OverflowError:
         raise ValueError(f"{name} must be a finite number, got one beyond 1e308") from None
-    except Exception:  # what an array of several numbers says depends on whose it is
+    except Exception:  # arrays of several numbers raise different errors in different libraries
         raise TypeError(f"{name} must be a number, got {shown(value)}") from None
 
 
@@ -27,14 +27,14 @@ def finite(name: str, value: float) -> float:
 
 
 def shown(value: object) -> str:
-    """A value on one line of at most 80 characters; only the type of what is large or cannot be shown.
+    """A value on one line of at most 80 characters; only its type if it is large or cannot be printed.
 
     >>> shown("sharp"), shown([0] * 10**6), shown(10**5000)
     ("'sharp'", '[0, 0, 0, 0, 0, 0, ...]', 'a int')
     """
     try:
         text = " ".join(reprlib.repr(value).split())
-    except Exception:  # too many digits, or a class that cannot be shown
+    except Exception:  # too many digits, or a class that cannot be printed
         text = ""
     return text if 0 < len(text) <= 80 else f"a {type(value).__name__}"
 

@@ -1,10 +1,10 @@
-"""What holds the weight norm in balance (eq:RGN_sgd, eq:RGN_sde), with momentum, and for any loss (ours).
+"""The balance of the weight norm (eq:RGN_sgd, eq:RGN_sde), with momentum, and for any loss (ours).
 
 Scale invariance makes every gradient orthogonal to the weights, so weight decay alone shrinks R = E|x|² and the
 gradients alone make it grow. Each process has one function for the balance at equilibrium and one for the transient.
-A loss that is not scale invariant adds its own pull on the weights, and over any window of a run the balance holds step
-by step with what R has gained: `window_balance`. With momentum the velocity takes the place of the gradient, and X that
-of G in the certificates (see thm:eq_sde_sgd for β = 0).
+A loss that is not scale invariant adds its own pull on the weights, and over any window of a run the balance holds
+exactly if the gain of R is included: `window_balance`. With momentum the velocity replaces the gradient, and X replaces
+G in the certificates (see thm:eq_sde_sgd for β = 0).
 """
 
 import math
@@ -97,7 +97,7 @@ def momentum_balance(
 
 
 def sgd_norm_factors(*, lr: float, weight_decay: float, ell: float = 1.0) -> tuple[float, float, float]:
-    """What R, G and N are multiplied by in E|x|² after one step: (1 − hλ)², h² and h²l, h = η/l (eq:norm_sgd_wd).
+    """Coefficients of R, G and N in E|x|² after one step: (1 − hλ)², h² and h²l, h = η/l (eq:norm_sgd_wd).
 
     >>> sgd_norm_factors(lr=0.5, weight_decay=1.0)
     (0.25, 0.25, 0.25)
@@ -140,7 +140,7 @@ def second_order_sde_param_sq_rate(
 
 
 E_FOLDS = 3.0
-"""Relaxation times 1/(4ηλ) that the weights need to settle, at the least; five are better."""
+"""Minimum number of relaxation times 1/(4ηλ) for the weights to settle; five are better."""
 
 
 def steps_to_equilibrium(lr: float, weight_decay: float, e_folds: float = 1.0) -> float:
@@ -174,7 +174,7 @@ def relaxed_param_sq(start: float, settled: float, e_folds: float) -> float:
 def e_folds_to_balance(start_over_settled: float, within: float = 0.1) -> float:
     """Return 4ηλ·steps until growth over decay of the weights, (R*/R)², is within `within` of 1, from R₀/R*.
 
-    How far the weights begin from equilibrium counts: three e-folds are too few for R₀ = 2R*, none is needed at R*.
+    The result depends on the start: three e-folds are too few from R₀ = 2R*, and none is needed from R*.
 
     >>> round(e_folds_to_balance(2.0), 3)  # (4 − 1)e^(−t) = 1/0.9 − 1
     3.296
@@ -187,7 +187,7 @@ def e_folds_to_balance(start_over_settled: float, within: float = 0.1) -> float:
 
 
 def _check(param_sq: float, weight_decay: float, **squares: float) -> None:
-    """Refuse what no weights can have; an unbiased estimate of G may be negative, nothing else."""
+    """Refuse impossible values; only an unbiased estimate of G may be negative."""
     domain.positive("param_sq", param_sq)
     domain.positive("weight_decay", weight_decay)
     for name, value in squares.items():
@@ -195,7 +195,7 @@ def _check(param_sq: float, weight_decay: float, **squares: float) -> None:
 
 
 def pull(param_sq: float, param_dot_grad: float, *, lr: float, weight_decay: float, ell: float = 1.0) -> float:
-    r"""Return T, what shrinks |x|² per unit of learning rate: weight decay and the loss's own pull on the weights.
+    r"""Return T, the rate at which weight decay and the loss's own pull shrink |x|², per unit of learning rate.
 
     $$T = (2 - h\lambda)\lambda R + 2(1 - h\lambda)\langle x,\nabla L\rangle, \qquad h = \eta/l$$
 
@@ -263,7 +263,7 @@ def effective_lr(lr: float, momentum: float) -> float:
 def momentum_excess(
     param_sq: float, noise_trace: float, *, lr: float, weight_decay: float, momentum: float = 0.0
 ) -> float:
-    """Return E = 2λR / (η_eff N): how far the weights outgrow what the SDE's equilibrium allows.
+    """Return E = 2λR / (η_eff N): the size of the weights relative to the SDE's equilibrium.
 
     The SDE has E = 1. E > C² means that SGD and the SDE are not C-close; no G is needed.
 
@@ -275,7 +275,7 @@ def momentum_excess(
 
 
 def effective_noise_to_signal(excess: float) -> float:
-    """ρ_eff = 1/(E − 1), which takes the place of N/G in `max_kappa` for a run with momentum.
+    """ρ_eff = 1/(E − 1), which replaces N/G in `max_kappa` for a run with momentum.
 
     It is N/X with the X of `momentum_signal`.
 
@@ -290,7 +290,7 @@ def effective_noise_to_signal(excess: float) -> float:
 
 
 def momentum_signal(velocity_sq: float, noise_trace: float, momentum: float) -> float:
-    """Return X = (1 − β²)E|v|² − N, which takes the place of G with momentum; v is the buffer of torch.optim.SGD.
+    """Return X = (1 − β²)E|v|² − N, which replaces G with momentum; v is the buffer of torch.optim.SGD.
 
     X = G + 2βE⟨v, ∇L⟩ up to a term in λ, and G itself without momentum. As a difference it is hard to resolve, and an
     average of few readings may be negative.

@@ -1,4 +1,4 @@
-r"""Unbiased estimates of G and N from a few batch gradients at one point: the algebra behind every probe.
+r"""Unbiased estimates of G and N from a few batch gradients at one point, used by every probe.
 
 Everything follows from two sums over n gradients, $\sum|g_i|^2$ and $|\sum g_i|^2$, which a stream can keep; parts of
 different sizes also need their weights. The gradients must belong to the same x: from successive steps the estimate of
@@ -12,7 +12,7 @@ from svag.theory import domain
 
 @dataclass(frozen=True)
 class NoiseEstimate:
-    """Unbiased estimates of G and N. A negative one is right as it is, and must not be clipped before it is averaged.
+    """Unbiased estimates of G and N. A negative one is valid, and must not be clipped before it is averaged.
 
     Attributes:
         grad_sq: estimate of G = |∇L|².
@@ -93,8 +93,8 @@ def weighted_parts(
     where $c_i = w_i g_i$ is what part i adds to the gradient of the step, with weights of sum 1 such as its share of
     the tokens; $\sum|c_i|^2$ is the argument `sum_sq`, $|\sum c_i|^2$ is `sq_sum` and $\sum w_i^2$ is
     `weights_sq`. They are unbiased for parts of any variances, if the parts are independent, share one mean, and the
-    weights have nothing to do with the gradients. With equal weights 1/n this is the `u_statistic`. Otherwise a single
-    N may be negative, too.
+    weights are independent of the gradients. With equal weights 1/n this is the `u_statistic`. Otherwise a single N may
+    be negative, too.
 
     With a `population` P the parts are disjoint in it, `batch_size` is B, and the weights are the shares of its
     examples: then $\hat G + (B/P)\hat N$ and $(1 - B/P)\hat N$ take their place.

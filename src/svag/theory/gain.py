@@ -16,10 +16,10 @@ max(μ, 1/μ). Only at the rate m* where μ = 1, which is κ/D up to ηλ, is th
 they were is possible there, and not implied: they drift apart by B_simple′/B_simple = n/g, or its inverse. m = κ is the
 bound of `svag.theory.distortion` on the linear rule.
 
-A stationary quadratic shows how far that reaches. In one dimension 1 + ρ, which the gain never exceeds, is the largest
-stable factor on the rate, and κ/D keeps E x² at any κ. With several curvatures 1 + ρ lies beyond that limit: from some
-κ on a gain planned from the smaller batch's N/G makes the steepest direction diverge, and only a gain measured during
-the run notices.
+A stationary quadratic shows the limits of this. In one dimension 1 + ρ, which the gain never exceeds, is the largest
+stable factor on the rate, and κ/D keeps E x² at any κ. With several curvatures 1 + ρ lies beyond that limit: beyond
+some κ, a gain planned from the smaller batch's N/G makes the steepest direction diverge, which only a gain measured
+during the run notices.
 
 Three processes share the formulas, each with its own arguments:
 
@@ -66,7 +66,7 @@ def gain(noise_to_signal: float, kappa: float) -> float:
 
 @dataclass(frozen=True)
 class Factors(Printed):
-    """What the settings of an optimizer are multiplied by; settings that are not named stay as they are.
+    """Factors on the settings of an optimizer; settings without a factor stay as they are.
 
     Momentum, betas and coupled weight decay are never multiplied.
 
@@ -172,7 +172,7 @@ def gain_scaling(
     factors = Factors.at(made, rule, decoupled)
     rate = domain.positive("gain × lr", domain.positive("lr", lr) * factors.lr)
     decay = domain.non_negative("weight_decay", weight_decay) * factors.weight_decay
-    # coupled decay of an adaptive optimizer is divided by √v, so ηλ alone says nothing there
+    # coupled decay of an adaptive optimizer is divided by √v, so ηλ alone is not a decay rate
     if (rule == "linear" or decoupled) and rate * decay >= 2:
         raise ValueError(f"gain × lr × weight_decay must stay below 2, got {rate * decay}: weight decay would diverge")
     softening = None if eps is None else domain.non_negative("eps", eps) * factors.eps

@@ -1,10 +1,11 @@
-"""What is known of every optimizer: how its settings change with the batch size, and how its steps are refined.
+"""The optimizers: how their settings change with the batch size, and how their steps are refined.
 
-`OptimizerKind` says of every kind of optimizer by which rule it scales and whether the theorems cover it. A class of
-settings holds the settings of one parameter group as plain numbers, without torch; `svag.noise.optimizer` reads
-them from a torch optimizer and writes them back. `scaled` is the scaling rule of the optimizer (def:lsr for SGD),
-`refined` gives the settings of one of the l sub-steps of SVAG (eq:svag_iter; the limits of momentum are ours), and
-`without_limit` names the setting that has no such refinement.
+`OptimizerKind` holds the scaling rule of a kind of optimizer, and whether the theorems cover it. A kind with a row in
+`_KINDS` and no class of settings is priced by its rule and refused by SVAG. A class of settings holds the settings of
+one parameter group as plain numbers, without torch; `svag.noise.optimizer` reads them from a torch optimizer and writes
+them back. `scaled` is the scaling rule of the optimizer (def:lsr for SGD), `refined` gives the settings of one of the l
+sub-steps of SVAG (eq:svag_iter; the limits of momentum are ours), and `without_limit` names the setting that has no
+such refinement.
 """
 
 import math
@@ -78,7 +79,7 @@ class SGDSettings:
 
         where l is the argument `ell`. The limits are the SDE with η/(1 − β), and dV = (−(1 − β)V + ∇L)ds + Σ^½dW,
         dX = −ηV ds. With τ the buffer v stays in the units it has in SGD; without it, it would be l times as large and
-        the rate η/l². Dividing η and 1 − β by l and leaving τ = 0 diverges: it cannot be asked for.
+        the rate η/l². Dividing η and 1 − β by l and leaving τ = 0 diverges, so there is no option for it.
 
         >>> SGDSettings(lr=0.5).refined(4).lr
         0.125
@@ -150,14 +151,14 @@ def linear_scaling(kappa: float, *, lr: float, batch_size: int, weight_decay: fl
 
 @dataclass(frozen=True)
 class OptimizerKind:
-    """What is known of a kind of optimizer, whatever its settings.
+    """The properties of a kind of optimizer that do not depend on its settings.
 
     Attributes:
         family: "sgd", or "second_moment" for those that divide by the root of a moving average of the squared gradient.
-        rule: how its settings change with the batch; None when that is not known.
+        rule: how its settings change with the batch; None if unknown.
         covered: whether the theorems of the paper are about it.
-        average: what the rates of its moving averages are called, where the square-root rule changes them.
-        decoupled: whether its weight decay is decoupled from the gradient; only such a one is scaled.
+        average: the name of the rates of its moving averages, if the square-root rule changes them.
+        decoupled: whether its weight decay is decoupled from the gradient; only decoupled decay is scaled.
     """
 
     family: Family
@@ -175,7 +176,7 @@ class OptimizerKind:
         betas: tuple[float, float] | None = None,
         eps: float | None = None,
     ) -> str:
-        """Say what the rule asks for at κ times the batch; factors for what is not one known number.
+        """The settings by the rule at κ times the batch, in words; factors for settings without a single known value.
 
         >>> optimizer_kind("SGD").settings_at(4, lr=0.1, weight_decay=0.0)
         'lr 0.4'
@@ -203,7 +204,7 @@ class OptimizerKind:
         return ", ".join(said)
 
     def _averages_at(self, factors: SquareRootFactors, betas: tuple[float, float]) -> str:
-        """The rates of the averages; a dash, and why, where an average would be shorter than one batch."""
+        """The rates of the averages; a dash, with the reason, if an average would be shorter than one batch."""
         symbols = ("alpha",) if self.average == "alpha" else ("β₁", "β₂")
         rates, ended = [], []
         for symbol, beta in zip(symbols, betas[-len(symbols) :], strict=True):
@@ -217,7 +218,7 @@ class OptimizerKind:
 
 
 DECOUPLED = " with decoupled weight decay"
-"""Behind the class of an optimizer that has it by an option; Adam with it is AdamW."""
+"""Suffix for an optimizer with decoupled weight decay by an option; Adam with it is AdamW."""
 _ADAM = OptimizerKind("second_moment", "square_root")
 _KINDS = {
     "SGD": OptimizerKind("sgd", "linear", covered=True),
@@ -241,9 +242,9 @@ _VARIANT_OF_SGD, _UNKNOWN = replace(_KINDS["SGD"], covered=False), OptimizerKind
 
 
 def optimizer_kind(name: str | None) -> OptimizerKind:
-    """Return what is known of an optimizer by the name that a reading gives it; one without a name is taken for SGD.
+    """Return the kind of an optimizer by its name in a reading; without a name it counts as SGD.
 
-    Variants of SGD, such as "SGD with dampening", scale like it, and the theorems do not cover them. Of several
+    Variants of SGD, such as "SGD with dampening", scale like it, and the theorems do not cover them. For several
     optimizers of different kinds, such as "Muon + AdamW", no common rule is known.
 
     >>> optimizer_kind("RMSprop").rule, optimizer_kind("LBFGS").rule, optimizer_kind("SGD + AdamW").rule

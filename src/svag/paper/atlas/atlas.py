@@ -95,7 +95,7 @@ class AtlasPair:
         setting: setting of the ladder.
         predicted: D by the price list of the smaller rung.
         drift: every ratio between the two.
-        compared: what stands beside G and κN: "R", "T" or "V".
+        compared: the statistic compared with G and κN: "R", "T" or "V".
         signal: what N is divided by in D.
         noise_to_signal: N over that signal at the baseline.
         predicts: whether the baseline predicts: N/G is known well enough, and large enough.
@@ -117,7 +117,7 @@ class AtlasPair:
 
     @property
     def observed(self) -> Estimate:
-        """The spread; for Adam and its kin (κV′/V)/(κN′/N), which D is about there."""
+        """The spread; for adaptive optimizers (κV′/V)/(κN′/N), which D predicts."""
         growth = self.drift.second_moment_over_noise
         return self.drift.spread if growth is None else growth
 

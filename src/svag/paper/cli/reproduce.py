@@ -122,7 +122,7 @@ def find_results(start: Path) -> Path | None:
 
 
 def _kept(experiment: "Experiment", folder: Path, results: Path | None) -> "list[RunRecord]":
-    """The records in the checkout that answer an experiment; none where runs have begun in its own folder."""
+    """The records in the checkout that answer an experiment; none if runs have begun in its own folder."""
     from svag.lab.execution.plan import plan_runs
     from svag.lab.records.record import holds_run
     from svag.paper.figures import kept_records

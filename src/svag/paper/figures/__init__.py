@@ -149,7 +149,7 @@ def _without_medium(label: str) -> SpecError:
 
 
 def judged(experiment: Experiment, finding: Any) -> tuple[Judgement, ...]:
-    """Every claim that the paper makes with a figure, beside what the runs of an experiment say.
+    """Every claim that the paper makes with a figure, compared with the runs of an experiment.
 
     None for what is no figure or has other panels than it, nor for a smoke test, which shows nothing about a claim.
 
