@@ -302,7 +302,7 @@ def test_the_optimizer_must_be_that_of_the_model() -> None:
 
 STATES: list[tuple[object, type[Exception], str]] = [
     ({}, ValueError, "the state has no"),
-    (None, TypeError, r"the state must be what state_dict\(\) gave, got NoneType"),
+    (None, TypeError, r"the state must be what state_dict\(\) returned, got NoneType"),
     ([1], TypeError, "got list"),
 ]
 CLOCKS: list[dict[str, Any]] = [
@@ -350,6 +350,6 @@ def test_a_damaged_generator_changes_nothing(generator: object) -> None:
     gd = simulations()[1]
     state = gd.state_dict()
     moved = {**state["clock"], "effective_step": 5}
-    with pytest.raises(ValueError, match="the state of the generator is not one of this kind of generator"):
+    with pytest.raises(ValueError, match="the saved generator state is from another kind of generator"):
         gd.load_state_dict({"clock": moved, "generator": generator})
     assert gd.effective_step == 0

@@ -72,12 +72,12 @@ def check_pair(first: Batch, second: Batch) -> None:
         )
     if {t.device for t in one} != {t.device for t in other}:
         raise ValueError(
-            "the two batches of a pair must be on one device, got "
+            "the two batches of a pair must be on the same device, got "
             f"{', '.join(sorted({str(t.device) for t in one + other}))}: move both before the step"
         )
     if one and one[0].ndim and len(one[0]) != len(other[0]):
         raise ValueError(
-            f"the two batches of a pair must be of one size, got {len(one[0])} and {len(other[0])} examples: "
+            f"the two batches of a pair must have the same size, got {len(one[0])} and {len(other[0])} examples: "
             "let the loader drop its last, smaller batch"
         )
 

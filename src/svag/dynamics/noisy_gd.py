@@ -155,7 +155,9 @@ class NoisyGD:
         try:
             Generator(self._generator.device).set_state(generator)  # tried on a copy, to load all or nothing
         except (RuntimeError, TypeError) as error:
-            raise ValueError("the state of the generator is not one of this kind of generator: load another") from error
+            raise ValueError(
+                "the saved generator state is from another kind of generator: load another state"
+            ) from error
         self._clock.load_state_dict(state["clock"])
         self._generator.set_state(generator)
 

@@ -110,7 +110,7 @@ class Clock:
 def refuse_strange_state(state: object, like: Mapping[str, object]) -> None:
     """Refuse a state without the entries of `like`, which comes from `state_dict`."""
     if not isinstance(state, Mapping):
-        raise TypeError(f"the state must be what state_dict() gave, got {type(state).__name__}")
+        raise TypeError(f"the state must be what state_dict() returned, got {type(state).__name__}")
     if missing := [name for name in like if name not in state]:
         raise ValueError(f"the state has no {', '.join(missing)}: give what state_dict() of the same class gave")
 

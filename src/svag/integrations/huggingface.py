@@ -84,7 +84,7 @@ class AttachedNoise(TrainerCallback):
             loop.base_steps = args.max_steps
             if state.global_step > 0 and not loop.restored_time:
                 raise ValueError(
-                    "the checkpoint says nothing of a gain rule: resume with one that was saved with base_batch_size="
+                    "the checkpoint has no gain rule: resume with one that was saved with base_batch_size="
                 )
             if loop.restored_time >= args.max_steps:
                 raise ValueError(

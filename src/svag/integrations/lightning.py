@@ -325,7 +325,7 @@ class GainCallback(NoiseCallback):
         super().on_train_start(trainer, pl_module)
         time = self._loop.restored_time
         if trainer.global_step > 0 and not time:
-            raise ValueError("the checkpoint says nothing of a gain rule: resume one that was saved with GainCallback")
+            raise ValueError("the checkpoint has no gain rule: resume one that was saved with GainCallback")
         if time >= trainer.max_steps:
             trainer.should_stop = True
         if not time:

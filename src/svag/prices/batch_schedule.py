@@ -150,7 +150,9 @@ def _sizes(history: History, max_price: float) -> list[int]:
         ratio = min(phase.lower, phase.sensitivity)
         allowed = min(allowed, max_price + (max_price - 1) * ratio)
         if math.isinf(allowed):
-            raise ValueError("the readings show no gradient at all, only noise, and allow any batch size: read longer")
+            raise ValueError(
+                "the readings show no gradient at all, only noise, so any batch size would do: take more readings"
+            )
         sizes.append(base * 2 ** _doublings(allowed))
     return sizes[::-1]
 

@@ -340,7 +340,9 @@ def run_history(readings: Iterable[Reading], base_steps: int | None = None, conf
         spacing = _spacing(runs)
         length = max(steps) + spacing if base_steps is None else base_steps
         if max(steps) >= length:
-            raise ValueError(f"base_steps is {length}, but there is a reading of step {max(steps)}: give more")
+            raise ValueError(
+                f"base_steps is {length}, but there is a reading of step {max(steps)}: give a larger number"
+            )
         starts_at = min(steps)
         late = starts_at > max(BOUNDARIES[0] * length, spacing)
         cuts = _cuts(sorted(steps), length)

@@ -210,7 +210,7 @@ class GainPlan(Printed):
         known = [field.name for field in fields(cls)]
         for name in saved:
             if name not in known:
-                raise ValueError(f"{domain.shown(name)} is no field of a plan: it has {', '.join(known)}")
+                raise ValueError(f"{domain.shown(name)} is not a field of a plan: it has {', '.join(known)}")
         for name in known[:3]:
             if name not in saved:
                 raise ValueError(f"the plan has no {name}: save it with to_dict() or to_json()")

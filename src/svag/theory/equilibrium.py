@@ -284,7 +284,7 @@ def effective_noise_to_signal(excess: float) -> float:
     """
     if domain.finite("excess", excess) <= 1:
         raise ValueError(
-            f"E = 2λR/(η_eff N) must exceed 1 to bound the scaling, got {excess}: no signal beside the noise"
+            f"E = 2λR/(η_eff N) must exceed 1 to bound the scaling, got {excess}: there is no signal besides the noise"
         )
     return 1 / (excess - 1)
 

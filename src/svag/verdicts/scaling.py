@@ -139,7 +139,7 @@ def scaling_verdict(
     best = float(means.min())
     if best == 0:
         raise ValueError(
-            "the lowest mean error is 0, so a share of it is no tolerance: give losses, or harder test data"
+            "the lowest mean error is 0, so a share of it cannot be a tolerance: give losses, or harder test data"
         )
     threshold = best + tolerance * best
     improves = math.isfinite(means[0]) and means[0] > threshold

@@ -65,7 +65,7 @@ def test_as_says_what_a_mere_folder_of_runs_is(tmp_path: Path) -> None:
         ("scaling", 2, "must be one of compare, ladder, ngd, got 'scaling'"),
         ("ngd", 2, "no two of these runs belong to one ngd experiment"),
         ("ladder", 0, "No larger batch was faster than batch size 32"),
-        ("ladder", 2, "says already what was asked here"),
+        ("ladder", 2, "already names the experiment of this folder"),
     ):
         done = runner.invoke(app, [*report, "--as", family])
         assert (done.exit_code, said in " ".join(done.output.split())) == (code, True), done.output

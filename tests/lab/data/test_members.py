@@ -131,7 +131,7 @@ def test_an_archive_that_lacks_a_file_is_refused(tiny: Any, tmp_path: Path, serv
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE])
 def test_links_and_devices_in_an_archive_are_refused(tiny: Any, tmp_path: Path, kind: bytes) -> None:
     source = with_archive(tiny, tmp_path, type=kind)
-    with pytest.raises(DataError, match=r"is corrupt \(data_batch_1.bin in it is no plain file of at most"):
+    with pytest.raises(DataError, match=r"is corrupt \(data_batch_1.bin in it is not a plain file of at most"):
         downloads.read(source, tmp_path)
 
 

@@ -144,5 +144,5 @@ def test_what_is_no_experiment_is_refused_in_a_sentence(
 def test_what_was_asked_is_not_asked_again(tmp_path: Path) -> None:
     on_disk(tmp_path, run(16), run(32))
     save_experiment(experiment_of_runs(tmp_path, "ladder"), tmp_path)
-    with pytest.raises(SpecError, match="says already what was asked here: leave --as out"):
+    with pytest.raises(SpecError, match="already names the experiment of this folder: leave out --as"):
         experiment_of_runs(tmp_path, "ladder")

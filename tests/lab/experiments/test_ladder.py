@@ -160,7 +160,7 @@ def test_the_rule_is_that_of_the_optimizer() -> None:
     rules: tuple[Literal["linear"], Literal["square_root"]] = ("linear", "square_root")
     for spec, (own, other) in ((base(), rules), (base(**ADAMW), (rules[1], rules[0]))):
         assert Ladder.of(spec, [16, 64], 1, rule=own).runs() == Ladder.of(spec, [16, 64], 1).runs()
-        with pytest.raises(SpecError, match=f"scales by the {own} rule, which is what its runs are priced for"):
+        with pytest.raises(SpecError, match=f"scales by the {own} rule, for which its runs are priced"):
             Ladder.of(spec, [16, 64], 1, rule=other).runs()
     assert Ladder.of(base(**ADAMW), [16, 64], 1).title == "Square-root scaling"
 

@@ -344,7 +344,7 @@ def _untar(path: Path, download: Download) -> dict[str, bytes]:
                     continue
                 file_of = archive.extractfile(entry) if entry.isreg() and entry.size <= LARGEST else None
                 if file_of is None:
-                    raise _corrupt(path, f"{name} in it is no plain file of at most {LARGEST} bytes")
+                    raise _corrupt(path, f"{name} in it is not a plain file of at most {LARGEST} bytes")
                 contents[name] = file_of.read()
     except (gzip.BadGzipFile, EOFError, zlib.error, tarfile.TarError) as error:
         raise _corrupt(path, str(error)) from error

@@ -170,7 +170,7 @@ def _refuse_larger_than_memory(path: Path, archive: np.lib.npyio.NpzFile) -> Non
 def _member(archive: np.lib.npyio.NpzFile, name: str) -> NDArray[np.generic]:
     array: object = archive[name]
     if not isinstance(array, np.ndarray):  # for a member that does not begin like an array, numpy returns its bytes
-        raise ValueError(f"{name} is no array")
+        raise ValueError(f"{name} is not an array")
     return array
 
 

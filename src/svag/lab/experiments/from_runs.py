@@ -20,7 +20,7 @@ def experiment_of_runs(folder: Path, kind: str) -> Experiment:
     """Read the runs of a folder as an experiment of this family; refuse a folder that has an experiment already."""
     family = family_of(kind)
     if (folder / EXPERIMENT).exists():
-        raise SpecError(str(folder / EXPERIMENT), "says already what was asked here: leave --as out")
+        raise SpecError(str(folder / EXPERIMENT), "already names the experiment of this folder: leave out --as")
     records = load_records(folder)
     one_version(records)
     specs = [record.spec for record in records if record.spec is not None]

@@ -126,7 +126,7 @@ class LadderPanel(Panel):
         if self.rule not in (None, "gain", own):
             kind = self.base.optimizer.kind
             raise SpecError(
-                "rule", f"{kind} scales by the {own} rule, which is what its runs are priced for: use {own} or gain"
+                "rule", f"{kind} scales by the {own} rule, for which its runs are priced: use {own} or gain"
             )
         if len(set(self.batch_sizes)) < 2:
             raise SpecError("batch_sizes", "a ladder has at least two rungs: name more batch sizes")

@@ -128,7 +128,9 @@ def plan_within(pilot: "Compare", records: Sequence[RunRecord], within: float) -
     constant = abs(gap.value) + gap.error
     spread = math.sqrt((float(sgd.var(ddof=1)) * (sgd.size - 1) + float(svag.var(ddof=1)) * (svag.size - 1)) / freedom)
     if spread == 0:
-        raise SpecError("--within", f"the seeds of the pilot agree to the last digit of {metric}: take another metric")
+        raise SpecError(
+            "--within", f"the seeds of the pilot agree to the last digit of {metric}: choose another metric"
+        )
 
     def level(ell: int, split: int) -> Level:
         return Level(1 / ell, pair_cost(ell, split), spread)

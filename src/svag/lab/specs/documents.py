@@ -40,7 +40,7 @@ def _written_out(node: yaml.Node, known: dict[int, int]) -> int:
     """Number of values of a node with its aliases written out; each node is visited once."""
     if id(node) in known:
         if known[id(node)] == 0:
-            raise SpecError("", f"not YAML: an alias in line {node.start_mark.line + 1} stands for what it is part of")
+            raise SpecError("", f"not YAML: an alias in line {node.start_mark.line + 1} contains itself")
         return known[id(node)]
     known[id(node)] = 0
     below = node.value if isinstance(node, yaml.CollectionNode) else []

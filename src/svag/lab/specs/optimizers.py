@@ -154,7 +154,7 @@ def check_process(optimizer: Optimizer, process: Process) -> None:
         _check_adaptive(optimizer, process)
     elif optimizer.momentum:
         if isinstance(process, SvagSpec) and limit is None:
-            raise SpecError("process.momentum_limit", "momentum has two limits: say underdamped or overdamped")
+            raise SpecError("process.momentum_limit", "momentum has two limits: choose underdamped or overdamped")
         if isinstance(process, GlsrSpec | SdeSpec):
             raise SpecError("optimizer.momentum", f"{process.kind} is defined without momentum: set it to 0")
     elif limit is not None:

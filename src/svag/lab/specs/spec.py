@@ -140,9 +140,7 @@ def _check_rate(spec: "RunSpec") -> None:
     largest = 1.0 if plan is None else max(plan.factors_of(gain).lr for _, gain in plan.phases)
     top = spec.lr * spec.schedule.top * largest
     if top > STEEPEST:
-        raise SpecError(
-            "schedule", f"raises the learning rate to {top:g}, and at most {STEEPEST:g} can be computed with"
-        )
+        raise SpecError("schedule", f"raises the learning rate to {top:g}, above the largest possible, {STEEPEST:g}")
     decay = top * spec.weight_decay
     if decay >= 2 and isinstance(spec.optimizer, SgdOptimizer | AdamwOptimizer):
         raise SpecError(
