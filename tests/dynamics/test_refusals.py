@@ -53,8 +53,8 @@ class Setup:
 BROKEN: list[tuple[str, Any, type[Exception], str]] = [
     ("exhausted", [(batch(0), batch(1))], ValueError, "pairs ended after 1 of the 3 pairs"),
     ("infinite", [(batch(0), batch(1)), (batch(2), (batch(3)[0] * math.nan, batch(3)[1]))], FloatingPointError, "loss"),
-    ("sizes", [(batch(0), batch(1)), (batch(2), batch(3, size=4))], ValueError, "of one size, got 6 and 4"),
-    ("devices", [(batch(0), (batch(1)[0].to("meta"), batch(1)[1]))], ValueError, "on one device, got cpu, meta"),
+    ("sizes", [(batch(0), batch(1)), (batch(2), batch(3, size=4))], ValueError, "the same size, got 6 and 4"),
+    ("devices", [(batch(0), (batch(1)[0].to("meta"), batch(1)[1]))], ValueError, "on the same device, got cpu, meta"),
     ("dtypes", [(batch(0), batch(1, dtype=torch.float64))], ValueError, "must be alike"),
     ("a batch for a pair", [batch(0)], ValueError, "independent_pairs"),
     ("a collated batch for a pair", [[batch(0)[0], batch(1)[0]]], ValueError, "as a tuple, got list"),
