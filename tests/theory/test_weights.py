@@ -135,11 +135,11 @@ def test_the_covariance_is_that_of_all_batches(sampling: IndependentSampling, ba
 
 
 def test_an_amplitude_without_meaning_is_refused() -> None:
-    with pytest.raises(ValueError, match="must not exceed dataset_size=4"):
+    with pytest.raises(ValueError, match=r"^batch_size\b.*dataset_size=4"):
         noise_amplitude(5, 4)
-    with pytest.raises(ValueError, match="sampling must be one of"):
+    with pytest.raises(ValueError, match=r"^sampling\b"):
         noise_amplitude(2, 4, sampling="shuffle")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="dataset_size must be a whole number of at least 2"):
+    with pytest.raises(ValueError, match=r"^dataset_size\b"):
         noise_amplitude(1, 1)
 
 
