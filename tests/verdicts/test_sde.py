@@ -302,8 +302,8 @@ NEXT: list[tuple[dict[int, Any], float, str]] = [
         {1: [61.0] * 3, 4: [60.0] * 3},
         0.5,
         (
-            "check that the seed reaches the run: all seeds of an ell agree to the last digit, so there is no spread to "
-            "judge the gap by; if that is right, take a metric that varies, such as the loss."
+            "check that the seed reaches the run: all seeds of an ell agree to the last digit, so there is no spread "
+            "to judge the gap by; if that is right, take a metric that varies, such as the loss."
         ),
     ),
     (
@@ -315,24 +315,24 @@ NEXT: list[tuple[dict[int, Any], float, str]] = [
         {1: 73.6 + WIDER, 4: 80.0 + WIDER, 16: 80.8 + WIDER},
         0.5,
         (
-            "add ell=64 if you want to know the SDE's value: SVAG has not converged in ell, but even if it moves as far "
-            "again as from ell=4 to 16, SGD does not end there."
+            "add ell=64 if you want to know the SDE's value: SVAG has not converged in ell, but even if it moves as "
+            "far again as from ell=4 to 16, SGD does not end there."
         ),
     ),
     (
         {1: 3.0 + WIDER / 5, 4: 3.5 + WIDER / 5, 16: WIDER / 5},
         1.0,
         (
-            "add ell=64: E_∞ + c/ell does not fit and SVAG has not converged in ell, so its largest ell does not stand for "
-            "the SDE."
+            "add ell=64: E_∞ + c/ell does not fit and SVAG has not converged in ell, so its largest ell does not stand "
+            "for the SDE."
         ),
     ),
     (
         {**CLOSE, 16: [61.0, 61.1, math.nan, math.nan, math.nan]},
         1.0,
         (
-            "lower the learning rate until every seed finishes, or run at least 5 seeds per ell to compare how often they "
-            "diverge: diverged seeds are outcomes, and the survivors alone cannot show equivalence."
+            "lower the learning rate until every seed finishes, or run at least 5 seeds per ell to compare how often "
+            "they diverge: diverged seeds are outcomes, and the survivors alone cannot show equivalence."
         ),
     ),
     (
@@ -361,8 +361,8 @@ NEXT: list[tuple[dict[int, Any], float, str]] = [
         {1: [61.0] * 3, 4: [61.0, 61.1, 60.9], 16: [61.05, 61.0, 60.9]},
         1.0,
         (
-            "nothing more to run. To within this margin, SGD ends where its SDE ends. Check that the seed reaches the runs "
-            "at ell = 1: they agree to the last digit."
+            "nothing more to run. To within this margin, SGD ends where its SDE ends. Check that the seed reaches the "
+            "runs at ell = 1: they agree to the last digit."
         ),
     ),
 ]
