@@ -70,7 +70,7 @@ def test_momentum_has_a_domain(beta: float) -> None:
 
 
 def test_no_bound_without_signal() -> None:
-    with pytest.raises(ValueError, match="must exceed 1"):
+    with pytest.raises(ValueError, match=r"^E = "):
         effective_noise_to_signal(1.0)
 
 
@@ -90,11 +90,11 @@ def test_underdamped_is_the_textbook_rescaling_of_the_buffer(ell: int) -> None:
 
 
 def test_momentum_without_a_limit_and_unknown_limits_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"momentum=0\.9 has two limits"):
+    with pytest.raises(ValueError, match=r"^momentum=0\.9 .*momentum_limit"):
         SGDSettings(lr=0.1, momentum=0.9).refined(2)
     with pytest.raises(ValueError, match=r"^momentum_limit\b.*got 'naive'"):
         SGDSettings(lr=0.1, momentum=0.9).refined(2, "naive")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"momentum must lie in \[0, 1\)"):
+    with pytest.raises(ValueError, match=r"^momentum\b.*got 1"):
         SGDSettings(lr=0.1, momentum=1.0).refined(2)
 
 
@@ -121,7 +121,7 @@ def test_an_average_without_meaning_is_refused(rate: float) -> None:
 )
 def test_settings_without_a_limit_say_so_and_name_the_way_out(settings: SGDSettings, problem: str) -> None:
     assert settings.without_limit == problem
-    with pytest.raises(ValueError, match=f"{problem} has no limit: what works is torch.optim.SGD itself"):
+    with pytest.raises(ValueError, match=rf"^{problem} .*torch\.optim\.SGD\b"):
         settings.refined(2, "overdamped")
     assert SGDSettings(lr=0.1, momentum=0.9).without_limit == ""
 

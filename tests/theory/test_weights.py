@@ -117,7 +117,7 @@ def test_finite_population_needs_more_examples_than_a_batch() -> None:
 
 
 def test_finite_population_can_leave_no_real_weights() -> None:
-    with pytest.raises(ValueError, match="raise ell or lower split"):
+    with pytest.raises(ValueError, match=r"ell=1, split=2\b"):
         finite_population_weights(1, 2, batch_size=4, population=6)
 
 
