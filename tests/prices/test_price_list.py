@@ -126,7 +126,7 @@ def test_the_critical_batch_and_the_noise_scale_are_those_of_the_plain_ratio() -
 def test_rows_that_cannot_be_used_are_left_out() -> None:
     found = price_list(settled(population=640))
     assert [price.batch_size for price in found.prices()] == [128, 256, 512]
-    with pytest.raises(ValueError, match="whole number"):
+    with pytest.raises(ValueError, match=r"^batch_size\b"):
         found.prices([96.5])  # type: ignore[list-item]
     with pytest.raises(ValueError, match=r"^batch_size\b.*\b640\b"):
         found.prices([1024])
@@ -158,7 +158,7 @@ def test_throughput_gives_the_time_with_its_spread() -> None:
     assert found.prices([512], throughput=speeds)[0].time is None
     with pytest.raises(ValueError, match=r"^throughput\b.*\b32\b"):
         found.prices(throughput={64: 1.0})
-    with pytest.raises(ValueError, match=r"throughput\[64\] must be positive"):
+    with pytest.raises(ValueError, match=r"^throughput\[64\]"):
         found.prices(throughput={32: 1.0, 64: 0.0})
 
 

@@ -69,7 +69,7 @@ def test_bad_windows(window: Window, message: str) -> None:
 
 
 def test_steps_need_steps() -> None:
-    with pytest.raises(ValueError, match="give fractions"):
+    with pytest.raises(ValueError, match="fractions"):
         choose_readings([make(1.0, 1.0)] * 3, (0, 2))
 
 
