@@ -49,6 +49,7 @@ def test_the_embedded_data_is_what_the_tool_makes_of_the_official_files() -> Non
 @needs_fashion
 def test_the_real_fashion_mnist() -> None:
     data = load_data("fashion-mnist", data_dir=DEBIAN, pool=2)
+    assert (data.train_x.shape, data.test_x.shape) == ((60_000, 1, 14, 14), (10_000, 1, 14, 14))
     assert torch.equal(data.train_y.bincount(), torch.full((10,), 6000))
     mean, std = 0.2860, 0.3530  # of all training pixels, as published
     assert float(data.black) == pytest.approx(-mean / std, rel=1e-3)
@@ -62,6 +63,7 @@ def test_the_real_fashion_mnist() -> None:
 @needs_cifar
 def test_the_real_cifar10() -> None:
     data = load_data("cifar10")
+    assert (data.train_x.shape, data.test_x.shape) == ((50_000, 3, 32, 32), (10_000, 3, 32, 32))
     assert torch.equal(data.train_y.bincount(), torch.full((10,), 5000))
     assert data.train_x.mean((0, 2, 3)).abs().max() < 0.01
     assert data.train_x.std((0, 2, 3)) == pytest.approx(torch.tensor([1.22, 1.22, 1.30]), abs=0.02)

@@ -34,6 +34,7 @@ def save(path: Path, **changes: object) -> Path:
 
 def test_it_is_loaded_like_any_other(path: Path) -> None:
     data = load_data("npz", path=path, subset=5, pool=2)
+    assert (data.train_x.shape, data.test_x.shape, data.num_classes) == ((5, 3, 2, 2), (2, 3, 2, 2), 4)
     assert torch.equal(data.test_y, torch.tensor([3, 0]))
 
 
