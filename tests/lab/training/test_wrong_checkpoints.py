@@ -44,7 +44,7 @@ def test_a_wrong_state_is_refused_and_nothing_is_touched(
             go(spec, folder)
         sentence = str(refused.value)
         assert sentence.isprintable(), what
-        assert str(path) in sentence, what
+        assert str(folder) in sentence, what
         assert len(sentence.replace(str(folder), "")) < 250, sentence
         assert snapshot(folder) == before, what
         assert torch.get_num_threads() == threads
