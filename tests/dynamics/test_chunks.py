@@ -32,7 +32,7 @@ def test_chunks_must_divide_the_batch(problem: "Callable[[int], Problem]") -> No
     before = tiny.get()
     with (
         svag.SVAG(tiny.model, torch.optim.SGD(tiny.model.parameters(), lr=0.3), ell=3, chunks=3) as sim,
-        pytest.raises(ValueError, match="5 examples cannot be cut into 3 equal parts"),
+        pytest.raises(ValueError, match=r" 5 .* 3 "),
     ):
         sim.substep(tiny.loss, tiny.batch(range(5)), tiny.batch(range(5, 10)))
     assert np.array_equal(tiny.get(), before)

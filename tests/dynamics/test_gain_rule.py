@@ -194,7 +194,7 @@ def test_going_back_within_a_run_wants_a_new_gradient() -> None:
     optimizer.zero_grad()
     probe.backward(loss_of(model), data(16, seed=2))
     rule.load_state_dict(state)
-    with pytest.raises(RuntimeError, match="the probe has closed no step"):
+    with pytest.raises(RuntimeError, match=r"probe\.backward\(\)"):
         optimizer.step()
     assert rule.state_dict() == state
 
@@ -202,14 +202,14 @@ def test_going_back_within_a_run_wants_a_new_gradient() -> None:
 def test_a_state_of_another_kind_or_plan_is_refused() -> None:
     _, optimizer, _, measured, _ = made("sgd", "measured")
     _, _, _, planned, _ = made("sgd", "planned")
-    with pytest.raises(ValueError, match="the state has no"):
+    with pytest.raises(ValueError, match=r"\bplan\b.*state_dict\(\)"):
         planned.load_state_dict(measured.state_dict())
     state = planned.state_dict()
     measured.close()
     other = GainRule.planned(optimizer, plan_of(optimizer, ((0, 2.0),), 40))
-    with pytest.raises(ValueError, match="another plan"):
+    with pytest.raises(ValueError, match=r"planned\(\)"):
         other.load_state_dict(state)
-    with pytest.raises(ValueError, match="beyond base_steps=40"):
+    with pytest.raises(ValueError, match=r"41.*base_steps=40"):
         other.load_state_dict({**state, "time": 41.0})
     with pytest.raises(TypeError):
         other.load_state_dict(3)  # type: ignore[arg-type]
@@ -301,7 +301,7 @@ def test_baseline_steps_are_counted_whole_and_end_exactly() -> None:
     assert (rule.time, schedule.last_epoch, epochs, steps) == (30.0, 30, 4, plan.steps())
     assert x.item() == pytest.approx(position, rel=1e-6)
     assert rule.price == pytest.approx(4 * steps / 30)
-    with pytest.raises(RuntimeError, match="leave the loop when"):
+    with pytest.raises(RuntimeError, match=r"\b30\b.*rule\.done"):
         optimizer.step()
 
 
@@ -320,7 +320,7 @@ def test_a_measured_run_ends_exactly_too() -> None:
     assert (rule.time, sum(due)) == (7.0, 7)
     model.zero_grad()
     probe.backward(loss_of(model), data(16))
-    with pytest.raises(RuntimeError, match="close the rule to train on"):
+    with pytest.raises(RuntimeError, match=r"\b7\b.*rule\.done"):
         rule.step()
 
 
@@ -339,12 +339,12 @@ def test_schedulers_that_look_at_a_metric_are_called_once_an_epoch() -> None:
 
 def test_a_measured_rule_wants_a_closed_step_each_time() -> None:
     model, optimizer, probe, rule, _ = made("sgd", "measured")
-    with pytest.raises(RuntimeError, match="the probe has closed no step"):
+    with pytest.raises(RuntimeError, match=r"probe\.backward\(\)"):
         optimizer.step()
     probe.backward(loss_of(model), data(16))
     optimizer.step()
     before = rule.state_dict()
-    with pytest.raises(RuntimeError, match=r"probe.backward\(\), or probe.micro_batch\(\)"):
+    with pytest.raises(RuntimeError, match=r"probe\.backward\(\)"):
         optimizer.step()
     assert rule.state_dict() == before
 
@@ -423,16 +423,16 @@ def test_a_batch_size_is_refused_within_a_step_and_where_parts_do_not_divide_it(
     model, optimizer, probe, rule, _ = made("sgd", "measured")
     loss_of(model)(data(8)).backward()
     probe.micro_batch()
-    with pytest.raises(ValueError, match="cannot change within a step"):
+    with pytest.raises(ValueError, match=r"^batch_size\b.*close_step\(\)"):
         probe.batch_size = 8
     probe.skip_step()
     model.zero_grad()
-    with pytest.raises(ValueError, match="must exceed batch_size"):
+    with pytest.raises(ValueError, match=r"^population \(1000\)"):
         probe.batch_size = 1000
-    with pytest.raises(ValueError, match="at least 2"):
+    with pytest.raises(ValueError, match=r"^batch_size\b"):
         probe.batch_size = 1
     probe.batch_size = 6
-    with pytest.raises(ValueError, match="6 examples cannot be cut into 4"):
+    with pytest.raises(ValueError, match=r"^parts\b.* 6 .* 4 "):
         probe.backward(loss_of(model), data(6))
     probe.backward(loss_of(model), data(6), parts=3)
     optimizer.step()
@@ -567,29 +567,29 @@ class Lookahead(SGD):
 def test_what_is_refused() -> None:
     model = net()
     for optimizer in (LBFGS(model.parameters()), Lookahead(model.parameters(), lr=0.1)):
-        with pytest.raises(ValueError, match="for which no gain rule is known: use"):
+        with pytest.raises(ValueError, match=r"^optimizer\b"):
             GainRule.planned(optimizer, GainPlan(4, 16, ((0, 2.0),)))
     sgd = SGD(model.parameters(), lr=0.1)
-    with pytest.raises(ValueError, match="plan from a baseline with the same optimizer"):
+    with pytest.raises(ValueError, match=r"square-root.*\bSGD\b"):
         GainRule.planned(sgd, GainPlan(4, 16, ((0, 2.0),), rule="square_root"))
-    with pytest.raises(TypeError, match="plan must be a"):
+    with pytest.raises(TypeError, match=r"^plan\b"):
         GainRule.planned(sgd, ((0, 2.0),))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"GainRule.planned\(optimizer, plan\)"):
+    with pytest.raises(TypeError, match=r"^probe\b.*GainRule\.planned"):
         GainRule(sgd, 4)  # type: ignore[arg-type]
     probe = NoiseProbe(model, sgd, batch_size=16, population=100)
-    with pytest.raises(ValueError, match="must exceed batch_size"):
+    with pytest.raises(ValueError, match=r"^population \(100\)"):
         GainRule(probe, 100)
     with pytest.raises(ValueError, match="base_steps"):
         GainRule(probe, 4, base_steps=0)
     with GainRule(probe, 4) as rule:
-        with pytest.raises(ValueError, match="another gain rule"):
+        with pytest.raises(ValueError, match=r"close\(\)"):
             GainRule.planned(sgd, GainPlan(4, 16, ((0, 2.0),)))
-        with pytest.raises(ValueError, match="another gain rule"):
+        with pytest.raises(ValueError, match=r"close\(\)"):
             GainRule(probe, 8)
         assert probe.measure_short  # for the rule that there is
         with pytest.raises(ValueError, match="every"):
             rule.passed(0)
-    with pytest.raises(RuntimeError, match="this rule is closed"):
+    with pytest.raises(RuntimeError, match="closed"):
         rule.step()
     rule.close()
     assert not probe.measure_short

@@ -92,9 +92,9 @@ def test_the_velocity_keeps_the_units_it_has_in_sgd() -> None:
 def test_momentum_needs_a_named_limit() -> None:
     model = Quadratic()
     optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=BETA)
-    with pytest.raises(ValueError, match="two limits"):
+    with pytest.raises(ValueError, match=r"^momentum=0\.5 .*momentum_limit"):
         svag.SVAG(model, optimizer, ell=2)
-    with pytest.raises(ValueError, match="must be one of underdamped, overdamped, got 'both'"):
+    with pytest.raises(ValueError, match=r"^momentum_limit\b.*got 'both'"):
         svag.SVAG(model, optimizer, ell=2, momentum_limit="both")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="no momentum"):
+    with pytest.raises(ValueError, match=r"^momentum_limit\b"):
         svag.SVAG(model, torch.optim.SGD(model.parameters(), lr=LR), ell=2, momentum_limit="overdamped")

@@ -167,13 +167,13 @@ def test_a_pass_that_is_not_of_one_function_is_refused_and_changes_nothing(probl
         return losses - losses.mean()
 
     cases: list[tuple[Any, Any, str]] = [
-        (augmented, chunks, "two answers for the same chunk.*random augmentation"),
-        (contrastive, chunks, "depends on the other examples"),
-        (tiny.loss, chunks, "one loss for each of the 2 examples of a chunk, got"),
-        (lambda batch: 1.0, chunks, "got float"),
-        (tiny.losses, chunks[:1], "held 2 of the dataset_size=5 examples"),
-        (tiny.losses, chunks * 2, "more than dataset_size=5"),
-        (tiny.losses, DataLoader(Jittered(tiny), 5), "two versions of its first example"),
+        (augmented, chunks, r"^losses_fn\b.*augment"),
+        (contrastive, chunks, "GroupNorm or LayerNorm"),
+        (tiny.loss, chunks, r"^losses_fn\b.* 2 .*\(\)"),
+        (lambda batch: 1.0, chunks, r"^losses_fn\b.*float"),
+        (tiny.losses, chunks[:1], r"^chunks\b.* 2 .*dataset_size=5"),
+        (tiny.losses, chunks * 2, r"^chunks\b.*dataset_size=5"),
+        (tiny.losses, DataLoader(Jittered(tiny), 5), "first example"),
     ]
     for losses_fn, data, sentence in cases:
         generator = seeded()
@@ -190,12 +190,12 @@ def test_a_pass_that_is_not_of_one_function_is_refused_and_changes_nothing(probl
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"batch_size": 6}, "batch_size must not exceed dataset_size=5"),
-        ({"batch_size": math.nan}, "batch_size must be a finite number"),
-        ({"batch_size": 2.5}, "batch_size must be a whole number"),
-        ({"generator": None}, "generator must be a torch.Generator, got None"),
-        ({"sampling": "shuffle"}, "sampling must be one of without_replacement, with_replacement"),
-        ({"refine": 0}, "refine must be a whole number"),
+        ({"batch_size": 6}, r"^batch_size\b.*dataset_size=5"),
+        ({"batch_size": math.nan}, r"^batch_size\b"),
+        ({"batch_size": 2.5}, r"^batch_size\b"),
+        ({"generator": None}, r"^generator\b"),
+        ({"sampling": "shuffle"}, r"^sampling\b.*without_replacement.*with_replacement"),
+        ({"refine": 0}, r"^refine\b"),
     ],
 )
 def test_bad_arguments(problem: MakeProblem, settings: dict[str, Any], sentence: str) -> None:
@@ -205,8 +205,8 @@ def test_bad_arguments(problem: MakeProblem, settings: dict[str, Any], sentence:
 
 def test_models_whose_examples_have_no_loss_of_their_own() -> None:
     for layer, sentence in (
-        (nn.BatchNorm1d(2), "normalises by the batch.*GroupNorm"),
-        (nn.Dropout(0.1), "draws a new mask"),
+        (nn.BatchNorm1d(2), "^BatchNorm1d .*GroupNorm"),
+        (nn.Dropout(0.1), r"\(Dropout\)"),
     ):
         model = nn.Sequential(nn.Linear(2, 2), layer)
         optimizer = torch.optim.SGD(model.parameters(), lr=LR)
@@ -224,7 +224,7 @@ def test_momentum_belongs_to_the_unrefined_process_only(problem: MakeProblem) ->
     tiny = problem(N)
     optimizer = torch.optim.SGD(tiny.model.parameters(), lr=LR, momentum=0.9)
     settings: dict[str, Any] = {"batch_size": 3, "dataset_size": N, "generator": seeded()}
-    with pytest.raises(ValueError, match="without momentum"):
+    with pytest.raises(ValueError, match=r"^refine\b"):
         svag.NoisyGD(tiny.model, optimizer, refine=2, **settings)
     ngd = svag.NoisyGD(tiny.model, optimizer, **settings)
     ngd.step(tiny.losses, [tiny.batch(range(N))])
@@ -233,5 +233,5 @@ def test_momentum_belongs_to_the_unrefined_process_only(problem: MakeProblem) ->
 
 def test_detached_losses_are_refused(problem: MakeProblem) -> None:
     tiny = problem(N)
-    with pytest.raises(ValueError, match="do not depend on any trainable parameter"):
+    with pytest.raises(ValueError, match="no_grad"):
         noisy(tiny).step(lambda batch: tiny.losses(batch).detach(), [tiny.batch(range(N))])

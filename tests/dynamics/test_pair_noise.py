@@ -104,7 +104,7 @@ def test_a_second_weight_of_exactly_zero_is_refused(problem: MakeProblem) -> Non
     optimizer = torch.optim.SGD(tiny.model.parameters(), lr=0.3)
     with (
         svag.SVAG(tiny.model, optimizer, ell=4, split=2, track_noise=True, population=N) as sim,
-        pytest.raises(ValueError, match="track_noise needs the second batch, whose weight is 0"),
+        pytest.raises(ValueError, match=r"^track_noise\b"),
     ):
         sim.substep(tiny.loss, tiny.batch((0, 1)), tiny.batch((2, 3)))
     assert np.array_equal(tiny.get(), start)
@@ -142,7 +142,7 @@ def test_pairs_that_are_not_finite_are_left_out_with_one_warning() -> None:
     with svag.SVAG(model, torch.optim.SGD(model.parameters(), lr=0.3), ell=5, track_noise=True) as sim:
         sim.substep(lambda batch: (x * batch).sum(), torch.ones(1), torch.zeros(1))
         sim.substep(lambda batch: (x * batch).sum(), torch.ones(1), torch.full((1,), torch.inf))
-    with pytest.warns(UserWarning, match="effective step 0 are not finite"):
+    with pytest.warns(UserWarning, match=r"step 0\b"):
         _ = sim.noise
     assert len(sim.noise) == 1
 

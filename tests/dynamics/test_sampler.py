@@ -88,11 +88,11 @@ def test_it_drives_a_data_loader_without_end() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"n": 0, "batch_size": 1}, "n must be a whole number"),
-        ({"n": 4, "batch_size": 5}, "exceeds the n=4 examples"),
-        ({"n": 4, "batch_size": 5, "sampling": "shuffle"}, "exceeds the n=4 examples"),
-        ({"n": 4, "batch_size": 2, "sampling": "bootstrap"}, "sampling must be one of"),
-        ({"n": 4, "batch_size": 2, "generator": None}, "generator must be a torch.Generator, got None"),
+        ({"n": 0, "batch_size": 1}, r"^n\b"),
+        ({"n": 4, "batch_size": 5}, r"^batch_size\b.*n=4"),
+        ({"n": 4, "batch_size": 5, "sampling": "shuffle"}, r"^batch_size\b.*n=4"),
+        ({"n": 4, "batch_size": 2, "sampling": "bootstrap"}, r"^sampling\b"),
+        ({"n": 4, "batch_size": 2, "generator": None}, r"^generator\b"),
     ],
 )
 def test_bad_arguments(arguments: dict[str, Any], sentence: str) -> None:
@@ -102,7 +102,7 @@ def test_bad_arguments(arguments: dict[str, Any], sentence: str) -> None:
 
 def test_a_state_of_another_sampler_is_refused() -> None:
     state = svag.BatchSampler(7, 3, generator=seeded()).state_dict()
-    with pytest.raises(ValueError, match="saved with batch_size=3, but this sampler has batch_size=2"):
+    with pytest.raises(ValueError, match=r"batch_size=3.*batch_size=2"):
         svag.BatchSampler(7, 2, generator=seeded()).load_state_dict(state)
 
 
@@ -124,10 +124,10 @@ def test_loaders_known_to_be_independent_pass_and_shuffled_ones_do_not() -> None
 
     assert next(svag.independent_pairs(DataLoader(Stream(), 2)))
     shuffled = svag.BatchSampler(8, 2, sampling="shuffle", generator=seeded())
-    with pytest.raises(ValueError, match="not independent"):
+    with pytest.raises(ValueError, match=r"svag\.BatchSampler"):
         svag.independent_pairs(DataLoader(data, batch_sampler=shuffled))
-    with pytest.raises(ValueError, match="this BatchSampler draws its batches in epochs"):
+    with pytest.raises(ValueError, match=r"\bBatchSampler\b.*svag\.BatchSampler"):
         svag.independent_pairs(shuffled)
     assert next(svag.independent_pairs(svag.BatchSampler(8, 2, generator=seeded())))
-    with pytest.raises(ValueError, match="not independent"):
+    with pytest.raises(ValueError, match=r"svag\.BatchSampler"):
         svag.independent_pairs(DataLoader(data, batch_sampler=[[0, 1], [2, 3]]))

@@ -88,5 +88,5 @@ def test_the_rate_held_in_the_middle_of_an_effective_step_is_saved() -> None:
 def test_a_state_of_another_kind_of_run_is_refused() -> None:
     run = Run(None)
     other = svag.SVAG(run.model, run.optimizer, ell=4)
-    with pytest.raises(ValueError, match=r"saved with ell=3, but .* has ell=4"):
+    with pytest.raises(ValueError, match=r"ell=3.*ell=4"):
         other.load_state_dict(run.sim.state_dict())

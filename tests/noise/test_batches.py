@@ -42,15 +42,15 @@ def test_a_loss_of_one_number_is_a_scalar_with_its_gradient(shape: tuple[int, ..
 
 
 def test_refusals() -> None:
-    with pytest.raises(ValueError, match="10 examples cannot be cut into 4 equal parts"):
+    with pytest.raises(ValueError, match=r"^parts\b.* 10 .* 4 "):
         split(torch.zeros(10), 4)
-    with pytest.raises(ValueError, match="equal parts"):
+    with pytest.raises(ValueError, match=r"^parts\b"):
         split(torch.zeros(10), 0)
-    with pytest.raises(ValueError, match="the batch is empty"):
+    with pytest.raises(ValueError, match="0 examples"):
         batch_size_of(torch.zeros(0, 3))
-    with pytest.raises(TypeError, match="a batch must hold a tensor"):
+    with pytest.raises(TypeError, match=r"\btensor\b.*got str"):
         batch_size_of("text")
-    with pytest.raises(ValueError, match="3 rows where the first has 4"):
+    with pytest.raises(ValueError, match=r" 3 .* 4\b"):
         split((torch.zeros(4), torch.zeros(3)), 2)
-    with pytest.raises(TypeError, match="with a set in it"):
+    with pytest.raises(TypeError, match=r"\bset\b"):
         split((torch.zeros(4), {1}), 2)

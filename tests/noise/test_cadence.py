@@ -112,7 +112,7 @@ def test_a_probe_takes_the_other_steps_whole_and_resumes_with_its_choice(clock: 
     trained(clock, probe, model, sizes, 240)
     assert [reading.step for reading in probe.readings] == [*range(0, 50, 5), 200, 220]
     assert (sizes.count(16), sizes.count(4)) == (240 - 12, 12 * 4)
-    assert "every 20 steps" in str(probe)
+    assert "20 steps" in str(probe)
     state = probe.state_dict()
     probe.close()
     again = NoiseProbe(model, sgd(model), batch_size=16, every="auto")

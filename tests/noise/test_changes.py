@@ -111,13 +111,13 @@ def test_what_cannot_be_followed_is_refused_with_the_gradient_as_it_was() -> Non
     replace_layer(model, optimizer)
     for _ in range(2):
         optimizer.zero_grad()
-        with pytest.raises(ValueError, match="make a new probe with replace=True"):
+        with pytest.raises(ValueError, match=r"\b1 of .*replace=True"):
             probe.backward(loss_of(model), data(16))
     probe = NoiseProbe(model, optimizer, batch_size=16, parameters=[model[4].weight], replace=True)
     train(probe, model, optimizer, batches(1, 16))
     model.requires_grad_(False)
     optimizer.zero_grad()
-    with pytest.raises(ValueError, match="nothing to measure"):
+    with pytest.raises(ValueError, match="replace=True"):
         probe.backward(loss_of(model), data(16))
 
 
@@ -126,7 +126,7 @@ def test_replace_closes_the_other_probe_and_an_unreachable_one_goes_by_itself(tm
     optimizer = sgd(model)
     old = NoiseProbe(model, optimizer, batch_size=16, save_to=tmp_path / "old.jsonl")
     train(old, model, optimizer, batches(2, 16))
-    with pytest.raises(ValueError, match="give replace=True"):
+    with pytest.raises(ValueError, match="replace=True"):
         NoiseProbe(model, optimizer, batch_size=16)
     new = NoiseProbe(model, optimizer, batch_size=16, replace=True)
     assert len((tmp_path / "old.jsonl").read_text().splitlines()) == 2, "closed, and written"
@@ -181,9 +181,9 @@ def test_a_list_of_optimizers(same: bool) -> None:
 def test_lists_that_hold_nothing_and_rules_of_several_are_refused() -> None:
     model = net()
     first, second = halves(model)
-    with pytest.raises(ValueError, match="the list of optimizers is empty"):
+    with pytest.raises(ValueError, match=r"\boptimizers\b"):
         NoiseProbe(model, [], batch_size=16)
-    with pytest.raises(ValueError, match="holds none of the measured parameters"):
+    with pytest.raises(ValueError, match=r"\boptimizer\b"):
         NoiseProbe(model, [sgd(net()), sgd(net())], batch_size=16)
     probe = NoiseProbe(model, [SGD(first, lr=0.1), SGD(second, lr=0.1)], batch_size=16)
     with pytest.raises(ValueError, match=r"GainRule\.planned"):
@@ -227,7 +227,7 @@ def test_a_gradient_left_from_an_earlier_step_is_noticed_at_the_first_micro_batc
     optimizer = sgd(model)
     probe = NoiseProbe(model, optimizer, batch_size=16)
     stale(model, probe, optimizer, passes=passes)
-    with pytest.raises(ValueError, match=r"call optimizer\.zero_grad\(\) before the first backward\(\)"):
+    with pytest.raises(ValueError, match=r"optimizer\.zero_grad\(\)"):
         stale(model, probe, optimizer, passes=passes)
     probe.skip_step()
     for set_to_none in (True, False, False):
@@ -264,7 +264,7 @@ def test_gradients_that_never_arrive_are_warned_of_once() -> None:
         probe.backward(lambda batch, factor=factor: factor * loss_of(model)(batch), data(16))  # type: ignore[misc]
         if factor:
             assert len(probe.readings) == 1
-    with pytest.warns(UserWarning, match="all gradients of step 1 are 0") as caught:
+    with pytest.warns(UserWarning, match=r"step 1\b") as caught:
         assert [one.noise_trace == 0 for one in probe.readings] == [False, True, True]
     assert len(caught) == 1
 

@@ -73,11 +73,11 @@ def test_a_loader_of_epochs_tells_its_population_and_independent_draws_have_none
 
 def test_a_loss_of_another_model_is_refused() -> None:
     model, copy = net(), net()
-    with pytest.raises(ValueError, match="give the model that loss_fn uses"):
+    with pytest.raises(ValueError, match=r"\bloss_fn\b"):
         measure_noise(copy, loss_of(model), batches(2, 4))
-    with pytest.raises(ValueError, match="give the model that loss_fn uses"):
+    with pytest.raises(ValueError, match=r"\bloss_fn\b"):
         scale_invariance_error(copy, loss_of(model), data(4))
-    with pytest.raises(TypeError, match=r"must be a torch\.nn\.Module, got function"):
+    with pytest.raises(TypeError, match=r"torch\.nn\.Module, got function"):
         measure_noise(loss_of, loss_of(model), batches(2, 4))  # type: ignore[arg-type]
 
 
@@ -180,12 +180,12 @@ def _bad(kind: str) -> tuple[nn.Module, Callable[[Pair], Tensor], list[Pair]]:
 @pytest.mark.parametrize(
     ("kind", "error", "message"),
     [
-        ("one", ValueError, "at least 2 batches are needed, got 1"),
-        ("none", ValueError, "at least 2 batches are needed, got 0"),
-        ("unequal", ValueError, r"batch 5 has 5: use drop_last=True"),
+        ("one", ValueError, "got 1"),
+        ("none", ValueError, "got 0"),
+        ("unequal", ValueError, r"batch 5 has 5: .*drop_last=True"),
         ("empty", ValueError, "the batch is empty"),
-        ("vector", ValueError, r"as a scalar, got shape \(6,\)"),
-        ("float", TypeError, "loss_fn must return a tensor, got float"),
+        ("vector", ValueError, r"^loss_fn\b.*\(6,\)"),
+        ("float", TypeError, r"^loss_fn\b.*float"),
         ("detached", ValueError, "does not depend on any trainable parameter"),
         ("nan", ValueError, "batch 2 gave gradients that are not finite"),
         ("frozen", ValueError, "nothing to measure"),
@@ -203,11 +203,11 @@ def test_bad_input_is_one_sentence_and_the_model_is_as_it_was(kind: str, error: 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"relative_error": 0.0}, "relative_error must be positive"),
-        ({"max_batches": 1}, "max_batches must be a whole number of at least 2"),
-        ({"max_batches": 2.5}, "max_batches must be a whole number"),
-        ({"population": 6}, "the full batch has no noise"),
-        ({"population": 20}, "cannot be disjoint"),
+        ({"relative_error": 0.0}, r"^relative_error\b"),
+        ({"max_batches": 1}, r"^max_batches\b"),
+        ({"max_batches": 2.5}, r"^max_batches\b"),
+        ({"population": 6}, r"^population\b"),
+        ({"population": 20}, r"\b20\b.*\bpopulation\b"),
     ],
 )
 def test_bad_options(options: dict[str, float], message: str) -> None:

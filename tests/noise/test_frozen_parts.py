@@ -56,7 +56,7 @@ def test_batches_may_come_from_a_generator_and_one_part_is_none() -> None:
     model, stream = net("batch"), batches(4, 8)
     found = compare_parts(model, loss_of(model), (batch for batch in stream), parts=2)
     assert found == compare_parts(model, loss_of(model), stream, parts=2)
-    with pytest.raises(ValueError, match="parts must be at least 2, got 1"):
+    with pytest.raises(ValueError, match=r"^parts\b.*got 1"):
         compare_parts(model, loss_of(model), stream, parts=1)
 
 
@@ -152,7 +152,7 @@ def test_batches_of_another_size_are_refused_and_the_model_is_as_it_was() -> Non
     model = net("batch")
     before = everything(model)
     probe = NoiseProbe(model, sgd(model), batch_size=32, check=easy(4, 16))
-    with pytest.raises(ValueError, match="to compare with have 16 examples, but the probe was made for batch_size=32"):
+    with pytest.raises(ValueError, match=r"16 examples.*batch_size=32"):
         probe.backward(loss_of(model), easy(1, 32)[0])
     assert everything(model) == before
     assert probe.comparison is None

@@ -57,10 +57,10 @@ def test_both_scales_are_looked_at() -> None:
 @pytest.mark.parametrize(
     ("loss", "message"),
     [
-        (lambda w: w * torch.nan, r"the loss is not finite \(nan\)"),
-        (lambda w: (w - 1).sqrt() + 1, r"the gradient is not finite \(inf\)"),
-        (lambda w: 1 + 0 * (w - 0.75).sqrt(), r"the loss at 0.5 times the parameters is not finite \(nan\)"),
-        (lambda w: 1 + 0 * (1.5 - w).sqrt(), r"the loss at 2 times the parameters is not finite \(nan\)"),
+        (lambda w: w * torch.nan, r"\bloss\b.*\(nan\)"),
+        (lambda w: (w - 1).sqrt() + 1, r"\bgradient\b.*\(inf\)"),
+        (lambda w: 1 + 0 * (w - 0.75).sqrt(), r"\b0\.5\b.*\(nan\)"),
+        (lambda w: 1 + 0 * (1.5 - w).sqrt(), r"\b2\b.*\(nan\)"),
     ],
 )
 def test_what_is_not_finite_is_refused(loss: Callable[[Tensor], Tensor], message: str) -> None:
@@ -74,7 +74,7 @@ def test_what_is_not_finite_is_refused(loss: Callable[[Tensor], Tensor], message
 
 def test_an_empty_batch_is_refused() -> None:
     model = net()
-    with pytest.raises(ValueError, match="the batch is empty"):
+    with pytest.raises(ValueError, match="0 examples"):
         scale_invariance_error(model, loss_of(model), data(0))
 
 
@@ -84,7 +84,7 @@ def test_leaves_no_trace_and_drops_the_same_units() -> None:
     before = everything(model)
     scale_invariance_error(model, loss_of(model), data(8))
     assert everything(model) == before
-    with pytest.raises(ValueError, match="as a scalar"):
+    with pytest.raises(ValueError, match=r"^loss_fn\b"):
         scale_invariance_error(model, lambda b: model(b[0]), data(8))
     assert everything(model) == before
     flat = nn.Sequential(nn.Linear(4, 8, bias=False), nn.LayerNorm(8, eps=0, elementwise_affine=False), nn.Dropout(0.5))

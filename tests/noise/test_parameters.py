@@ -20,15 +20,15 @@ def test_parameters_restrict_what_is_measured() -> None:
 
 def test_refusals() -> None:
     model = nn.Linear(3, 2)
-    with pytest.raises(TypeError, match="pass a list"):
+    with pytest.raises(TypeError, match=r"^parameters\b"):
         measured_parameters(model, model.weight)
-    with pytest.raises(ValueError, match="1 of the given parameters do not belong to the model"):
+    with pytest.raises(ValueError, match=r"^1 .*parameters\(\)"):
         measured_parameters(model, [nn.Parameter(torch.zeros(1))])
     with pytest.raises(ValueError, match="nothing to measure"):
         measured_parameters(model.requires_grad_(False))
     with pytest.raises(ValueError, match="nothing to measure"):
         measured_parameters(nn.ReLU())
-    with pytest.raises(TypeError, match="weight is complex"):
+    with pytest.raises(TypeError, match=r"weight .*complex"):
         measured_parameters(nn.Linear(2, 2, dtype=torch.complex64))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -119,11 +120,11 @@ def test_batches_of_changing_size_are_one_sentence_in_every_step() -> None:
     model = net()
     probe = NoiseProbe(model, sgd(model), batch_size=8, every=2)
     for _ in range(2):
-        with pytest.raises(ValueError, match="the batch has 16 examples, but the probe was made for batch_size=8"):
+        with pytest.raises(ValueError, match=r"16 examples.*batch_size=8"):
             probe.backward(loss_of(model), data(16))
         probe.backward(loss_of(model), data(8))
         model.zero_grad()
-    with pytest.raises(ValueError, match="every must be a whole number of at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"^every\b.*got 0"):
         NoiseProbe(model, sgd(model), batch_size=8, every=0)
 
 
@@ -131,7 +132,7 @@ def test_a_second_probe_of_the_same_parameters_is_refused_until_the_first_is_clo
     model = net()
     first = NoiseProbe(model, sgd(model), batch_size=8)
     some = NoiseProbe(model, sgd(model), batch_size=8, parameters=[model[0].weight])  # type: ignore[index]
-    with pytest.raises(ValueError, match="another probe measures this model already"):
+    with pytest.raises(ValueError, match="replace=True"):
         NoiseProbe(model, sgd(model), batch_size=8)
     first.close()
     assert some.readings == []
@@ -240,11 +241,11 @@ def test_a_file_that_does_not_fit_the_checkpoint_is_refused(tmp_path: Path) -> N
     state = probe.state_dict()
     append_readings(path, [reading(run="b")])
     before = path.read_bytes()
-    with pytest.raises(ValueError, match=r"goes on with readings of run 'b', which continuing this one would cut off"):
+    with pytest.raises(ValueError, match=r"readings\.jsonl .*'b'"):
         probe.load_state_dict(state)
     assert path.read_bytes() == before
     path.write_bytes(before[:100])
-    with pytest.raises(ValueError, match=r"has 100 bytes, and had \d+ when the checkpoint was made"):
+    with pytest.raises(ValueError, match=r" 100 bytes, .* \d+ "):
         probe.load_state_dict(state)
 
 
@@ -320,7 +321,7 @@ def test_the_price_list_of_a_probe_is_over_all_readings_of_its_file(
     assert (
         probe.price_list(c2=3.0, window=(0.5, 1.0)).to_dict() == price_list(everything, 3.0, 0.95, (0.5, 1.0)).to_dict()
     )
-    assert "250 readings in 250 steps" in str(probe)
+    assert re.findall(r"\d+", str(probe))[:3] == ["16", "250", "250"]
 
 
 def test_a_probe_says_where_it_is() -> None:
@@ -331,7 +332,7 @@ def test_a_probe_says_where_it_is() -> None:
         "About 400 more steps are needed for a price list.",
     ]
     train(probe, model, sgd(model), batches(250, 16))
-    assert "125 readings in 250 steps" in str(probe)
+    assert re.findall(r"\d+", str(probe))[:3] == ["16", "125", "250"]
 
 
 @pytest.mark.usefixtures("few")
@@ -349,13 +350,13 @@ def test_a_full_disk_loses_no_reading_and_does_not_touch_the_run(tmp_path: Path,
     with disk.full_at(size + torn):
         loop(probe, model, optimizer, batches(17, 16)[3:])  # fetched, and not written, five times
         for ask in (lambda: probe.readings, probe.state_dict, probe.close, probe.close):
-            with pytest.raises(OSError, match=r"14 readings could not be written to .*: make room") as caught:
+            with pytest.raises(OSError, match=r"^14 .*readings\.jsonl") as caught:
                 ask()
             assert "\n" not in str(caught.value)
         assert path.stat().st_size == size
         assert probe.scalars() == same.scalars()
         assert probe.price_list().to_dict() == same.price_list().to_dict()
-        assert "17 readings in 17 steps" in str(probe)
+        assert re.findall(r"\d+", str(probe))[:3] == ["16", "17", "17"]
     probe.close()
     assert load_readings(path) == same.readings
     assert probe.readings == same.readings[-4:]
@@ -382,7 +383,7 @@ def test_writing_in_vain_is_not_tried_at_every_step(tmp_path: Path, monkeypatch:
 
 def test_a_folder_that_is_not_there_is_refused_before_the_run(tmp_path: Path) -> None:
     model = net()
-    with pytest.raises(ValueError, match="make the folder first"):
+    with pytest.raises(ValueError, match=r"^save_to\b"):
         NoiseProbe(model, sgd(model), batch_size=16, save_to=tmp_path / "none" / "readings.jsonl")
     NoiseProbe(model, sgd(model), batch_size=16)  # nothing was attached
 
@@ -398,7 +399,7 @@ def test_a_checkpoint_of_rows_is_still_read() -> None:
     for rows in (state["readings"], [row_of(one) for one in found], []):
         probe.load_state_dict(json.loads(json.dumps({**state, "readings": rows})))
         assert probe.readings == (found if rows else [])
-    with pytest.raises(ValueError, match="grad_sq is missing"):
+    with pytest.raises(ValueError, match=r"^grad_sq\b"):
         probe.load_state_dict({**state, "readings": {"noise_trace": [1.0]}})
 
 

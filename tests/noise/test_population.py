@@ -14,7 +14,7 @@ from svag.noise.batches import without_population
 def test_a_loader_given_as_check_shows_it() -> None:
     model, examples = net(), TensorDataset(*data(64))
     optimizer = SGD(model.parameters(), lr=0.1)
-    with pytest.warns(UserWarning, match="give population=64, or N comes out 1.33 times too large"):
+    with pytest.warns(UserWarning, match=r"population=64\b.*\b1\.33\b"):
         NoiseProbe(model, optimizer, batch_size=16, check=DataLoader(examples, batch_size=16, shuffle=True))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -36,7 +36,7 @@ def test_the_short_batch_at_the_end_of_an_epoch_shows_it(population: int | None,
             optimizer.zero_grad()
             probe.backward(loss_of(model), data(size), parts=4)
 
-    with pytest.warns(UserWarning, match="a batch of 8 examples") as said:
+    with pytest.warns(UserWarning, match=" 8 examples") as said:
         two_epochs()
     assert len(said) == 1
     assert ("population=40" in str(said[0].message)) is told

@@ -21,7 +21,7 @@ def test_a_closed_probe_refuses_and_keeps_its_readings() -> None:
         probe.close_step,
     ]
     for call in calls:
-        with pytest.raises(RuntimeError, match="this probe is closed"):
+        with pytest.raises(RuntimeError, match="closed"):
             call()
     assert len(probe.readings) == 1
 
@@ -84,7 +84,7 @@ def test_gradients_left_from_an_earlier_step_are_noticed() -> None:
     probe = NoiseProbe(model, sgd(model), batch_size=16)
     loss_of(model)(data(16)).backward()
     before = everything(model)
-    with pytest.raises(ValueError, match=r"call optimizer.zero_grad\(\)"):
+    with pytest.raises(ValueError, match=r"optimizer\.zero_grad\(\)"):
         probe.backward(loss_of(model), data(16))
     assert everything(model) == before
 
@@ -92,7 +92,7 @@ def test_gradients_left_from_an_earlier_step_are_noticed() -> None:
 def test_a_micro_batch_without_a_gradient_is_refused() -> None:
     model = net()
     probe = NoiseProbe(model, sgd(model), batch_size=16)
-    with pytest.raises(ValueError, match="there is no gradient yet"):
+    with pytest.raises(ValueError, match=r"micro_batch\(\)"):
         probe.micro_batch()
 
 
@@ -123,13 +123,13 @@ def test_deepspeed_is_noticed(which: str) -> None:
 
 def test_refused_at_construction() -> None:
     model = net()
-    with pytest.raises(ValueError, match="batch_size must be at least 2"):
+    with pytest.raises(ValueError, match=r"^batch_size\b"):
         NoiseProbe(model, sgd(model), batch_size=0)
-    with pytest.raises(ValueError, match="batch_size must be a whole number"):
+    with pytest.raises(ValueError, match=r"^batch_size\b"):
         NoiseProbe(model, sgd(model), batch_size=8.5)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="the full batch has no noise"):
+    with pytest.raises(ValueError, match=r"^population\b"):
         NoiseProbe(model, sgd(model), batch_size=16, population=16)
-    with pytest.raises(ValueError, match="holds none of the measured parameters"):
+    with pytest.raises(ValueError, match=r"\boptimizer\b"):
         NoiseProbe(model, sgd(net()), batch_size=16)
     embedding = nn.Embedding(3, 3, sparse=True)
     with pytest.raises(TypeError, match="sparse=False"):
@@ -148,7 +148,7 @@ def test_sparse_gradients_that_no_module_announces_are_refused(dense_parts: int)
         model.weight.grad = torch.ones(4, 3)
         probe.micro_batch()
     model.weight.grad = sparse
-    with pytest.raises(ValueError, match="sparse gradients cannot be measured: build the embedding with sparse=False"):
+    with pytest.raises(ValueError, match="sparse=False"):
         probe.micro_batch()
     probe.skip_step()
     for total in (1.0, 3.0):

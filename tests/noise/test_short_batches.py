@@ -39,7 +39,7 @@ def test_a_short_last_batch_is_trained_without_a_reading(examples: int) -> None:
                 for optimizer in optimizers:
                     optimizer.step()
 
-    with pytest.warns(UserWarning, match=f"a batch of {examples - 32} examples, fewer than batch_size=16") as said:
+    with pytest.warns(UserWarning, match=f" {examples - 32} examples.*batch_size=16") as said:
         train()
     assert len(said) == 1
     assert [reading.step for reading in probe.readings] == [0, 1, 3, 4, 6, 7]  # the third of an epoch is a step too
@@ -64,11 +64,11 @@ def test_a_first_batch_of_another_size_is_refused() -> None:
     """It is not the end of an epoch: the probe was made for another size."""
     model = net()
     probe = NoiseProbe(model, sgd(model), batch_size=16)
-    with pytest.raises(ValueError, match="the batch has 12 examples, but the probe was made for batch_size=16"):
+    with pytest.raises(ValueError, match=r"12 examples.*batch_size=16"):
         probe.backward(loss_of(model), data(12))
     probe.backward(loss_of(model), data(16))
     model.zero_grad()
-    with pytest.raises(ValueError, match="the batch has 20 examples"):
+    with pytest.raises(ValueError, match=r"20 examples.*batch_size=16"):
         probe.backward(loss_of(model), data(20))
 
 
@@ -78,7 +78,7 @@ def test_an_error_in_a_short_batch_leaves_no_gradient() -> None:
     probe.backward(loss_of(model), data(16))
     model.zero_grad()
     before = everything(model)
-    with pytest.raises(ValueError, match="as a scalar"):
+    with pytest.raises(ValueError, match=r"^loss_fn\b"):
         probe.backward(lambda batch: nn.functional.cross_entropy(model.eval()(batch[0]), batch[1], reduction="none"),
                        data(12))  # fmt: skip
     model.train()
@@ -104,7 +104,7 @@ def test_a_step_that_was_never_closed_is_noticed(kind: str, set_to_none: bool) -
     probe = NoiseProbe(model, optimizer, batch_size=16)
     loop = steps(model, probe, optimizer, set_to_none)
     next(loop)
-    with pytest.raises(ValueError, match=r"never closed: call probe.close_step\(\) before optimizer.step\(\)"):
+    with pytest.raises(ValueError, match=r"probe\.close_step\(\).*optimizer\.step\(\)"):
         next(loop)
     assert probe.readings == []
     for _ in steps(model, probe, optimizer, set_to_none):  # and the probe still works
@@ -165,7 +165,7 @@ def test_an_ordinary_batch_norm_resnet_with_momentum_and_cosine_gets_a_price_lis
                 optimizer.step()
                 schedule.step()
 
-    with pytest.warns(UserWarning, match="a batch of 2 examples"):  # 130 is 8 × 16 + 2
+    with pytest.warns(UserWarning, match=" 2 examples"):  # 130 is 8 × 16 + 2
         train()
     found = probe.price_list()
     rule = found.linear

@@ -96,7 +96,7 @@ def test_sizes_that_do_not_fit_are_left_out_with_one_warning(error: Exception) -
         return loss_of(model)(batch)
 
     before = [*everything(model), *state_of(optimizer)]
-    with pytest.warns(UserWarning, match="batch sizes 32, 64 do not fit in memory") as said:
+    with pytest.warns(UserWarning, match=" 32, 64 ") as said:
         found = svag.measure_throughput(model, optimizer, limited, data(8), [64, 16, 32, 8])
     assert len(said) == 1
     assert list(found) == [16, 8]
@@ -139,14 +139,14 @@ def test_a_batch_is_resized_by_repeating_its_examples() -> None:
     more = resized({"x": [x], "y": y, "scale": 2.0}, 7)
     assert torch.equal(more["x"][0], x[[0, 1, 2, 0, 1, 2, 0]])  # type: ignore[index]
     assert torch.equal(resized((x, y), 2)[1], y[:2])
-    with pytest.raises(ValueError, match="2 rows where the first has 3: give a batch"):
+    with pytest.raises(ValueError, match=r" 2 .* 3\b"):
         resized((x, y[:2]), 6)
 
 
 def test_refusals() -> None:
     model = net()
     optimizer = SGD(model.parameters(), lr=0.1)
-    with pytest.raises(ValueError, match="batch_sizes is empty"):
+    with pytest.raises(ValueError, match=r"^batch_sizes\b"):
         svag.measure_throughput(model, optimizer, loss_of(model), data(8), [])
     with pytest.raises(ValueError, match="batch_sizes"):
         svag.measure_throughput(model, optimizer, loss_of(model), data(8), [0])

@@ -196,7 +196,7 @@ def test_the_interval_of_the_distortion_is_that_of_the_ratio() -> None:
     assert (at.value, at.low, at.high) == expected
     assert at.low < at.value < at.high
     assert rule.distortion(rule.limit.value).value == pytest.approx(2.0, rel=1e-12)
-    with pytest.raises(ValueError, match="kappa must be at least 1"):
+    with pytest.raises(ValueError, match=r"^kappa\b"):
         rule.distortion(32)
 
 

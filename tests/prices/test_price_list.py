@@ -126,9 +126,9 @@ def test_the_critical_batch_and_the_noise_scale_are_those_of_the_plain_ratio() -
 def test_rows_that_cannot_be_used_are_left_out() -> None:
     found = price_list(settled(population=640))
     assert [price.batch_size for price in found.prices()] == [128, 256, 512]
-    with pytest.raises(ValueError, match="whole number"):
+    with pytest.raises(ValueError, match=r"^batch_size\b"):
         found.prices([96.5])  # type: ignore[list-item]
-    with pytest.raises(ValueError, match="exceeds the population of 640"):
+    with pytest.raises(ValueError, match=r"^batch_size\b.*\b640\b"):
         found.prices([1024])
     # ηλ = 0.25 and gain ≤ 11: weight decay alone diverges from a gain of 8 on
     steep = price_list(settled(lr=0.5, weight_decay=0.5, param_sq=0.5 * 11 / ((2 - 0.25) * 0.5)))
@@ -156,9 +156,9 @@ def test_throughput_gives_the_time_with_its_spread() -> None:
     assert one.time is not None
     assert one.time.low == pytest.approx(one.examples.low * 1000 / 2000, rel=1e-12)
     assert found.prices([512], throughput=speeds)[0].time is None
-    with pytest.raises(ValueError, match="must also hold the batch size of the run, 32"):
+    with pytest.raises(ValueError, match=r"^throughput\b.*\b32\b"):
         found.prices(throughput={64: 1.0})
-    with pytest.raises(ValueError, match=r"throughput\[64\] must be positive"):
+    with pytest.raises(ValueError, match=r"^throughput\[64\]"):
         found.prices(throughput={32: 1.0, 64: 0.0})
 
 
@@ -168,7 +168,7 @@ def test_the_best_is_the_fastest_within_the_price() -> None:
     assert found.best({32: 1.0, 64: 1.9, 128: 3.0, 256: 5.0}).batch_size == 256
     assert found.best({32: 1.0, 64: 1.9, 128: 3.0, 256: 5.0}, max_price=1.5).batch_size == 128
     assert found.best({32: 1.0, 64: 1.05, 128: 1.1}).batch_size == 32, "no larger batch is worth it"
-    with pytest.raises(ValueError, match="max_price must be positive"):
+    with pytest.raises(ValueError, match=r"^max_price\b"):
         found.best({32: 1.0}, max_price=0.0)
 
 
@@ -307,9 +307,9 @@ def test_batch_norm_in_parts() -> None:
 
 
 def test_what_is_not_a_reading_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"got one Reading: make a list"):
+    with pytest.raises(TypeError, match=r"^readings\b.*\bReading\b"):
         price_list(make(1.0, 1.0))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"must be svag\.Reading objects, got int"):
+    with pytest.raises(TypeError, match=r"^readings\b.*svag\.Reading\b.*\bint\b"):
         price_list([1, 2])  # type: ignore[list-item]
 
 
@@ -317,10 +317,10 @@ def test_what_is_not_a_reading_is_refused() -> None:
     ("arguments", "message"),
     [
         (([],), "there are no readings"),
-        ((settled(), 1.0), "c2 .* must exceed 1"),
-        ((settled(), 2.0, 1.0), "confidence must lie strictly between 0 and 1"),
-        (([*settled(), make(1.0, 1.0, batch_size=128)],), r"different batch sizes \(64, 128"),
-        (([*settled(5), *settled(5, weight_decay=0.1)],), r"different weight_decay \(0.001, 0.1\)"),
+        ((settled(), 1.0), r"^c2\b"),
+        ((settled(), 2.0, 1.0), r"^confidence\b"),
+        (([*settled(), make(1.0, 1.0, batch_size=128)],), r"^readings\b.*\(64, 128"),
+        (([*settled(5), *settled(5, weight_decay=0.1)],), r"^readings\b.*\bweight_decay \(0.001, 0.1\)"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments: tuple[list[Reading]], message: str) -> None:

@@ -56,11 +56,11 @@ def test_a_window_is_steps_or_fractions(window: Window, expected: list[int]) -> 
     ("window", "message"),
     [
         ((5000, 7000), "no reading lies in the window"),
-        ((20, 10), "two increasing effective steps"),
-        ((0.5, 1.5), "two increasing fractions"),
-        (0.5, "two increasing fractions .* got 0.5"),
-        ((0.1, 0.2, 0.3), "two increasing fractions"),
-        (("a", "b"), "two increasing fractions"),
+        ((20, 10), r"^window\b.* steps"),
+        ((0.5, 1.5), r"^window\b.* fractions"),
+        (0.5, r"^window\b.* fractions .*got 0.5"),
+        ((0.1, 0.2, 0.3), r"^window\b.* fractions"),
+        (("a", "b"), r"^window\b.* fractions"),
     ],
 )
 def test_bad_windows(window: Window, message: str) -> None:
@@ -69,7 +69,7 @@ def test_bad_windows(window: Window, message: str) -> None:
 
 
 def test_steps_need_steps() -> None:
-    with pytest.raises(ValueError, match="give fractions"):
+    with pytest.raises(ValueError, match="fractions"):
         choose_readings([make(1.0, 1.0)] * 3, (0, 2))
 
 

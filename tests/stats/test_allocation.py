@@ -37,7 +37,7 @@ def test_weights_solve_the_vandermonde_system_and_leave_the_product_of_the_next_
 
 @pytest.mark.parametrize("x", [(), (0.5, 0.5), (0.0, 0.5), (-1.0,)])
 def test_weights_need_different_positive_places(x: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match="different positive"):
+    with pytest.raises(ValueError, match=r"^x\b"):
         extrapolation_weights(x)
 
 

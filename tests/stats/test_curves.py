@@ -129,11 +129,11 @@ def test_a_common_start_is_no_accident() -> None:
 
 
 def test_bad_curves_are_refused() -> None:
-    with pytest.raises(ValueError, match="curve 1 of other is not finite"):
+    with pytest.raises(ValueError, match=r"\b1 of other\b"):
         compare_curves(np.ones((2, 3)), [[1.0, 2.0, 3.0], [1.0, math.nan, 2.0]])
-    with pytest.raises(ValueError, match="same times, got 3 and 2"):
+    with pytest.raises(ValueError, match="got 3 and 2"):
         compare_curves(np.ones((2, 3)), np.ones((2, 2)))
-    with pytest.raises(ValueError, match="one curve against one"):
+    with pytest.raises(ValueError, match=r"^one\b"):
         compare_curves(np.ones((1, 3)), np.ones((1, 3)))
-    with pytest.raises(ValueError, match="curves × times"):
+    with pytest.raises(ValueError, match=r"^one\b"):
         compare_curves(np.ones(3), np.ones((1, 3)))

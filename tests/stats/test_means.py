@@ -53,7 +53,7 @@ def test_without_spread_everything_is_certain() -> None:
 
 
 def test_one_number_is_no_group() -> None:
-    with pytest.raises(ValueError, match=r"at least two numbers, got groups of \[1, 3\]"):
+    with pytest.raises(ValueError, match=r"\[1, 3\]"):
         contrast([np.ones(1), np.ones(3)], [1, -1])
 
 
@@ -151,9 +151,9 @@ def test_groups_without_spread_and_two_groups() -> None:
 
 
 def test_bad_ladders_are_refused() -> None:
-    with pytest.raises(ValueError, match="two different x"):
+    with pytest.raises(ValueError, match=r"\bx\b"):
         fit_limit([1.0, 1.0], [np.ones(2), np.ones(2)])
-    with pytest.raises(ValueError, match="x_one must exceed x_other"):
+    with pytest.raises(ValueError, match=r"^x_one\b.*x_other"):
         remaining_bias(1 / 16, 1 / 4, np.ones(2), np.ones(2))
 
 
@@ -177,5 +177,5 @@ def test_quantiles_of_the_bootstrap_cover_the_mean_and_plain_ones_do_not(n: int)
 def test_no_spread_and_one_number() -> None:
     rng = np.random.default_rng(0)
     assert not mean_deviations(np.full(3, 0.1), 100, 0.95, 2, rng).any()
-    with pytest.raises(ValueError, match="at least two numbers, got 1"):
+    with pytest.raises(ValueError, match="got 1"):
         mean_deviations(np.ones(1), 100, 0.95, 1, rng)

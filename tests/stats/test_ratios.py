@@ -82,7 +82,7 @@ def test_both_methods_agree_when_the_spread_is_small() -> None:
 
 
 def test_log_delta_refuses_a_mean_that_is_not_positive() -> None:
-    with pytest.raises(ValueError, match="use fieller"):
+    with pytest.raises(ValueError, match="fieller"):
         log_delta(PairMoments(3.0, -1.0, 0.04, 0.05, 0.01, count=20))
 
 
@@ -195,9 +195,9 @@ def test_units_do_not_matter() -> None:
 
 
 def test_bad_input_is_named() -> None:
-    with pytest.raises(ValueError, match="must be read together, got 3 and 2 readings"):
+    with pytest.raises(ValueError, match=r"^numerator\b.* 3 .* 2 "):
         ratio_interval([1.0, 2.0, 3.0], [1.0, 2.0])
-    with pytest.raises(ValueError, match=r"denominator\[0\] is nan"):
+    with pytest.raises(ValueError, match=r"^denominator\[0\] .*nan"):
         ratio_interval([1.0], [math.nan])
     with pytest.raises(ValueError, match="confidence"):
         ratio_interval([1.0], [1.0], confidence=95)
@@ -221,7 +221,7 @@ def test_successive_moments_by_hand() -> None:
     assert found.var_den == pytest.approx((0 + 1 + 4) / 2 / 3 / 5)
     assert found.cov == pytest.approx((0 - 1 + 6) / 2 / 3 / 5)
     assert found.count == 1 + 2
-    with pytest.raises(ValueError, match="two pairs of successive readings at least, got 1"):
+    with pytest.raises(ValueError, match="got 1"):
         successive_moments(np.arange(3.0), np.arange(3.0), starts=(0, 2))
 
 

@@ -10,23 +10,23 @@ from svag.stats.samples import finite_row, json_fields, json_number, positive, p
 
 
 def test_a_bad_row_is_refused_with_its_place_and_value() -> None:
-    with pytest.raises(ValueError, match=r"losses\[1\] is nan"):
+    with pytest.raises(ValueError, match=r"^losses\[1\] .*nan"):
         finite_row("losses", [1.0, math.nan])
-    with pytest.raises(ValueError, match=r"losses must be one row of numbers, got shape \(1, 2\)"):
+    with pytest.raises(ValueError, match=r"^losses\b.*\(1, 2\)"):
         finite_row("losses", [[1.0, 2.0]])
-    with pytest.raises(ValueError, match="at least 2 numbers, got 0"):
+    with pytest.raises(ValueError, match=r"^losses\b.* 2 .*got 0"):
         finite_row("losses", [], at_least=2)
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, -1.0, 95.0, math.nan])
 def test_a_confidence_outside_the_open_interval_is_refused(value: float) -> None:
-    with pytest.raises(ValueError, match="confidence must lie strictly between 0 and 1"):
+    with pytest.raises(ValueError, match=rf"^confidence\b.*got {value}"):
         probability("confidence", value)
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan])
 def test_a_margin_that_is_not_positive_is_refused(value: float) -> None:
-    with pytest.raises(ValueError, match="margin must be a positive finite number"):
+    with pytest.raises(ValueError, match=r"^margin\b"):
         positive("margin", value)
 
 
@@ -55,9 +55,9 @@ def test_only_the_floats_of_a_record_are_changed() -> None:
 @pytest.mark.parametrize("check", [positive, probability])
 def test_what_is_no_number_is_named(check: Callable[[str, Any], float]) -> None:
     for value in ([0.5], "0.5", None, True):
-        with pytest.raises(TypeError, match=r"^margin must be a number, got a \w+$"):
+        with pytest.raises(TypeError, match=rf"^margin\b.* {type(value).__name__}$"):
             check("margin", value)
-    with pytest.raises(ValueError, match="margin must be a finite number, got one beyond 1e308"):
+    with pytest.raises(ValueError, match=r"^margin\b.* 1e308$"):
         check("margin", 10**400)
 
 

@@ -58,7 +58,7 @@ def test_blocks_never_get_shorter_than_ten_autocorrelation_times() -> None:
 
 
 def test_a_plan_is_for_one_length() -> None:
-    with pytest.raises(ValueError, match="the plan is for 40 readings, got 41"):
+    with pytest.raises(ValueError, match=r"\b40 .*got 41"):
         independent_blocks(40).means(np.zeros(41))
     assert np.array_equal(independent_blocks(3).means([3.0, 1.0, 2.0]), [3.0, 1.0, 2.0])
 
@@ -103,5 +103,5 @@ def test_constant_and_short_series() -> None:
     assert trend_test(np.full(400, 0.3)).p_value == 1.0
     short = trend_test(np.random.default_rng(0).normal(size=30))
     assert (short.p_value, short.plan.enough) == (1.0, False)
-    with pytest.raises(ValueError, match="at least"):
+    with pytest.raises(ValueError, match=r"^series\b"):
         trend_test([1.0])

@@ -19,9 +19,9 @@ def test_square_root_scaling_keeps_the_noise_of_adam() -> None:
 
 
 def test_square_root_scaling_refuses_a_momentum_that_would_be_negative() -> None:
-    with pytest.raises(ValueError, match=r"betas\[0\].*scale by less"):
+    with pytest.raises(ValueError, match=r"^kappa\b.*betas\[0\]"):
         square_root_scaling(10, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0)
-    with pytest.raises(ValueError, match=r"betas\[1\] must lie in \[0, 1\)"):
+    with pytest.raises(ValueError, match=r"^betas\[1\] .*got 1"):
         square_root_scaling(2, lr=1e-3, betas=(0.9, 1.0), eps=1e-8, weight_decay=0.0)
 
 
@@ -32,7 +32,7 @@ def test_a_gradient_that_is_not_averaged_stays_so() -> None:
 
 @pytest.mark.parametrize("betas", [(), (0.9,), (0.9, 0.99, 0.999), 0.9])
 def test_betas_are_two_numbers(betas: tuple[float, float]) -> None:
-    with pytest.raises(ValueError, match="betas must be two numbers, got "):
+    with pytest.raises(ValueError, match=r"^betas\b"):
         square_root_scaling(2, lr=1e-3, betas=betas, eps=1e-8, weight_decay=0.0)
 
 
@@ -83,7 +83,7 @@ def test_a_sub_step_is_the_rule_at_a_fraction_of_the_batch() -> None:
     ],
 )
 def test_what_has_no_limit_is_refused_with_the_way_out(settings: AdamSettings | RMSpropSettings, word: str) -> None:
-    with pytest.raises(ValueError, match=f"{word} has no limit: what works is torch.optim.Adam"):
+    with pytest.raises(ValueError, match=rf"^{word} .*torch\.optim\.Adam\b"):
         settings.refined(2)
 
 

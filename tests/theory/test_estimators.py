@@ -162,14 +162,17 @@ def test_equal_gradients_have_no_noise_not_a_negative_one() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: u_statistic(1.0, 1.0, 1), "n must be at least 2, got 1"),
-        (lambda: u_statistic(float("nan"), 1.0, 2), "sum_sq must be a finite number"),
-        (lambda: disjoint_parts(1.0, 1.0, 2, part_size=4, batch_size=8, population=8), "full batch has no noise"),
-        (lambda: disjoint_parts(1.0, 1.0, 3, part_size=4, batch_size=4, population=10), "cannot be disjoint"),
+        (lambda: u_statistic(1.0, 1.0, 1), r"^n\b.*got 1"),
+        (lambda: u_statistic(float("nan"), 1.0, 2), r"^sum_sq\b"),
+        (lambda: disjoint_parts(1.0, 1.0, 2, part_size=4, batch_size=8, population=8), r"^population\b"),
+        (
+            lambda: disjoint_parts(1.0, 1.0, 3, part_size=4, batch_size=4, population=10),
+            r"^3 parts of 4 .*\b10\b.*population",
+        ),
         (lambda: weighted_parts(1.0, 1.0, 1.0), "must add up to a number between 0 and 1, got 1"),
-        (lambda: weighted_parts(1.0, 1.0, 0.5, population=9), "population is given, and batch_size is not"),
-        (lambda: weighted_parts(1.0, 1.0, 0.5, batch_size=9, population=9), "full batch has no noise"),
-        (lambda: disjoint_parts(1.0, 1.0, 2, part_size=0, batch_size=4), "part_size must be positive"),
+        (lambda: weighted_parts(1.0, 1.0, 0.5, population=9), r"^population\b.*batch_size"),
+        (lambda: weighted_parts(1.0, 1.0, 0.5, batch_size=9, population=9), r"^population\b"),
+        (lambda: disjoint_parts(1.0, 1.0, 2, part_size=0, batch_size=4), r"^part_size\b"),
     ],
 )
 def test_refusals(call: object, message: str) -> None:

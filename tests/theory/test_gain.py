@@ -269,12 +269,12 @@ def test_nothing_but_noise_and_no_noise() -> None:
     [
         (lambda: gain(-1.0, 2.0), "noise_to_signal"),
         (lambda: gain(math.nan, 2.0), "noise_to_signal"),
-        (lambda: gain(1.0, 0.0), "kappa must be positive"),
+        (lambda: gain(1.0, 0.0), r"^kappa\b"),
         (lambda: gain(1.0, math.inf), "kappa"),
-        (lambda: Factors.at(0.0, "linear"), "gain must be positive"),
-        (lambda: Factors.at(2.0, "cubic"), "rule must be one of linear, square_root"),  # type: ignore[arg-type]
-        (lambda: gain_scaling(8.0, 1.5, lr=0.1, batch_size=3), "whole number"),
-        (lambda: gain_scaling(8.0, 4, lr=0.0, batch_size=3), "lr must be positive"),
+        (lambda: Factors.at(0.0, "linear"), r"^gain\b"),
+        (lambda: Factors.at(2.0, "cubic"), r"^rule\b.*square_root"),  # type: ignore[arg-type]
+        (lambda: gain_scaling(8.0, 1.5, lr=0.1, batch_size=3), r"^kappa\b"),
+        (lambda: gain_scaling(8.0, 4, lr=0.0, batch_size=3), r"^lr\b"),
         (lambda: gain_scaling(8.0, 4, lr=0.1, batch_size=3, weight_decay=-1.0), "weight_decay"),
         (lambda: gain_scaling(8.0, 4, lr=0.1, batch_size=3, eps=-1.0), "eps"),
         (lambda: gain_scaling(8.0, 4, lr=1.0, batch_size=3, weight_decay=0.7), "diverge"),

@@ -28,8 +28,8 @@ def test_linear_scaling_goes_down_too() -> None:
         (0, {"lr": 0.1, "batch_size": 8}, "kappa"),
         (math.nan, {"lr": 0.1, "batch_size": 8}, "kappa"),
         (1.3, {"lr": 0.1, "batch_size": 8}, "whole"),
-        (1e308, {"lr": 0.1, "batch_size": 8}, "kappa × batch_size must be a finite number, got inf"),
-        (1e300, {"lr": 1e100, "batch_size": 8}, "kappa × lr must be a finite number, got inf"),
+        (1e308, {"lr": 0.1, "batch_size": 8}, "^kappa × batch_size "),
+        (1e300, {"lr": 1e100, "batch_size": 8}, "^kappa × lr "),
         (0.01, {"lr": 0.1, "batch_size": 8}, "whole"),
         (2, {"lr": 0.1, "batch_size": 8.5}, "batch_size"),
         (2, {"lr": -0.1, "batch_size": 8}, "lr"),
@@ -70,7 +70,7 @@ def test_momentum_has_a_domain(beta: float) -> None:
 
 
 def test_no_bound_without_signal() -> None:
-    with pytest.raises(ValueError, match="must exceed 1"):
+    with pytest.raises(ValueError, match=r"^E = "):
         effective_noise_to_signal(1.0)
 
 
@@ -90,11 +90,11 @@ def test_underdamped_is_the_textbook_rescaling_of_the_buffer(ell: int) -> None:
 
 
 def test_momentum_without_a_limit_and_unknown_limits_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"momentum=0\.9 has two limits"):
+    with pytest.raises(ValueError, match=r"^momentum=0\.9 .*momentum_limit"):
         SGDSettings(lr=0.1, momentum=0.9).refined(2)
-    with pytest.raises(ValueError, match="must be one of underdamped, overdamped, got 'naive'"):
+    with pytest.raises(ValueError, match=r"^momentum_limit\b.*got 'naive'"):
         SGDSettings(lr=0.1, momentum=0.9).refined(2, "naive")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"momentum must lie in \[0, 1\)"):
+    with pytest.raises(ValueError, match=r"^momentum\b.*got 1"):
         SGDSettings(lr=0.1, momentum=1.0).refined(2)
 
 
@@ -108,7 +108,7 @@ def test_an_average_forgets_as_much_in_the_same_time(rate: float, updates: int) 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.1, math.nan])
 def test_an_average_without_meaning_is_refused(rate: float) -> None:
-    with pytest.raises(ValueError, match="rate must"):
+    with pytest.raises(ValueError, match=r"^rate\b"):
         refined_average(rate, 2)
 
 
@@ -121,7 +121,7 @@ def test_an_average_without_meaning_is_refused(rate: float) -> None:
 )
 def test_settings_without_a_limit_say_so_and_name_the_way_out(settings: SGDSettings, problem: str) -> None:
     assert settings.without_limit == problem
-    with pytest.raises(ValueError, match=f"{problem} has no limit: what works is torch.optim.SGD itself"):
+    with pytest.raises(ValueError, match=rf"^{problem} .*torch\.optim\.SGD\b"):
         settings.refined(2, "overdamped")
     assert SGDSettings(lr=0.1, momentum=0.9).without_limit == ""
 

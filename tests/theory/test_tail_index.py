@@ -37,7 +37,7 @@ def test_many_repeats_hide_the_correlation() -> None:
 def test_block_centred_values_are_refused() -> None:
     blocks = RNG.standard_normal((50, 10))
     centred = (blocks - blocks.mean(axis=1, keepdims=True)).ravel()
-    with pytest.raises(ValueError, match="never that of a block"):
+    with pytest.raises(ValueError, match=r"^blocks\b"):
         inverse_tail_index(centred, 10)
 
 
@@ -47,7 +47,7 @@ def test_block_centred_values_are_refused() -> None:
         (np.ones(5), 2, "multiple"),
         (np.array([]), 2, "multiple"),
         (np.ones(4), 1, "block"),
-        (np.array([1.0, 0.0]), 2, "must not contain 0"),
+        (np.array([1.0, 0.0]), 2, r"^values\b"),
         (np.array([1.0, np.inf]), 2, "finite"),
         (np.array([1.0, -1.0]), 2, "must not sum to 0"),
     ],
@@ -59,7 +59,7 @@ def test_refused(values: FloatArray, block: int, word: str) -> None:
 
 @pytest.mark.parametrize(
     ("covariance", "word"),
-    [(np.ones((2, 3)), "square"), (np.zeros((2, 2)), "positive variance"), (np.eye(1), "at least two")],
+    [(np.ones((2, 3)), "square"), (np.zeros((2, 2)), "variance"), (np.eye(1), "block")],
 )
 def test_expectation_refuses(covariance: FloatArray, word: str) -> None:
     with pytest.raises(ValueError, match=word):

@@ -117,7 +117,7 @@ def test_finite_population_needs_more_examples_than_a_batch() -> None:
 
 
 def test_finite_population_can_leave_no_real_weights() -> None:
-    with pytest.raises(ValueError, match="raise ell or lower split"):
+    with pytest.raises(ValueError, match=r"ell=1, split=2\b"):
         finite_population_weights(1, 2, batch_size=4, population=6)
 
 
@@ -135,11 +135,11 @@ def test_the_covariance_is_that_of_all_batches(sampling: IndependentSampling, ba
 
 
 def test_an_amplitude_without_meaning_is_refused() -> None:
-    with pytest.raises(ValueError, match="must not exceed dataset_size=4"):
+    with pytest.raises(ValueError, match=r"^batch_size\b.*dataset_size=4"):
         noise_amplitude(5, 4)
-    with pytest.raises(ValueError, match="sampling must be one of"):
+    with pytest.raises(ValueError, match=r"^sampling\b"):
         noise_amplitude(2, 4, sampling="shuffle")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="dataset_size must be a whole number of at least 2"):
+    with pytest.raises(ValueError, match=r"^dataset_size\b"):
         noise_amplitude(1, 1)
 
 

@@ -19,21 +19,21 @@ def test_an_arm_that_diverged_altogether_has_no_mean() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arms", "sentence"),
+    ("arms", "named"),
     [
-        ({}, "finals must map each ell to one number per seed"),
-        ([1.0, 2.0], "finals must map each ell to one number per seed"),
-        ({1: 93.1}, r"finals\[1\] must be a list with one number per seed, got 93.1"),
-        ({1: []}, r"finals\[1\] must be a list with one number per seed, got \[\]"),
-        ({1: [[1.0]]}, r"finals\[1\] must be a list"),
-        ({1: ["a"]}, r"finals\[1\] must be a list"),
-        ({"1": [1.0]}, "the keys of finals are numbers .ell., got the text '1'"),
-        ({0: [1.0]}, "ell must be a whole number of at least 1, got 0"),
-        ({1.5: [1.0]}, "ell must be a whole number of at least 1, got 1.5"),
+        ({}, r"^finals\b.*got \{\}"),
+        ([1.0, 2.0], r"^finals\b.*got \[1\.0, 2\.0\]"),
+        ({1: 93.1}, r"^finals\[1\] .*got 93\.1"),
+        ({1: []}, r"^finals\[1\] .*got \[\]"),
+        ({1: [[1.0]]}, r"^finals\[1\] "),
+        ({1: ["a"]}, r"^finals\[1\] "),
+        ({"1": [1.0]}, r"\bfinals\b.*'1'"),
+        ({0: [1.0]}, r"^ell\b.*got 0"),
+        ({1.5: [1.0]}, r"^ell\b.*got 1\.5"),
     ],
 )
-def test_what_is_not_a_table_of_seeds_is_refused(arms: dict[int, list[float]], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
+def test_what_is_not_a_table_of_seeds_is_refused(arms: dict[int, list[float]], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
         read_arms("finals", arms, "ell")
 
 

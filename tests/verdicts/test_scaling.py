@@ -92,14 +92,12 @@ def test_seeds_that_agree_to_the_last_digit_give_a_crossing_but_no_interval() ->
     assert (found.answer, found.best_batch) == ("fails", 32)
     assert found.observed == pytest.approx(64.0, rel=1e-10)
     assert (found.low, found.high) == (0.0, math.inf)
-    assert "check that the seed reaches the runs" in found.status
     assert found.threshold == pytest.approx(0.12, rel=1e-10)
 
 
 def test_a_ladder_that_never_fails_bounds_the_failure_from_below_only() -> None:
     found = svag.scaling_verdict({32: [0.1, 0.101], 64: [0.1, 0.102], 128: [0.1, 0.1]})
     assert (found.answer, found.observed, found.low, found.high) == ("never fails", None, 128.0, math.inf)
-    assert "above 128" in found.status
     assert found.to_dict()["high"] is None
 
 
@@ -110,7 +108,6 @@ def test_a_best_rung_that_is_not_the_smallest_is_an_answer_of_its_own() -> None:
     assert found.observed == pytest.approx(64 * 2 ** (0.2 * 0.1005 / 0.2), rel=1e-10)
     assert found.observed is not None
     assert 64 < found.low < found.observed < found.high < 128
-    assert str(found).startswith("improves up to batch size 64, then fails at batch size 68.6")
 
 
 def test_error_that_improves_up_to_the_end_does_not_fail() -> None:
@@ -119,8 +116,6 @@ def test_error_that_improves_up_to_the_end_does_not_fail() -> None:
     found = svag.scaling_verdict(errors)
     assert (found.answer, found.observed, found.best_batch) == ("improves", None, 256)
     assert (found.low, found.high) == (256.0, math.inf)
-    assert "improves up to batch size 256, never fails" in str(found)
-    assert "add batch sizes above 256" in found.status
     within = svag.scaling_verdict({**errors, 16: [0.22, 0.221], 64: [0.2, 0.201]})
     assert within.answer == "never fails"  # the control: the smallest rung is within the tolerance
 
@@ -130,8 +125,6 @@ def test_a_ladder_that_learned_nothing_is_not_decided(chance: float, level: floa
     errors = {32: [level, level + 0.01], 64: [level + 0.02, level], 128: [level + 0.01, level]}
     found = svag.scaling_verdict(errors, chance=chance)
     assert (found.answer, found.observed, found.low, found.high) == ("not decided", None, 0.0, math.inf)
-    assert "no batch size learned enough" in found.status
-    assert str(found).startswith("not decided; interval [0, ∞)")
     learned = {size: [error / 2 for error in seeds] for size, seeds in errors.items()}
     assert svag.scaling_verdict(learned, chance=chance).answer == "never fails"
     losses = {size: [4 * error for error in seeds] for size, seeds in errors.items()}
@@ -146,7 +139,7 @@ def test_diverged_seeds_are_failures_and_dropping_them_would_hide_it() -> None:
     assert (found.answer, found.observed, found.low, found.high) == ("fails", math.sqrt(64 * 128), 64.0, 128.0)
     some = svag.scaling_verdict({**good, 128: [0.1, 0.101, math.nan]})
     assert (some.answer, some.low, some.high) == ("fails", 64.0, math.inf)  # one in three may have been bad luck
-    assert "diverged: 1 of 3 at batch size=128" in str(some)
+    assert [arm.diverged for arm in some.arms] == [0, 0, 1]
     dropped = svag.scaling_verdict({**good, 128: [0.1, 0.101]})
     assert dropped.answer == "never fails"  # the negative control
 
@@ -156,7 +149,6 @@ def test_ladders_that_diverge_at_the_start_or_everywhere() -> None:
     assert (found.answer, found.high) == ("fails from the start", 32.0)
     everywhere = svag.scaling_verdict({32: [math.nan] * 3, 64: [math.nan] * 3})
     assert (everywhere.answer, everywhere.best_batch) == ("fails from the start", None)
-    assert "lower the learning rate" in everywhere.status
     assert json.loads(json.dumps(everywhere.to_dict(), allow_nan=False))["threshold"] is None
     between = svag.scaling_verdict({32: [0.1, 0.101], 64: [math.nan] * 3, 128: [0.1, 0.101]})
     assert (between.answer, between.low, between.high) == ("fails", 32.0, 64.0)
@@ -166,7 +158,6 @@ def test_one_seed_gives_a_number_without_an_interval() -> None:
     found = svag.scaling_verdict({32: [0.1], 128: [0.14]})
     assert found.observed == pytest.approx(64.0)
     assert (found.low, found.high) == (0.0, math.inf)
-    assert "run more seeds" in found.status
 
 
 def test_the_bootstrap_is_reproducible_and_its_randomness_an_argument() -> None:
@@ -187,12 +178,12 @@ def test_units_do_not_matter() -> None:
 @pytest.mark.parametrize(
     ("errors", "tolerance", "sentence"),
     [
-        ({}, 0.2, "errors_by_batch must map each batch_size"),
-        ({32: [0.1]}, 0.2, "errors_by_batch holds only batch size 32: a ladder needs at least two"),
-        ({32: [0.1], 64: [-0.1]}, 0.2, r"errors_by_batch\[64\] holds -0.1: test errors are not negative"),
-        ({32: [0.0], 64: [0.1]}, 0.2, "the lowest mean error is 0"),
-        ({32: [0.1], 64: [0.1]}, 0.0, "tolerance must be positive"),
-        ({32: [0.1], 64: [0.1]}, math.nan, "tolerance must be a finite number"),
+        ({}, 0.2, r"^errors_by_batch\b"),
+        ({32: [0.1]}, 0.2, r"^errors_by_batch\b"),
+        ({32: [0.1], 64: [-0.1]}, 0.2, r"^errors_by_batch\[64\] .*-0\.1\b"),
+        ({32: [0.0], 64: [0.1]}, 0.2, "error is 0"),
+        ({32: [0.1], 64: [0.1]}, 0.0, r"^tolerance\b"),
+        ({32: [0.1], 64: [0.1]}, math.nan, r"^tolerance\b"),
     ],
 )
 def test_what_is_no_ladder_is_refused(errors: dict[int, list[float]], tolerance: float, sentence: str) -> None:
@@ -228,9 +219,64 @@ def test_the_limit_above_is_where_a_two_sample_t_test_rejects() -> None:
     assert found.high == pytest.approx(64 * 16**weight, rel=0.02)
 
 
-@pytest.mark.parametrize(("spread", "advice"), [(0.004, "nothing more to run"), (0.006, "add batch sizes between")])
-def test_a_failure_is_located_when_its_limits_are_close(spread: float, advice: str) -> None:
-    off = np.array([-spread, 0.0, spread])
-    found = svag.scaling_verdict({32: 0.1 + off, 64: 0.1005 + off, 128: 0.14 + off})
-    assert 64 < found.low < found.high < 128
-    assert found.status.startswith(advice)
+NAN = math.nan
+NEXT: list[tuple[dict[int, list[float]], str]] = [
+    (
+        {32: [0.9, 0.91], 64: [0.92, 0.9], 128: [0.91, 0.9]},
+        "train longer, or change the learning rate: no batch size learned enough for a failure to be seen.",
+    ),
+    (
+        {32: [0.1], 128: [0.14]},
+        "run more seeds, 3 or more, at batch size 32, 128: one seed shows no spread, so there is no interval.",
+    ),
+    (
+        {32: [0.1, 0.1], 128: [0.14, 0.14]},
+        "check that the seed reaches the runs: all seeds agree to the last digit, so there is no interval.",
+    ),
+    ({32: [NAN] * 3, 64: [NAN] * 3}, "lower the learning rate: every batch size has seeds that diverged."),
+    (
+        {32: [NAN] * 3, 64: [0.1, 0.1, 0.2]},
+        "start the ladder lower, or from the best batch size, 64, with its own learning rate.",
+    ),
+    (
+        {32: [0.1, 0.12, 0.11], 64: [0.12, 0.1, 0.11], 128: [0.115, 0.105, 0.125]},
+        "add seeds: at this spread, batch sizes of the ladder may still fail.",
+    ),
+    (
+        {32: [0.1, 0.101], 64: [0.1, 0.102], 128: [0.1, 0.1]},
+        "add batch sizes above 128, or accept that this ladder shows no failure.",
+    ),
+    (
+        {32: [0.1, 0.11, 0.105], 64: [0.12, 0.13, 0.1], 128: [0.15, 0.2, 0.16]},
+        "add seeds at batch sizes 64 and 128: the interval reaches beyond them.",
+    ),
+    # the limits of the failure are close together in the last, and not in this one
+    (
+        {32: [0.094, 0.1, 0.106], 64: [0.0945, 0.1005, 0.1065], 128: [0.134, 0.14, 0.146]},
+        "add batch sizes between 64 and 128 to locate the failure more closely.",
+    ),
+    (
+        {32: [0.096, 0.1, 0.104], 64: [0.0965, 0.1005, 0.1045], 128: [0.136, 0.14, 0.144]},
+        "nothing more to run: the failure is located to within the spacing of the ladder.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("errors", "status"), NEXT)
+def test_every_next_step_renders(errors: dict[int, list[float]], status: str) -> None:
+    assert svag.scaling_verdict(errors).status == status
+
+
+@pytest.mark.parametrize(
+    ("errors", "first"),
+    [
+        (
+            {32: [0.2, 0.201], 64: [0.1, 0.101], 128: [0.3, 0.301]},
+            "improves up to batch size 64, then fails at batch size 68.6",
+        ),
+        ({16: [0.3, 0.301], 64: [0.25, 0.251], 256: [0.2, 0.201]}, "improves up to batch size 256, never fails"),
+        ({32: [0.9, 0.91], 64: [0.92, 0.9], 128: [0.91, 0.9]}, "not decided; interval [0, ∞)"),
+    ],
+)
+def test_every_answer_that_is_not_its_code_renders(errors: dict[int, list[float]], first: str) -> None:
+    assert str(svag.scaling_verdict(errors)).startswith(first)

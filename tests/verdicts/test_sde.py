@@ -81,8 +81,7 @@ def test_negative_control_dropping_diverged_seeds_would_call_it_equivalent() -> 
     found = svag.sde_verdict({**arms, 16: lost}, margin=1.0)
     assert found.answer == "inconclusive"
     assert found.p_divergence == pytest.approx(1 / 6, rel=1e-9)  # Fisher: 0 of 5 against 3 of 5
-    assert "diverged: 3 of 5 at ell=16" in str(found)
-    assert "survivors" in found.status
+    assert [arm.diverged for arm in found.arms] == [0, 0, 3]
 
 
 def test_two_questions_are_corrected_by_holm() -> None:
@@ -101,7 +100,6 @@ def test_divergence_alone_can_make_the_difference() -> None:
     found = svag.sde_verdict(arms, margin=1.0)
     assert found.answer == "different"
     assert found.p_divergence == pytest.approx(2 / 252, rel=1e-9)
-    assert "do not diverge equally often" in found.status
 
 
 def test_the_sign_is_sgd_minus_sde_and_the_limit_is_extrapolated() -> None:
@@ -113,7 +111,6 @@ def test_the_sign_is_sgd_minus_sde_and_the_limit_is_extrapolated() -> None:
     assert found.limit == "fit"
     small = svag.sde_verdict({ell: 5.0 + 0.3 / ell + noise for ell in ELLS}, margin=1.0)
     assert (small.answer, small.converged, small.converged_at) == ("equivalent", True, 4)
-    assert "nothing more to run" in small.status
 
 
 def test_lack_of_fit_falls_back_to_the_largest_ell_and_allows_for_what_it_misses() -> None:
@@ -124,7 +121,6 @@ def test_lack_of_fit_falls_back_to_the_largest_ell_and_allows_for_what_it_misses
     assert converged.high - converged.gap > 0.5  # half the margin
     not_converged = svag.sde_verdict({1: 3.0 + noise, 4: 3.5 + noise, 16: noise}, margin=1.0)
     assert (not_converged.limit, not_converged.answer) == ("largest_ell", "inconclusive")
-    assert "add ell=64" in not_converged.status
 
 
 def test_a_gap_larger_than_the_last_move_in_ell_is_a_difference_without_convergence() -> None:
@@ -134,8 +130,6 @@ def test_a_gap_larger_than_the_last_move_in_ell_is_a_difference_without_converge
     assert (found.limit, found.converged, found.answer) == ("largest_ell", False, "different")
     assert found.low < found.gap - 0.8
     assert -7.2 + 0.8 < found.high < 0
-    assert "add ell=64" in found.status
-    assert "from ell=4 to 16" in found.status
 
 
 def test_returning_curves_are_not_called_different_before_they_converge() -> None:
@@ -149,34 +143,32 @@ def test_an_inconclusive_answer_says_how_many_seeds_would_decide() -> None:
     found = svag.sde_verdict({1: [1.0, 0.2, 0.5], 4: [0.1, 0.6, 0.9], 16: [0.3, 0.7, 0.2]}, margin=0.5)
     assert found.answer == "inconclusive"
     assert found.seeds_needed is not None
-    assert f"run {found.seeds_needed - 3} more seeds per ell" in found.status
+    assert found.seeds_needed == 11
     hopeless = svag.sde_verdict({1: [1.0, 0.2, 0.5], 4: [0.1, 0.6, 0.9], 16: [0.3, 0.7, 0.2]}, margin=0.01)
     assert hopeless.seeds_needed is None or hopeless.seeds_needed > 50
 
 
 @pytest.mark.parametrize(
-    ("arms", "sentence"),
+    "arms",
     [
-        ({1: [61.0], 4: [60.0], 16: [61.0]}, "at ell = 1, 4, 16 fewer than two finished"),
-        ({1: [61.0, 61.2], 4: [60.0]}, "at ell = 4 fewer than two finished"),
-        ({1: [61.0, math.nan], 4: [60.0, 61.0]}, "at ell = 1 fewer than two finished"),
-        ({1: [61.0] * 3, 4: [60.0] * 3}, "all seeds of an ell agree to the last digit"),
-        ({1: [0.1] * 3, 4: [0.1] * 3, 16: [0.1] * 3}, "all seeds of an ell agree to the last digit"),
-        ({1: [math.nan] * 3, 4: [math.nan] * 3}, "lower the learning rate: every seed diverged"),
+        {1: [61.0], 4: [60.0], 16: [61.0]},
+        {1: [61.0, 61.2], 4: [60.0]},
+        {1: [61.0, math.nan], 4: [60.0, 61.0]},
+        {1: [61.0] * 3, 4: [60.0] * 3},
+        {1: [0.1] * 3, 4: [0.1] * 3, 16: [0.1] * 3},
+        {1: [math.nan] * 3, 4: [math.nan] * 3},
     ],
 )
-def test_too_little_to_judge_is_inconclusive_and_says_why(arms: dict[int, list[float]], sentence: str) -> None:
+def test_too_little_to_judge_is_inconclusive(arms: dict[int, list[float]]) -> None:
     found = svag.sde_verdict(arms, margin=0.5)
     assert found.answer == "inconclusive"
     assert (found.low, found.high) == (-math.inf, math.inf)
-    assert sentence in found.status
     assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["low"] is None
 
 
-def test_one_arm_without_spread_is_judged_but_doubted() -> None:
+def test_one_arm_without_spread_is_judged() -> None:
     found = svag.sde_verdict({1: [61.0] * 3, 4: [61.0, 61.1, 60.9], 16: [61.05, 61.0, 60.9]}, margin=1.0)
     assert found.answer == "equivalent"
-    assert "Check that the seed reaches the runs at ell = 1" in found.status
 
 
 def test_two_arms_are_enough_for_a_gap_but_not_for_convergence() -> None:
@@ -184,20 +176,18 @@ def test_two_arms_are_enough_for_a_gap_but_not_for_convergence() -> None:
     found = svag.sde_verdict({1: 16.0 + noise, 16: 1.0 + noise}, margin=0.5)
     assert found.gap == pytest.approx(16.0)  # 15 · 16/15
     assert not found.converged
-    assert "add ell=4 " in found.status
-    assert "add ell=16 " in svag.sde_verdict({1: noise, 4: noise}, margin=0.5).status
 
 
 @pytest.mark.parametrize(
     ("arms", "margin", "sentence"),
     [
-        ({1: [1.0, 2.0], 4: [1.0, 2.0]}, 0.0, "margin must be positive, got 0.0"),
-        ({1: [1.0, 2.0], 4: [1.0, 2.0]}, -0.5, "margin must be positive, got -0.5"),
-        ({1: [1.0, 2.0], 4: [1.0, 2.0]}, math.nan, "margin must be a finite number, got nan"),
-        ({}, 0.5, "finals_by_ell must map each ell"),
-        ({1: [1.0, 2.0]}, 0.5, "finals_by_ell holds only ell=1, which is SGD"),
-        ({4: [1.0, 2.0], 16: [1.0, 2.0]}, 0.5, r"finals_by_ell lacks ell=1, which is SGD itself; got ell = \[4, 16\]"),
-        ({4: [1.0, 2.0]}, 0.5, "finals_by_ell lacks ell=1"),
+        ({1: [1.0, 2.0], 4: [1.0, 2.0]}, 0.0, r"^margin\b.*got 0.0"),
+        ({1: [1.0, 2.0], 4: [1.0, 2.0]}, -0.5, r"^margin\b.*got -0.5"),
+        ({1: [1.0, 2.0], 4: [1.0, 2.0]}, math.nan, r"^margin\b"),
+        ({}, 0.5, r"^finals_by_ell\b"),
+        ({1: [1.0, 2.0]}, 0.5, r"^finals_by_ell\b.*ell=1"),
+        ({4: [1.0, 2.0], 16: [1.0, 2.0]}, 0.5, r"^finals_by_ell\b.*ell=1"),
+        ({4: [1.0, 2.0]}, 0.5, r"^finals_by_ell\b.*ell=1"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(arms: dict[int, list[float]], margin: float, sentence: str) -> None:
@@ -243,14 +233,13 @@ def test_ells_that_are_close_together_cannot_show_a_difference_before_convergenc
     noise = np.array([-0.1, 0.0, 0.1, 0.05, -0.05])
     found = svag.sde_verdict({ell: (0.0 if ell == 1 else 10 / ell) + noise for ell in ells}, margin=1.0)
     assert (found.limit, found.answer) == ("largest_ell", "inconclusive")
-    assert f"add ell={4 * ells[-1]}" in found.status
+    assert f"ell={4 * ells[-1]}:" in found.status
 
 
-def test_an_ell_with_one_seed_is_named_and_blocks_equivalence() -> None:
+def test_an_ell_with_one_seed_blocks_equivalence() -> None:
     finals = {1: [1.0, 1.1, 0.9, 1.0, 1.05], 4: [1.0, 1.02, 0.95, 1.1, 1.0], 16: [7.0]}
     found = svag.sde_verdict(finals, margin=0.5)
     assert found.answer == "inconclusive"
-    assert "run more seeds at ell = 16" in found.status
 
 
 def test_two_ells_leave_the_line_untested() -> None:
@@ -285,12 +274,107 @@ def test_no_line_passes_through_an_arm_that_collapsed() -> None:
     assert svag.sde_verdict(two, margin=8.0).gap == pytest.approx(-40), "extrapolated beyond every arm"
     alone = svag.sde_verdict(two, margin=8.0, extrapolate=False)
     assert (alone.limit, alone.answer, alone.low) == ("collapsed", "inconclusive", -math.inf)
-    assert "an arm collapsed" in str(alone)
 
 
 def test_the_status_names_the_optimizer_it_was_told() -> None:
     arms = {1: [61.0, 61.5, 61.2], 4: [61.1, 60.8, 61.3], 16: [61.0, 61.4, 61.0]}
     plain, named = svag.sde_verdict(arms, margin=1.0), svag.sde_verdict(arms, margin=1.0, optimizer="Adam")
-    assert "SGD ends where its SDE ends" in plain.status
-    assert "Adam ends where its SDE ends" in named.status
-    assert "SGD" not in named.status
+    assert named.status == plain.status.replace("SGD", "Adam") != plain.status
+
+
+NOISE = np.array([-1e-3, 0.0, 1e-3])
+WIDER = np.array([-0.1, 0.0, 0.1, 0.05, -0.05])
+CLOSE: dict[int, Any] = {1: [61.0, 61.1, 60.9, 61.0, 61.05], 4: [61.0, 61.0, 61.1, 60.9, 60.95]}
+APART = "SGD does not end where its SDE ends; a smaller learning rate brings them closer."
+NEXT: list[tuple[dict[int, Any], float, str]] = [
+    (
+        {**CLOSE, 16: [math.nan] * 5},
+        1.0,
+        "nothing more to run: SGD and its SDE do not diverge equally often; a smaller learning rate may help.",
+    ),
+    ({1: [math.nan] * 3, 4: [math.nan] * 3}, 0.5, "lower the learning rate: every seed diverged."),
+    (
+        {1: [61.0, 61.2], 4: [60.0], 16: [61.0]},
+        0.5,
+        "run more seeds, for example 5: at ell = 4, 16 fewer than two finished, so there is no spread.",
+    ),
+    (
+        {1: [61.0] * 3, 4: [60.0] * 3},
+        0.5,
+        (
+            "check that the seed reaches the run: all seeds of an ell agree to the last digit, so there is no spread "
+            "to judge the gap by; if that is right, take a metric that varies, such as the loss."
+        ),
+    ),
+    (
+        {1: [1.0, 1.1, 0.9, 1.0, 1.05], 4: [1.0, 1.02, 0.95, 1.1, 1.0], 16: [7.0]},
+        0.5,
+        "run more seeds at ell = 16, which fewer than two seeds finished: they are not in the estimate.",
+    ),
+    (
+        {1: 73.6 + WIDER, 4: 80.0 + WIDER, 16: 80.8 + WIDER},
+        0.5,
+        (
+            "add ell=64 if you want to know the SDE's value: SVAG has not converged in ell, but even if it moves as "
+            "far again as from ell=4 to 16, SGD does not end there."
+        ),
+    ),
+    (
+        {1: 3.0 + WIDER / 5, 4: 3.5 + WIDER / 5, 16: WIDER / 5},
+        1.0,
+        (
+            "add ell=64: E_∞ + c/ell does not fit and SVAG has not converged in ell, so its largest ell does not stand "
+            "for the SDE."
+        ),
+    ),
+    (
+        {**CLOSE, 16: [61.0, 61.1, math.nan, math.nan, math.nan]},
+        1.0,
+        (
+            "lower the learning rate until every seed finishes, or run at least 5 seeds per ell to compare how often "
+            "they diverge: diverged seeds are outcomes, and the survivors alone cannot show equivalence."
+        ),
+    ),
+    (
+        {1: [1.0, 0.2, 0.5], 4: [0.1, 0.6, 0.9], 16: [0.3, 0.7, 0.2]},
+        0.5,
+        "run 8 more seeds per ell: that would probably decide this, if gap and spread stay as they are.",
+    ),
+    (
+        {ell: 5 + 0.3 / ell + NOISE for ell in (1, 4, 16)},
+        1.0,
+        "nothing more to run. To within this margin, SGD ends where its SDE ends.",
+    ),
+    ({1: 16 + NOISE, 16: 1 + NOISE}, 0.5, f"add ell=4 to see whether SVAG has converged in ell. {APART}"),
+    ({1: 16 + NOISE, 4: 4 + NOISE}, 0.5, f"add ell=16 to see whether SVAG has converged in ell. {APART}"),
+    (
+        {ell: 5 + 3 / ell + NOISE for ell in (1, 4, 16)},
+        0.5,
+        f"add ell=64, because SVAG has not converged in ell. {APART}",
+    ),
+    (
+        {1: [61.0, 61.5, 61.2], 4: [61.1, 60.8, 61.3], 16: [61.0, 61.4, 61.0]},
+        1.0,
+        "more seeds may show that SVAG has converged in ell. To within this margin, SGD ends where its SDE ends.",
+    ),
+    (
+        {1: [61.0] * 3, 4: [61.0, 61.1, 60.9], 16: [61.05, 61.0, 60.9]},
+        1.0,
+        (
+            "nothing more to run. To within this margin, SGD ends where its SDE ends. Check that the seed reaches the "
+            "runs at ell = 1: they agree to the last digit."
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("arms", "margin", "status"), NEXT)
+def test_every_next_step_renders(arms: dict[int, Any], margin: float, status: str) -> None:
+    assert svag.sde_verdict(arms, margin=margin).status == status
+
+
+def test_a_collapsed_arm_is_the_reason_that_is_named() -> None:
+    arms = {1: 35 + 300 * NOISE, 4: 65 + 300 * NOISE}
+    assert svag.sde_verdict(arms, margin=8.0, extrapolate=False).status == (
+        "add ell=16: an arm collapsed and SVAG has not converged in ell, so its largest ell does not stand for the SDE."
+    )

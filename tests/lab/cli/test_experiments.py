@@ -1,6 +1,7 @@
 """`svag compare`, `ladder`, `ngd` and `reproduce` as a user runs them: bad input, dry runs, continuing, answers."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -37,8 +38,9 @@ def test_what_a_plan_cannot_give_is_said_beforehand(base: Path, tmp_path: Path) 
     said = invoke(app, [*command, "--lr", "0.1"])
     assert said.exit_code == 0, said.output
     assert "Note: " in said.stdout
-    assert "too few for equilibrium" in said.stdout
-    assert "no theorem will apply" in answer([*command, "--lr", "0.1"])["caution"]
+    caution = answer([*command, "--lr", "0.1"])["caution"]
+    assert caution
+    assert caution in " ".join(said.stdout.split())
     assert answer([*command, "--lr", "40", "--schedule.kind", "constant"])["caution"] == ""  # settles in 6 steps
 
 
@@ -46,7 +48,7 @@ def test_a_dry_run_does_not_fetch_data(tmp_path: Path) -> None:
     flags = ["--size", "paper", "--data-dir", str(tmp_path), "--out", str(tmp_path / "out"), "--dry-run"]
     planned = answer(["reproduce", "fig:app_svag_c100", *flags])
     assert (planned["runs"], planned["size"]) == (80, "paper")
-    assert "svag data get cifar100" in planned["estimate"]["unknown"]
+    assert "cifar100" in planned["estimate"]["unknown"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -78,11 +80,11 @@ def test_compare_writes_what_was_asked_and_answers_then_only_reads(base: Path, t
         "nothing is computed twice"
     )
     more = [*command[:2], "1,2", *command[4:], "--glsr", "2"]
-    said = invoke(app, [*more, "--dry-run"])
-    assert "6 runs, 4 already done, 2 to do" in said.stdout
+    planned = answer([*more, "--dry-run"])["estimate"]
+    assert (planned["runs"], planned["done"], planned["to_do"]) == (6, 4, 2)
     again = invoke(app, command)
     assert "all done already" in again.stderr
-    assert "ends where its SDE ends" in " ".join(again.stdout.split())
+    assert "Yes: SGD" in again.stdout
     assert (out / "report" / "index.html").exists()
     code = (
         "import sys, svag.cli\n"
@@ -91,10 +93,10 @@ def test_compare_writes_what_was_asked_and_answers_then_only_reads(base: Path, t
         "assert 'torch' not in sys.modules"
     )
     dry = subprocess.run(
-        [sys.executable, "-c", code, *command, "--dry-run"], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, *command, "--dry-run", "--json"], capture_output=True, text=True, check=False
     )
     assert dry.returncode == 0, dry.stderr
-    assert "all done already" in dry.stdout, "a folder that is finished is looked at without torch"
+    assert json.loads(dry.stdout)["estimate"]["done"] == 4, "a folder that is finished is looked at without torch"
 
 
 def test_within_runs_a_pilot_plans_from_it_and_continues(base: Path, tmp_path: Path) -> None:
@@ -112,9 +114,9 @@ def test_within_runs_a_pilot_plans_from_it_and_continues(base: Path, tmp_path: P
     asked = load_experiment(out)
     assert isinstance(asked, Compare)
     assert (asked.margin, asked.panels[0].split) == (0.6, 2)
-    again = invoke(app, [*command, "--dry-run"])
-    assert "Plan: the SDE's test accuracy to ±60.00 points" in again.stdout
-    assert "all done already" in again.stdout
+    again = answer([*command, "--dry-run"])
+    assert again["estimate"]["done"] == again["runs"] == len(found["runs"])
+    assert "±60.00 points" in invoke(app, [*command, "--dry-run"]).stdout
     shutil.rmtree(found["runs"][-1]["path"])
     repeated = answer(command)
     assert repeated["plan"] == plan, "the same pilot gives the same plan"
@@ -127,7 +129,7 @@ def test_within_runs_a_pilot_plans_from_it_and_continues(base: Path, tmp_path: P
 def test_within_chooses_the_arms_itself(base: Path, tmp_path: Path, flag: list[str]) -> None:
     refused = invoke(app, ["compare", str(base), "--within", "1", *flag, "--out", str(tmp_path / "out")])
     assert refused.exit_code == 2
-    assert f"{flag[0]}: --within chooses the arms" in " ".join(refused.stderr.split())
+    assert refused.stderr.startswith(f"Error: {flag[0]}: --within ")
 
 
 def test_a_ladder_in_shards_has_a_probe_and_answers_when_all_are_done(base: Path, tmp_path: Path) -> None:
@@ -225,14 +227,14 @@ def test_a_run_that_failed_is_said_with_exit_code_1(
     monkeypatch.setattr("svag.lab.execution.conduct.conduct", fails)
     result = invoke(app, ["ngd", str(base), "--seeds", "1", "--out", str(tmp_path / "out")])
     assert result.exit_code == 1, result.output
-    assert "Error: sgd B=8 seed=0 failed: RuntimeError: broken" in result.stderr
+    assert re.search(r"^Error: sgd B=8 seed=0 .*RuntimeError: broken", result.stderr, re.MULTILINE)
 
 
 def test_a_ladder_plans_its_larger_batches_from_the_smallest(base: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = ["ladder", str(base), "--batch-sizes", "8", "16", "--seeds", "1", "--out", str(out), "--workers", "1"]
     waiting = invoke(app, [*command, "--dry-run", "--json"])
-    assert (json.loads(waiting.stdout)["runs"], "planned from these runs" in waiting.stderr) == (1, True)
+    assert (json.loads(waiting.stdout)["runs"], "planned" in waiting.stderr) == (1, True)
     found = answer(command)
     assert [(rung["batch_size"], rung["ended"]) for rung in found["gain"]["rungs"]] == [(16, "open")]
     asked = load_experiment(out)
@@ -280,14 +282,14 @@ def test_one_damaged_run_does_not_stop_the_others(base: Path, tmp_path: Path) ->
     result = invoke(app, [*command, "2", "--json"])
     assert result.exit_code == 1, "an answer with a run missing"
     (failure,) = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
-    assert failure.startswith("Error: sgd B=8 seed=0 broken: metrics.jsonl is damaged")
-    assert failure.endswith(f"remove the folder to run it again ({broken.path})")
+    assert failure.startswith("Error: sgd B=8 seed=0 broken: metrics.jsonl ")
+    assert failure.endswith(f"({broken.path})")
     assert "--out" not in failure
     assert [record.state for record in load_records(out)].count("finished") == 3, "the others are computed"
     found = json.loads(result.stdout)
     (missing,) = found["missing"]
     assert (missing["state"], missing["path"]) == ("broken", str(broken.path))
     assert missing["problem"] == f"broken: {load_records(broken.path)[0].problem}"
-    assert found["status"].startswith(f"restore {broken.path} from a copy or remove it, and start the same command")
+    assert str(broken.path) in found["status"]
     shutil.rmtree(broken.path)
     assert answer([*command, "2"])["missing"] == []

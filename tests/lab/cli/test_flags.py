@@ -45,7 +45,7 @@ def test_whole_numbers() -> None:
     assert whole_numbers("--ell", ["1,4", "16"]) == (1, 4, 16)
     assert whole_numbers("--ell", []) == ()
     for text in ("0", "four", "1.5", "", "1,,2", "-1"):
-        with pytest.raises(SpecError, match="--ell: takes whole numbers above 0"):
+        with pytest.raises(SpecError, match=r"^--ell:"):
             whole_numbers("--ell", [text])
 
 
@@ -53,7 +53,7 @@ def test_shards_are_counted_from_0() -> None:
     assert shard_of(None) is None
     assert (shard_of("0/2"), shard_of("1/2")) == ((0, 2), (1, 2))
     for text in ("2/2", "1", "a/b", "-1/2", "1/2/3"):
-        with pytest.raises(SpecError, match="--shard: must be i/n"):
+        with pytest.raises(SpecError, match=r"^--shard:"):
             execution_from({"shard": text})
 
 

@@ -1,6 +1,7 @@
 """`svag predict` as a user runs it."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ def test_one_run_predicts(tmp_path: Path) -> None:
     folder = baseline(tmp_path)
     result = invoke(app, ["predict", str(folder)])
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith(f"From {folder}:\nBatch 256: 1.6× the examples, 4.9 times fewer steps")
+    assert result.stdout.startswith(f"From {folder}:\nBatch 256: 1.6×")
     assert max(map(len, result.stdout.splitlines()[1:])) <= 80
     found = json.loads(invoke(app, ["predict", str(folder), "--json", "--c2", "3"]).stdout)
     limit = critical_batch_size(32, 10.0, c2=3.0, lr_wd=1e-4)
@@ -43,7 +44,7 @@ def test_one_run_predicts(tmp_path: Path) -> None:
 def test_details_say_the_rest(tmp_path: Path) -> None:
     folder = baseline(tmp_path)
     brief, full = (invoke(app, ["predict", str(folder), *flags]).stdout for flags in ([], ["--details"]))
-    assert "The linear rule from batch size 32: beyond B* = 384" in full
+    assert "B* = 384" in full
     assert "B* = 384" not in brief
     assert len(full.splitlines()) > len(brief.splitlines())
 
@@ -62,9 +63,7 @@ def test_seeds_are_pooled_and_batch_sizes_are_not(tmp_path: Path) -> None:
 def test_the_answer_names_its_runs(tmp_path: Path) -> None:
     seeds = [str(baseline(tmp_path, seed=seed)) for seed in range(4)]
     said = invoke(app, ["predict", str(tmp_path)]).stdout.splitlines()[0]
-    assert said.startswith("From 4 runs, ")
     assert sum(path in said for path in seeds) == 3
-    assert said.endswith(" and 1 more:")
 
 
 def test_a_file_of_readings_from_an_own_loop(tmp_path: Path) -> None:
@@ -73,7 +72,7 @@ def test_a_file_of_readings_from_an_own_loop(tmp_path: Path) -> None:
         append_readings(file, [replace(one, run=run) for one in readings_at(at(size), 1.0, 10.0)])
     result = invoke(app, ["predict", str(file)])
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith(f"From 2 runs, {file} seed 0, {file} seed 1:\nBatch 256: ")
+    assert f"{file} seed 0, {file} seed 1:\nBatch 256: " in result.stdout
     assert f"From {file} a:\nBatch 512: " in result.stdout
     found = json.loads(invoke(app, ["predict", str(file), "--json", "--window", "0", "12160"]).stdout)
     assert [row["readings"] for row in found["predictions"]] == [400, 400]  # half of those at 32, all of those at 64
@@ -103,9 +102,7 @@ def test_throughput_adds_wall_clock_time(tmp_path: Path, monkeypatch: pytest.Mon
     result = invoke(app, ["predict", str(folder), "--throughput"])
     assert result.exit_code == 0, result.output
     # 1.64 times the examples at 4.07 times the speed
-    assert result.stdout.splitlines()[1].startswith(
-        "Batch 256 is the fastest here: 1.6× the examples in 0.40× the time"
-    )
+    assert re.findall(r"[\d.]+×?", result.stdout.splitlines()[1])[:3] == ["256", "1.6×", "0.40×"]
     full = invoke(app, ["predict", str(folder), "--throughput", "--details"]).stdout
     rows = [line for line in result.stdout.splitlines() if "×" in line and line.split()[0].isdigit()]
     assert rows
@@ -121,7 +118,7 @@ def test_throughput_adds_wall_clock_time(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_batch_that_saves_no_time_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("svag.lab.training.measuring.throughput_of", lambda spec, **how: {32: 1000.0, 64: 1001.0})
     result = invoke(app, ["predict", str(baseline(tmp_path)), "--throughput"])
-    assert "\nStay at batch 32: no other one is faster here" in result.stdout
+    assert "\nStay at batch 32" in result.stdout
 
 
 def test_speeds_are_measured_with_freed_memory_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,13 +144,15 @@ def test_the_throughput_behind_a_file_is_not_known(tmp_path: Path) -> None:
     append_readings(file, readings_at(at(32), 1.0, 10.0))
     result = invoke(app, ["predict", str(file), "--throughput"])
     assert result.exit_code == 2
-    assert "measure it with svag.measure_throughput" in result.stderr
+    assert "svag.measure_throughput" in result.stderr
 
 
 def test_that_the_sde_is_ruled_out_is_said(tmp_path: Path) -> None:
-    result = invoke(app, ["predict", str(baseline(tmp_path / "a", noise=0.09))])
-    assert "The SDE does not describe this run" in result.stdout
-    assert "The SDE does not describe" not in invoke(app, ["predict", str(baseline(tmp_path / "b"))]).stdout
+    for name, noise in (("a", 0.09), ("b", 10.0)):
+        folder = str(baseline(tmp_path / name, noise=noise))
+        assert ("The SDE does not describe" in invoke(app, ["predict", folder]).stdout) == (name == "a")
+        found = json.loads(invoke(app, ["predict", folder, "--json"]).stdout)
+        assert found["linear"]["sde_ruled_out"] == (name == "a")
 
 
 def test_a_window_in_steps_and_in_fractions(tmp_path: Path) -> None:
@@ -163,10 +162,10 @@ def test_a_window_in_steps_and_in_fractions(tmp_path: Path) -> None:
         found = json.loads(invoke(app, ["predict", str(folder), "--json", "--window", *window]).stdout)
         assert found["readings"] in (200, 201)
     late = invoke(app, ["predict", str(folder), "--window", "0.9", "1.0"])
-    assert (late.exit_code, "no reading lies in the window" in late.stderr) == (2, True)
+    assert (late.exit_code, "window" in late.stderr) == (2, True)
     wrong = invoke(app, ["predict", str(folder), "--window", "a", "1.0"])
     assert wrong.exit_code == 2
-    assert "Error: --window: must be a step" in wrong.stderr
+    assert "Error: --window: " in wrong.stderr
 
 
 @pytest.mark.parametrize(
@@ -194,21 +193,20 @@ def test_a_run_that_says_nothing_says_what_to_do(
 
 
 def test_folders_without_runs(tmp_path: Path) -> None:
-    for folder, sentence in ((tmp_path / "none", "there is no folder"), (tmp_path, "there is no run in")):
+    for folder in (tmp_path / "none", tmp_path):
         result = invoke(app, ["predict", str(folder)])
-        assert (result.exit_code, sentence in result.stderr) == (2, True)
+        assert (result.exit_code, str(folder) in result.stderr) == (2, True)
     (tmp_path / "spec.json").write_text("{")
-    assert "cannot be read" in invoke(app, ["predict", str(tmp_path)]).stderr
+    assert str(tmp_path) in invoke(app, ["predict", str(tmp_path)]).stderr
 
 
 def test_the_version_of_the_runs_and_that_they_have_no_digest_is_said_once(tmp_path: Path) -> None:
     for size in (32, 64):
         baseline(tmp_path, size)  # written without a digest, as version 1 did
     said, found = (invoke(app, ["predict", str(tmp_path), *flags]).stdout for flags in ([], ["--json"]))
-    sentence = "2 of 2 runs: no digest of the metrics, so that damage to them would not be noticed"
-    assert " ".join(said.split()).endswith(f"Computed by version 1 of the numerics; {sentence}.")
-    assert said.count("no digest") == 1
-    assert json.loads(found)["record_notes"] == [sentence]
+    (note,) = json.loads(found)["record_notes"]
+    assert note.startswith("2 of 2 ")
+    assert " ".join(said.split()).count(f"version 1 of the numerics; {note}") == 1
     assert [row["numerics"] for row in json.loads(found)["predictions"]] == [1, 1]
 
 
@@ -217,12 +215,12 @@ def test_a_broken_run_has_one_remedy(tmp_path: Path) -> None:
     (folder / "metrics.jsonl").write_text("{}")
     result = invoke(app, ["predict", str(folder)])
     assert result.exit_code == 1
-    assert result.stderr.rstrip().endswith("is damaged: restore it from a copy, or remove the folder to run it again")
+    assert result.stderr.count("restore") == 1
 
 
 def test_c2_of_1_is_refused_in_a_sentence(tmp_path: Path) -> None:
     result = invoke(app, ["predict", str(baseline(tmp_path)), "--c2", "1"])
-    assert (result.exit_code, "must exceed 1" in result.stderr) == (2, True)
+    assert (result.exit_code, "c2" in result.stderr) == (2, True)
 
 
 def test_no_torch_is_needed(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Nobody's code is imported without a yes: a spec may come from anybody, and names a module that it runs."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,9 +62,7 @@ def test_without_a_yes_nothing_is_imported_and_nothing_written(module: str, tmp_
     done = invoke(app, [*arguments, "--out", "out"])
     assert done.exit_code == 2, done.output
     file = tmp_path / f"{module}.py"
-    assert done.stderr == (
-        f"Error: model.arch: runs the code of {module} ({file}): give --trust-code if you trust it\n"
-    )
+    assert re.fullmatch(rf"Error: model\.arch: .* {module} \({re.escape(str(file))}\): .*--trust-code.*\n", done.stderr)
     assert not imported(tmp_path)
     assert not (tmp_path / "out").exists()
 
@@ -75,7 +74,7 @@ def test_with_the_flag_it_is_imported_and_named(module: str, tmp_path: Path) -> 
     assert imported(tmp_path)
     again = invoke(app, ["run", "base.yaml", "--out", "out"])
     assert again.exit_code == 0, "what has ended is only read, and runs no code"
-    assert "Note: model.arch" not in again.stderr
+    assert module not in again.stderr
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 2), ("\n", 2), ("", 1)])
@@ -85,7 +84,7 @@ def test_a_person_is_asked(
     monkeypatch.setattr("svag.lab.cli.flags.somebody_is_there", lambda: True)
     done = invoke(app, ["run", "base.yaml", "--out", "out"], input=answer)
     assert done.exit_code == code, done.output
-    assert f"model.arch runs the code of {module}" in done.stderr
+    assert module in done.stderr
     assert imported(tmp_path) == (answer == "y\n")
     assert (tmp_path / "out").exists() == (answer == "y\n")
 
@@ -100,24 +99,27 @@ def test_a_network_of_ours_needs_no_yes(base: Path, tmp_path: Path) -> None:
 def test_a_dry_run_imports_nothing_and_says_why_it_does_not_know_the_time(module: str, tmp_path: Path) -> None:
     done = invoke(app, [*COMMANDS["ladder"], "--out", "out", "--dry-run"])
     assert done.exit_code == 0, done.output
-    assert "2 runs, 0 already done; time not known: the network is the code of" in done.stdout
+    assert f"{module}:build" in done.stdout
     said = json.loads(invoke(app, [*COMMANDS["ladder"], "--out", "out", "--dry-run", "--trust-code", "--json"]).stdout)
-    assert said["estimate"]["unknown"].endswith(f"{module}:build, which a dry run does not import")
+    assert f"{module}:build" in said["estimate"]["unknown"]
+    assert said["runs"] == 2
     assert not imported(tmp_path)
 
 
 def test_workers_run_what_was_agreed_to(module: str, tmp_path: Path) -> None:
     done = invoke(app, [*COMMANDS["ladder"], "--out", "out", "--trust-code", "--workers", "1"])
     assert done.exit_code == 0, done.output
-    assert f"Note: model.arch runs the code of {module}" in done.stderr
+    assert module in done.stderr
     again = invoke(app, [*COMMANDS["ladder"], "--out", "out"])
     assert again.exit_code == 0, "nothing is left to run"
     (tmp_path / "imported").unlink()
-    known = invoke(app, [*COMMANDS["ladder"], "--seeds", "2", "--out", "out", "--dry-run"])
-    assert "2 already done, 2 to do: " in known.stdout, "the first seed tells how long the second takes"
+    known = invoke(app, [*COMMANDS["ladder"], "--seeds", "2", "--out", "out", "--dry-run", "--json"])
+    estimate = json.loads(known.stdout)["estimate"]
+    assert (estimate["done"], estimate["to_do"]) == (2, 2)
+    assert estimate["seconds"] > 0, "the first seed tells how long the second takes"
     unasked = invoke(app, ["predict", "out", "--throughput"])
     assert unasked.exit_code == 2
-    assert "give --trust-code if you trust it" in unasked.stderr
+    assert "--trust-code" in unasked.stderr
     assert invoke(app, ["list", "out"]).exit_code == invoke(app, ["report", "out"]).exit_code == 0
     assert not imported(tmp_path), "a record is only read"
 

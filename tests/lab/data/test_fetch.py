@@ -47,7 +47,7 @@ def test_it_gives_up_after_three_attempts_that_bring_nothing_and_continues_next_
     download: Download, server: Any, tmp_path: Path
 ) -> None:
     server.cuts = [MIDDLE, 0, 0, 0]
-    with pytest.raises(DataError, match=r"cannot download .*file.bin \(the connection broke.*run it again to continue"):
+    with pytest.raises(DataError, match=r"file\.bin \(.*connection.*\): .*\bagain\b"):
         fetch(download, tmp_path, wait=0)
     assert len(server.requests) == 4
     assert files(tmp_path) == {".svag/file.bin/part"}
@@ -60,14 +60,14 @@ def test_a_server_that_always_breaks_at_the_same_byte_does_not_hold_us_forever(
     download: Download, server: Any, tmp_path: Path
 ) -> None:
     server.cuts, server.ranges = [MIDDLE] * 10, False
-    with pytest.raises(DataError, match="cannot download"):
+    with pytest.raises(DataError, match=r"file\.bin "):
         fetch(download, tmp_path, wait=0)
     assert len(server.requests) == 4
 
 
 def test_a_wrong_checksum_leaves_nothing(download: Download, server: Any, tmp_path: Path) -> None:
     server.files["file.bin"] = b"x" + CONTENT[1:]
-    with pytest.raises(DataError, match=rf"gave a file whose md5 is not {download.md5}: try again later"):
+    with pytest.raises(DataError, match=rf"md5.* {download.md5}\b"):
         fetch(download, tmp_path, wait=0)
     assert files(tmp_path) == set()
     server.files["file.bin"] = CONTENT
@@ -96,7 +96,7 @@ def test_a_length_that_is_no_number_is_ignored(download: Download, server: Any, 
 @pytest.mark.parametrize("length", ["", "99000000000"])
 def test_a_body_without_end_is_not_written(download: Download, server: Any, tmp_path: Path, length: str) -> None:
     server.length, server.repeat = length, 300  # megabytes where one is expected
-    with pytest.raises(DataError, match=r"file.bin sends more than the 1.2 MB that the file can have: try again later"):
+    with pytest.raises(DataError, match=r"file\.bin .* 1\.2 MB "):
         fetch(download, tmp_path, wait=0)
     assert files(tmp_path) == set()
     assert len(server.requests) == 1
@@ -123,20 +123,18 @@ def test_a_link_in_place_of_the_part_is_not_followed(download: Download, tmp_pat
 
 def test_a_missing_file_and_a_missing_server_are_one_sentence(download: Download, server: Any, tmp_path: Path) -> None:
     server.files.clear()
-    with pytest.raises(
-        DataError, match=rf"\(the server answered 404\): try again later, or put file.bin into {tmp_path}"
-    ):
+    with pytest.raises(DataError, match=rf" 404\).*file\.bin into {tmp_path}"):
         fetch(download, tmp_path, wait=0)
     assert len(server.requests) == 1
     nowhere = Download("http://127.0.0.1:9/file.bin", download.md5, 1.0, ())
-    with pytest.raises(DataError, match="there is no connection to the server"):
+    with pytest.raises(DataError, match="connection"):
         fetch(nowhere, tmp_path, wait=0)
     assert files(tmp_path) == set()
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(download: Download, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(DataError, match=r"cannot write .*file/file.bin \(Not a directory\): choose another folder"):
+    with pytest.raises(DataError, match=r"file/file\.bin \(Not a directory\).*--data"):
         fetch(download, tmp_path / "file", wait=0)
 
 
@@ -148,7 +146,7 @@ def test_a_full_disk_is_one_sentence_and_gets_its_space_back(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Resume, "_attempt", full)
-    with pytest.raises(DataError, match=r"cannot write .*file.bin \(No space left on device\): choose another folder"):
+    with pytest.raises(DataError, match=r"file\.bin \(No space .*\).*--data"):
         fetch(download, tmp_path, wait=0)
     assert files(tmp_path) == set()
 
@@ -179,7 +177,7 @@ def test_a_server_that_sends_a_byte_now_and_then_is_given_up(
 ) -> None:
     """Each byte comes in time, and the file would take more than an hour."""
     server.trickle = trickle
-    with answers_within(60), pytest.raises(DataError, match=r"\(it is not complete after 1 s\)"):
+    with answers_within(60), pytest.raises(DataError, match=r" 1 s\)"):
         fetch(download, tmp_path, wait=0, limit=1.0)
     assert len(server.requests) == 1
     server.trickle = ""

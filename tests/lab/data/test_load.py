@@ -56,7 +56,7 @@ def test_the_embedded_data_is_what_the_tool_makes_of_the_official_files() -> Non
 @needs_fashion
 def test_the_real_fashion_mnist() -> None:
     data = load_data("fashion-mnist", data_dir=DEBIAN, pool=2)
-    assert str(data) == "fashion-mnist: 60000 training and 10000 test examples of 1×14×14, 10 classes"
+    assert (data.train_x.shape, data.test_x.shape) == ((60_000, 1, 14, 14), (10_000, 1, 14, 14))
     assert torch.equal(data.train_y.bincount(), torch.full((10,), 6000))
     mean, std = 0.2860, 0.3530  # of all training pixels, as published
     assert float(data.black) == pytest.approx(-mean / std, rel=1e-3)
@@ -70,7 +70,7 @@ def test_the_real_fashion_mnist() -> None:
 @needs_cifar
 def test_the_real_cifar10() -> None:
     data = load_data("cifar10")
-    assert str(data) == "cifar10: 50000 training and 10000 test examples of 3×32×32, 10 classes"
+    assert (data.train_x.shape, data.test_x.shape) == ((50_000, 3, 32, 32), (10_000, 3, 32, 32))
     assert torch.equal(data.train_y.bincount(), torch.full((10,), 5000))
     assert data.train_x.mean((0, 2, 3)).abs().max() < 0.01
     assert data.train_x.std((0, 2, 3)) == pytest.approx(torch.tensor([1.22, 1.22, 1.30]), abs=0.02)
@@ -84,9 +84,9 @@ def test_a_subset_and_a_pool() -> None:
 @pytest.mark.parametrize(
     ("name", "path", "message"),
     [
-        ("mnist", None, f"no data set is called 'mnist': there are {', '.join(DATA_NAMES)}"),
-        ("npz", None, "npz needs the path of your file"),
-        ("fashion-small", "mine.npz", "fashion-small takes no path"),
+        ("mnist", None, f"'mnist': .*{', '.join(DATA_NAMES)}"),
+        ("npz", None, r"^npz\b.*path"),
+        ("fashion-small", "mine.npz", r"^fashion-small\b.*path"),
     ],
 )
 def test_what_is_refused(name: str, path: str | None, message: str) -> None:

@@ -96,10 +96,10 @@ def test_wrong_labels_and_counts_are_refused_where_there_is_no_checksum(tiny: An
     for name, content in tiny.members.items():
         (folder / name).write_bytes(content)
     (folder / "test.bin").write_bytes(bytes([0, 200]) + tiny.members["test.bin"][2:])
-    with pytest.raises(DataError, match=r"holds test labels from \d+ to 200 instead of 0 to 99"):
+    with pytest.raises(DataError, match=r"/cifar100 .* 200 .* 99: "):
         downloads.read(tiny.source, tmp_path)
     (folder / "test.bin").write_bytes(tiny.members["test.bin"][:3074])
-    with pytest.raises(DataError, match="has 9 training and 1 test images instead of 9 and 4"):
+    with pytest.raises(DataError, match=r"^cifar100 .* 9 .* 1 .* 9 .* 4: "):
         downloads.read(tiny.source, tmp_path)
 
 
@@ -122,7 +122,7 @@ def with_archive(tiny: Any, tmp_path: Path, *, right: bool = True, **changes: An
 @pytest.mark.parametrize("tiny", ["cifar10"], indirect=True)
 def test_an_archive_that_lacks_a_file_is_refused(tiny: Any, tmp_path: Path, server: Any) -> None:
     source = with_archive(tiny, tmp_path)
-    with pytest.raises(DataError, match=r"binary.tar.gz is corrupt \(it does not hold data_batch_1.bin, data_"):
+    with pytest.raises(DataError, match=r"binary\.tar\.gz .*\(.*\bdata_batch_1\.bin, data_"):
         downloads.read(source, tmp_path)
     assert not server.requests
 
@@ -131,7 +131,7 @@ def test_an_archive_that_lacks_a_file_is_refused(tiny: Any, tmp_path: Path, serv
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE])
 def test_links_and_devices_in_an_archive_are_refused(tiny: Any, tmp_path: Path, kind: bytes) -> None:
     source = with_archive(tiny, tmp_path, type=kind)
-    with pytest.raises(DataError, match=r"is corrupt \(data_batch_1.bin in it is not a plain file of at most"):
+    with pytest.raises(DataError, match=r"\(data_batch_1\.bin .*\bplain\b"):
         downloads.read(source, tmp_path)
 
 
@@ -141,7 +141,7 @@ def test_an_archive_is_not_opened_before_its_checksum_is_right(
 ) -> None:
     source = with_archive(tiny, tmp_path, right=False)
     monkeypatch.setattr(tarfile, "open", None)
-    with pytest.raises(DataError, match=rf"is corrupt \(its md5 is not {source.downloads[0].md5}\): delete it"):
+    with pytest.raises(DataError, match=rf"\(.*\bmd5 .*{source.downloads[0].md5}\)"):
         downloads.read(source, tmp_path)
 
 
@@ -156,7 +156,7 @@ def test_a_file_that_unpacks_without_end_is_cut_off(
     for name, content in tiny.members.items():
         zeros = content + bytes(10**6)
         (folder / f"{name}{ending}").write_bytes(gzip.compress(zeros, compresslevel=1) if ending else zeros)
-    with pytest.raises(DataError, match=rf"idx3-ubyte{ending} is corrupt \(it holds more than 1000000 bytes\): delete"):
+    with pytest.raises(DataError, match=rf"idx3-ubyte{ending} .* 1000000 bytes\)"):
         downloads.read(tiny.source, tmp_path)
 
 

@@ -34,7 +34,7 @@ def save(path: Path, **changes: object) -> Path:
 
 def test_it_is_loaded_like_any_other(path: Path) -> None:
     data = load_data("npz", path=path, subset=5, pool=2)
-    assert str(data) == "npz: 5 training and 2 test examples of 3×2×2, 4 classes"
+    assert (data.train_x.shape, data.test_x.shape, data.num_classes) == ((5, 3, 2, 2), (2, 3, 2, 2), 4)
     assert torch.equal(data.test_y, torch.tensor([3, 0]))
 
 
@@ -50,25 +50,25 @@ def test_grey_images_and_vectors(path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"train_y": np.arange(7)}, "holds 8 train images and 7 train labels: save matching arrays"),
+        ({"train_y": np.arange(7)}, r" 8 train .* 7 train "),
         ({"train_y": np.ones(8)}, r"train_y in .* must be whole numbers of shape \(n,\), got float64"),
-        ({"test_y": np.eye(2, dtype=int)}, "save class numbers, not one-hot rows"),
-        ({"train_y": np.arange(8) - 1}, "holds train labels from -1 to 6 instead of 0 to 6"),
+        ({"test_y": np.eye(2, dtype=int)}, r"^test_y .*\(2, 2\)"),
+        ({"train_y": np.arange(8) - 1}, r" train .* -1 .* 6 .* 6: "),
         (
             {"train_x": np.ones((8, 32, 32, 3))},
-            r"train_x in .* has its channels last .*save train_x.transpose",
+            r"^train_x .*train_x\.transpose",
         ),
-        ({"train_x": np.ones(8)}, r"train_x in .* must have shape .* got \(8,\)"),
-        ({"train_x": np.ones((8, 3, 4, 4), int)}, "must be bytes .uint8. or floats, got int64"),
-        ({"train_x": np.full((8, 3, 4, 4), np.nan)}, "has values that are not finite"),
+        ({"train_x": np.ones(8)}, r"^train_x .*got \(8,\)"),
+        ({"train_x": np.ones((8, 3, 4, 4), int)}, r"^train_x .*\buint8\b.*got int64"),
+        ({"train_x": np.full((8, 3, 4, 4), np.nan)}, r"^train_x .*\bfinite\b"),
         (
             {"train_x": np.full((8, 3, 4, 4), -1e39)},
-            r"train_x in .* has values beyond ±3.4e\+38, too large for float32",
+            r"^train_x .*3\.4e\+38\b",
         ),
-        ({"train_x": np.full((8, 3, 4, 4), np.inf)}, "has values that are not finite: remove them"),
-        ({"test_x": np.ones((2, 3, 4, 5), np.uint8)}, r"training examples of shape \(3, 4, 4\) and test examples of"),
-        ({"test_x": np.ones((0, 3, 4, 4), np.uint8)}, "must have shape"),
-        ({"train_y": np.zeros(0, int)}, "and 0 train labels"),
+        ({"train_x": np.full((8, 3, 4, 4), np.inf)}, r"^train_x .*\bfinite\b"),
+        ({"test_x": np.ones((2, 3, 4, 5), np.uint8)}, r"\(3, 4, 4\) .*\(3, 4, 5\)"),
+        ({"test_x": np.ones((0, 3, 4, 4), np.uint8)}, r"^test_x "),
+        ({"train_y": np.zeros(0, int)}, r" 0 train "),
     ],
 )
 def test_arrays_that_do_not_fit_are_one_sentence(path: Path, changes: dict[str, object], message: str) -> None:
@@ -88,10 +88,10 @@ class Trap:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "there is no file .*mine.npz: check the path"),
-        (b"", "cannot be read as an npz file of plain arrays"),
-        (b"PK\x03\x04 rubbish", "cannot be read as an npz file of plain arrays"),
-        (pickle.dumps(Trap()), "cannot be read as an npz file of plain arrays"),
+        (None, r"\bno file .*mine\.npz"),
+        (b"", r"mine\.npz .*\(.*\): "),
+        (b"PK\x03\x04 rubbish", r"mine\.npz .*\(.*\): "),
+        (pickle.dumps(Trap()), r"mine\.npz .*\(.*\): "),
     ],
 )
 def test_files_that_are_no_npz_are_one_sentence(path: Path, content: bytes | None, message: str) -> None:
@@ -132,9 +132,7 @@ def header(text: bytes) -> bytes:
     ],
 )
 def test_a_damaged_member_is_one_sentence(path: Path, content: bytes) -> None:
-    with pytest.raises(
-        DataError, match=r"mine.npz cannot be read as an npz file of plain arrays .*: write it again$"
-    ) as e:
+    with pytest.raises(DataError, match=r"mine\.npz .*\(.*\): ") as e:
         read_npz(with_member(path, content))
     assert "\n" not in str(e.value)
     assert len(str(e.value)) < 400
@@ -142,21 +140,19 @@ def test_a_damaged_member_is_one_sentence(path: Path, content: bytes) -> None:
 
 def test_arrays_that_do_not_fit_into_memory_are_not_unpacked(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sysconf", lambda name: 16)
-    with pytest.raises(
-        DataError, match=r"the arrays of .*mine.npz take 0.0 GB, more than the .* memory here: save fewer"
-    ):
+    with pytest.raises(DataError, match=r"mine\.npz .* 0\.0 GB.* 0\.0 GB"):
         read_npz(path)
 
 
 def test_a_pipe_and_a_device_are_no_files_of_arrays(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
-        with pytest.raises(DataError, match=f"{path} is not a plain file: save your arrays"):
+        with pytest.raises(DataError, match=rf"^{path} .*numpy\.savez"):
             read_npz(path)
 
 
 def test_objects_are_never_unpickled(path: Path) -> None:
-    with pytest.raises(DataError, match=r"cannot be read as an npz file of plain arrays .Object arrays cannot"):
+    with pytest.raises(DataError, match=r"mine\.npz .*\(Object "):
         read_npz(save(path, train_y=np.array([Trap()] * 8, dtype=object)))
 
 
@@ -164,20 +160,20 @@ def test_a_single_array_and_a_missing_one_are_named(path: Path) -> None:
     buffer = io.BytesIO()
     np.save(buffer, np.ones(3))
     path.write_bytes(buffer.getvalue())
-    with pytest.raises(DataError, match=r"is not an npz file: write it with numpy.savez"):
+    with pytest.raises(DataError, match=r"mine\.npz .*numpy\.savez"):
         read_npz(path)
     np.savez(path, train_x=GOOD["train_x"], train_y=GOOD["train_y"])
-    with pytest.raises(DataError, match=r"has no array test_x, test_y: write it with numpy.savez"):
+    with pytest.raises(DataError, match=r"test_x, test_y: .*numpy\.savez"):
         read_npz(path)
 
 
 def test_bytes_beside_floats_are_refused(path: Path) -> None:
     other = np.float32 if GOOD["test_x"].dtype == np.uint8 else np.uint8
-    with pytest.raises(DataError, match="save both as bytes or both as floats"):
+    with pytest.raises(DataError, match=r"\btrain_x\b.*\btest_x\b"):
         read_npz(save(path, test_x=GOOD["test_x"].astype(other)))
 
 
 def test_a_truncated_file_is_one_sentence(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(DataError, match="write it again"):
+    with pytest.raises(DataError, match=r"mine\.npz .*\(.*\): "):
         read_npz(path)

@@ -76,13 +76,13 @@ def test_the_subset_does_not_change_the_normalisation() -> None:
 
 @pytest.mark.parametrize("subset", [0, -1, 51])
 def test_a_subset_that_does_not_exist_is_refused(subset: int) -> None:
-    with pytest.raises(SpecError, match=f"^data.subset: must lie between 1 and the 50 training examples, got {subset}"):
+    with pytest.raises(SpecError, match=rf"^data\.subset: .* 50 .*got {subset}"):
         to_dataset(BYTES, "mine", subset=subset)
 
 
 @pytest.mark.parametrize("pool", [0, 3, 4])
 def test_a_pool_that_does_not_divide_is_refused(pool: int) -> None:
-    with pytest.raises(SpecError, match=f"^data.pool: must divide the image size 6×8, got {pool}"):
+    with pytest.raises(SpecError, match=rf"^data\.pool: .* 6×8, got {pool}"):
         to_dataset(BYTES, "mine", pool=pool)
 
 

@@ -181,7 +181,7 @@ def test_workers_are_ended_when_the_plan_is_refused_and_nothing_is_written(
 
     monkeypatch.setattr("svag.lab.execution.local.WorkerProcess", Noted)
     monkeypatch.setattr(worker, "load_data_of", refuse)
-    with pytest.raises(SpecError, match=r"data\.path: cannot be read"):
+    with pytest.raises(SpecError, match=r"^data\.path:"):
         conduct(question(base), tmp_path / "out", HERE)
     assert seen == ["started", "refused", "ended"]
     assert not (tmp_path / "out").exists()
@@ -244,5 +244,5 @@ def test_a_worker_that_dies_over_the_data_is_named(base: Path, tmp_path: Path, m
             return "its process was ended by SIGKILL"
 
     monkeypatch.setattr("svag.lab.execution.local.WorkerProcess", Dies)
-    with pytest.raises(PlanFailed, match="a worker cannot look at the data, its process was ended by SIGKILL: see"):
+    with pytest.raises(PlanFailed, match=r"\bSIGKILL\b"):
         conduct(question(base), tmp_path / "out", HERE)

@@ -78,21 +78,21 @@ def test_three_deaths_and_an_error_are_failures_while_the_others_go_on_and_may_b
     assert died.outcome["versions"]["svag"]
     assert died.outcome["hardware"]["device"] == "cpu"
     assert (died.outcome["step"], died.outcome["examples"]) == (4, 32)
-    assert failed.problem == "RuntimeError: no more of this"
+    assert failed.code is Problem.FAILED
     again = execute(plan[:1], ALONE)
     assert [record.state for record in again] == ["finished"]
 
 
 def test_what_is_wrong_for_all_stops_the_plan_before_it_begins(npz: Path, tmp_path: Path) -> None:
     plan = plan_runs([small(npz), small(npz, {"batch_size": 1000})], tmp_path)
-    with pytest.raises(SpecError, match="batch_size: must not exceed the 64 examples of the data, got 1000"):
+    with pytest.raises(SpecError, match=r"^batch_size:.*got 1000"):
         execute(plan, Execution(device="cpu", progress=False))
     assert not (tmp_path / "runs").exists()
 
 
 def test_a_network_that_cannot_be_built_stops_the_plan_with_its_sentence(npz: Path, tmp_path: Path) -> None:
     plan = plan_runs([small(npz, {"model": {"arch": "tests.lab.execution.nets:build_nothing"}})], tmp_path)
-    with pytest.raises(SpecError, match="build_nothing failed: RuntimeError: there is no such network"):
+    with pytest.raises(SpecError, match=r"^model\.arch: .*build_nothing.*RuntimeError"):
         execute(plan, ALONE)
 
 

@@ -82,7 +82,7 @@ def test_the_advice_knows_where_the_weights_begin() -> None:
     spec = spec.edited({"schedule": {"kind": "constant"}})
     assert shortfall([spec]) == "", "unknown: three are taken to be enough"
     assert shortfall([spec], [ended(spec, 2.0, 1.0, 1.0)]) == ""
-    assert "takes 5.4 relaxation times" in shortfall([spec], [ended(spec, 5.0, 1.0, 1.0)])
+    assert "5.4 relaxation" in shortfall([spec], [ended(spec, 5.0, 1.0, 1.0)])
     other = spec.edited({"model.width": 2})
     assert shortfall([spec], [ended(other, 5.0, 1.0, 1.0)]) == "", "another network says nothing"
     short = spec.edited({"budget": 20})

@@ -52,7 +52,7 @@ def test_only_an_arm_that_an_in_run_probe_cannot_measure_goes_without() -> None:
     assert [one.probe.kind for one in found] == ["in_run", "in_run", "in_run", "none", "none"]  # 20/4 is odd
     frozen = base(batch_size=20, probe={"kind": "frozen"})
     assert {one.probe for one in compare(panel(frozen, glsr=(2, 4), ngd=True)).runs()} == {frozen.probe}
-    with pytest.raises(SpecError, match="must divide") as refused:
+    with pytest.raises(SpecError, match=r"^process\.parts:") as refused:
         compare(panel(spec, glsr=(3,))).runs()
     assert refused.value.path == "process.parts"
 
@@ -85,16 +85,16 @@ def test_a_text_is_judged_by_its_bits_per_character() -> None:
     for fields in only_sgd:
         with pytest.raises(SpecError, match="SGD"):
             Compare.of(text, ells=[1, 4], seeds=1, **fields).runs()
-    with pytest.raises(SpecError, match=r"^process.kind: ngd is defined for SGD only"):
+    with pytest.raises(SpecError, match=r"^process\.kind:"):
         Ngd.of(text, seeds=1).runs()
 
 
 def test_nonsense_is_refused_in_one_sentence_with_the_path_of_the_field() -> None:
-    with pytest.raises(SpecError, match=r"^compare\.margin: must be greater than 0, got -1$"):
+    with pytest.raises(SpecError, match=r"^compare\.margin:.*got -1"):
         Compare.of(base(), (1, 4), 2, margin=-1)
     with pytest.raises(SpecError, match=r"^compare\.seeds: "):
         Compare.of(base(), (1, 4), 0)
-    with pytest.raises(SpecError, match=r"^compare\.panels\.0\.ells\.1: must be greater than or equal to 1, got 0"):
+    with pytest.raises(SpecError, match=r"^compare\.panels\.0\.ells\.1:.*got 0"):
         Compare.of(base(), (1, 0), 1)
 
 
@@ -102,7 +102,7 @@ def test_momentum_has_a_limit() -> None:
     spec = base(momentum=0.9)
     *_, svag = compare(panel(spec, momentum_limit="overdamped")).runs()
     assert svag.process.model_dump()["momentum_limit"] == "overdamped"
-    with pytest.raises(SpecError, match="momentum has two limits") as refused:
+    with pytest.raises(SpecError, match=r"^process\.momentum_limit:") as refused:
         compare(panel(spec)).runs()
     assert refused.value.path == "process.momentum_limit"
 
@@ -143,7 +143,7 @@ def test_a_pilot_cuts_batches_in_two_where_it_can() -> None:
     assert {(one.process.kind, one.seed) for one in Compare.pilot(base()).runs()} == {
         (kind, seed) for kind in ("sgd", "svag") for seed in range(4)
     }
-    with pytest.raises(SpecError, match="momentum has two limits"):
+    with pytest.raises(SpecError, match=r"^process\.momentum_limit:"):
         Compare.pilot(base(momentum=0.9)).runs()
 
 

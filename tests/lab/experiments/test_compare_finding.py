@@ -1,5 +1,6 @@
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -111,9 +112,10 @@ def test_runs_of_another_split_are_strangers(tmp_path: Path) -> None:
     assert given(panel_of(finding).verdict).answer == "equivalent"
     other = asked(split=2).find(load_records(tmp_path))
     assert len(other.missing) == 9
+    assert len(other.strangers) == 10
     first, second, *_ = str(other).split("\n\n")
-    assert first.startswith("Incomplete: 9 of the runs asked for have no result: SVAG ell=4 B=32 seed 1 (not run); ")
-    assert second.endswith(" was not asked for (and 9 more like this).")
+    assert re.match(r"Incomplete: 9 .*: SVAG ell=4 B=32 seed 1 \(not run\); ", first)
+    assert second.endswith("(and 9 more like this).")
 
 
 def test_runs_of_another_momentum_limit_are_strangers(tmp_path: Path) -> None:
@@ -164,8 +166,7 @@ def test_the_gap_of_the_curves_has_limits_that_hold_at_all_steps_at_once(tmp_pat
     band = gap_band(np.stack([middle[0], ends[0]], axis=1), np.stack([middle[1], ends[1]], axis=1))
     assert (curve.low, curve.high) == pytest.approx((band.low[0], band.high[0]))
     assert curve.low < -0.2 < curve.high < -0.19
-    assert "by −20.00 points [−2" in curve.said("test_accuracy", "SGD")
-    assert "], 95% at all steps at once; " in curve.said("test_accuracy", "SGD")
+    assert "−20.00 points [−2" in curve.said("test_accuracy", "SGD")
     assert curve.to_dict()["gap"] == pytest.approx(-0.2)
 
 
@@ -174,7 +175,7 @@ def test_three_seeds_have_a_gap_without_limits(tmp_path: Path) -> None:
     fill(tmp_path, finals, middle={1: 0.5, 4: 0.6, 16: 0.7})
     curve = given(panel_of(asked(seeds=3).find(load_records(tmp_path))).curve)
     assert (curve.low, curve.high) == (-math.inf, math.inf)
-    assert "by −20.00 points; " in curve.said("test_accuracy", "SGD")
+    assert "−20.00 points; " in curve.said("test_accuracy", "SGD")
     assert curve.to_dict()["low"] is None
 
 
@@ -216,7 +217,8 @@ def test_sgd_s_own_noise_refutes_its_sde(tmp_path: Path) -> None:
     assert found.sde_refuted is True
     assert found.noise_to_signal == pytest.approx(0.09)
     assert "N/G = 0.09 [0.0" in str(panel)
-    assert "alone shows that SGD is not C-close to its SDE: it is below 1 (C² = 2)" in str(panel)
+    alone = dict(panel.answer().numbers)["SGD's own noise"]
+    assert "(C² = 2)" in alone
     # above the threshold, or away from equilibrium, nothing is said
     for name, readings in (
         ("quiet", readings_at(at(32), 1.0, 9.0)),
@@ -225,7 +227,7 @@ def test_sgd_s_own_noise_refutes_its_sde(tmp_path: Path) -> None:
         fill(tmp_path / name, readings={1: readings})
         other = panel_of(asked().find(load_records(tmp_path / name)))
         assert given(other.own_noise).sde_refuted is False
-        assert "own noise" not in str(other)
+        assert "SGD's own noise" not in dict(other.answer().numbers)
 
 
 def test_nothing_is_close_or_far_while_g_is_not_resolved(tmp_path: Path) -> None:
@@ -289,7 +291,7 @@ def test_a_finished_run_without_the_metric_is_missing(tmp_path: Path) -> None:
     losses = asked().model_copy(update={"metric": "train_loss"})
     finding = losses.find(load_records(tmp_path))
     assert len(finding.missing) == 15
-    assert "finished without train_loss" in str(finding)
+    assert {(run.state, run.problem.split()[-1]) for run in finding.missing} == {("finished", "train_loss")}
 
 
 PILOT = {1: (0.801, 0.804, 0.802, 0.799), 4: (0.802, 0.803, 0.798, 0.804)}
@@ -324,8 +326,8 @@ def test_a_plan_says_what_it_runs_what_it_costs_and_what_plain_svag_would_cost(t
     assert plan.saving > 1.5
     said = experiment.planned()
     assert f"{plan.examples:,} examples" in said
-    assert f"plain SVAG at ell={plan.plain_ell} would take {plan.plain_examples:,}" in said
-    assert "to ±0.25 points" in said
+    assert f"{plan.plain_examples:,}" in said
+    assert "±0.25 points" in said
 
 
 def test_every_arm_of_a_plan_has_its_own_seeds_and_the_pilot_is_among_them(tmp_path: Path) -> None:
@@ -375,7 +377,7 @@ def test_a_planned_verdict_uses_the_planned_weights_and_allows_for_what_they_mis
 
 @pytest.mark.parametrize(
     ("spread", "advice"),
-    [(0.001, "run the same command with --within 0.125: it keeps these runs"), (0.03, "widen --within 0.25: more")],
+    [(0.001, "--within 0.125"), (0.03, "--within 0.25")],
 )
 def test_an_undecided_plan_advises_flags_that_it_takes(tmp_path: Path, spread: float, advice: str) -> None:
     """A plan chooses the seeds itself: more seeds per ell, the advice for other comparisons, cannot be given to it."""
@@ -387,7 +389,7 @@ def test_an_undecided_plan_advises_flags_that_it_takes(tmp_path: Path, spread: f
     panel = panel_of(forced.find(load_records(tmp_path / "all")))
     verdict = given(panel.verdict)
     assert (verdict.answer, verdict.limit) == ("inconclusive", "plan")
-    assert panel.status.startswith(advice)
+    assert advice in panel.status
     assert "per ell" not in panel.status
 
 
@@ -397,7 +399,6 @@ def test_an_arm_without_spread_leaves_a_planned_verdict_open() -> None:
     assert (found.answer, found.limit) == ("inconclusive", "none")
     found = svag.sde_verdict({ell: finals[ell] for ell in (1, 4)}, 0.1, limit_weights={4: 1.0})
     assert (found.answer, found.limit) == ("equivalent", "plan")
-    assert found.status.startswith("nothing more to run")
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_a_frozen_probe_may_read_other_batches_at_every_rung() -> None:
     assert [(one.batch_size, one.to_dict()["probe"]["batches"]) for one in found] == wanted
     in_run = base(probe={"kind": "in_run"})
     assert {one.probe for one in ladder(in_run, (64, 32), probe_batches=(6, 12)).runs()} == {in_run.probe}
-    with pytest.raises(SpecError, match="must be one for each of the 2 batch sizes, or none") as refused:
+    with pytest.raises(SpecError, match=r"^probe_batches:") as refused:
         ladder(spec, (64, 32), probe_batches=(6,)).runs()
     assert refused.value.path == "probe_batches"
 
@@ -59,12 +59,12 @@ def test_svag_can_stand_at_some_rungs_only() -> None:
     again = from_specs(Ladder, asked.runs(), "t")
     assert again.panels[0].refined == (128,)
     assert set(again.runs()) == set(asked.runs())
-    with pytest.raises(SpecError, match="refined: names 256, which is not among the batch sizes"):
+    with pytest.raises(SpecError, match=r"^refined:"):
         ladder(base(), (32, 64), ells=(4,), refined=(256,)).runs()
 
 
 def test_a_base_and_flags_make_the_same_experiment_and_a_probe() -> None:
-    with pytest.raises(TypeError, match="did you mean tolerance"):
+    with pytest.raises(TypeError, match=r"'tolerence'.*tolerance"):
         Ladder.of(base(), (32, 64), 1, tolerence=0.3)  # type: ignore[call-arg]
     found = Ladder.of(base(), (32, 64), [0, 7], ells=(4,), split=2, tolerance=0.3, c2=3, name="left", title="t")
     spec = with_probe(base(), (32, 64))
@@ -136,7 +136,7 @@ def test_a_ladder_of_adam_is_found_again_in_a_folder_of_its_runs() -> None:
     (panel,) = from_specs(Ladder, runs, "t").panels
     assert sorted(panel.batch_sizes) == [16, 64, 256]
     linear = [spec.edited({"lr": 0.25 * spec.batch_size / 64}) for spec in runs]
-    with pytest.raises(SpecError, match="no two of these runs belong to one ladder"):
+    with pytest.raises(SpecError, match=r"\bladder\b"):
         from_specs(Ladder, linear, "t")
 
 
@@ -150,7 +150,7 @@ def test_a_ladder_of_adam_is_found_again_in_a_folder_of_its_runs() -> None:
 )
 def test_a_rung_without_an_average_is_refused(optimizer: dict[str, Any], name: str, size: int, fits: int) -> None:
     spec = base(**ADAMW | {"optimizer": optimizer})
-    with pytest.raises(SpecError, match=rf"raise it above .* at batch size 64, or stay below batch size {size}$") as no:
+    with pytest.raises(SpecError, match=rf"\b64, .*\b{size}$") as no:
         ladder(spec, (64, size)).runs()
     assert no.value.path == f"optimizer.{name}"
     assert rung(spec, fits).batch_size == fits
@@ -160,7 +160,7 @@ def test_the_rule_is_that_of_the_optimizer() -> None:
     rules: tuple[Literal["linear"], Literal["square_root"]] = ("linear", "square_root")
     for spec, (own, other) in ((base(), rules), (base(**ADAMW), (rules[1], rules[0]))):
         assert Ladder.of(spec, [16, 64], 1, rule=own).runs() == Ladder.of(spec, [16, 64], 1).runs()
-        with pytest.raises(SpecError, match=f"scales by the {own} rule, for which its runs are priced"):
+        with pytest.raises(SpecError, match=rf"^rule: .*\b{own}\b"):
             Ladder.of(spec, [16, 64], 1, rule=other).runs()
     assert Ladder.of(base(**ADAMW), [16, 64], 1).title == "Square-root scaling"
 

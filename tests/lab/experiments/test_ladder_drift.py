@@ -1,6 +1,7 @@
 """What a ladder measured of its own theorem: exact where averages are, and what must not be claimed."""
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,14 +69,7 @@ def test_at_equilibrium_with_one_noise_scale_the_spread_is_the_distortion(tmp_pa
     for one, crossing in panel.checked[:2]:  # the other two lie beyond the ladder, at 288 and 416
         assert crossing.observed.value == pytest.approx(one.linear.limit.value, rel=0.03)
     assert [one.batch_size for one, _ in panel.checked] == [16, 32, 64, 128]
-    answer = panel.answer()
-    assert (answer.tone, answer.badge) == ("yes", "agrees with the theorem")
-    assert answer.headline.startswith(
-        "Scaling from batch size 16, training statistics must drift apart by a factor of 2 by B* = 192 ["
-    )
-    assert "; they did at 187 [" in answer.headline
-    assert dict(answer.numbers)["theorem"].endswith("on all 10 pairs of batch sizes")
-    assert panel.status.startswith("nothing more to run")
+    assert panel.answer().tone == "yes"
 
 
 def test_a_noise_scale_that_falls_explains_the_gap(tmp_path: Path) -> None:
@@ -96,19 +90,14 @@ def test_a_baseline_below_the_stated_ratio_does_not_predict(tmp_path: Path) -> N
     ratios = {one.batch_size: one.linear.noise_to_signal.value for one in panel.predictions}
     assert [one.usable for one in panel.predictions] == [ratio >= PREDICTS_FROM for ratio in ratios.values()]
     assert [one.usable for one in panel.predictions] == [True, True, False]
-    assert dict(panel.answer().numbers)["do not predict"].startswith("256: N/G is below 1")
 
 
-def test_a_ladder_of_too_little_noise_is_told_to_start_lower(tmp_path: Path) -> None:
+def test_a_ladder_of_too_little_noise_checks_nothing(tmp_path: Path) -> None:
     for size in (256, 512):
         write_rung(tmp_path, size)
     panel = found_in(tmp_path, sizes=(256, 512))
     assert not panel.checked
-    assert panel.status.startswith("start the ladder lower: no baseline predicts; at the smallest, B=256, N/G = 0.625")
-    assert panel.answer().headline.startswith(
-        "Test error is nowhere more than 20% above the lowest, up to batch size 512"
-    )
-    assert (panel.answer().tone, panel.answer().badge) == ("note", "")
+    assert panel.answer().tone == "note"
 
 
 def test_weights_that_had_not_quite_settled_are_named_where_the_inequality_fails(tmp_path: Path) -> None:
@@ -121,9 +110,8 @@ def test_weights_that_had_not_quite_settled_are_named_where_the_inequality_fails
     (short,) = panel.shortfalls
     assert (short.pair, short.cause) == (pair, "not_settled")
     assert short.balances == pytest.approx((0.93, 1.08), rel=1e-3)
-    assert "had not quite settled, train longer (growth over decay 0.93 and 1.08" in str(short)
-    assert dict(panel.answer().numbers)["theorem"] == f"does not hold: {short}"
-    assert (panel.answer().tone, panel.answer().badge) == ("no", "contradicts the theorem")
+    assert str(short) in dict(panel.answer().numbers)["theorem"]
+    assert panel.answer().tone == "no"
 
     def changed(one: RungPrediction, **changes: object) -> RungPrediction:
         return replace(
@@ -134,22 +122,16 @@ def test_weights_that_had_not_quite_settled_are_named_where_the_inequality_fails
     settled = [changed(one, balance=1.0) for one in panel.predictions]
     (unexplained,) = shortfalls(drift_in(panel), settled)
     assert unexplained.cause == "unexplained"
-    assert "suspect the readings" in str(unexplained)
     late = replace(settled[0], price_list=replace(settled[0].price_list, window=(1000, 2000)))
     (elsewhere,) = shortfalls(drift_in(panel), [late, settled[1]])
     assert elsewhere.cause == "other_window"
-    assert "do not cover the same part of training" in str(elsewhere)
+    assert [str(one).partition(": ")[2] for one in (short, unexplained, elsewhere)] == [
+        "the weights had not quite settled, train longer (growth over decay 0.93 and 1.08, 1 at equilibrium)",
+        "the balance of the weights does not explain it, so suspect the readings",
+        "the readings of the two do not cover the same part of training",
+    ]
     estimate = [changed(one, basis="gradient") for one in panel.predictions]
     assert shortfalls(drift_in(panel), estimate) == (), "no theorem, no inequality to break"
-
-
-def test_a_ladder_that_loses_invariance_at_once_is_told_where_it_would_be_seen_to_hold(tmp_path: Path) -> None:
-    for size in (64, 128, 256, 512):
-        write_rung(tmp_path, size)
-    panel = found_in(tmp_path, sizes=(64, 128, 256, 512))
-    assert panel.status.startswith(
-        "nothing is missing. Starting at a smaller batch, where N/G is 8 (it is 2.5 at 64), would"
-    )
 
 
 def test_a_pull_of_the_loss_is_compared_in_its_own_right(tmp_path: Path) -> None:
@@ -173,7 +155,6 @@ def test_a_pull_of_the_loss_is_compared_in_its_own_right(tmp_path: Path) -> None
     (pair,) = drift_in(panel).pairs
     assert drift_in(panel).compared == "T"
     assert pair.first.value == pytest.approx(distortion(10.0, 8.0))
-    assert "pull on the weights T" in dict(panel.answer().numbers)["theorem"]
 
 
 def test_a_baseline_is_held_against_its_own_price_list_where_another_rung_has_not_resolved_x(tmp_path: Path) -> None:
@@ -218,7 +199,7 @@ def test_with_momentum_the_distortion_is_made_of_x_which_stands_beside_the_ratio
     assert pair.spread.value == pytest.approx(pair.distortion.value)
     assert given(pair.moving).value == pytest.approx(1.0)
     assert panel.shortfalls == ()
-    assert dict(panel.answer().numbers)["X relative to 16"].startswith("1 at 128; with momentum X takes the place")
+    assert dict(panel.answer().numbers)["X relative to 16"].startswith("1 at 128")
 
 
 ADAMW = at(32, optimizer={"kind": "adamw", "betas": [0.9, 0.96]})
@@ -251,29 +232,19 @@ def test_of_adam_the_second_moment_is_compared_and_no_theorem_is_claimed(tmp_pat
     assert all(rung.balance is None for rung in panel.rungs)
     answer = panel.answer()
     said = dict(answer.numbers)
-    drifted = "second moment κV, gradient |∇L|² and noise κN"
-    price_list = "neither the price list nor the measured drift of"
-    assert said["reliability"] == f"an estimate: {price_list} {drifted} rules a batch size out"
+    assert "reliability" in said
     # D from 16 is 1.09, 1.27, 1.64 and 2.36: 1 − 1/√D of it
-    assert said["steps from 16"] == (
-        "shorter than the square-root rule assumes by 4% at 32 (predicted 4%), 11% at 64 (predicted 11%), "
-        "22% at 128 (predicted 22%), 35% at 256 (predicted 35%)"
-    )
-    assert said["test error"].endswith("(neither D nor B* is about test error)")
+    steps = {32: 4, 64: 11, 128: 22, 256: 35}
+    assert re.findall(r"(\d+)% at (\d+) \(predicted (\d+)%\)", said["steps from 16"]) == [
+        (str(share), str(size), str(share)) for size, share in steps.items()
+    ]
     assert "theorem" not in str(answer)
     assert said["κV′/V over κN′/N from 16"].startswith("1.09 [1.0")
     assert "(D = 1.09 [1.0" in said["κV′/V over κN′/N from 16"]
     assert [name for name in said if name.startswith("κV′/V")] == [f"κV′/V over κN′/N from {b}" for b in SIZES[:-1]]
     assert said["V/(G + N)"].startswith("1.00 at B = 16, 1.00 at B = 32")
-    assert "the paper's" not in said["invariance lost"]
     assert "equilibrium" not in said
-    assert (answer.tone, answer.badge) == ("note", "estimate")
-    assert answer.headline.startswith(
-        "Scaling by the square-root rule from batch size 16, training statistics were estimated to drift apart by a "
-        "factor of 2 at B* = "
-    )
-    assert answer.headline.endswith("These are estimates: no batch size is ruled out.")
-    assert panel.status.startswith("nothing more to run")
+    assert answer.tone == "note"
     found = panel.to_dict()
     assert found["compared"] == "V"
     assert isinstance(found["pairs"], list)
@@ -291,12 +262,79 @@ def test_a_second_moment_that_lags_behind_is_seen_as_it_is(tmp_path: Path) -> No
     assert dict(panel.answer().numbers)["V/(G + N)"].startswith("1.00 at B = 16, 1.50 at B = 128")
 
 
-def test_an_adam_ladder_that_ends_early_is_told_where_to_go_without_a_must(tmp_path: Path) -> None:
-    for size in (16, 32):
-        write_adam(tmp_path, size)
-    status = found_in(tmp_path, sizes=(16, 32), base=ADAMW).status
-    assert status.startswith("add batch sizes up to 19")
-    assert "are estimated to have drifted apart" in status
+DRIFT = "training statistics must drift apart by a factor of 2 by B* ="
+ESTIMATED = "training statistics were estimated to drift apart by a factor of 2 at B* ="
+LOCATED = "nothing more to run: the drift is located to within the spacing of the ladder."
+SAID: list[tuple[tuple[int, ...], bool, str, str, str]] = [
+    (
+        SIZES,
+        False,
+        "agrees with the theorem",
+        f"Scaling from batch size 16, {DRIFT} 192 [191, 193]; they did at 187 [186, 189], 0.97 [0.96, 0.99] of B*.",
+        LOCATED,
+    ),
+    (
+        (16, 32, 64),
+        False,
+        "not reached on this ladder",
+        f"Scaling from batch size 16, {DRIFT} 192 [191, 193]; up to 64, the largest batch here, they did not.",
+        "add batch sizes up to 192, where the statistics must have drifted apart.",
+    ),
+    (
+        (256, 512),
+        False,
+        "",
+        (
+            "Test error is nowhere more than 20% above the lowest, up to batch size 512; 95% interval of where it "
+            "would be [512, ∞)."
+        ),
+        (
+            "start the ladder lower: no baseline predicts; at the smallest, B=256, N/G = 0.625 is below 1: B* would "
+            "be little more than C²B, whatever was measured."
+        ),
+    ),
+    (
+        (64, 128, 256, 512),
+        False,
+        "agrees with the theorem",
+        f"Scaling from batch size 64, {DRIFT} 288 [287, 289]; they did at 285 [283, 288], 0.99 [0.98, 1.00] of B*.",
+        (
+            "nothing is missing. Starting at a smaller batch, where N/G is 8 (it is 2.5 at 64), would also show "
+            "batches between which training hardly changes."
+        ),
+    ),
+    (
+        SIZES,
+        True,
+        "estimate",
+        (
+            f"Scaling by the square-root rule from batch size 16, {ESTIMATED} 192 [191, 193]; they did at 187 "
+            "[186, 189], 0.97 [0.96, 0.99] of B*. These are estimates: no batch size is ruled out."
+        ),
+        LOCATED,
+    ),
+    (
+        (16, 32),
+        True,
+        "estimate",
+        (
+            f"Scaling by the square-root rule from batch size 16, {ESTIMATED} 192 [191, 193]; up to 32, the largest "
+            "batch here, they did not. These are estimates: no batch size is ruled out."
+        ),
+        "add batch sizes up to 192, where the statistics are estimated to have drifted apart.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("sizes", "adam", "badge", "headline", "status"), SAID)
+def test_every_answer_of_a_ladder_renders(
+    tmp_path: Path, sizes: tuple[int, ...], adam: bool, badge: str, headline: str, status: str
+) -> None:
+    for size in sizes:
+        (write_adam if adam else write_rung)(tmp_path, size)
+    panel = found_in(tmp_path, sizes=sizes, window=ALL if len(sizes) == 5 else None, base=ADAMW if adam else None)
+    answer = panel.answer()
+    assert (answer.badge, answer.headline, panel.status) == (badge, headline, status)
 
 
 def test_without_v_the_weight_norm_is_compared_and_sgd_never_has_v(tmp_path: Path) -> None:
@@ -335,7 +373,7 @@ def test_all_rungs_are_averaged_over_the_part_of_training_in_which_the_last_has_
 
 def test_a_window_has_to_increase() -> None:
     panel = LadderPanel(name="p", base=at(32), batch_sizes=(16, 32))
-    with pytest.raises(SpecError, match="two increasing fractions of the budget"):
+    with pytest.raises(SpecError, match=r"^ladder\.window:"):
         Ladder(title="t", seeds=(0,), panels=(panel,), window=(0.8, 0.6))
 
 
@@ -359,7 +397,7 @@ def test_the_price_in_examples_is_measured_before_the_rate_falls(tmp_path: Path)
     assert (far.batch_size, far.reached) == (256, ())
     assert far.at_least == pytest.approx(4.0, rel=0.02)  # a quarter of the baseline's examples is the first level
     said = dict(panel.answer().numbers)["data needed"]
-    assert said == "1.2× at 64 (D = 1.2), more than 4× at 256 (D = 2.2), for the training loss of batch size 32"
+    assert re.findall(r"([\d.]+)× at (\d+) \(D = ([\d.]+)\)", said) == [("1.2", "64", "1.2"), ("4", "256", "2.2")]
 
 
 def test_an_error_that_improves_and_one_that_never_fell_have_words_of_their_own(tmp_path: Path) -> None:
@@ -368,11 +406,10 @@ def test_an_error_that_improves_and_one_that_never_fell_have_words_of_their_own(
     panel = found_in(tmp_path)
     found = replace(given(panel.scaling), observed=None, best_batch=64)
     better = replace(panel, scaling=replace(found, answer="improves"))
-    assert dict(better.answer().numbers)["test error"].startswith("improves up to batch size 64 (neither")
+    assert dict(better.answer().numbers)["test error"].startswith("improves up to batch size 64")
     assert replace(better, drift=None).answer().tone == "note"
     nothing = replace(panel, drift=None, scaling=replace(found, answer="not decided"))
     assert nothing.answer().tone == "open"
-    assert "no batch size has learned enough" in dict(nothing.answer().numbers)["test error"]
 
 
 def test_a_ladder_that_ends_before_the_drift_says_so_and_ticks_nothing(tmp_path: Path) -> None:
@@ -382,6 +419,4 @@ def test_a_ladder_that_ends_before_the_drift_says_so_and_ticks_nothing(tmp_path:
     assert math.isinf(drift_in(panel).crossings[0].observed.value)
     assert panel.to_dict()["observed_dynamics"] is None
     answer = panel.answer()
-    assert (answer.tone, answer.badge) == ("open", "not reached on this ladder")
-    assert answer.headline.endswith("; up to 64, the largest batch here, they did not.")
-    assert panel.status.startswith("add batch sizes up to 192")
+    assert answer.tone == "open"

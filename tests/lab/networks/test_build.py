@@ -228,7 +228,7 @@ def test_every_combination_gives_finite_logits_or_an_error(
     arch: str, norm: Norm, scale_invariant: bool, channels_and_size: tuple[int, int]
 ) -> None:
     if norm == "none" and scale_invariant:
-        with pytest.raises(ValueError, match=f"{arch} without a norm cannot be scale invariant"):
+        with pytest.raises(ValueError, match=f"^{arch} .*scale_invariant=False"):
             small(arch, norm, *channels_and_size, scale_invariant=True)
         return
     network = small(arch, norm, *channels_and_size, scale_invariant=scale_invariant)
@@ -270,21 +270,21 @@ def test_the_names_of_the_norms_are_those_of_the_type() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"arch": "preresnet33"}, "the depth of preresnet33 must be 6n.2 with n ≥ 1: the nearest is preresnet32"),
-        ({"arch": "resnet2"}, "the nearest is resnet8"),
-        ({"arch": "vgg12"}, "no network is called 'vgg12'"),
-        ({"arch": "preresnet32", "norm": "instance"}, "norm must be one of batch, group, layer, none, got 'instance'"),
+        ({"arch": "preresnet33"}, r"\bpreresnet33\b.*\bpreresnet32$"),
+        ({"arch": "resnet2"}, r"\bresnet2\b.*\bresnet8$"),
+        ({"arch": "vgg12"}, "'vgg12'"),
+        ({"arch": "preresnet32", "norm": "instance"}, r"^norm\b.*got 'instance'"),
         (
             {"arch": "preresnet32", "width": 0.3},
-            "width must be positive and keep the number of channels whole, got 0.3",
+            r"^width\b.*got 0.3",
         ),
-        ({"arch": "preresnet32", "width": -1}, "width must be positive"),
-        ({"arch": "mlp", "width": math.nan}, "width must be positive"),
-        ({"arch": "mlp", "num_classes": 0}, "num_classes must be at least 1, got 0"),
-        ({"arch": "mlp", "in_channels": 1.5}, "in_channels must be a whole number of at least 0, got 1.5"),
-        ({"arch": "mlp", "image_size": (-1, 4)}, "the height in image_size must be a whole number of at least 1"),
-        ({"arch": "mlp", "image_size": (4, 0.5)}, "the width in image_size must be a whole number of at least 1"),
-        ({"arch": "mlp", "image_size": 4}, "image_size must be two whole numbers, height and width"),
+        ({"arch": "preresnet32", "width": -1}, r"^width\b"),
+        ({"arch": "mlp", "width": math.nan}, r"^width\b"),
+        ({"arch": "mlp", "num_classes": 0}, r"^num_classes\b.*got 0"),
+        ({"arch": "mlp", "in_channels": 1.5}, r"^in_channels\b.*got 1.5"),
+        ({"arch": "mlp", "image_size": (-1, 4)}, r"\bheight .*image_size\b"),
+        ({"arch": "mlp", "image_size": (4, 0.5)}, r"\bwidth .*image_size\b"),
+        ({"arch": "mlp", "image_size": 4}, r"^image_size\b"),
     ],
 )
 def test_what_is_refused(arguments: dict[str, object], message: str) -> None:
@@ -295,11 +295,11 @@ def test_what_is_refused(arguments: dict[str, object], message: str) -> None:
 @pytest.mark.parametrize(
     ("arch", "width", "message"),
     [
-        ("preresnet600000002", 1, "a residual network has at most 2000 layers, got 'preresnet600000002'"),
-        ("resnet" + "8" * 6000, 1, "a residual network has at most 2000 layers, got 'resnet888"),
-        ("mlp", 1e6, r"'mlp' at width 1e\+06 has 6\.6e\+16 weights, and at most 2e\+09 can be trained: lower width"),
-        ("vgg16", 1e6, r"'vgg16' at width 1e\+06 has 9\.2e\+18 weights, and at most 2e\+09"),
-        ("x" * 10**6, 1, "no network is called 'xxx"),
+        ("preresnet600000002", 1, " 2000 .*'preresnet600000002'"),
+        ("resnet" + "8" * 6000, 1, " 2000 .*'resnet888"),
+        ("mlp", 1e6, r"^'mlp' .* 1e\+06 .* 6\.6e\+16 .* 2e\+09 .*width"),
+        ("vgg16", 1e6, r"^'vgg16' .* 1e\+06 .* 9\.2e\+18 .* 2e\+09"),
+        ("x" * 10**6, 1, "'xxx"),
     ],
 )
 def test_what_fits_into_no_computer_is_refused_before_it_is_built(arch: str, width: float, message: str) -> None:

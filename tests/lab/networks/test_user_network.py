@@ -24,7 +24,7 @@ class Odd(nn.Module):
         return (logits, logits) if self.kind == "tuple" else logits
 
 
-@pytest.mark.parametrize(("kind", "message"), [("tuple", "a tensor of logits, got tuple"), ("raises", "NameError")])
+@pytest.mark.parametrize(("kind", "message"), [("tuple", "got tuple"), ("raises", "NameError")])
 def test_a_forward_that_goes_wrong_is_one_sentence(kind: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         check_network(Odd(kind), torch.rand(4, 1, 4, 4), 10, scale_invariant=False)
@@ -34,13 +34,13 @@ def test_images_that_cannot_tell_are_named() -> None:
     network = build_model(
         "mlp", norm="layer", scale_invariant=True, in_channels=1, num_classes=3, image_size=(4, 4), width=1 / 16
     )
-    with pytest.raises(ValueError, match="the same logits for the first 4 images"):
+    with pytest.raises(ValueError, match=r"\bfirst 4 "):
         check_network(network, torch.zeros(4, 1, 4, 4), 3, scale_invariant=True)
 
 
 def test_constants_in_single_precision_are_no_obstacle() -> None:
     check_network(Odd("fine"), torch.rand(4, 1, 4, 4), 10, scale_invariant=False)
-    with pytest.raises(ValueError, match="declared scale invariant"):
+    with pytest.raises(ValueError, match=r" 3 .*%"):
         check_network(Odd("fine"), torch.rand(4, 1, 4, 4), 10, scale_invariant=True)
 
 
@@ -115,14 +115,14 @@ def test_the_first_weights_come_from_the_generator_alone(nets: str) -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("nowhere_at_all:build", "cannot import nowhere_at_all: ModuleNotFoundError"),
-        ("{nets}:absent", "has no callable 'absent'"),
-        ("{nets}:LIMIT", "has no callable 'LIMIT'"),
-        ("{nets}:", "is not an import path: write package.module:callable"),
-        ("../{nets}:build", "is not an import path"),
-        ("{nets}:needs", "needs colour: it can be given norm, width, in_channels"),
-        ("{nets}:fails", "failed: KeyError: 'no such layer'"),
-        ("{nets}:wrong", "must return a torch.nn.Module, got int"),
+        ("nowhere_at_all:build", "nowhere_at_all: ModuleNotFoundError"),
+        ("{nets}:absent", "'absent'"),
+        ("{nets}:LIMIT", "'LIMIT'"),
+        ("{nets}:", r"package\.module:callable"),
+        ("../{nets}:build", r"package\.module:callable"),
+        ("{nets}:needs", r"\bcolour: .*norm, width, in_channels"),
+        ("{nets}:fails", "KeyError: "),
+        ("{nets}:wrong", r"torch\.nn\.Module, got int"),
     ],
 )
 def test_what_cannot_be_built_is_one_sentence(nets: str, path: str, message: str) -> None:
@@ -131,9 +131,9 @@ def test_what_cannot_be_built_is_one_sentence(nets: str, path: str, message: str
 
 
 def test_a_flag_that_it_does_not_take_is_refused(nets: str) -> None:
-    with pytest.raises(ValueError, match="takes no argument 'width', but width=2 was asked for"):
+    with pytest.raises(ValueError, match=r"'width'.*width=2\b"):
         build_model(f"{nets}:fixed", width=2)
-    with pytest.raises(ValueError, match="takes no argument 'norm', but norm='group' was asked for"):
+    with pytest.raises(ValueError, match=r"'norm'.*norm='group'"):
         build_model(f"{nets}:fixed", norm="group")
 
 
@@ -142,9 +142,9 @@ def test_a_flag_that_it_does_not_take_is_refused(nets: str) -> None:
     [
         ("fixed", False, None),
         ("invariant", True, None),
-        ("fixed", True, "is declared scale invariant, but multiplying its weights by 3 moves its logits by"),
-        ("frozen", False, "has no trainable parameters"),
-        ("unbounded", False, "logits that are not finite"),
+        ("fixed", True, r" 3 .*%"),
+        ("frozen", False, "requires_grad"),
+        ("unbounded", False, r"\bfinite\b"),
     ],
 )
 def test_the_checks(nets: str, name: str, scale_invariant: bool, message: str | None) -> None:
@@ -159,9 +159,9 @@ def test_the_checks(nets: str, name: str, scale_invariant: bool, message: str | 
 
 def test_wrong_shapes_are_named(nets: str) -> None:
     network = build_model(f"{nets}:fixed")
-    with pytest.raises(ValueError, match=r"must return 7 logits for each image, got shape \(6, 10\) for 6 images"):
+    with pytest.raises(ValueError, match=r" 7 .*\(6, 10\) .* 6 "):
         check_network(network, torch.zeros(6, 1, 4, 4), 7, scale_invariant=False)
-    with pytest.raises(ValueError, match="cannot take images of shape 1×5×5: RuntimeError: mat1 and mat2"):
+    with pytest.raises(ValueError, match=r" 1×5×5: RuntimeError: "):
         check_network(network, torch.zeros(6, 1, 5, 5), 10, scale_invariant=False)
 
 

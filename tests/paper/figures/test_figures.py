@@ -163,11 +163,11 @@ def test_svag_stands_at_two_rungs_of_one_ladder() -> None:
 
 
 def test_a_label_that_cannot_be_trained_is_refused() -> None:
-    with pytest.raises(SpecError, match="svag verify checks it"):
+    with pytest.raises(SpecError, match=r"^thm:sde_svag: .*verify"):
         figure("thm:sde_svag", "small")
-    with pytest.raises(SpecError, match="did you mean fig:lsr_acc_gnr"):
+    with pytest.raises(SpecError, match=r"^fig:lsr_acc_gn:.*fig:lsr_acc_gnr"):
         figure("fig:lsr_acc_gn", "small")
-    with pytest.raises(SpecError, match="size: must be one of smoke, small, medium, paper, got 'large'"):
+    with pytest.raises(SpecError, match=r"^size:.*got 'large'"):
         figure("fig:lsr_acc_gnr", "large")  # type: ignore[arg-type]
 
 

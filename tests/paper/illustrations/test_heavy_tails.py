@@ -48,13 +48,13 @@ def test_dead_coordinates_are_left_out_and_counted() -> None:
     table[:, 1:] = 0.0
     with pytest.raises(ValueError, match="nearly every coordinate"):
         heavy_tails(table)
-    with pytest.raises(ValueError, match="must differ"):
+    with pytest.raises(ValueError, match=r"^gradients\b"):
         heavy_tails(np.ones((80, 4)))
 
 
 @pytest.mark.parametrize("shape", [(10, 5), (90, 1), (90,)])
 def test_too_little_is_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="at least 80 draws"):
+    with pytest.raises(ValueError, match=r"^gradients\b"):
         heavy_tails(np.ones(shape))
 
 

@@ -21,7 +21,7 @@ ON_RAY = Execution(executor="ray")
 
 def test_a_missing_extra_is_named(npz: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ValueError, match=r"an extra that is not installed: pip install -c constraints.txt '\.\[ray\]'"):
+    with pytest.raises(ValueError, match=r"'\.\[ray\]'"):
         execute(plan_runs([small(npz)], tmp_path), ON_RAY)
 
 
@@ -31,7 +31,7 @@ def test_bad_input_is_refused_before_a_cluster_is_asked(npz: Path, tmp_path: Pat
         ValueError, match="ray://there:10001 is for Ray's remote client: start the command on a machine"
     ):
         execute(plan, replace(ON_RAY, address="ray://there:10001", progress=False))
-    with pytest.raises(SpecError, match="batch_size: must not exceed the 64 examples of the data, got 1000"):
+    with pytest.raises(SpecError, match=r"^batch_size: .* 64 .*got 1000"):
         execute(plan_runs([small(npz, {"batch_size": 1000})], tmp_path), replace(ON_RAY, address="nowhere:1"))
 
 
@@ -40,14 +40,14 @@ def test_a_run_takes_its_share_of_a_node_and_what_no_node_has_is_refused(monkeyp
     nodes = [gone, {"Alive": True, "Resources": {"CPU": 2}}, {"Alive": True, "Resources": {}}]
     monkeypatch.setattr("ray.nodes", lambda: nodes)
     assert on_a_node(replace(ON_RAY, threads=2)).device == "cpu"
-    with pytest.raises(ValueError, match=r"a run with threads 3 fits on no node .* at most 2 CPUs"):
+    with pytest.raises(ValueError, match=r"\bthreads 3 .* 2 CPUs"):
         on_a_node(replace(ON_RAY, threads=3))
-    with pytest.raises(ValueError, match="device is cuda, but no node of the cluster has a GPU: use cpu or auto"):
+    with pytest.raises(ValueError, match=r"\bdevice .*cuda\b.*\bGPU\b"):
         on_a_node(replace(ON_RAY, device="cuda"))
     nodes.append({"Alive": True, "Resources": {"CPU": 1, "GPU": 4}})
     assert [on_a_node(replace(ON_RAY, device=one)).device for one in ("auto", "cuda", "cpu")] == ["cuda", "cuda", "cpu"]
     assert on_a_node(replace(ON_RAY, device="cpu", threads=2)).threads == 2
-    with pytest.raises(ValueError, match="at most 1 CPUs"):  # the node with GPUs has no more
+    with pytest.raises(ValueError, match=" 1 CPUs"):  # the node with GPUs has no more
         on_a_node(replace(ON_RAY, threads=2))
 
 

@@ -28,17 +28,15 @@ def run(seed: int, state: str = "finished", arm: str = "SGD") -> RunRow:
     return RunRow(arm, 64, 0.1, seed, state, 20, 0.5, 1.0, 1.0, 0, "x")
 
 
-def test_the_bands_are_explained_where_there_are_several_seeds() -> None:
+def test_several_seeds_have_bands() -> None:
     found = training_curves.table([evaluation(0, 20, 0.5), evaluation(1, 20, 0.9)], [run(0), run(1)], "test_accuracy")
     assert found.rows == (MeanPoint("SGD", 20, 1.0, 0.7, 0.5, 0.9, 2),)
-    assert training_curves.sentence(found) == "Lines: means over 2 seeds; bands: from the lowest to the highest seed."
     assert marks(training_curves.chart(found)) == ["area", "line", "point"]
 
 
 def test_a_diverged_run_ends_in_a_cross() -> None:
     rows = [evaluation(0, 0, 0.1), evaluation(0, 10, 0.4), evaluation(1, 20, 0.6)]
     found = training_curves.table(rows, [run(0, "diverged"), run(1)], "test_accuracy")
-    assert training_curves.sentence(found) == "One seed a line. 1 run diverged, at the cross."
     drawn = training_curves.chart(found)
     assert marks(drawn) == ["line", "point", "point"], "a single seed has no band"
     assert layers(drawn)[-1]["rows"] == [{"series": "SGD", "seed": 0, "step": 10, "budget": 0.5, "value": 0.4}]
@@ -50,7 +48,6 @@ def test_curves_of_a_comparison_are_drawn_against_effective_steps_and_can_be_hid
     drawn = training_curves.chart(found)
     (line,) = of_kind(drawn, "line")
     assert line["encoding"]["x"]["field"] == "step"
-    assert line["encoding"]["x"]["title"] == "effective steps"
     assert len(line["rows"]) == 3 * 11
     names = [param["name"] for param in drawn.to_dict()["params"]]
     assert names == ["shown", "zoom"]
@@ -85,7 +82,6 @@ def test_the_limit_is_the_finding_s_and_the_line_runs_from_the_sde_to_sgd(findin
     for row in found.rows:
         if row.kind == gap.MEAN:
             assert left.value + panel.verdict.gap * row.inverse_ell == pytest.approx(row.value, abs=0.003)
-    assert "fitted to all ell" in gap.limit_sentence(found)
     drawn = gap.limit_chart(found)
     assert marks(drawn) == ["line", "rule", "point", "point"]
 
@@ -93,13 +89,11 @@ def test_the_limit_is_the_finding_s_and_the_line_runs_from_the_sde_to_sgd(findin
 def test_a_limit_that_is_the_largest_ell_has_no_line(finding_of: Find) -> None:
     found = gap.limit_table(compare(finding_of, "compare_inconclusive"))
     assert found.line == []
-    assert "because E_∞ + c/ell does not fit" in gap.limit_sentence(found)
     assert "line" not in marks(gap.limit_chart(found))
 
 
 def test_without_spread_there_is_no_limit_and_no_interval(finding_of: Find) -> None:
     found = gap.limit_table(compare(finding_of, "compare_one_seed"))
-    assert gap.limit_sentence(found).startswith("No SDE limit")
     assert marks(gap.limit_chart(found)) == ["point", "point"]
 
 
@@ -107,7 +101,6 @@ def test_diverged_seeds_are_counted_not_drawn(finding_of: Find) -> None:
     found = gap.limit_table(compare(finding_of, "compare_diverged"))
     assert found.diverged == 2
     assert sum(row.kind == gap.SEEDS for row in found.rows) == 13
-    assert "Not shown: 2 diverged." in gap.limit_sentence(found)
 
 
 def test_an_unbounded_gap_runs_to_the_edges_with_arrows() -> None:
@@ -130,9 +123,7 @@ def test_a_gap_is_drawn_in_percentage_points_and_an_unknown_one_as_unknown() -> 
     drawn = gap.chart(rows, "test_accuracy", "SGD − SDE limit")
     points = [layer for layer in of_kind(drawn, "point") if layer["encoding"]["x"]["field"] == "x"]
     assert [one["x"] for one in points[0]["rows"]] == [-5.0, None]
-    assert points[0]["encoding"]["x"]["title"] == ["SGD − SDE limit", "of test accuracy", "in percentage points"]
-    assert "b: inconclusive, unknown" in gap.sentence(rows, "test_accuracy")
-    assert "two one-sided tests at 5%" in gap.sentence(rows, "test_accuracy")
+    assert points[0]["encoding"]["x"]["title"][0] == "SGD − SDE limit"
 
 
 @pytest.mark.parametrize("name", CASES)

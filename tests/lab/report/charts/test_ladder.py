@@ -34,7 +34,6 @@ def test_the_ladder_s_errors_threshold_and_regions_are_the_finding_s(finding_of:
     )  # fmt: skip
     assert panel.predicted is not None
     assert (predicted.low, predicted.high) == (panel.predicted.smallest, panel.predicted.largest)
-    assert "Bars: 95% intervals of the mean." in ladder_error.error_sentence(found)
     drawn = ladder_error.error_chart(found)
     assert marks(drawn).count("rect") == 4  # two fields, and their swatches in the key
     thresholds = [
@@ -52,19 +51,12 @@ def test_the_ladder_s_errors_threshold_and_regions_are_the_finding_s(finding_of:
 def test_a_ladder_that_never_fails_has_no_observed_region(finding_of: Find) -> None:
     found = ladder_error.error_table(ladder(finding_of, "ladder_never_fails"))
     assert [region.kind for region in found.regions] == [ladder_error.PREDICTED]
-    assert ladder_error.error_sentence(found).startswith(
-        "Test error is nowhere more than 20% above the lowest, up to batch size 128"
-    )
 
 
 def test_one_seed_decides_nothing_and_shades_nothing(finding_of: Find) -> None:
     found = ladder_error.error_table(ladder(finding_of, "ladder_one_seed"))
     assert found.regions == []
     assert ladder_error.LONE_MEAN in {row.kind for row in found.rows}
-    assert "Bars" not in ladder_error.error_sentence(found)
-    assert ladder_error.error_sentence(found).startswith(
-        "Not decided by test error: the means would put the failure at batch size 348"
-    )
 
 
 def test_diverged_rungs_say_so_and_an_open_region_ends_beyond_the_ladder(finding_of: Find) -> None:
@@ -73,7 +65,6 @@ def test_diverged_rungs_say_so_and_an_open_region_ends_beyond_the_ladder(finding
     assert found.regions[0].high == 1024
     words = [layer["rows"][0].get("said") for layer in of_kind(ladder_error.error_chart(found), "text")]
     assert "✕ 2" in words
-    assert "2 seeds diverged at batch size 512 (✕)." in ladder_error.error_sentence(found)
 
 
 def test_the_ratio_is_g_over_n_with_its_interval(finding_of: Find) -> None:
@@ -99,9 +90,6 @@ def test_lines_of_slope_1_end_at_the_threshold_where_the_paper_plots_its_predict
         assert line.crossing / line.baseline == pytest.approx(panel.c2 / line.signal_to_noise)
     (rows,) = [one["rows"] for one in of_kind(signal_to_noise.chart(found), "line") if "low" not in one["rows"][0]]
     assert [row["signal_to_noise"] for row in rows if row["series"] == found.lines[0].name][-1] == 2.0
-    assert panel.slope is not None
-    assert signal_to_noise.sentence(found).startswith(f"G/N grows with slope {panel.slope.value:.2f} [")
-    assert signal_to_noise.sentence(replace(found, slope=None)).startswith("Dashed line")
 
 
 def test_a_ratio_without_an_end_runs_to_the_edge_and_an_unresolved_one_is_named(finding_of: Find) -> None:
@@ -111,7 +99,6 @@ def test_a_ratio_without_an_end_runs_to_the_edge_and_an_unresolved_one_is_named(
     found = signal_to_noise.table(replace(panel, rungs=tuple(rungs)))
     assert (found.rows[0].low, found.rows[0].high) == (None, None)
     assert found.left_out == [32]
-    assert "not measured: B = 32" in signal_to_noise.sentence(found)
     (bars,) = [layer["rows"] for layer in of_kind(signal_to_noise.chart(found), "rule") if "from" in layer["rows"][0]]
     bottom, top = of_kind(signal_to_noise.chart(found), "line")[0]["encoding"]["y"]["scale"]["domain"]
     assert (bars[0]["from"], bars[0]["to"]) == (bottom, top)
@@ -132,8 +119,6 @@ def test_drift_is_drawn_as_predicted_lines_and_measured_points(finding_of: Find)
     assert {"area", "line", "rule", "point"} <= set(marks(drawn))
     assert [{"factor": 2.0, "said": "C² = 2"}] in [layer["rows"] for layer in of_kind(drawn, "rule")]
     assert statistics_drift.sentence(found).startswith(drift_headline(panel))
-    assert "by a theorem, points lie on it or above" in statistics_drift.sentence(found)
-    assert "an estimate here" in statistics_drift.sentence(replace(found, theorem=False))
     assert statistics_drift.table(replace(panel, drift=None)) is None
 
 
@@ -146,12 +131,6 @@ def test_the_axes_of_a_ladder_keep_their_titles_with_and_without_an_observed_fai
     fails = [region for region in found.regions if region.kind == ladder_error.ERROR_FAILS]
     assert bool(fails) == (name == "ladder")
     assert titles(ladder_error.error_chart(found)) == {"batch size", "final test error"}
-
-
-def test_a_field_is_only_spoken_of_where_there_is_one(finding_of: Find) -> None:
-    found = ladder_error.error_table(ladder(finding_of, "ladder"))
-    assert "Pink line and area: test error +20% over the lowest" in ladder_error.error_sentence(found)
-    assert "Pink" not in ladder_error.error_sentence(replace(found, regions=[]))
 
 
 def test_the_key_names_the_fields_one_below_the_other() -> None:
@@ -183,9 +162,6 @@ def test_of_adam_the_second_moment_stands_beside_the_spread_as_rings(finding_of:
     drawn = {one.batch_size for one, _ in panel.checked}
     assert [row.factor for row in rings] == [pair.distortion.value for pair in pairs if pair.baseline in drawn]
     assert [row for row in found.rows if row not in rings] == plain.rows
-    assert "Rings: κV′/V over κN′/N, which D is an estimate of." in statistics_drift.sentence(found)
-    assert "second moment κV" in statistics_drift.sentence(found)
-    assert "Rings" not in statistics_drift.sentence(plain)
     more = marks(statistics_drift.chart(found)).count("point") - marks(statistics_drift.chart(plain)).count("point")
     assert more == 1
 

@@ -53,12 +53,12 @@ def test_the_mean_over_ranks_is_the_gradient_of_the_whole_batch(npz: Path, size:
 @pytest.mark.parametrize(
     ("edits", "size", "sentence"),
     [
-        ({}, 9, "batch_size: 9 processes cannot share a batch of 8 examples: start at most 8"),
-        ({"process": {"kind": "svag", "ell": 2, "split": 4}}, 3, "cannot share a batch of 2 examples"),
-        ({"process": {"kind": "glsr", "parts": 4}}, 3, "cannot share a batch of 2 examples"),
-        ({"process": {"kind": "gd"}}, 65, "cannot share a batch of 64 examples"),
-        ({"model": BATCH_NORM}, 5, "model.norm: batch norm needs two examples in each of 5 processes"),
-        ({"probe": {"kind": "in_run", "parts": 2}}, 3, "probe.parts: 3 processes cannot share 2 parts"),
+        ({}, 9, r"^batch_size: 9 .* 8 "),
+        ({"process": {"kind": "svag", "ell": 2, "split": 4}}, 3, r"^batch_size: 3 .* 2 "),
+        ({"process": {"kind": "glsr", "parts": 4}}, 3, r"^batch_size: 3 .* 2 "),
+        ({"process": {"kind": "gd"}}, 65, r"^batch_size: 65 .* 64 "),
+        ({"model": BATCH_NORM}, 5, r"^model\.norm: .* 5 "),
+        ({"probe": {"kind": "in_run", "parts": 2}}, 3, r"^probe\.parts: 3 .* 2 "),
     ],
 )
 def test_what_cannot_be_shared_is_refused(npz: Path, edits: dict[str, Any], size: int, sentence: str) -> None:
@@ -81,7 +81,7 @@ def test_what_can_be_shared_is_not_refused(npz: Path, edits: dict[str, Any], siz
 
 def test_batch_norm_goes_on_with_its_number_of_processes_only(npz: Path) -> None:
     local, group = (on_rank(small(npz, {"model": model}), 0, 2) for model in (BATCH_NORM, CONV))
-    with pytest.raises(CheckpointError, match=r"made by one process, and BatchNorm .* continue with 1, or remove"):
+    with pytest.raises(CheckpointError, match=r"\bBatchNorm .* 1\b"):
         refuse_other_number(Path("checkpoint.pt"), 1, local.ranks, local.model)
     refuse_other_number(Path("checkpoint.pt"), 2, local.ranks, local.model)
     refuse_other_number(Path("checkpoint.pt"), 1, group.ranks, group.model)
@@ -98,9 +98,7 @@ def test_synchronised_batch_norm_needs_equally_many_parts_in_each_process(npz: P
     local = on_rank(small(npz, edits), 0, 2)
     refuse_small_shares(local)
     torch.nn.SyncBatchNorm.convert_sync_batchnorm(local.model)  # what is below the network, in place
-    with pytest.raises(
-        SpecError, match=r"probe.parts: SyncBatchNorm needs equally many .* got 3 in all: use a multiple"
-    ):
+    with pytest.raises(SpecError, match=r"^probe\.parts: SyncBatchNorm .*got 3\b"):
         refuse_small_shares(local)
     even = on_rank(small(npz, edits | {"probe.parts": 4}), 0, 2)
     torch.nn.SyncBatchNorm.convert_sync_batchnorm(even.model)
@@ -114,9 +112,8 @@ def test_torchrun_is_recognised_by_what_it_sets() -> None:
     assert not launched({})
 
 
-def test_a_message_that_did_not_get_through_says_what_to_do() -> None:
-    sentence = "a process of this run was lost, or did not answer in time: the same command continues"
-    with pytest.raises(RankLost, match=sentence), ranks_answer():
+def test_a_message_that_did_not_get_through_is_a_lost_rank() -> None:
+    with pytest.raises(RankLost), ranks_answer():
         raise LostMessage("[pair.cc:547] Connection closed by peer [127.0.0.1]:1234")
     with pytest.raises(ZeroDivisionError), ranks_answer():  # an error of this rank stays what it is
         raise ZeroDivisionError
