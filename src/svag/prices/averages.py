@@ -17,7 +17,7 @@ from scipy import special
 from svag.arrays import FloatArray
 from svag.noise.reading import Reading
 from svag.stats.ratios import RatioInterval, ratio_interval, successive_moments, successive_ratio
-from svag.stats.series import BlockPlan, integrated_autocorrelation_time, plan_blocks
+from svag.stats.series import BlockPlan, integrated_autocorrelation_time, plan_blocks, without_line
 from svag.theory.equilibrium import (
     Balance,
     effective_lr,
@@ -273,7 +273,7 @@ class Averages:
             stop = start + len(list(run))
             if stop - start >= _STRETCHES * _STRETCH:
                 pieces = np.array_split(row[start:stop], _STRETCHES)
-                level[start:stop] = row[start:stop].mean() + np.concatenate([_without_line(piece) for piece in pieces])
+                level[start:stop] = row[start:stop].mean() + np.concatenate([without_line(piece) for piece in pieces])
             start = stop
         return level
 
@@ -352,9 +352,3 @@ class Averages:
         """N/G of BatchNorm's parts over that of whole batches, the farthest from 1 of those known; None if none is."""
         ratios = [reading.parts_ratio for reading in self.readings if reading.parts_ratio is not None]
         return max(ratios, key=lambda ratio: abs(math.log(ratio)), default=None)
-
-
-def _without_line(row: FloatArray) -> FloatArray:
-    time = np.arange(row.size) - (row.size - 1) / 2
-    centred: FloatArray = row - row.mean()
-    return centred - time * (time @ centred) / (time @ time)
