@@ -4,7 +4,7 @@ The price of a batch is another question with another answer (`svag.prices.price
 statistics of training must drift apart when the learning rate grows with the batch (thm:lsr_kappa_bound).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from svag.prices.averages import Averages
 from svag.prices.basis import (
@@ -115,11 +115,11 @@ class LinearRule(Printed):
     sde_ruled_out: bool
     reasons: tuple[Reason, ...]
     c2: float
-    lr_wd: float = 0.0
-    balance: float | None = field(default=None)
-    pull_share: float | None = field(default=None)
-    excess: float | None = field(default=None)
-    second_moment_ratio: float | None = field(default=None)
+    lr_wd: float
+    balance: float | None
+    pull_share: float | None
+    excess: float | None
+    second_moment_ratio: float | None
 
     @classmethod
     def of(cls, found: Averages, ground: Ground, c2: float) -> "LinearRule":

@@ -170,7 +170,7 @@ class PriceList(Printed):
     def _examples(self, size: int) -> Estimate:
         """The price of the plan with the range seen on committed ladders; no range where nothing was checked."""
         value = self.history.examples(size)
-        if size <= self.batch_size or not self.setting.checked:
+        if size <= self.batch_size or not self.setting.kind.priced:
             return Estimate(value, value, value) if size == self.batch_size else Estimate(value, 0.0, math.inf)
         low, high = price_range(log_error=self.history.log_error(size))
         return Estimate(value, low * value, high * value)
@@ -260,11 +260,7 @@ def price_list(
 
     Reference: `svag.theory.gain`; Johnson et al. (2020, AdaScale); Li, Malladi, Arora (2021) for `linear`.
     """
-    given = _checked(readings)
-    return _price_list(given, domain.closeness(c2), probability("confidence", confidence), window)
-
-
-def _price_list(given: list[Reading], c2: float, confidence: float, window: Window | None) -> PriceList:
+    given, c2, confidence = _checked(readings), domain.closeness(c2), probability("confidence", confidence)
     chosen = choose_window(given, window)
     found = Averages.over(chosen.readings)
     ground = find_ground(found, steps_into_phase(given, chosen.readings[0]), confidence)

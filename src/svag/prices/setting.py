@@ -6,19 +6,6 @@ from svag.prices.averages import Averages
 from svag.theory.gain import Factors
 from svag.theory.optimizers import OptimizerKind, Rule, optimizer_kind
 
-# The optimizers of the ladders behind `svag.prices.ranges`, also as bitsandbytes has them; readings without one are
-# taken for SGD.
-_CHECKED = {
-    None,
-    "SGD",
-    *(
-        f"{paged}{name}{bits}"
-        for name in ("Adam", "AdamW")
-        for paged in ("", "Paged")
-        for bits in ("", "8bit", "32bit")
-    ),
-}
-
 
 @dataclass(frozen=True)
 class RunSetting:
@@ -75,11 +62,6 @@ class RunSetting:
         """How a gain changes the settings; an optimizer that is not known is taken for plain gradient steps."""
         return self.kind.rule or "linear"
 
-    @property
-    def checked(self) -> bool:
-        """Whether prices of this optimizer were compared with what larger batches really needed."""
-        return self.optimizer in _CHECKED
-
     def factors(self, gain: float) -> Factors:
         """What the settings are multiplied by at a gain."""
         return Factors.at(gain, self.rule, decoupled=self.kind.decoupled)
@@ -107,7 +89,4 @@ class RunSetting:
 
     def linear_rate(self, kappa: float) -> str:
         """The learning rate alone of that rule; a dash where no rule is known."""
-        if self.kind.rule is None:
-            return "–"
-        factor = Factors.at(kappa, self.kind.rule).lr
-        return f"{self.lr * factor:.2g}" if self.lr else f"× {factor:.2g}"
+        return "–" if self.kind.rule is None else self._rate(kappa)

@@ -158,6 +158,7 @@ class OptimizerKind:
         covered: whether the theorems of the paper are about it.
         average: what the rates of its moving averages are called, where the square-root rule changes them.
         decoupled: whether its weight decay is decoupled from the gradient; only such a one is scaled.
+        priced: whether prices were compared with what larger batches really needed (`svag.prices.ranges`).
     """
 
     family: Family
@@ -165,6 +166,7 @@ class OptimizerKind:
     covered: bool = False
     average: str = "betas"
     decoupled: bool = False
+    priced: bool = False
 
     def settings_at(
         self,
@@ -218,17 +220,17 @@ class OptimizerKind:
 
 DECOUPLED = " with decoupled weight decay"
 """Behind the class of an optimizer that has it by an option; Adam with it is AdamW."""
-_ADAM = OptimizerKind("second_moment", "square_root")
+_ADAPTIVE = OptimizerKind("second_moment", "square_root")
 _KINDS = {
-    "SGD": OptimizerKind("sgd", "linear", covered=True),
-    "Adam": _ADAM,
-    "AdamW": replace(_ADAM, decoupled=True),
-    "NAdam": _ADAM,
-    f"NAdam{DECOUPLED}": replace(_ADAM, decoupled=True),
-    "RAdam": _ADAM,
-    f"RAdam{DECOUPLED}": replace(_ADAM, decoupled=True),
-    "RMSprop": replace(_ADAM, average="alpha"),
-    "SparseAdam": _ADAM,
+    "SGD": OptimizerKind("sgd", "linear", covered=True, priced=True),
+    "Adam": replace(_ADAPTIVE, priced=True),
+    "AdamW": replace(_ADAPTIVE, decoupled=True, priced=True),
+    "NAdam": _ADAPTIVE,
+    f"NAdam{DECOUPLED}": replace(_ADAPTIVE, decoupled=True),
+    "RAdam": _ADAPTIVE,
+    f"RAdam{DECOUPLED}": replace(_ADAPTIVE, decoupled=True),
+    "RMSprop": replace(_ADAPTIVE, average="alpha"),
+    "SparseAdam": _ADAPTIVE,
 }
 # bitsandbytes keeps the state in 8 bits, or pages it out of the device's memory; the steps are the same
 _KINDS |= {
@@ -237,7 +239,7 @@ _KINDS |= {
     for paged in ("", "Paged")
     for bits in ("", "8bit", "32bit")
 }
-_VARIANT_OF_SGD, _UNKNOWN = replace(_KINDS["SGD"], covered=False), OptimizerKind("unknown", None)
+_VARIANT_OF_SGD, _UNKNOWN = OptimizerKind("sgd", "linear"), OptimizerKind("unknown", None)
 
 
 def optimizer_kind(name: str | None) -> OptimizerKind:
