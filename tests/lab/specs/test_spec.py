@@ -63,8 +63,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"batchsize": 1}, "batchsize: there is no such field; did you mean batch_size?"),
     ({"model.nrom": "batch"}, "model.nrom: there is no such field; did you mean norm?"),
     ({"model.norm": "bach"}, "model.norm: must be one of batch, group, layer or none, got 'bach'"),
-    ({"model.arch": "resnet9"}, "model.arch: the depth of a residual network is 6n + 2"),
-    ({"model.arch": "alexnet"}, "model.arch: must be preresnet<depth>"),
+    ({"model.arch": "resnet9"}, "model.arch: the depth of resnet9 must be 6n+2"),
+    ({"model.arch": "alexnet"}, "model.arch: no network is called 'alexnet'"),
     ({"model.width": 0.3}, "model.width: 256 × width must be a whole number of channels, got 0.3"),
     (
         {"model": {"arch": "mlp", "norm": "none", "scale_invariant": True}},

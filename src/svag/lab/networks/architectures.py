@@ -135,7 +135,8 @@ STAGES: dict[int, tuple[int, ...]] = {
     16: (2, 2, 3, 3, 3),
     19: (2, 2, 4, 4, 4),
 }
-CHANNELS = (64, 128, 256, 512, 512)
+# Channels of the stages, in multiples of the first.
+VGG_STAGES = (1, 2, 4, 8, 8)
 
 
 class VGG(nn.Module):

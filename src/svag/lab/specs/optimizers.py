@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, field_validator
 
@@ -68,6 +68,7 @@ class SgdOptimizer(_OptimizerSpec):
 class _Adam(_OptimizerSpec):
     betas: tuple[NonNegative, NonNegative] = (0.9, 0.999)
     eps: NonNegative = 1e-8
+    decoupled: ClassVar[bool] = False
 
     @field_validator("betas")
     @classmethod
@@ -79,6 +80,10 @@ class _Adam(_OptimizerSpec):
         """The rates β; β₁ = 0 stays 0."""
         first, second = self.betas
         return {"betas[0]": first, "betas[1]": second} if first else {"betas[1]": second}
+
+    def settings(self, lr: float, weight_decay: float) -> AdamSettings:
+        """The settings of one step."""
+        return AdamSettings(lr, self.betas, self.eps, weight_decay, self.decoupled)
 
 
 class AdamOptimizer(_Adam):
@@ -94,10 +99,6 @@ class AdamOptimizer(_Adam):
 
     kind: Literal["adam"] = "adam"
 
-    def settings(self, lr: float, weight_decay: float) -> AdamSettings:
-        """The settings of one step."""
-        return AdamSettings(lr, self.betas, self.eps, weight_decay)
-
 
 class AdamwOptimizer(_Adam):
     """torch.optim.AdamW: Adam with decoupled weight decay, which multiplies the weights by 1 − ηλ in every step.
@@ -107,10 +108,7 @@ class AdamwOptimizer(_Adam):
     """
 
     kind: Literal["adamw"] = "adamw"
-
-    def settings(self, lr: float, weight_decay: float) -> AdamSettings:
-        """The settings of one step."""
-        return AdamSettings(lr, self.betas, self.eps, weight_decay, decoupled=True)
+    decoupled: ClassVar[bool] = True
 
 
 class RmspropOptimizer(_OptimizerSpec):
