@@ -3,7 +3,6 @@
 import builtins
 import sys
 from time import perf_counter
-from types import TracebackType
 from typing import Self
 
 # A measurement that takes no longer than this, in seconds, says nothing.
@@ -35,9 +34,7 @@ class ProgressLine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._width:
             self._write("")  # blanks over the last line
             self._write("")  # and the cursor back to its start

@@ -33,6 +33,8 @@ from svag.lab.data.sources import Download, Source
 CHUNK = 1 << 18
 SLOWEST = 50_000
 """Slowest useful connection in bytes per second: an hour for CIFAR-10."""
+# Attempts in a row without any progress before a download is given up.
+_ATTEMPTS = 3
 
 
 class IncompleteError(Exception):
@@ -45,14 +47,12 @@ class Resume:
     Args:
         part: the partial file; when complete, it is renamed to pooch's own temporary file.
         most: largest number of bytes that is accepted.
-        patience: number of attempts in a row without any progress before it gives up.
         wait: seconds between attempts.
         limit: seconds from now after which it gives up in any case.
     """
 
-    def __init__(self, part: Path, most: int, patience: int = 3, wait: float = 1.0, limit: float = math.inf) -> None:
-        self.part, self.most, self.patience, self.wait = part, most, patience, wait
-        self.limit, self._end = limit, time.monotonic() + limit
+    def __init__(self, part: Path, most: int, wait: float, limit: float) -> None:
+        self.part, self.most, self.wait, self._end = part, most, wait, time.monotonic() + limit
 
     @property
     def late(self) -> bool:
@@ -76,7 +76,7 @@ class Resume:
                     if isinstance(error, requests.HTTPError) or self.late:
                         raise  # the server refused, or the time is over: another attempt will not help
                     failures, best = (0, self._size()) if self._size() > best else (failures + 1, best)
-                    if failures >= self.patience:
+                    if failures >= _ATTEMPTS:
                         raise
                     time.sleep(self.wait)
         self.part.replace(output_file)
@@ -197,7 +197,7 @@ def _download(download: Download, work: Path, target: Path, wait: float, limit: 
     if part.is_symlink():  # somebody else made it: do not write to its target
         part.unlink()
     continued = part.exists()
-    downloader = Resume(part, _most(download), wait=wait, limit=limit)
+    downloader = Resume(part, _most(download), wait, limit)
     try:
         pooch.retrieve(download.url, f"md5:{download.md5}", "done", work, downloader=downloader)
     except (requests.RequestException, urllib3.exceptions.HTTPError, IncompleteError) as error:

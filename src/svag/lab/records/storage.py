@@ -113,6 +113,14 @@ def read_file(path: Path, most: int = SMALL) -> bytes:
         return file.read()
 
 
+def content_of(path: Path, most: int = SMALL) -> bytes:
+    """The same where a file that is missing, too long or unreadable counts as empty."""
+    try:
+        return read_file(path, most)
+    except OSError:
+        return b""
+
+
 def parse_json(content: bytes) -> Any:
     """Parse strict JSON. Anything else (nested too deeply, not finite, half a character) raises ValueError.
 
