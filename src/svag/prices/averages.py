@@ -16,8 +16,8 @@ from scipy import special
 
 from svag.arrays import FloatArray
 from svag.noise.reading import Reading
-from svag.stats.ratios import RatioInterval, ratio_interval, successive_moments, successive_ratio
-from svag.stats.series import BlockPlan, integrated_autocorrelation_time, plan_blocks, without_line
+from svag.stats.ratios import RatioInterval, blocks_of_ratio, ratio_interval, successive_moments, successive_ratio
+from svag.stats.series import without_line
 from svag.theory.equilibrium import (
     Balance,
     effective_lr,
@@ -34,8 +34,6 @@ from svag.theory.optimizers import optimizer_kind
 # its readings is estimated: a trend over training is not autocorrelation.
 _STRETCHES = 4
 _STRETCH = 16
-# Scatter below this share of the averages is ignored.
-_SCATTER = 1e-3
 # Minimum number of differences of successive readings for an interval from their spread.
 _DIFFERENCES = 20
 # Level at which runs count as different.
@@ -219,7 +217,7 @@ class Averages:
     def ratio(self, signal: FloatArray, confidence: float) -> RatioInterval:
         """N over `signal` as a ratio of weighted averages, with its interval from blocks."""
         num, den = self.weights * self.noise, self.weights * signal
-        return ratio_interval(num, den, confidence=confidence, plan=self._plan(num, den))
+        return ratio_interval(num, den, confidence=confidence, plan=blocks_of_ratio(num, den, self._level))
 
     def ratio_in_window(self, signal: FloatArray, confidence: float) -> RatioInterval | None:
         """The same about this window of these runs only, where blocks are too few for more; None with few readings.
@@ -230,7 +228,7 @@ class Averages:
         if len(self.readings) - len(self._starts) < _DIFFERENCES:
             return None
         num, den = self.weights * self.noise, self.weights * signal
-        plan = self._plan(num, den)
+        plan = blocks_of_ratio(num, den, self._level)
         return successive_ratio(num, den, starts=self._starts, confidence=confidence, plan=plan)
 
     @property
@@ -254,17 +252,6 @@ class Averages:
         """Where in the readings each run begins."""
         names = [reading.run for reading in self.readings]
         return [at for at, name in enumerate(names) if at == 0 or name != names[at - 1]]
-
-    def _plan(self, num: FloatArray, den: FloatArray) -> BlockPlan:
-        """Blocks of ten autocorrelation times, those of num − ratio·den included, as that is what is uncertain."""
-        if num.size < 2:
-            return plan_blocks(num.size, 1.0)
-        scale = float(den.mean())
-        residual = num - float(num.mean()) / scale * den if scale > 0 else num
-        rows = [self._level(row) for row in (num, den, residual)]
-        # where numbers hardly scatter, all that is left is the curve of the schedule, which is not autocorrelation
-        felt = [row for row in rows if row.std() > _SCATTER * np.abs((num, den)).mean()]
-        return plan_blocks(num.size, max((integrated_autocorrelation_time(row) for row in felt), default=1.0))
 
     def _level(self, row: FloatArray) -> FloatArray:
         """A series without the trend along each run; differences between runs stay, since they are uncertain too."""

@@ -124,9 +124,8 @@ class LinearRule(Printed):
     @classmethod
     def of(cls, found: Averages, ground: Ground, c2: float) -> "LinearRule":
         """Conclude from averages and from what they rest on."""
-        ratio = Estimate(*limits_of(ground.interval))
-        batch = found.shared.batch_size
-        limit = ratio.mapped(lambda rho: critical_batch_size(batch, rho, c2, ground.lr_wd))
+        ratio, setting = Estimate(*limits_of(ground.interval)), RunSetting.of(found)
+        limit = ratio.mapped(lambda rho: critical_batch_size(setting.batch_size, rho, c2, ground.lr_wd))
         doubted = tuple(doubts(found, ground.interval, limit.low, limit.high))
         is_resolved = resolved(ground.interval) and not doubted
         proved = is_resolved and ground.theorem
@@ -138,10 +137,10 @@ class LinearRule(Printed):
         if against_sde:
             reasons.append(Reason(Code.SDE_RULED_OUT, {"signal": ground.signal, "high": ratio.high, "c2": c2}))
         return cls(
-            setting=RunSetting.of(found),
+            setting=setting,
             limit=limit,
             basis=ground.basis,
-            rule=ground.rule,
+            rule=setting.kind.rule,
             signal=ground.signal,
             noise_to_signal=ratio,
             measured=None if ground.measured is None else Estimate(*limits_of(ground.measured)),
