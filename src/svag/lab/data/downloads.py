@@ -11,11 +11,9 @@ right, and it cannot become longer than the table of data sets allows.
 
 import gzip
 import hashlib
-import logging
 import math
 import os
 import queue
-import shutil
 import tarfile
 import threading
 import time
@@ -42,10 +40,10 @@ class IncompleteError(Exception):
 
 
 class Resume:
-    """A downloader for pooch that continues a partial file, after broken connections and in later processes.
+    """Downloads into a partial file and continues it, after broken connections and in later processes.
 
     Args:
-        part: the partial file; when complete, it is renamed to pooch's own temporary file.
+        part: the partial file.
         most: largest number of bytes that is accepted.
         wait: seconds between attempts.
         limit: seconds from now after which it gives up in any case.
@@ -59,8 +57,8 @@ class Resume:
         """Whether its time is over."""
         return time.monotonic() >= self._end
 
-    def __call__(self, url: str, output_file: str, pooch: object = None, check_only: bool = False) -> None:
-        """Download `url` into `output_file`, with a progress bar at a terminal."""
+    def complete(self, url: str) -> None:
+        """Download what is missing of the file at `url`, with a progress bar at a terminal."""
         import requests
         import urllib3
 
@@ -79,7 +77,6 @@ class Resume:
                     if failures >= _ATTEMPTS:
                         raise
                     time.sleep(self.wait)
-        self.part.replace(output_file)
 
     def _attempt_in_time(self, url: str, progress: Progress, task: TaskID) -> None:
         """Make an attempt in its own thread, as a server that sends a byte now and then never lets a read time out."""
@@ -176,7 +173,7 @@ def fetch(download: Download, folder: Path, wait: float = 1.0, limit: float | No
         with FileLock(staging / f"{download.filename}.lock"):
             if not target.exists():  # otherwise another process downloaded it while this one waited
                 seconds = 60 + _most(download) / SLOWEST if limit is None else limit
-                _download(download, staging / download.filename, target, wait, seconds)
+                _download(download, staging / f"{download.filename}.part", target, wait, seconds)
     except OSError as error:
         raise DataError(
             f"cannot write {target} ({error.strerror or error}): choose another folder with --data-dir or $SVAG_DATA"
@@ -184,45 +181,35 @@ def fetch(download: Download, folder: Path, wait: float = 1.0, limit: float | No
     return target
 
 
-def _download(download: Download, work: Path, target: Path, wait: float, limit: float) -> None:
-    import pooch
+def _download(download: Download, part: Path, target: Path, wait: float, limit: float) -> None:
     import requests
     import urllib3
 
-    pooch.get_logger().setLevel(logging.WARNING)
-    part = work / "part"
-    work.mkdir(exist_ok=True)
-    for leftover in set(work.iterdir()) - {part}:
-        leftover.unlink()  # of a process that was killed: as this one has the lock, nobody is using it
     if part.is_symlink():  # somebody else made it: do not write to its target
         part.unlink()
     continued = part.exists()
     downloader = Resume(part, _most(download), wait, limit)
     try:
-        pooch.retrieve(download.url, f"md5:{download.md5}", "done", work, downloader=downloader)
+        downloader.complete(download.url)
     except (requests.RequestException, urllib3.exceptions.HTTPError, IncompleteError) as error:
         kept = "run it again to continue" if part.exists() else "try again later"
-        if not part.exists():
-            work.rmdir()
         reason = f"it is not complete after {limit:.0f} s" if downloader.late else _reason(error)
         raise DataError(
             f"cannot download {download.url} ({reason}): {kept}, or put {download.filename} into {target.parent}"
         ) from error
     except (OSError, DataError):  # on a full disk, make room again
-        shutil.rmtree(work, ignore_errors=True)
-        raise
-    except ValueError as error:
         part.unlink(missing_ok=True)
-        if continued:  # the old part may have been the damaged one
-            return _download(download, work, target, wait, limit)
-        work.rmdir()
+        raise
+    if _md5_of_file(part) == download.md5:
+        part.replace(target)
+        return
+    part.unlink()
+    if not continued:
         raise DataError(
             f"{download.url} gave a file whose md5 is not {download.md5}: try again later, or put the official "
             f"{download.filename} into {target.parent}"
-        ) from error
-    (work / "done").replace(target)
-    shutil.rmtree(work)
-    return None
+        )
+    _download(download, part, target, wait, limit)  # the old part may have been the damaged one
 
 
 def _most(download: Download) -> int:
@@ -334,9 +321,8 @@ def _untar(path: Path, download: Download) -> dict[str, bytes]:
     wanted = {member.name for member in download.members}
     contents: dict[str, bytes] = {}
     try:
-        with path.open("rb") as file:
-            if hashlib.file_digest(file, _new_md5).hexdigest() != download.md5:
-                raise _corrupt(path, f"its md5 is not {download.md5}")
+        if _md5_of_file(path) != download.md5:
+            raise _corrupt(path, f"its md5 is not {download.md5}")
         with tarfile.open(path, "r:gz") as archive:
             for entry in archive:
                 name = entry.name.rpartition("/")[2]
@@ -367,6 +353,11 @@ _new_md5 = partial(hashlib.md5, usedforsecurity=False)
 
 def _md5(content: bytes) -> str:
     return _new_md5(content).hexdigest()
+
+
+def _md5_of_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, _new_md5).hexdigest()
 
 
 def _corrupt(path: Path, why: str) -> DataError:
