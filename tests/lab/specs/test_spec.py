@@ -91,7 +91,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"budget": {}}, "budget.epochs: is missing"),
     ({"budget": {"epochs": 1e308}}, "budget.epochs: must be less than or equal to"),
     ({"schedule": {"kind": "steps", "at": [1, 2], "factor": 1e200}}, "schedule.factor: must be less than or equal to"),
-    ({"optimizer.momentum": 1}, "optimizer.momentum: must lie in [0, 1)"),
+    ({"optimizer.momentum": 1}, "optimizer.momentum: must be less than 1, got 1"),
     ({"optimizer.kind": "lion"}, "optimizer: kind must be one of sgd, adam, adamw, rmsprop, got 'lion'"),
     ({"optimizer.momentun": 0.9}, "optimizer.momentun: there is no such field; did you mean momentum?"),
     ({"optimizer": "sgd"}, "optimizer: must be a mapping of fields, got 'sgd'"),

@@ -86,7 +86,9 @@ def build_model(
         raise ValueError("image_size must be two whole numbers, height and width")
     for name, value in zip(("height", "width"), image_size, strict=True):
         domain.whole(f"the {name} in image_size", value)
-    with torch.random.fork_rng(devices=[]):  # torch's own first weights are thrown away: they shall not cost a draw
+    with torch.random.fork_rng(
+        devices=[]
+    ):  # torch's own first weights are discarded: do not draw them from the caller's generator
         assemble = partial(_assemble, arch, norm, width, in_channels, num_classes, scale_invariant, image_size)
         what = f"{shown(arch)} at width {domain.number('width', width):g}"
         _refuse_too_large(assemble, what)

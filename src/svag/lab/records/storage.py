@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import secrets
-import stat
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from svag.noise.reading import open_to_append
+from svag.noise.reading import open_to_append, regular
 
 # The files of a run directory.
 SPEC, METRICS, TIMINGS, CHECKPOINT, OUTCOME = (
@@ -90,14 +89,7 @@ def forget_parts(folder: Path, names: Iterable[str]) -> None:
 
 def open_to_read(path: Path) -> int:
     """Open a regular file for reading. A pipe or a device is refused, as reading it may never end."""
-    return _regular(os.open(path, os.O_RDONLY | _NO_WAIT), path)
-
-
-def _regular(handle: int, path: Path) -> int:
-    if stat.S_ISREG(os.fstat(handle).st_mode):
-        return handle
-    os.close(handle)
-    raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return regular(os.open(path, os.O_RDONLY | _NO_WAIT), path)
 
 
 # More bytes than any spec or outcome has, and than any metrics or timings have: longer files are not read.

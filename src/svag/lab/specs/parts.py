@@ -13,6 +13,7 @@ from svag.lab.specs.fields import (
     Count,
     Factor,
     FileName,
+    Interval,
     NonNegative,
     Positive,
     Several,
@@ -37,16 +38,14 @@ class Facts:
 
     examples: int
     pixels: int
-    channels: int
-    classes: int
 
 
 FACTS = {
-    "fashion-small": Facts(10_000, 14, 1, 10),
-    "fashion-mnist": Facts(60_000, 28, 1, 10),
-    "cifar10": Facts(50_000, 32, 3, 10),
-    "cifar100": Facts(50_000, 32, 3, 100),
-    "svhn": Facts(73_257, 32, 3, 10),
+    "fashion-small": Facts(10_000, 14),
+    "fashion-mnist": Facts(60_000, 28),
+    "cifar10": Facts(50_000, 32),
+    "cifar100": Facts(50_000, 32),
+    "svhn": Facts(73_257, 32),
 }
 
 
@@ -336,12 +335,6 @@ def _check_window(window: tuple[float, float], steps: int) -> tuple[int, int]:
     return first, last
 
 
-def _positive(every: float, one: str) -> float:
-    if every == 0:
-        raise ValueError(f"must be positive: 1 {one}")
-    return every
-
-
 class NoProbe(SpecPart):
     """Measure nothing."""
 
@@ -363,12 +356,7 @@ class InRunProbe(SpecPart):
     kind: Literal["in_run"] = "in_run"
     parts: Several = 4
     window: tuple[When, When] = (0.0, 1.0)
-    every: When = 1
-
-    @field_validator("every")
-    @classmethod
-    def _some(cls, every: float) -> float:
-        return _positive(every, "measures every step")
+    every: Interval = 1
 
     def steps(self, steps: int) -> range:
         """The effective steps that are measured in a run of `steps`."""
@@ -411,13 +399,8 @@ class EvaluateSpec(SpecPart):
         train: also evaluate the whole training set, without augmentation.
     """
 
-    every: When = 0.05
+    every: Interval = 0.05
     train: bool = False
-
-    @field_validator("every")
-    @classmethod
-    def _some(cls, every: float) -> float:
-        return _positive(every, "evaluates after every step")
 
     def interval(self, steps: int) -> int:
         """Effective steps between two evaluations."""
