@@ -1,4 +1,4 @@
-"""One line that says how far a measurement has come, for somebody who watches it."""
+"""A line of progress for long measurements, in a terminal or a notebook."""
 
 import builtins
 import sys
@@ -14,7 +14,7 @@ _PACE = 0.2
 class ProgressLine:
     """Write to standard error how far a measurement is, and erase the line at its end.
 
-    Nothing is written in the first two seconds, nor where nobody watches: to a file or a pipe.
+    Nothing is written in the first two seconds, nor to a file or a pipe.
 
     Args:
         what: what is under way.

@@ -307,7 +307,7 @@ def recording_of(
     optimizers: Sequence[Optimizer],
     process_group: ProcessGroup | None = None,
 ) -> Recording:
-    """Choose the recorder that fits how a model is trained: alone, sharded, wrapped, or by ranks of one's own."""
+    """Choose the recorder for how a model is trained: alone, sharded, wrapped, or by ranks that share the batch."""
     group = Group(process_group, model)
     if is_sharded(model.parameters()):
         if group.process_group is not None:

@@ -38,17 +38,17 @@ class RunSetting:
     population: int | None = None
 
     @classmethod
-    def of(cls, found: Averages) -> "RunSetting":
+    def of(cls, averages: Averages) -> "RunSetting":
         """Return what the averaged readings have in common."""
-        shared = found.shared
+        shared = averages.shared
         return cls(
             shared.batch_size,
             shared.optimizer,
-            found.lr,
+            averages.lr,
             shared.weight_decay,
-            found.momentum,
-            found.betas,
-            found.eps,
+            averages.momentum,
+            averages.betas,
+            averages.eps,
             shared.population,
         )
 

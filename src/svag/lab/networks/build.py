@@ -60,7 +60,7 @@ def build_model(
         width: factor on the number of channels; 16·width must be whole for a ResNet, 64·width for a VGG.
         in_channels: channels of the images, or features of plain vectors.
         num_classes: number of logits.
-        scale_invariant: whether the loss shall be scale invariant; impossible without norms, which is refused.
+        scale_invariant: make the loss scale invariant; refused without norms.
         image_size: height and width of the images. Only the perceptron needs it; all others take any size.
         generator: where the first weights come from; torch's global one when None.
 
@@ -127,7 +127,7 @@ def memory_layout(network: nn.Module, device: torch.device) -> torch.memory_form
 
 def lay_out(network: nn.Module, layout: torch.memory_format) -> nn.Module:
     """Lay the convolutions of a network out in memory as its images are; returns the network itself."""
-    network.to(memory_format=layout)  # type: ignore[call-overload]  # torch's stubs have forgotten it
+    network.to(memory_format=layout)  # type: ignore[call-overload]  # not in torch's stubs
     return network
 
 

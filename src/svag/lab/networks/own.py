@@ -155,7 +155,7 @@ def scaling_error(network: nn.Module, images: Tensor, logits: Tensor) -> float:
 
 def _logits(network: nn.Module, images: Tensor) -> Tensor:
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)  # dropout shall drop the same units in both passes
+        torch.manual_seed(0)  # so that dropout drops the same units in both passes
         logits: Tensor = network(images)
     return logits
 
