@@ -18,6 +18,8 @@ import tarfile
 import threading
 import time
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -304,13 +306,8 @@ def _contents(download: Download, files: list[Path]) -> dict[str, bytes]:
 
 
 def _bytes(path: Path) -> bytes:
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            content = file.read(LARGEST + 1)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise _corrupt(path, str(error)) from error
-    except OSError as error:
-        raise _unreadable(path, error) from error
+    with _reading(path), gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise _corrupt(path, f"it holds more than {LARGEST} bytes")
     return content
@@ -320,7 +317,7 @@ def _untar(path: Path, download: Download) -> dict[str, bytes]:
     """Read the members of an archive after verifying its checksum; links are not followed."""
     wanted = {member.name for member in download.members}
     contents: dict[str, bytes] = {}
-    try:
+    with _reading(path):
         if _md5_of_file(path) != download.md5:
             raise _corrupt(path, f"its md5 is not {download.md5}")
         with tarfile.open(path, "r:gz") as archive:
@@ -332,10 +329,6 @@ def _untar(path: Path, download: Download) -> dict[str, bytes]:
                 if file_of is None:
                     raise _corrupt(path, f"{name} in it is no plain file of at most {LARGEST} bytes")
                 contents[name] = file_of.read()
-    except (gzip.BadGzipFile, EOFError, zlib.error, tarfile.TarError) as error:
-        raise _corrupt(path, str(error)) from error
-    except OSError as error:
-        raise _unreadable(path, error) from error
     if missing := wanted - set(contents):
         raise _corrupt(path, f"it does not hold {', '.join(sorted(missing))}")
     return contents
@@ -364,5 +357,12 @@ def _corrupt(path: Path, why: str) -> DataError:
     return DataError(f"{path} is corrupt ({why}): delete it, then `svag data get` brings a good one")
 
 
-def _unreadable(path: Path, error: OSError) -> DataError:
-    return DataError(f"{path} cannot be read ({error.strerror or error}): check its permissions")
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Say inside what is wrong with a file that cannot be read or unpacked, and what to do."""
+    try:
+        yield
+    except (gzip.BadGzipFile, EOFError, zlib.error, tarfile.TarError) as error:
+        raise _corrupt(path, str(error)) from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror or error}): check its permissions") from error

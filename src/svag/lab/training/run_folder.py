@@ -31,11 +31,11 @@ from svag.lab.records.storage import (
     RunLock,
     content_of,
     digest,
-    disk_error,
     forget_parts,
     make_folder,
     parse_lines,
     replace_file,
+    writing,
 )
 from svag.lab.specs.spec import RunSpec, examples_per_step
 from svag.lab.training.state import (
@@ -194,10 +194,8 @@ class RunFolder:
     def __init__(self, path: Path, identity: str, header: dict[str, Any]) -> None:
         self._path, self._identity = path, identity
         forget_parts(path, (SPEC, CHECKPOINT, OUTCOME))
-        try:
+        with writing(path / OUTCOME):
             (path / OUTCOME).unlink(missing_ok=True)  # of an earlier attempt that failed
-        except OSError as error:
-            raise disk_error(path / OUTCOME, error) from error
         self._header = write_header(path, header)
         self._metrics = Journal(path / METRICS)
         try:
