@@ -38,14 +38,16 @@ class Facts:
 
     examples: int
     pixels: int
+    channels: int
+    classes: int
 
 
 FACTS = {
-    "fashion-small": Facts(10_000, 14),
-    "fashion-mnist": Facts(60_000, 28),
-    "cifar10": Facts(50_000, 32),
-    "cifar100": Facts(50_000, 32),
-    "svhn": Facts(73_257, 32),
+    "fashion-small": Facts(10_000, 14, 1, 10),
+    "fashion-mnist": Facts(60_000, 28, 1, 10),
+    "cifar10": Facts(50_000, 32, 3, 10),
+    "cifar100": Facts(50_000, 32, 3, 100),
+    "svhn": Facts(73_257, 32, 3, 10),
 }
 
 
