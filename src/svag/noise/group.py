@@ -79,8 +79,8 @@ class Group:
                 "DistributedDataParallel averages the gradients by itself: leave out process_group, or give the model "
                 "without its wrapper"
             )
-        # torch itself keeps a group until it is destroyed; a longer reference would keep its threads alive, and they
-        # sometimes abort the interpreter at exit
+        # weak: a group that is kept beyond destroy_process_group() keeps its threads, which sometimes abort the
+        # interpreter at its end
         self._reference = ref(process_group)
         self.rank, self.size = dist.get_rank(process_group), dist.get_world_size(process_group)
 

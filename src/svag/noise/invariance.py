@@ -6,7 +6,8 @@ without eps, and a frozen last layer. All its trainable weights together can be 
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -55,17 +56,24 @@ def scale_invariance_error(
 def _loss_at(
     scale: float, model: nn.Module, loss_fn: Callable[[Batch], Tensor], batch: Batch, measured: list[nn.Parameter]
 ) -> float:
-    """Loss at `scale` times the parameters, which are put back bit for bit."""
-    kept = [parameter.detach().clone() for parameter in measured]
+    """Loss at `scale` times the parameters."""
+    # the same generator states as at scale 1, so that Dropout drops the same units
+    with _multiplied(measured, scale), undisturbed(model), torch.no_grad():
+        return _finite(f"the loss at {scale:g} times the parameters", loss_fn(batch).item())
+
+
+@contextmanager
+def _multiplied(parameters: Sequence[nn.Parameter], scale: float) -> Iterator[None]:
+    """Multiply the parameters, and put them back bit for bit."""
+    kept = [parameter.detach().clone() for parameter in parameters]
     try:
-        # the same generator states as at scale 1, so that Dropout drops the same units
-        with undisturbed(model), torch.no_grad():
-            for parameter in measured:
+        with torch.no_grad():
+            for parameter in parameters:
                 parameter.mul_(scale)
-            return _finite(f"the loss at {scale:g} times the parameters", loss_fn(batch).item())
+        yield
     finally:
         with torch.no_grad():
-            for parameter, content in zip(measured, kept, strict=True):
+            for parameter, content in zip(parameters, kept, strict=True):
                 parameter.copy_(content)
 
 
@@ -103,12 +111,12 @@ class ScaleInvariantNet(nn.Module):
     With `shift` the last layer is followed by a trainable bias: no longer scale invariant, the negative control.
     """
 
-    def __init__(self, generator: torch.Generator, shift: bool = False, width: int = 8, classes: int = 3) -> None:
+    def __init__(self, generator: torch.Generator, shift: bool = False) -> None:
         super().__init__()
-        self.first = nn.Parameter(_normal((width, 5), generator))
-        self.second = nn.Parameter(_normal((width, width), generator))
-        self.head = nn.Parameter(_normal((classes, width), generator), requires_grad=False)
-        self.shift = nn.Parameter(_normal((classes,), generator), requires_grad=shift)
+        self.first = nn.Parameter(_normal((8, 5), generator))
+        self.second = nn.Parameter(_normal((8, 8), generator))
+        self.head = nn.Parameter(_normal((3, 8), generator), requires_grad=False)
+        self.shift = nn.Parameter(_normal((3,), generator), requires_grad=shift)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits."""
@@ -146,21 +154,12 @@ def orthogonal_gradient(net: nn.Module, weights: Sequence[nn.Parameter], x: Tens
     return NetworkCheck("lem:sc", "⟨x, ∇L(x)⟩ = 0, relative to |x||∇L|", measured, 1e-12)
 
 
-def homogeneous_gradient(
-    net: nn.Module, weights: Sequence[nn.Parameter], x: Tensor, y: Tensor, c: float = 3.0
-) -> NetworkCheck:
+def homogeneous_gradient(net: nn.Module, weights: Sequence[nn.Parameter], x: Tensor, y: Tensor) -> NetworkCheck:
     """c∇L(cx) = ∇L(x) (lem:sc, 2)."""
+    c = 3.0
     here = gradients_of(_loss(net, x, y), weights)
-    kept = [weight.detach().clone() for weight in weights]
-    try:
-        with torch.no_grad():
-            for weight in weights:
-                weight.mul_(c)
+    with _multiplied(weights, c):
         there = gradients_of(_loss(net, x, y), weights)
-    finally:
-        with torch.no_grad():
-            for weight, content in zip(weights, kept, strict=True):
-                weight.copy_(content)
     gap = square_norm([c * far - near for far, near in zip(there, here, strict=True)])
     measured = math.sqrt(float(gap) / float(square_norm(here)))
     return NetworkCheck("lem:sc", f"c∇L(cx) = ∇L(x) at c = {c:g}, relative to |∇L|", measured, 1e-12)

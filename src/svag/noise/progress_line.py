@@ -1,9 +1,8 @@
-"""A progress line for measurements, at a terminal or in a notebook."""
+"""A line of progress for long measurements, in a terminal or a notebook."""
 
 import builtins
 import sys
 from time import perf_counter
-from types import TracebackType
 from typing import Self
 
 # A measurement shorter than this many seconds shows nothing.
@@ -15,7 +14,7 @@ _PACE = 0.2
 class ProgressLine:
     """Show on standard error how far a measurement is, and erase the line at its end.
 
-    Nothing is written in the first two seconds, or if standard error is a file or a pipe.
+    Nothing is written in the first two seconds, nor to a file or a pipe.
 
     Args:
         what: name of what is measured.
@@ -35,9 +34,7 @@ class ProgressLine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._width:
             self._write("")  # overwrite the last line with blanks
             self._write("")  # and move the cursor back to its start

@@ -262,8 +262,12 @@ def append_readings(path: str | Path, readings: Iterable[Reading]) -> None:
 
 def open_to_append(path: Path) -> int:
     """Open a file to read it and append to it, made if it is not there; a link or a pipe in its place is refused."""
-    binary, no_link = getattr(os, "O_BINARY", 0), getattr(os, "O_NOFOLLOW", 0)  # not every system has these
-    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | binary | no_link, 0o666)
+    binary, no_link = getattr(os, "O_BINARY", 0), getattr(os, "O_NOFOLLOW", 0)  # neither is on every system
+    return regular(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | binary | no_link, 0o666), path)
+
+
+def regular(handle: int, path: Path) -> int:
+    """Return an open file, or close and refuse what is not a regular one."""
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return handle
     os.close(handle)

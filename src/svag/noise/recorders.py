@@ -7,7 +7,6 @@ DistributedDataParallel model (`svag.noise.group.DataParallelParts`).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 from weakref import ref
 
 import torch
@@ -35,38 +34,6 @@ from svag.noise.parameters import (
 from svag.noise.pending import StepSums, sums_of_weights
 
 
-class Recorder(Protocol):
-    """Records the norms of the parts of a step."""
-
-    def listen(self, measured: bool) -> None:
-        """Set whether the next step is measured; if not, it is only ended, by `skip`."""
-        ...
-
-    def micro_batch(self, scale: float, weight: float | None = None) -> None:
-        """Record a back-propagated micro-batch, of this `weight` in the step, with its loss multiplied by `scale`."""
-        ...
-
-    def close(self, loss: Tensor | None = None, examples: int | None = None) -> StepSums:
-        """Return the sums of the step and start the next one; `loss` and `examples` are those of this rank."""
-        ...
-
-    def skip(self, loss: Tensor, weight: float) -> Tensor:
-        """End a step that is not measured, which has this `weight` among all ranks; return its mean loss."""
-        ...
-
-    def whole(self, number: Tensor) -> Tensor:
-        """Turn a sum over this rank's entries of parameters or optimizer state into the sum over all entries."""
-        ...
-
-    def forget(self) -> None:
-        """Drop what was recorded since the last step."""
-        ...
-
-    def remove(self) -> None:
-        """Stop recording, and leave the model as it was."""
-        ...
-
-
 class MicroBatches:
     """Collects the sums of a step from `.grad`, which is only read, never changed.
 
@@ -91,7 +58,7 @@ class MicroBatches:
         self._handle = None if shards is not None else self._parameters[-1].register_hook(self._before_pass())
 
     def listen(self, measured: bool) -> None:
-        """Set whether the next step is measured; before one that is not, gradients need not be zeroed."""
+        """Say whether the next step is measured: before one that is not, gradients may be left as they are."""
         self._listening = measured
 
     def _before_pass(self) -> Callable[[Tensor], None]:
@@ -134,7 +101,7 @@ class MicroBatches:
         self.scale = scale
 
     def close(self, loss: Tensor | None = None, examples: int | None = None) -> StepSums:
-        """Return the sums of the step and start the next one."""
+        """Return the sums of the step and start the next one; `loss` and `examples` are those of this rank."""
         weights, scale, parts = self._weights, self.scale, len(self._weights)
         try:
             if parts < self._at_least:
@@ -165,7 +132,7 @@ class MicroBatches:
         return added[0], added[1:].sqrt()
 
     def skip(self, loss: Tensor, weight: float) -> Tensor:
-        """End a step that is not measured."""
+        """End a step that is not measured, which counts as `weight` of all ranks' together; return its mean loss."""
         self.forget()
         return loss
 
@@ -322,7 +289,7 @@ class Recording:
         shards: those of a sharded model.
     """
 
-    recorder: Recorder
+    recorder: MicroBatches | DataParallelParts
     ranks: int = 1
     first: bool = True
     at_least: int = 2
@@ -341,7 +308,7 @@ def recording_of(
     optimizers: Sequence[Optimizer],
     process_group: ProcessGroup | None = None,
 ) -> Recording:
-    """Choose the recorder for how a model is trained: on one rank, sharded, wrapped, or by a `process_group`."""
+    """Choose the recorder for how a model is trained: alone, sharded, wrapped, or by ranks that share the batch."""
     group = Group(process_group, model)
     if is_sharded(model.parameters()):
         if group.process_group is not None:

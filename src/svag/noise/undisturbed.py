@@ -21,7 +21,7 @@ def undisturbed(model: nn.Module, generators: Iterable[torch.Generator] = ()) ->
     python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002  # the user's augmentation uses it
     modes = [(module, module.training) for module in model.modules()]
     with ExitStack() as stack:
-        stack.enter_context(kept_buffers(model))
+        stack.callback(put_back, snapshot(model))
         stack.enter_context(torch.random.fork_rng(devices=devices))
         stack.enter_context(torch.enable_grad())
         if isinstance(model, DistributedDataParallel):
@@ -35,16 +35,6 @@ def undisturbed(model: nn.Module, generators: Iterable[torch.Generator] = ()) ->
                 generator.set_state(state)
             for module, training in modes:
                 module.training = training
-
-
-@contextmanager
-def kept_buffers(model: nn.Module) -> Iterator[None]:
-    """Put back the buffers of `model`, also those that a forward pass replaces by new tensors."""
-    kept = snapshot(model)
-    try:
-        yield
-    finally:
-        put_back(kept)
 
 
 @contextmanager
@@ -84,7 +74,7 @@ def snapshot(model: nn.Module) -> list[tuple[nn.Module, str, Tensor, Tensor]]:
 
 
 def put_back(kept: list[tuple[nn.Module, str, Tensor, Tensor]]) -> None:
-    """Restore the buffers of a snapshot."""
+    """Restore the buffers of a snapshot, also those that a forward pass has replaced by new tensors."""
     with torch.no_grad():
         for module, name, buffer, content in kept:
             buffer.copy_(content)

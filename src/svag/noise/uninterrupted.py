@@ -3,7 +3,7 @@
 import signal
 import sys
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 # Signals whose handlers commonly raise: Ctrl-C, a scheduler's notice, a closed terminal, a time limit.
@@ -49,9 +49,7 @@ class Uninterrupted:
             self._put_back()
             raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self._put_back()
         finally:
@@ -59,7 +57,7 @@ class Uninterrupted:
 
     def _hold(self, number: int, frame: FrameType | None) -> None:
         if number in self._came:
-            self.__exit__(None, None, None)
+            self.__exit__()
         else:
             self._came.append(number)
 

@@ -16,8 +16,8 @@ from scipy import special
 
 from svag.arrays import FloatArray
 from svag.noise.reading import Reading
-from svag.stats.ratios import RatioInterval, ratio_interval, successive_moments, successive_ratio
-from svag.stats.series import BlockPlan, integrated_autocorrelation_time, plan_blocks
+from svag.stats.ratios import RatioInterval, blocks_of_ratio, ratio_interval, successive_moments, successive_ratio
+from svag.stats.series import without_line
 from svag.theory.equilibrium import (
     Balance,
     effective_lr,
@@ -34,9 +34,7 @@ from svag.theory.optimizers import optimizer_kind
 # its readings is estimated: a trend over training is not autocorrelation.
 _STRETCHES = 4
 _STRETCH = 16
-# Scatter below this share of the averages is ignored.
-_SCATTER = 1e-3
-# Minimum number of differences between successive readings for an interval estimated from their spread.
+# Minimum number of differences of successive readings for an interval from their spread.
 _DIFFERENCES = 20
 # Significance level at which runs count as different.
 _DIFFER = 0.01
@@ -219,7 +217,7 @@ class Averages:
     def ratio(self, signal: FloatArray, confidence: float) -> RatioInterval:
         """N over `signal` as a ratio of weighted averages, with its interval from blocks."""
         num, den = self.weights * self.noise, self.weights * signal
-        return ratio_interval(num, den, confidence=confidence, plan=self._plan(num, den))
+        return ratio_interval(num, den, confidence=confidence, plan=blocks_of_ratio(num, den, self._level))
 
     def ratio_in_window(self, signal: FloatArray, confidence: float) -> RatioInterval | None:
         """The same for this window of these runs only, if there are too few blocks for more; None with few readings.
@@ -230,7 +228,7 @@ class Averages:
         if len(self.readings) - len(self._starts) < _DIFFERENCES:
             return None
         num, den = self.weights * self.noise, self.weights * signal
-        plan = self._plan(num, den)
+        plan = blocks_of_ratio(num, den, self._level)
         return successive_ratio(num, den, starts=self._starts, confidence=confidence, plan=plan)
 
     @property
@@ -255,17 +253,6 @@ class Averages:
         names = [reading.run for reading in self.readings]
         return [at for at, name in enumerate(names) if at == 0 or name != names[at - 1]]
 
-    def _plan(self, num: FloatArray, den: FloatArray) -> BlockPlan:
-        """Blocks of ten autocorrelation times, which also cover num − ratio·den, as that is the uncertain quantity."""
-        if num.size < 2:
-            return plan_blocks(num.size, 1.0)
-        scale = float(den.mean())
-        residual = num - float(num.mean()) / scale * den if scale > 0 else num
-        rows = [self._level(row) for row in (num, den, residual)]
-        # if numbers hardly scatter, what remains is the curve of the schedule, which is not autocorrelation
-        felt = [row for row in rows if row.std() > _SCATTER * np.abs((num, den)).mean()]
-        return plan_blocks(num.size, max((integrated_autocorrelation_time(row) for row in felt), default=1.0))
-
     def _level(self, row: FloatArray) -> FloatArray:
         """A series without the trend along each run; differences between runs stay, since they are uncertain too."""
         level, start = row.copy(), 0
@@ -273,7 +260,7 @@ class Averages:
             stop = start + len(list(run))
             if stop - start >= _STRETCHES * _STRETCH:
                 pieces = np.array_split(row[start:stop], _STRETCHES)
-                level[start:stop] = row[start:stop].mean() + np.concatenate([_without_line(piece) for piece in pieces])
+                level[start:stop] = row[start:stop].mean() + np.concatenate([without_line(piece) for piece in pieces])
             start = stop
         return level
 
@@ -352,9 +339,3 @@ class Averages:
         """N/G of BatchNorm's parts over that of whole batches: the ratio farthest from 1; None if none is known."""
         ratios = [reading.parts_ratio for reading in self.readings if reading.parts_ratio is not None]
         return max(ratios, key=lambda ratio: abs(math.log(ratio)), default=None)
-
-
-def _without_line(row: FloatArray) -> FloatArray:
-    time = np.arange(row.size) - (row.size - 1) / 2
-    centred: FloatArray = row - row.mean()
-    return centred - time * (time @ centred) / (time @ time)

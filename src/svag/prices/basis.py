@@ -25,7 +25,7 @@ from svag.stats.series import BlockPlan
 from svag.theory.adaptive import distortion_with_eps
 from svag.theory.distortion import distortion
 from svag.theory.equilibrium import E_FOLDS, effective_lr, steps_to_equilibrium
-from svag.theory.optimizers import Rule, optimizer_kind
+from svag.theory.optimizers import optimizer_kind
 
 Basis = Literal["weight_norm", "pull", "gradient", "momentum", "second_moment"]
 Signal = Literal["G", "X", "X̂"]
@@ -52,21 +52,19 @@ class Ground:
 
     Attributes:
         basis: see above.
-        rule: how settings change with the batch; None when no rule is known for the optimizer.
         signal: what N is divided by.
         interval: N over that signal.
+        reasons: why no theorem applies; empty where one does.
         measured: N/X with momentum while X is not resolved and X̂ stands in for it; None otherwise.
         lr_wd: ηλ where the distortion depends on it, else 0.
-        reasons: why no theorem applies; empty where one does.
     """
 
     basis: Basis
-    rule: Rule | None
     signal: Signal
     interval: RatioInterval
-    measured: RatioInterval | None
-    lr_wd: float
-    reasons: tuple[Reason, ...]
+    reasons: tuple[Reason, ...] = ()
+    measured: RatioInterval | None = None
+    lr_wd: float = 0.0
 
     @property
     def theorem(self) -> bool:
@@ -74,29 +72,26 @@ class Ground:
         return self.basis in THEOREMS
 
 
-def find_ground(found: Averages, steps: int | None, confidence: float) -> Ground:
-    """Choose the basis that the averages allow; `steps` were spent at this learning rate before the window."""
-    optimizer = found.shared.optimizer
+def find_ground(averages: Averages, steps: int | None, confidence: float) -> Ground:
+    """Decide what the averages allow; `steps` were spent at this learning rate before the window."""
+    optimizer = averages.shared.optimizer
     kind = optimizer_kind(optimizer)
-    plain = plain_ratio(found, confidence)
+    plain = plain_ratio(averages, confidence)
     if kind.family == "second_moment":
-        return Ground(
-            "second_moment", kind.rule, "G", plain, None, 0.0, (Reason(Code.ONLY_SGD, {"optimizer": optimizer}),)
-        )
+        return Ground("second_moment", "G", plain, (Reason(Code.ONLY_SGD, {"optimizer": optimizer}),))
     if kind.family == "unknown":
-        untested = Reason(Code.UNTESTED_OPTIMIZER, {"optimizer": optimizer})
-        return Ground("gradient", kind.rule, "G", plain, None, 0.0, (untested,))
-    reasons = (*_setting_reasons(found), *_equilibrium_reasons(found, steps))
-    if found.momentum:
-        return _with_momentum(found, confidence, plain, reasons)
+        return Ground("gradient", "G", plain, (Reason(Code.UNTESTED_OPTIMIZER, {"optimizer": optimizer}),))
+    reasons = (*_setting_reasons(averages), *_equilibrium_reasons(averages, steps))
+    if averages.momentum:
+        return _with_momentum(averages, confidence, reasons)
     if _premises_met(reasons):
-        pulled = found.share is not None and abs(found.share) > BALANCED
-        if found.shared.weight_decay and not pulled:
-            return Ground("weight_norm", kind.rule, "G", plain, None, found.lr_wd or 0.0, ())
-        if found.param_dot_grad is not None:
-            return Ground("pull", kind.rule, "G", plain, None, 0.0, ())
+        pulled = averages.share is not None and abs(averages.share) > BALANCED
+        if averages.shared.weight_decay and not pulled:
+            return Ground("weight_norm", "G", plain, lr_wd=averages.lr_wd or 0.0)
+        if averages.param_dot_grad is not None:
+            return Ground("pull", "G", plain)
         reasons = (Reason(Code.INVARIANCE_UNTESTED),)
-    return Ground("gradient", kind.rule, "G", plain, None, 0.0, reasons)
+    return Ground("gradient", "G", plain, reasons)
 
 
 def _premises_met(reasons: tuple[Reason, ...]) -> bool:
@@ -104,42 +99,40 @@ def _premises_met(reasons: tuple[Reason, ...]) -> bool:
     return not any(reason.code in NO_THEOREM for reason in reasons)
 
 
-def _with_momentum(found: Averages, confidence: float, plain: RatioInterval, reasons: tuple[Reason, ...]) -> Ground:
-    """Use X if it is resolved, by a theorem or not; otherwise X̂, with the unresolved X as additional information."""
-    kind = optimizer_kind(found.shared.optimizer)
-    signal = found.moving_signal if kind.covered else None
-    estimated = _ratio(found, found.estimated_signal, confidence)
-    if found.momentum_varies:
-        reasons = (*reasons, Reason(Code.MOMENTUM_VARIES))
-        return Ground("momentum", kind.rule, "X̂", estimated, None, 0.0, reasons)
+def _with_momentum(averages: Averages, confidence: float, reasons: tuple[Reason, ...]) -> Ground:
+    """X where it is resolved, by a theorem or not; otherwise X̂, and what is known of X beside it."""
+    signal = averages.moving_signal if optimizer_kind(averages.shared.optimizer).covered else None
+    estimated = _ratio(averages, averages.estimated_signal, confidence)
+    if averages.momentum_varies:
+        return Ground("momentum", "X̂", estimated, (*reasons, Reason(Code.MOMENTUM_VARIES)))
     if signal is None:
         reasons = (Reason(Code.X_NOT_MEASURED),) if _premises_met(reasons) else reasons
-        return Ground("momentum", kind.rule, "X̂", estimated, None, 0.0, reasons)
-    measured = found.ratio(signal, confidence)
+        return Ground("momentum", "X̂", estimated, reasons)
+    measured = averages.ratio(signal, confidence)
     if not resolved(measured):
-        return Ground("momentum", kind.rule, "X̂", estimated, measured, 0.0, (Reason(Code.X_UNRESOLVED), *reasons))
-    if found.share is not None and abs(found.share) > BALANCED:
-        reasons = (*reasons, Reason(Code.NOT_INVARIANT, {"share": found.share}))
-    if found.rate_varies:
+        return Ground("momentum", "X̂", estimated, (Reason(Code.X_UNRESOLVED), *reasons), measured)
+    if averages.share is not None and abs(averages.share) > BALANCED:
+        reasons = (*reasons, Reason(Code.NOT_INVARIANT, {"share": averages.share}))
+    if averages.rate_varies:
         reasons = (*reasons, Reason(Code.RATE_VARIES))
-    if found.balance is None and _premises_met(reasons):
+    if averages.balance is None and _premises_met(reasons):
         reasons = (Reason(Code.VELOCITY_MISSING),)
     # with momentum the balance has no term in (ηλ)²
     basis: Basis = "weight_norm" if _premises_met(reasons) else "momentum"
-    return Ground(basis, kind.rule, "X", measured, None, 0.0, reasons)
+    return Ground(basis, "X", measured, reasons)
 
 
-def plain_ratio(found: Averages, confidence: float) -> RatioInterval:
+def plain_ratio(averages: Averages, confidence: float) -> RatioInterval:
     """N/G itself, whatever the optimizer: what prices are made of."""
-    return _ratio(found, found.grad_sq, confidence)
+    return _ratio(averages, averages.grad_sq, confidence)
 
 
-def _ratio(found: Averages, signal: FloatArray, confidence: float) -> RatioInterval:
-    """N over a signal; with too few blocks, the ratio of this window of these runs only."""
-    interval = found.ratio(signal, confidence)
+def _ratio(averages: Averages, signal: FloatArray, confidence: float) -> RatioInterval:
+    """N over a signal; where the blocks are too few, what this window of these runs alone says."""
+    interval = averages.ratio(signal, confidence)
     if interval.blocks >= _MIN_BLOCKS:
         return interval
-    return found.ratio_in_window(signal, confidence) or interval
+    return averages.ratio_in_window(signal, confidence) or interval
 
 
 def limits_of(interval: RatioInterval) -> tuple[float, float, float]:
@@ -147,9 +140,9 @@ def limits_of(interval: RatioInterval) -> tuple[float, float, float]:
     return (math.inf, 0.0, math.inf) if interval.kind == "empty" else (interval.value, interval.low, interval.high)
 
 
-def window_only(found: Averages, interval: RatioInterval) -> bool:
+def window_only(averages: Averages, interval: RatioInterval) -> bool:
     """Whether the interval is bounded, but is about this window of these runs only."""
-    return interval.at_these_times and interval.kind == "bounded" and not any(_parts_doubts(found))
+    return interval.at_these_times and interval.kind == "bounded" and not any(_parts_doubts(averages))
 
 
 def resolved(interval: RatioInterval) -> bool:
@@ -157,15 +150,15 @@ def resolved(interval: RatioInterval) -> bool:
     return interval.kind == "bounded" and interval.blocks >= _MIN_BLOCKS
 
 
-def one_sided(found: Averages, interval: RatioInterval) -> bool:
-    """Whether only the size of G is in doubt, so that N/G and B* have a lower limit only."""
+def one_sided(averages: Averages, interval: RatioInterval) -> bool:
+    """Whether all that is in doubt is how large G is, so that N/G and B* have a lower limit only."""
     enough = interval.kind == "unbounded" and interval.blocks >= _MIN_BLOCKS
-    return enough and not any(_parts_doubts(found))
+    return enough and not any(_parts_doubts(averages))
 
 
-def _setting_reasons(found: Averages) -> Iterator[Reason]:
-    """The settings of the optimizer that the theorems do not cover."""
-    shared = found.shared
+def _setting_reasons(averages: Averages) -> Iterator[Reason]:
+    """What the theorems do not cover, in the optimizer's settings."""
+    shared = averages.shared
     if not optimizer_kind(shared.optimizer).covered:
         yield Reason(Code.NOT_COVERED, {"optimizer": shared.optimizer})
     if shared.ell > 1:
@@ -175,48 +168,48 @@ def _setting_reasons(found: Averages) -> Iterator[Reason]:
     elif shared.lr is None or shared.weight_decay is None:
         # the settings were read from the optimizer, so a missing one is not a single number
         yield Reason(Code.MIXED_SETTINGS, {"weight_decay": shared.weight_decay is None, "lr": shared.lr is None})
-    elif shared.lr == 0 and not found.rate_varies:
+    elif shared.lr == 0 and not averages.rate_varies:
         yield Reason(Code.ZERO_RATE)
-    elif shared.weight_decay == 0 and (found.momentum or found.balance is None):
+    elif shared.weight_decay == 0 and (averages.momentum or averages.balance is None):
         yield Reason(Code.NO_WEIGHT_DECAY)
 
 
-def _equilibrium_reasons(found: Averages, steps: int | None) -> Iterator[Reason]:
+def _equilibrium_reasons(averages: Averages, steps: int | None) -> Iterator[Reason]:
     """|x|² is not stationary, by the balance of the weights where η and λ are known, and by a trend early in a run."""
-    lr, decay, balance = found.mean_lr, found.shared.weight_decay, found.balance
+    lr, decay, balance = averages.mean_lr, averages.shared.weight_decay, averages.balance
     if balance is None and decay == 0:
         return
-    relaxation = steps_to_equilibrium(effective_lr(lr, found.momentum), decay) if lr and decay else None
+    relaxation = steps_to_equilibrium(effective_lr(lr, averages.momentum), decay) if lr and decay else None
     passed = None if relaxation is None or steps is None else steps / relaxation
-    waited: dict[str, Value] = {"relaxation": relaxation, "passed": passed, "rate_varies": found.rate_varies}
-    if found.share is not None and found.share <= -1:  # T > 0 is a premise, as nothing else could keep |x|² stationary
-        yield Reason(Code.ONLY_GROWS, {"share": found.share})
+    waited: dict[str, Value] = {"relaxation": relaxation, "passed": passed, "rate_varies": averages.rate_varies}
+    if averages.share is not None and averages.share <= -1:  # T > 0 is a premise: nothing else could hold |x|² in place
+        yield Reason(Code.ONLY_GROWS, {"share": averages.share})
     elif balance is not None and abs(balance - 1) > BALANCED:
         if decay == 0:  # waiting does not help: the loss alone does not keep |x|² stationary
             yield Reason(Code.NO_WEIGHT_DECAY)
         else:
-            tested = found.param_dot_grad is not None
+            tested = averages.param_dot_grad is not None
             yield Reason(Code.NOT_BALANCED, {"balance": balance, "invariance_tested": tested, **waited})
     elif balance is None or passed is None or passed < E_FOLDS:
-        for name, series in (("R", found.param_sq), ("N", found.noise)):
+        for name, series in (("R", averages.param_sq), ("N", averages.noise)):
             change = drift(series)
             if abs(change) > BALANCED:
                 yield Reason(Code.DRIFTS, {"what": name, "change": change, **waited})
                 break
 
 
-def doubts(found: Averages, interval: RatioInterval, low: float, high: float) -> Iterator[Reason]:
+def doubts(averages: Averages, interval: RatioInterval, low: float, high: float) -> Iterator[Reason]:
     """Why an interval is not resolved: BatchNorm in parts, too few or dependent readings, or a signal too small.
 
     `low` and `high` are the interval of the batch size that follows from it.
     """
-    yield from _parts_doubts(found)
-    count = len(found.readings)
+    yield from _parts_doubts(averages)
+    count = len(averages.readings)
     if interval.kind == "empty":
         yield Reason(Code.NEGATIVE_SIGNAL)
-    elif interval.blocks < _MIN_BLOCKS and found.runs_differ:
+    elif interval.blocks < _MIN_BLOCKS and averages.runs_differ:
         yield Reason(Code.RUNS_DIFFER)
-    elif interval.blocks < _MIN_BLOCKS and any(reading.relative_error is not None for reading in found.readings):
+    elif interval.blocks < _MIN_BLOCKS and any(reading.relative_error is not None for reading in averages.readings):
         needed = 2 * _MIN_BLOCKS * interval.block_length  # short series look more correlated than they are
         yield Reason(Code.TOO_FEW_FROZEN, {"readings": count, "needed": needed})
     elif interval.blocks < _MIN_BLOCKS:
@@ -225,53 +218,53 @@ def doubts(found: Averages, interval: RatioInterval, low: float, high: float) ->
     elif interval.kind == "unbounded":
         yield Reason(
             Code.SIGNAL_UNRESOLVED,
-            {"low": low, "high": high if math.isfinite(high) else None, "more": _more(found, interval)},
+            {"low": low, "high": high if math.isfinite(high) else None, "more": _more(averages, interval)},
         )
 
 
-def _parts_doubts(found: Averages) -> Iterator[Reason]:
-    """BatchNorm behaves differently in parts, as a comparison with whole batches has shown."""
-    if found.parts_ratio is not None and abs(math.log(found.parts_ratio)) > math.log(_FAR):
-        yield Reason(Code.PARTS_FAR, {"ratio": found.parts_ratio})
+def _parts_doubts(averages: Averages) -> Iterator[Reason]:
+    """BatchNorm in parts is another network, by a comparison with whole batches."""
+    if averages.parts_ratio is not None and abs(math.log(averages.parts_ratio)) > math.log(_FAR):
+        yield Reason(Code.PARTS_FAR, {"ratio": averages.parts_ratio})
 
 
-def price_remarks(found: Averages, interval: RatioInterval) -> Iterator[Reason]:
-    """Remarks on N/G and prices that do not change the answer."""
-    optimizer = found.shared.optimizer
+def price_remarks(averages: Averages, interval: RatioInterval) -> Iterator[Reason]:
+    """What a reader of N/G and of prices should know although it changes nothing."""
+    optimizer = averages.shared.optimizer
     if optimizer_kind(optimizer).family == "unknown":
         yield Reason(Code.UNTESTED_OPTIMIZER, {"optimizer": optimizer})
-    if (grown := found.missing_growth) is not None:
+    if (grown := averages.missing_growth) is not None:
         yield Reason(Code.STEPS_TOO_SHORT, {"expected": grown[0], "seen": grown[1]})
-    if any(reading.approximate for reading in found.readings) and found.parts_ratio is None:
+    if any(reading.approximate for reading in averages.readings) and averages.parts_ratio is None:
         yield Reason(Code.PARTS_UNCHECKED)
-    elif found.parts_ratio is not None and not any(_parts_doubts(found)):
-        yield Reason(Code.PARTS_NEAR, {"ratio": found.parts_ratio})
-    if window_only(found, interval):
+    elif averages.parts_ratio is not None and not any(_parts_doubts(averages)):
+        yield Reason(Code.PARTS_NEAR, {"ratio": averages.parts_ratio})
+    if window_only(averages, interval):
         yield Reason(Code.WINDOW_ONLY)
     if interval.blocks >= _MIN_BLOCKS and not interval.enough:
         yield Reason(Code.FEW_BLOCKS, {"blocks": interval.blocks})
 
 
-def linear_remarks(found: Averages, ground: Ground) -> Iterator[Reason]:
-    """Remarks on the linear or square-root rule."""
-    if ground.basis == "pull" and found.share is not None:
-        yield Reason(Code.PULL, {"share": found.share})
-    elif found.share is not None and 0.01 < abs(found.share) <= BALANCED:
-        yield Reason(Code.NEARLY_INVARIANT, {"share": found.share})
+def linear_remarks(averages: Averages, ground: Ground) -> Iterator[Reason]:
+    """What else is known where the linear or the square-root rule is concerned."""
+    if ground.basis == "pull" and averages.share is not None:
+        yield Reason(Code.PULL, {"share": averages.share})
+    elif averages.share is not None and 0.01 < abs(averages.share) <= BALANCED:
+        yield Reason(Code.NEARLY_INVARIANT, {"share": averages.share})
     if ground.signal == "X":
-        source = "velocity" if found.velocity_sq is not None else "weight norm"
-        yield Reason(Code.X_MEASURED, {"momentum": found.momentum, "source": source})
+        source = "velocity" if averages.velocity_sq is not None else "weight norm"
+        yield Reason(Code.X_MEASURED, {"momentum": averages.momentum, "source": source})
     elif ground.signal == "X̂":
-        yield Reason(Code.X_ESTIMATED, {"momentum": found.momentum})
+        yield Reason(Code.X_ESTIMATED, {"momentum": averages.momentum})
     if ground.measured is not None and ground.measured.kind == "empty":
         yield Reason(Code.X_NEGATIVE)
     if ground.basis == "second_moment":
-        yield from _on_second_moment(found, ground)
+        yield from _on_second_moment(averages, ground)
 
 
-def _on_second_moment(found: Averages, ground: Ground) -> Iterator[Reason]:
-    """Whether v is as the square-root rule assumes, at which batch size that rule ends, and the effect of eps."""
-    shared, ratio = found.shared, found.second_moment_ratio
+def _on_second_moment(averages: Averages, ground: Ground) -> Iterator[Reason]:
+    """Whether v is what the square-root rule assumes, where that rule ends, and what eps does to it."""
+    shared, ratio = averages.shared, averages.second_moment_ratio
     if ratio is None:
         yield Reason(Code.SECOND_MOMENT_UNKNOWN)
     elif abs(ratio - 1) <= _PREMISE:
@@ -279,10 +272,10 @@ def _on_second_moment(found: Averages, ground: Ground) -> Iterator[Reason]:
     else:
         coupled = bool(shared.weight_decay) and not optimizer_kind(shared.optimizer).decoupled
         yield Reason(Code.SECOND_MOMENT_OFF, {"ratio": ratio, "coupled_decay": coupled})
-    averages = [beta for beta in found.betas or () if beta > 0]
-    if averages:
-        yield Reason(Code.RULE_ENDS, {"batch_size": shared.batch_size / (1 - min(averages)), "beta": min(averages)})
-    if (eps := found.eps_to_root) is not None and eps > _EPS_FELT and resolved(ground.interval):
+    rates = [beta for beta in averages.betas or () if beta > 0]
+    if rates:
+        yield Reason(Code.RULE_ENDS, {"batch_size": shared.batch_size / (1 - min(rates)), "beta": min(rates)})
+    if (eps := averages.eps_to_root) is not None and eps > _EPS_FELT and resolved(ground.interval):
         listed = distortion(ground.interval.value, _EXAMPLE)
         yield Reason(
             Code.EPS_FELT,
@@ -295,16 +288,16 @@ def _on_second_moment(found: Averages, ground: Ground) -> Iterator[Reason]:
         )
 
 
-def signal_series(found: Averages, signal: Signal) -> FloatArray | None:
+def signal_series(averages: Averages, signal: Signal) -> FloatArray | None:
     """The series that N is divided by."""
-    return {"G": found.grad_sq, "X": found.moving_signal, "X̂": found.estimated_signal}[signal]
+    return {"G": averages.grad_sq, "X": averages.moving_signal, "X̂": averages.estimated_signal}[signal]
 
 
-def _more(found: Averages, interval: RatioInterval) -> int:
-    """Number of additional readings until the interval of G reaches half-way to 0; its width falls like 1/√readings."""
-    count = len(found.readings)
+def _more(averages: Averages, interval: RatioInterval) -> int:
+    """Readings to add until the interval of G reaches half-way to 0; its width falls like 1/√readings."""
+    count = len(averages.readings)
     plan = BlockPlan(count, interval.iact, interval.blocks, interval.block_length)
-    num, den = found.weights * found.noise, found.weights * found.grad_sq
+    num, den = averages.weights * averages.noise, averages.weights * averages.grad_sq
     reach = pair_moments(plan.means(num), plan.means(den)).relative_halfwidths(interval.confidence)[1]
     # with an average that is not even positive, nothing is known about G yet
     factor = 4 * reach**2 if math.isfinite(reach) and reach < 10 else 400.0

@@ -17,7 +17,7 @@ from typing import Any
 
 from svag.prices.history import History
 from svag.printed import Printed
-from svag.stats.samples import json_number
+from svag.stats.samples import json_fields
 from svag.theory import domain
 from svag.theory.gain import Factors
 
@@ -98,8 +98,7 @@ class BatchSchedule(Printed):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
-        given = {name: json_number(v) if isinstance(v, float) else v for name, v in vars(self).items()}
-        return {**given, "rows": [row.to_dict() for row in self.rows]}
+        return {**json_fields(vars(self)), "rows": [row.to_dict() for row in self.rows]}
 
     def __str__(self) -> str:
         if len(self.rows) == 1 and self.rows[0].batch_size == self.base_batch_size:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from svag.printed import Printed
 from svag.stats.samples import json_number
@@ -44,7 +44,12 @@ class Estimate(Printed):
 
     def to_dict(self) -> dict[str, float | None]:
         """Return the fields as JSON values; infinity is null."""
-        return {name: json_number(value) for name, value in asdict(self).items()}
+        return {name: json_number(value) for name, value in vars(self).items()}
+
+    @property
+    def has_range(self) -> bool:
+        """Whether an end of its interval is known: the lower above 0, or the upper finite."""
+        return self.low > 0 or math.isfinite(self.high)
 
     def __str__(self) -> str:
         return f"{short(self.value)} [{short(self.low)}, {short(self.high)}]"

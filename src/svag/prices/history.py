@@ -21,7 +21,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import NormalDist
-from typing import Literal
 
 import numpy as np
 
@@ -33,10 +32,10 @@ from svag.prices.plan import GainPlan
 from svag.prices.windows import runs_of
 from svag.printed import Printed
 from svag.stats.ratios import PairMoments, fieller, pair_moments, successive_moments
-from svag.stats.samples import json_number, probability
+from svag.stats.samples import json_fields, probability
 from svag.theory import domain
 from svag.theory.gain import gain as gain_of
-from svag.theory.optimizers import optimizer_kind
+from svag.theory.optimizers import Rule, optimizer_kind
 
 BOUNDARIES = (0.0125, 0.025, 0.05, *(tenth / 10 for tenth in range(1, 11)))
 """Where phases end, as fractions of the run."""
@@ -126,10 +125,7 @@ class Phase:
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields as JSON values; infinity is null."""
-        given: dict[str, object] = {
-            name: json_number(value) if isinstance(value, float) else value for name, value in vars(self).items()
-        }
-        return {**given, "noise_to_signal": self.noise_to_signal.to_dict()}
+        return {**json_fields(vars(self)), "noise_to_signal": self.noise_to_signal.to_dict()}
 
     def __repr__(self) -> str:
         steps = "all steps" if self.end is None else f"steps {self.start} to {self.end - 1}"
@@ -174,7 +170,7 @@ class History(Printed):
     starts_at: int | None
     starts_late: bool = False
     runs: int = 1
-    rule: Literal["linear", "square_root"] = "linear"
+    rule: Rule = "linear"
     decoupled: bool = False
     population: int | None = None
     confidence: float = 0.95
@@ -229,36 +225,6 @@ class History(Printed):
         costs = [share * kappa / gain for share, gain in zip(self._shares(), self.gains(kappa), strict=True)]
         errors = [cost * phase.log_error(kappa) for cost, phase in zip(costs, self.phases, strict=True)]
         return math.hypot(*errors) / math.fsum(costs)
-
-    def rows(self, batch_size: int | None = None) -> list[dict[str, float | bool | None]]:
-        """Return one row a phase, for a DataFrame; with a `batch_size`, gain and price there too.
-
-        Columns: `start`, `end`, `readings`, `noise_to_signal`, `low`, `high` and `lower` (the one-sided limit); with a
-        batch size also `ratio_used`, `resolved`, `gain` and `price`.
-        """
-        rows = []
-        kappa = 1.0 if batch_size is None else self._kappa(batch_size)
-        for phase, used in zip(self.phases, self.ratios_used(kappa), strict=True):
-            ratio = phase.noise_to_signal
-            row: dict[str, float | bool | None] = {
-                "start": phase.start,
-                "end": phase.end,
-                "readings": phase.readings,
-                "noise_to_signal": ratio.value,
-                "low": ratio.low,
-                "high": ratio.high,
-                "lower": phase.lower,
-            }
-            if batch_size is not None:
-                gain = gain_of(used, kappa)
-                row |= {
-                    "ratio_used": used,
-                    "resolved": phase.resolved(kappa),
-                    "gain": gain,
-                    "price": kappa / gain,
-                }
-            rows.append(row)
-        return rows
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields as JSON values."""

@@ -4,7 +4,7 @@ This module bounds how far statistics of training must drift apart when the lear
 (thm:lsr_kappa_bound). What a larger batch costs is a different question (`svag.prices.price_list`).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from svag.prices.averages import Averages
 from svag.prices.basis import (
@@ -115,48 +115,47 @@ class LinearRule(Printed):
     sde_ruled_out: bool
     reasons: tuple[Reason, ...]
     c2: float
-    lr_wd: float = 0.0
-    balance: float | None = field(default=None)
-    pull_share: float | None = field(default=None)
-    excess: float | None = field(default=None)
-    second_moment_ratio: float | None = field(default=None)
+    lr_wd: float
+    balance: float | None
+    pull_share: float | None
+    excess: float | None
+    second_moment_ratio: float | None
 
     @classmethod
-    def of(cls, found: Averages, ground: Ground, c2: float) -> "LinearRule":
-        """Make the result from averages and their ground."""
-        ratio = Estimate(*limits_of(ground.interval))
-        batch = found.shared.batch_size
-        limit = ratio.mapped(lambda rho: critical_batch_size(batch, rho, c2, ground.lr_wd))
-        doubted = tuple(doubts(found, ground.interval, limit.low, limit.high))
+    def of(cls, averages: Averages, ground: Ground, c2: float) -> "LinearRule":
+        """Conclude from averages and from what they rest on."""
+        ratio, setting = Estimate(*limits_of(ground.interval)), RunSetting.of(averages)
+        limit = ratio.mapped(lambda rho: critical_batch_size(setting.batch_size, rho, c2, ground.lr_wd))
+        doubted = tuple(doubts(averages, ground.interval, limit.low, limit.high))
         is_resolved = resolved(ground.interval) and not doubted
         proved = is_resolved and ground.theorem
         against_sde = ground.basis == "weight_norm" and is_resolved and sgd_refutes_sde(ratio.high, c2)
         reasons = [*doubted, *ground.reasons]
         if proved:
-            tested = found.param_dot_grad is not None
+            tested = averages.param_dot_grad is not None
             reasons.append(Reason(Code.PROVED, {"basis": ground.basis, "invariance_tested": tested}))
         if against_sde:
             reasons.append(Reason(Code.SDE_RULED_OUT, {"signal": ground.signal, "high": ratio.high, "c2": c2}))
         return cls(
-            setting=RunSetting.of(found),
+            setting=setting,
             limit=limit,
             basis=ground.basis,
-            rule=ground.rule,
+            rule=setting.kind.rule,
             signal=ground.signal,
             noise_to_signal=ratio,
             measured=None if ground.measured is None else Estimate(*limits_of(ground.measured)),
             proved=proved,
             resolved=is_resolved,
-            window_only=window_only(found, ground.interval),
-            one_sided=one_sided(found, ground.interval),
+            window_only=window_only(averages, ground.interval),
+            one_sided=one_sided(averages, ground.interval),
             sde_ruled_out=against_sde,
-            reasons=(*reasons, *linear_remarks(found, ground)),
+            reasons=(*reasons, *linear_remarks(averages, ground)),
             c2=c2,
             lr_wd=ground.lr_wd,
-            balance=found.balance,
-            pull_share=found.share,
-            excess=found.excess,
-            second_moment_ratio=found.second_moment_ratio,
+            balance=averages.balance,
+            pull_share=averages.share,
+            excess=averages.excess,
+            second_moment_ratio=averages.second_moment_ratio,
         )
 
     @property

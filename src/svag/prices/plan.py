@@ -14,16 +14,15 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, get_args
 
 from svag.printed import Printed
 from svag.theory import domain
 from svag.theory.gain import Factors
+from svag.theory.optimizers import Rule
 
 # Relative to a gain: times are sums of many gains, so a remainder this small is rounding and not a step.
 _ROUNDING = 1e-6
-
-RULES = ("linear", "square_root")
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,7 +57,7 @@ class GainPlan(Printed):
     batch_size: int
     phases: tuple[tuple[float, float], ...]
     base_steps: int | None = None
-    rule: Literal["linear", "square_root"] = "linear"
+    rule: Rule = "linear"
     decoupled: bool = False
 
     def __post_init__(self) -> None:
@@ -68,7 +67,7 @@ class GainPlan(Printed):
         given["phases"] = _pairs(self.phases)
         if self.base_steps is not None:
             given["base_steps"] = domain.whole("base_steps", self.base_steps)
-        domain.one_of("rule", self.rule, RULES)
+        domain.one_of("rule", self.rule, get_args(Rule))
         if not isinstance(self.decoupled, bool):
             raise TypeError(f"decoupled must be true or false, got {domain.shown(self.decoupled)}")
         starts = [start for start, _ in self.phases]

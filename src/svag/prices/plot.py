@@ -105,15 +105,10 @@ def plot_table(
         if row.time is not None:
             points.append(PlottedPrice("time", row.batch_size, rate, row.time))
     title = wording.recommended(found, throughput) if throughput else wording.headline(found, rows)
-    known = any(has_range(row.examples) for row in rows)
+    known = any(row.examples.has_range for row in rows)
     untested = [str(reason) for reason in found.reasons if reason.code == Code.UNTESTED_OPTIMIZER]
     bars = ("Bars: 80% range from the ladders checked; cut at the edge if longer or open.",) * known
     return PlotTable(title, (*bars, shaded, *untested), setting.batch_size, found.c2, tuple(points), noise, has_steps)
-
-
-def has_range(found: Estimate) -> bool:
-    """Whether an end of the range of a price is known."""
-    return found.low > 0 or math.isfinite(found.high)
 
 
 # An interval may reach this many times beyond the outermost estimate, and is cut at the edge of the chart otherwise:
@@ -182,7 +177,7 @@ def _price_chart(alt: Any, table: PlotTable) -> Any:
             "batch_size": point.batch_size,
             "rate": point.rate,
             "cost": point.cost.value,
-            **(_interval(point.cost, domain) if has_range(point.cost) else {}),
+            **(_interval(point.cost, domain) if point.cost.has_range else {}),
         }
         for point in table.prices
     ]

@@ -170,7 +170,7 @@ class PriceList(Printed):
     def _examples(self, size: int) -> Estimate:
         """The price of the plan with the range seen on committed ladders; no range if none was checked."""
         value = self.history.examples(size)
-        if size <= self.batch_size or not self.setting.checked:
+        if size <= self.batch_size or not self.setting.kind.priced:
             return Estimate(value, value, value) if size == self.batch_size else Estimate(value, 0.0, math.inf)
         low, high = price_range(log_error=self.history.log_error(size))
         return Estimate(value, low * value, high * value)
@@ -260,33 +260,29 @@ def price_list(
 
     Reference: `svag.theory.gain`; Johnson et al. (2020, AdaScale); Li, Malladi, Arora (2021) for `linear`.
     """
-    given = _checked(readings)
-    return _price_list(given, domain.closeness(c2), probability("confidence", confidence), window)
-
-
-def _price_list(given: list[Reading], c2: float, confidence: float, window: Window | None) -> PriceList:
+    given, c2, confidence = _checked(readings), domain.closeness(c2), probability("confidence", confidence)
     chosen = choose_window(given, window)
-    found = Averages.over(chosen.readings)
-    ground = find_ground(found, steps_into_phase(given, chosen.readings[0]), confidence)
-    setting, plain = RunSetting.of(found), plain_ratio(found, confidence)
+    averages = Averages.over(chosen.readings)
+    ground = find_ground(averages, steps_into_phase(given, chosen.readings[0]), confidence)
+    setting, plain = RunSetting.of(averages), plain_ratio(averages, confidence)
     ratio = Estimate(*limits_of(plain))
     critical = ratio.mapped(lambda rho: critical_batch_size(setting.batch_size, rho, c2))
     along = run_history(given, confidence=confidence)
-    doubted = tuple(doubts(found, plain, critical.low, critical.high))
+    doubted = tuple(doubts(averages, plain, critical.low, critical.high))
     return PriceList(
         setting=setting,
         noise_to_signal=ratio,
-        noise_scale=_noise_scale(found, ratio),
+        noise_scale=_noise_scale(averages, ratio),
         critical_batch=critical,
-        linear=LinearRule.of(found, ground, c2),
+        linear=LinearRule.of(averages, ground, c2),
         history=along,
-        reasons=(*doubted, *_of_history(along), *price_remarks(found, plain), chosen.reason),
+        reasons=(*doubted, *_of_history(along), *price_remarks(averages, plain), chosen.reason),
         resolved=resolved(plain) and not doubted,
-        window_only=window_only(found, plain),
-        one_sided=one_sided(found, plain),
+        window_only=window_only(averages, plain),
+        one_sided=one_sided(averages, plain),
         c2=c2,
         confidence=plain.confidence,
-        readings=len(found.readings),
+        readings=len(averages.readings),
         window=(chosen.start, chosen.stop),
     )
 
@@ -301,10 +297,10 @@ def _of_history(along: History) -> Iterator[Reason]:
         yield Reason(Code.ONE_PHASE, {"readings": along.readings})
 
 
-def _noise_scale(found: Averages, ratio: Estimate) -> Estimate:
-    batch, population = found.shared.batch_size, found.shared.population
-    grad_sq = found.weighted(found.grad_sq)
-    plain = max(found.weighted(found.noise), 0.0) / grad_sq if grad_sq > 0 else math.inf
+def _noise_scale(averages: Averages, ratio: Estimate) -> Estimate:
+    batch, population = averages.shared.batch_size, averages.shared.population
+    grad_sq = averages.weighted(averages.grad_sq)
+    plain = max(averages.weighted(averages.noise), 0.0) / grad_sq if grad_sq > 0 else math.inf
     limits = ratio.mapped(lambda rho: b_simple(batch, rho, population))
     return Estimate(b_simple(batch, plain, population), limits.low, limits.high)
 

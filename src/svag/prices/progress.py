@@ -80,13 +80,13 @@ class _Standing:
     @classmethod
     def of(cls, readings: Sequence[Reading]) -> "_Standing":
         chosen = choose_window(readings)
-        found = Averages.over(chosen.readings)
-        interval = plain_ratio(found, 0.95)
+        averages = Averages.over(chosen.readings)
+        interval = plain_ratio(averages, 0.95)
         ratio = Estimate(*limits_of(interval))
         return cls(
             ratio=ratio,
-            one_sided=one_sided(found, interval),
-            doubts=tuple(doubts(found, interval, ratio.low, ratio.high)),
+            one_sided=one_sided(averages, interval),
+            doubts=tuple(doubts(averages, interval, ratio.low, ratio.high)),
             averaged=len(chosen.readings),
             readings=len(readings),
             grows=chosen.choice is not Choice.LATE_PHASE,

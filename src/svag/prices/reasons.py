@@ -130,12 +130,3 @@ class Reason(Printed):
         from svag.prices.wording import sentence  # which imports the codes
 
         return sentence(self)
-
-
-def has(reasons: tuple[Reason, ...], *codes: Code) -> bool:
-    """Whether one of the codes is among the reasons.
-
-    >>> has((Reason(Code.ZERO_RATE),), Code.ZERO_RATE), has((), Code.ZERO_RATE)
-    (True, False)
-    """
-    return any(reason.code in codes for reason in reasons)

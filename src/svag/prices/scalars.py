@@ -31,12 +31,12 @@ def logged_numbers(readings: Iterable[Reading]) -> dict[str, float]:
     given = of_one_batch_size(list(readings))
     if not given:
         return {}
-    found = Averages.over(choose_window(given, (0.0, 1.0)).readings)
-    interval = plain_ratio(found, 0.95)
+    averages = Averages.over(choose_window(given, (0.0, 1.0)).readings)
+    interval = plain_ratio(averages, 0.95)
     ratio, low, _ = limits_of(interval)
-    if not resolved(interval) or any(doubts(found, interval, low, math.inf)):
-        return {"noise_to_signal_low": low} if one_sided(found, interval) and 0 < low < math.inf else {}
-    batch, population = found.shared.batch_size, found.shared.population
+    if not resolved(interval) or any(doubts(averages, interval, low, math.inf)):
+        return {"noise_to_signal_low": low} if one_sided(averages, interval) and 0 < low < math.inf else {}
+    batch, population = averages.shared.batch_size, averages.shared.population
     numbers = {
         "noise_to_signal": ratio,
         "noise_to_signal_low": low,

@@ -6,19 +6,6 @@ from svag.prices.averages import Averages
 from svag.theory.gain import Factors
 from svag.theory.optimizers import OptimizerKind, Rule, optimizer_kind
 
-# The optimizers of the ladders behind `svag.prices.ranges`, and their bitsandbytes variants; readings without an
-# optimizer count as SGD.
-_CHECKED = {
-    None,
-    "SGD",
-    *(
-        f"{paged}{name}{bits}"
-        for name in ("Adam", "AdamW")
-        for paged in ("", "Paged")
-        for bits in ("", "8bit", "32bit")
-    ),
-}
-
 
 @dataclass(frozen=True)
 class RunSetting:
@@ -51,17 +38,17 @@ class RunSetting:
     population: int | None = None
 
     @classmethod
-    def of(cls, found: Averages) -> "RunSetting":
+    def of(cls, averages: Averages) -> "RunSetting":
         """Return what the averaged readings have in common."""
-        shared = found.shared
+        shared = averages.shared
         return cls(
             shared.batch_size,
             shared.optimizer,
-            found.lr,
+            averages.lr,
             shared.weight_decay,
-            found.momentum,
-            found.betas,
-            found.eps,
+            averages.momentum,
+            averages.betas,
+            averages.eps,
             shared.population,
         )
 
@@ -74,11 +61,6 @@ class RunSetting:
     def rule(self) -> Rule:
         """How a gain changes the settings; an unknown optimizer is treated as plain gradient steps."""
         return self.kind.rule or "linear"
-
-    @property
-    def checked(self) -> bool:
-        """Whether prices with this optimizer were compared with what larger batches really needed."""
-        return self.optimizer in _CHECKED
 
     def factors(self, gain: float) -> Factors:
         """What the settings are multiplied by at a gain."""
@@ -106,8 +88,5 @@ class RunSetting:
         return self.kind.settings_at(kappa, lr=self.lr, weight_decay=self.weight_decay, betas=self.betas, eps=self.eps)
 
     def linear_rate(self, kappa: float) -> str:
-        """Only the learning rate by that rule; a dash if no rule is known."""
-        if self.kind.rule is None:
-            return "–"
-        factor = Factors.at(kappa, self.kind.rule).lr
-        return f"{self.lr * factor:.2g}" if self.lr else f"× {factor:.2g}"
+        """The learning rate alone of that rule; a dash where no rule is known."""
+        return "–" if self.kind.rule is None else self._rate(kappa)

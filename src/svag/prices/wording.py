@@ -335,7 +335,7 @@ def columns(found: "PriceList", rows: Sequence["Price"]) -> dict[str, list[str]]
     if any(row.time is not None for row in rows):
         cells["time"] = ["–" if row.time is None else f"{row.time.value:.2f}×" for row in rows]
     if found.linear.rule is not None:
-        cells[_RULES[found.linear.rule].removeprefix("The ")] = [str(row.linear) for row in rows]
+        cells[_RULES[found.linear.rule]] = [str(row.linear) for row in rows]
     return cells
 
 
@@ -395,7 +395,7 @@ def _two(value: float) -> str:
 def _meaning(found: "PriceList", rows: Sequence["Price"]) -> Iterator[str]:
     """The legend: what the columns mean, what else may work, and what to multiply."""
     yield f'"examples": how many times as many to end at the same training loss{_checked(rows)}.'
-    limit = "" if found.linear.rule is None else f", up to {_RULES[found.linear.rule].lower()}'s,"
+    limit = "" if found.linear.rule is None else f", up to the {_RULES[found.linear.rule]}'s,"
     yield f"A larger rate{limit} may need less or stop training."
     rest = ""
     if found.setting.rule == "square_root":
@@ -408,12 +408,12 @@ def _meaning(found: "PriceList", rows: Sequence["Price"]) -> Iterator[str]:
     yield f"{done}More: print(found.details())."
 
 
-_RULES = {"linear": "The linear rule", "square_root": "The square-root rule"}
+_RULES = {"linear": "linear rule", "square_root": "square-root rule"}
 
 
 def _checked(rows: Sequence["Price"]) -> str:
-    """How good checked prices were; empty for an optimizer that was never checked."""
-    known = [row.examples for row in rows if row.examples.low > 0 or math.isfinite(row.examples.high)]
+    """How good the price was where it was checked; nothing for an optimizer that was never checked."""
+    known = [row.examples for row in rows if row.examples.has_range]
     if not known:
         return ""
     last = "" if all(math.isfinite(examples.high) for examples in known) else "; no upper limit is known"
@@ -477,9 +477,8 @@ def details(found: "PriceList", throughput: "Throughput | None" = None) -> str:
         *(line for text in str(found.history).split("\n") for line in (wrapped(text) if len(text) > WIDTH else [text])),
     ]
     lines += ["", *linear_text(found.linear).split("\n")]
-    # a sentence about both answers is printed once, above
-    shown = {str(reason) for reason in found.linear.reasons}
-    rest = [reason for reason in found.reasons if str(reason) not in shown]
+    # what concerns both answers is said once, above
+    rest = [reason for reason in found.reasons if reason not in found.linear.reasons]
     lines += [""] * bool(rest) + [line for reason in rest for line in wrapped(str(reason), bullet=True)]
     return "\n".join(lines)
 
@@ -511,7 +510,7 @@ def linear_headline(rule: "LinearRule") -> str:
     """The answer about the linear (square-root) rule in a sentence."""
     if rule.rule is None:
         return f"No scaling rule is known for {rule.setting.optimizer}, so nothing is said of one."
-    start = f"{_RULES[rule.rule]} from batch size {rule.batch_size}"
+    start = f"The {_RULES[rule.rule]} from batch size {rule.batch_size}"
     if not (rule.resolved or rule.window_only or rule.one_sided):
         return f"{start}: its limit is not known yet."
     if rule.one_sided:

@@ -6,14 +6,12 @@ probably turn "inconclusive" into an answer.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
 from scipy import special, stats
 
 from svag.arrays import FloatArray
-from svag.stats.curves import smallest_p
 from svag.stats.means import Contrast
 from svag.stats.samples import finite_row, positive, probability
 
@@ -57,30 +55,17 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(value) for value in result]
 
 
-@dataclass(frozen=True)
-class RateTest:
-    """Result of Fisher's exact test, which holds for a handful of runs.
+def compare_rates(failed_one: int, of_one: int, failed_other: int, of_other: int) -> float:
+    """Two-sided p value of Fisher's exact test of `failed_one` failures in `of_one` runs against another group.
 
-    Attributes:
-        p_value: two-sided.
-        smallest_p: what p would be if all of one group failed and none of the other: the best these sizes can do.
-    """
-
-    p_value: float
-    smallest_p: float
-
-
-def compare_rates(failed_one: int, of_one: int, failed_other: int, of_other: int) -> RateTest:
-    """Compare `failed_one` failures of `of_one` runs with `failed_other` of `of_other`.
-
-    >>> compare_rates(3, 3, 0, 3)  # three against three can never reach 5%
-    RateTest(p_value=0.1..., smallest_p=0.1)
+    >>> round(compare_rates(3, 3, 0, 3), 12)  # three against three can never reach 5%
+    0.1
     """
     for failed, of in ((failed_one, of_one), (failed_other, of_other)):
         if not 0 <= failed <= of or of < 1:
             raise ValueError(f"failures must be counted among at least one run, got {failed} of {of}")
     table = np.array([[failed_one, of_one - failed_one], [failed_other, of_other - failed_other]])
-    return RateTest(float(stats.fisher_exact(table).pvalue), smallest_p(of_one, of_other))
+    return float(stats.fisher_exact(table).pvalue)
 
 
 # Midpoints of 32 equal slices of probability: averaging over them is averaging over the spread that will be measured.
@@ -115,27 +100,27 @@ def chance_to_decide(
     return within(inner), 1 - within(outer)
 
 
+# What `samples_to_decide` aims at, and where it gives up.
+_POWER, _MOST_SAMPLES = 0.8, 200
+
+
 def samples_to_decide(
     gap: float,
     error: float,
     freedom: float,
     samples: int,
     margin: float,
-    *,
-    power: float = 0.8,
-    alpha: float = 0.05,
-    at_most: int = 200,
 ) -> int | None:
-    """Smallest number of samples per group above `samples` that answers with probability `power`; None if too many.
+    """Smallest number of samples per group above `samples` that answers with probability .8; None if above 200.
 
-    It assumes that the truth is as `samples` samples per group have shown: the gap `gap`, with standard error `error`
-    at `freedom` degrees of freedom, which shrinks like 1/√samples. Beyond `at_most` the answer is None.
+    The guess is that the truth is what `samples` samples per group have shown: the gap `gap`, with standard error
+    `error` at `freedom` degrees of freedom, which shrinks like 1/√samples.
 
     >>> samples_to_decide(0.1, 0.3, freedom=8.0, samples=5, margin=0.5)
     16
     """
-    n = np.arange(samples + 1, max(at_most, samples + 1) + 1)
+    n = np.arange(samples + 1, max(_MOST_SAMPLES, samples + 1) + 1)
     errors, freedoms = error * np.sqrt(samples / n), freedom * (n - 1) / (samples - 1)
-    equivalent, different = chance_to_decide(gap, errors, freedoms, margin, alpha)
-    good = np.flatnonzero(equivalent + different >= power)
+    equivalent, different = chance_to_decide(gap, errors, freedoms, margin)
+    good = np.flatnonzero(equivalent + different >= _POWER)
     return int(n[good[0]]) if good.size else None

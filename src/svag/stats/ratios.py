@@ -7,7 +7,7 @@ statement. Two confidence sets are in use, log-delta where both averages are far
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -21,6 +21,8 @@ from svag.stats.series import BlockPlan, independent_blocks, integrated_autocorr
 
 # Below this half-width/mean of both averages the two methods agree to within a few per cent of the width.
 _WELL_RESOLVED = 0.3
+# Scatter below this share of the averages is ignored.
+_SCATTER = 1e-3
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,7 @@ def ratio_interval(
     num, den = finite_row("numerator", numerator), finite_row("denominator", denominator)
     if num.size != den.size:
         raise ValueError(f"numerator and denominator must be read together, got {num.size} and {den.size} readings")
-    plan = plan or (independent_blocks(num.size) if independent else _plan(num, den))
+    plan = plan or (independent_blocks(num.size) if independent else blocks_of_ratio(num, den))
     pairs = None
     if plan.blocks >= 2:
         pairs = pair_moments(plan.means(num), plan.means(den))
@@ -274,13 +276,24 @@ def _interval(pairs: PairMoments | None, value: float, confidence: float, plan: 
     )
 
 
-def _plan(num: FloatArray, den: FloatArray) -> BlockPlan:
-    """Blocks long enough for the autocorrelation of the two series and of num − ratio·den."""
+def blocks_of_ratio(
+    num: FloatArray, den: FloatArray, level: Callable[[FloatArray], FloatArray] = lambda row: row
+) -> BlockPlan:
+    """Blocks of ten autocorrelation times of the two series and of num − ratio·den, as that is what is uncertain.
+
+    Args:
+        num: one reading per time.
+        den: the readings at the same times.
+        level: takes out of a series what is no autocorrelation, such as a trend.
+    """
     if num.size < 2:
         return plan_blocks(num.size, 1.0)
-    scale = float(np.mean(den))
-    residual = num - (float(np.mean(num)) / scale) * den if scale > 0 else num
-    return plan_blocks(num.size, max(integrated_autocorrelation_time(row) for row in (num, den, residual)))
+    scale = float(den.mean())
+    residual = num - float(num.mean()) / scale * den if scale > 0 else num
+    rows = [level(row) for row in (num, den, residual)]
+    # where numbers hardly scatter, all that is left is the curve of the schedule, which is not autocorrelation
+    felt = [row for row in rows if row.std() > _SCATTER * np.abs((num, den)).mean()]
+    return plan_blocks(num.size, max((integrated_autocorrelation_time(row) for row in felt), default=1.0))
 
 
 def _positive_ratio(num: float, den: float) -> float:

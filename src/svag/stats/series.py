@@ -16,17 +16,18 @@ from svag.arrays import FloatArray
 from svag.stats.samples import finite_row
 
 MIN_BLOCKS = 20  # what the promised coverage was measured with
-IACT_PER_BLOCK = 10  # the means of shorter blocks are visibly correlated
+IACT_PER_BLOCK = 10  # of shorter blocks the means are visibly correlated
+_LAGS = 5.0  # how many times the autocorrelation time the sum over lags goes
 
 
-def integrated_autocorrelation_time(series: ArrayLike, window: float = 5.0) -> float:
+def integrated_autocorrelation_time(series: ArrayLike) -> float:
     r"""Integrated autocorrelation time τ of a stationary series, in readings; 1 for independent readings.
 
-    $$\hat\tau = 1 + 2\sum_{t=1}^{M}\hat\rho(t), \quad M \text{ the first with } M \ge c\,\hat\tau(M)$$
+    $$\hat\tau = 1 + 2\sum_{t=1}^{M}\hat\rho(t), \quad M \text{ the first with } M \ge 5\,\hat\tau(M)$$
 
-    where c is the argument `window`. Var(mean) = τ·Var/n. Subtracting the sample mean makes ρ̂ too small, which the
-    factor 1 + (2M + 1)/n corrects. A constant series, and one whose readings alternate (τ < 1), count as independent: a
-    mean is never trusted more than that.
+    Var(mean) = τ·Var/n. The shortfall of ρ̂ that comes from subtracting the sample mean, a factor 1 + (2M + 1)/n, is
+    put back. A constant series, and one whose readings alternate (τ < 1), count as
+    independent: never trust a mean more than that.
 
     >>> integrated_autocorrelation_time([1.0, 1.0, 1.0, 1.0])
     1.0
@@ -46,7 +47,7 @@ def integrated_autocorrelation_time(series: ArrayLike, window: float = 5.0) -> f
     autocovariance = np.fft.irfft(spectrum * spectrum.conj())[:n]
     tau = 2 * np.cumsum(autocovariance / autocovariance[0]) - 1
     # There is a first lag to stop at, because τ̂(n − 1) = 0; with fewer than 6 readings argmax gives lag 0.
-    stop = int(np.argmax(np.arange(n) >= window * np.maximum(tau, 1.0)))
+    stop = int(np.argmax(np.arange(n) >= _LAGS * np.maximum(tau, 1.0)))
     return max(1.0, float(tau[stop]) * (1 + (2 * stop + 1) / n))
 
 
@@ -141,19 +142,24 @@ def trend_test(series: ArrayLike, *, independent: bool = False) -> DriftTest:
     if independent:
         plan = independent_blocks(row.size)
     else:
-        plan = plan_blocks(row.size, integrated_autocorrelation_time(_line_residuals(row)))
+        plan = plan_blocks(row.size, integrated_autocorrelation_time(without_line(row)))
     if plan.blocks < 4 or not np.ptp(row):
         return DriftTest(0.0, 1.0, plan)
     means = plan.means(row)
     time = np.linspace(-0.5, 0.5, plan.blocks) * (1 - 1 / plan.blocks)  # block centres, the series has length 1
     slope = float(time @ means / (time @ time))
-    rest = _line_residuals(means)
+    rest = without_line(means)
     error = math.sqrt(float(rest @ rest) / (plan.blocks - 2) / float(time @ time))
     p_value = 2 * float(scipy.special.stdtr(plan.blocks - 2, -abs(slope) / error)) if error > 0 else float(slope == 0)
     return DriftTest(slope, p_value, plan)
 
 
-def _line_residuals(row: FloatArray) -> FloatArray:
+def without_line(row: FloatArray) -> FloatArray:
+    """The residuals of a straight line fitted to a series.
+
+    >>> without_line(np.array([1.0, 2.0, 3.0]))
+    array([0., 0., 0.])
+    """
     time = np.arange(row.size) - (row.size - 1) / 2
     centred: FloatArray = row - row.mean()
     return centred - time * (time @ centred) / (time @ time)

@@ -171,8 +171,11 @@ def relaxed_param_sq(start: float, settled: float, e_folds: float) -> float:
     return math.sqrt(settled**2 + far * math.exp(-domain.non_negative("e_folds", e_folds)))
 
 
-def e_folds_to_balance(start_over_settled: float, within: float = 0.1) -> float:
-    """Return 4ηλ·steps until growth over decay of the weights, (R*/R)², is within `within` of 1, from R₀/R*.
+_NEAR_BALANCE = 0.1
+
+
+def e_folds_to_balance(start_over_settled: float) -> float:
+    """Return 4ηλ·steps until growth over decay of the weights, (R*/R)², is within 0.1 of 1, from R₀/R*.
 
     The result depends on the start: three e-folds are too few from R₀ = 2R*, and none is needed from R*.
 
@@ -182,8 +185,8 @@ def e_folds_to_balance(start_over_settled: float, within: float = 0.1) -> float:
     0.0
     """
     far = domain.positive("start_over_settled", start_over_settled) ** 2 - 1
-    near = 1 - within if far > 0 else 1 + within
-    return max(0.0, math.log(abs(far) * near / domain.positive("within", within))) if far else 0.0
+    near = 1 - _NEAR_BALANCE if far > 0 else 1 + _NEAR_BALANCE
+    return max(0.0, math.log(abs(far) * near / _NEAR_BALANCE)) if far else 0.0
 
 
 def _check(param_sq: float, weight_decay: float, **squares: float) -> None:

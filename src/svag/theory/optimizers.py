@@ -157,8 +157,9 @@ class OptimizerKind:
         family: "sgd", or "second_moment" for those that divide by the root of a moving average of the squared gradient.
         rule: how its settings change with the batch; None if unknown.
         covered: whether the theorems of the paper are about it.
-        average: the name of the rates of its moving averages, if the square-root rule changes them.
-        decoupled: whether its weight decay is decoupled from the gradient; only decoupled decay is scaled.
+        average: what the rates of its moving averages are called, where the square-root rule changes them.
+        decoupled: whether its weight decay is decoupled from the gradient; only such a one is scaled.
+        priced: whether prices were compared with what larger batches really needed (`svag.prices.ranges`).
     """
 
     family: Family
@@ -166,6 +167,7 @@ class OptimizerKind:
     covered: bool = False
     average: str = "betas"
     decoupled: bool = False
+    priced: bool = False
 
     def settings_at(
         self,
@@ -218,18 +220,18 @@ class OptimizerKind:
 
 
 DECOUPLED = " with decoupled weight decay"
-"""Suffix for an optimizer with decoupled weight decay by an option; Adam with it is AdamW."""
-_ADAM = OptimizerKind("second_moment", "square_root")
+"""Behind the class of an optimizer that has it by an option; Adam with it is AdamW."""
+_ADAPTIVE = OptimizerKind("second_moment", "square_root")
 _KINDS = {
-    "SGD": OptimizerKind("sgd", "linear", covered=True),
-    "Adam": _ADAM,
-    "AdamW": replace(_ADAM, decoupled=True),
-    "NAdam": _ADAM,
-    f"NAdam{DECOUPLED}": replace(_ADAM, decoupled=True),
-    "RAdam": _ADAM,
-    f"RAdam{DECOUPLED}": replace(_ADAM, decoupled=True),
-    "RMSprop": replace(_ADAM, average="alpha"),
-    "SparseAdam": _ADAM,
+    "SGD": OptimizerKind("sgd", "linear", covered=True, priced=True),
+    "Adam": replace(_ADAPTIVE, priced=True),
+    "AdamW": replace(_ADAPTIVE, decoupled=True, priced=True),
+    "NAdam": _ADAPTIVE,
+    f"NAdam{DECOUPLED}": replace(_ADAPTIVE, decoupled=True),
+    "RAdam": _ADAPTIVE,
+    f"RAdam{DECOUPLED}": replace(_ADAPTIVE, decoupled=True),
+    "RMSprop": replace(_ADAPTIVE, average="alpha"),
+    "SparseAdam": _ADAPTIVE,
 }
 # bitsandbytes keeps the state in 8 bits, or pages it out of the device's memory; the steps are the same
 _KINDS |= {
@@ -238,7 +240,7 @@ _KINDS |= {
     for paged in ("", "Paged")
     for bits in ("", "8bit", "32bit")
 }
-_VARIANT_OF_SGD, _UNKNOWN = replace(_KINDS["SGD"], covered=False), OptimizerKind("unknown", None)
+_VARIANT_OF_SGD, _UNKNOWN = OptimizerKind("sgd", "linear"), OptimizerKind("unknown", None)
 
 
 def optimizer_kind(name: str | None) -> OptimizerKind:

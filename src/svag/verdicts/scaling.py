@@ -152,7 +152,7 @@ def scaling_verdict(
     elif low == 0:
         answer, observed = "fails from the start", high
     rng = np.random.default_rng(0) if generator is None else generator
-    limits = crossing_interval(arms, tolerance, _CONFIDENCE, resamples, rng, start)
+    limits = crossing_interval(arms, tolerance, resamples, rng, start)
     guessing = math.inf if any(np.any(arm.finite > 1) for arm in arms) else 1.0
     if answer == "never fails" and threshold >= (guessing if chance is None else chance):
         answer, limits = "not decided", (0.0, math.inf)
@@ -232,14 +232,9 @@ def crossing(batch_sizes: FloatArray, errors: FloatArray, tolerance: float, star
 
 
 def crossing_interval(
-    arms: Sequence[Arm],
-    tolerance: float,
-    confidence: float,
-    resamples: int,
-    generator: np.random.Generator,
-    start: int = 0,
+    arms: Sequence[Arm], tolerance: float, resamples: int, generator: np.random.Generator, start: int
 ) -> tuple[float, float]:
-    r"""Confidence limits for the batch size at which the mean error leaves the tolerance; 0 and ∞ if nothing bounds it.
+    r"""95% limits for the batch size at which the mean error leaves the tolerance; 0 and ∞ if nothing bounds it.
 
     $$h(B) = e_B - (1 + \tau)\min_b e_b$$
 
@@ -255,7 +250,7 @@ def crossing_interval(
     """
     if any(arm.seeds < 2 for arm in arms) or not any(arm.has_spread for arm in arms):
         return 0.0, math.inf
-    half = (1 - confidence) / 2
+    half = (1 - _CONFIDENCE) / 2
     means = np.array([math.inf if arm.diverged else float(arm.finite.mean()) for arm in arms])
     whole = np.isfinite(means)
     rungs, weights = _points(whole)
@@ -270,8 +265,8 @@ def crossing_interval(
         for column, arm in enumerate(arms):
             if whole[column]:  # every number is compared with that of the best rung: two spreads are estimated
                 freedom = arm.seeds + arms[best].seeds - 2
-                drawn[:, column] = mean_deviations(arm.finite, resamples, confidence, freedom, generator)
-        distances = np.quantile(np.abs(drawn - drawn[:, [best]]), confidence, axis=0)
+                drawn[:, column] = mean_deviations(arm.finite, resamples, _CONFIDENCE, freedom, generator)
+        distances = np.quantile(np.abs(drawn - drawn[:, [best]]), _CONFIDENCE, axis=0)
         rivals = np.flatnonzero(whole & (means - means[best] <= distances))
         points = weights[known]
         at, bars = points @ np.where(whole, means, 0.0), (1 + tolerance) * means[rivals]

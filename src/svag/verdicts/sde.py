@@ -299,7 +299,7 @@ def _weigh(
         gap = _planned_gap(arms, limit_weights, bias)
     p_rates = None
     if any(arm.diverged for arm in arms):
-        p_rates = compare_rates(arms[0].diverged, arms[0].seeds, arms[-1].diverged, arms[-1].seeds).p_value
+        p_rates = compare_rates(arms[0].diverged, arms[0].seeds, arms[-1].diverged, arms[-1].seeds)
     p_gap = None if gap.limit == "none" else gap.estimate.p_different(beyond=gap.allowance)
     asked = [p for p in (p_gap, p_rates) if p is not None]
     adjusted = holm(asked) if asked else []

@@ -50,7 +50,7 @@ def test_it_gives_up_after_three_attempts_that_bring_nothing_and_continues_next_
     with pytest.raises(DataError, match=r"file\.bin \(.*connection.*\): .*\bagain\b"):
         fetch(download, tmp_path, wait=0)
     assert len(server.requests) == 4
-    assert files(tmp_path) == {".svag/file.bin/part"}
+    assert files(tmp_path) == {".svag/file.bin.part"}
     assert fetch(download, tmp_path, wait=0).read_bytes() == CONTENT
     assert server.requests[-1][1] == f"bytes={MIDDLE}-"
     assert files(tmp_path) == {"file.bin"}
@@ -78,10 +78,8 @@ def test_a_wrong_checksum_leaves_nothing(download: Download, server: Any, tmp_pa
 def test_what_a_killed_process_left_is_thrown_away_when_it_is_wrong(
     download: Download, tmp_path: Path, rubbish: bytes
 ) -> None:
-    work = tmp_path / ".svag" / "file.bin"
-    work.mkdir(parents=True)
-    (work / "part").write_bytes(rubbish)
-    (work / "tmp1234").write_bytes(b"")
+    (tmp_path / ".svag").mkdir()
+    (tmp_path / ".svag" / "file.bin.part").write_bytes(rubbish)
     assert fetch(download, tmp_path, wait=0).read_bytes() == CONTENT
     assert files(tmp_path) == {"file.bin"}
 
@@ -113,10 +111,10 @@ def test_every_official_file_fits_its_limit() -> None:
 
 
 def test_a_link_in_place_of_the_part_is_not_followed(download: Download, tmp_path: Path) -> None:
-    work, precious = tmp_path / ".svag" / "file.bin", tmp_path / "precious"
-    work.mkdir(parents=True)
+    staging, precious = tmp_path / ".svag", tmp_path / "precious"
+    staging.mkdir()
     precious.write_bytes(b"keep me")
-    (work / "part").symlink_to(precious)
+    (staging / "file.bin.part").symlink_to(precious)
     assert fetch(download, tmp_path, wait=0).read_bytes() == CONTENT
     assert precious.read_bytes() == b"keep me"
 

@@ -22,9 +22,9 @@ def losses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The loss of every step that is taken."""
     seen, add = list[float](), Progress.add
 
-    def noted(self: Progress, loss: Tensor, lr: float) -> None:
+    def noted(self: Progress, loss: Tensor, time: float, step: int) -> None:
         seen.append(loss.item())
-        add(self, loss, lr)
+        add(self, loss, time, step)
 
     monkeypatch.setattr(Progress, "add", noted)
     return seen

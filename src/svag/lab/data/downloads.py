@@ -11,15 +11,15 @@ is right, and it cannot become longer than the table of data sets allows.
 
 import gzip
 import hashlib
-import logging
 import math
 import os
 import queue
-import shutil
 import tarfile
 import threading
 import time
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -33,6 +33,8 @@ from svag.lab.data.sources import Download, Source
 CHUNK = 1 << 18
 SLOWEST = 50_000
 """Slowest useful connection in bytes per second: an hour for CIFAR-10."""
+# Attempts in a row without any progress before a download is given up.
+_ATTEMPTS = 3
 
 
 class IncompleteError(Exception):
@@ -40,27 +42,25 @@ class IncompleteError(Exception):
 
 
 class Resume:
-    """A downloader for pooch that continues a partial file, after broken connections and in later processes.
+    """Downloads into a partial file and continues it, after broken connections and in later processes.
 
     Args:
-        part: the partial file; when complete, it is renamed to pooch's own temporary file.
+        part: the partial file.
         most: largest number of bytes that is accepted.
-        patience: number of attempts in a row without any progress before it gives up.
         wait: seconds between attempts.
         limit: seconds from now after which it gives up in any case.
     """
 
-    def __init__(self, part: Path, most: int, patience: int = 3, wait: float = 1.0, limit: float = math.inf) -> None:
-        self.part, self.most, self.patience, self.wait = part, most, patience, wait
-        self.limit, self._end = limit, time.monotonic() + limit
+    def __init__(self, part: Path, most: int, wait: float, limit: float) -> None:
+        self.part, self.most, self.wait, self._end = part, most, wait, time.monotonic() + limit
 
     @property
     def late(self) -> bool:
         """Whether the time limit has passed."""
         return time.monotonic() >= self._end
 
-    def __call__(self, url: str, output_file: str, pooch: object = None, check_only: bool = False) -> None:
-        """Download `url` into `output_file`, with a progress bar at a terminal."""
+    def complete(self, url: str) -> None:
+        """Download what is missing of the file at `url`, with a progress bar at a terminal."""
         import requests
         import urllib3
 
@@ -76,10 +76,9 @@ class Resume:
                     if isinstance(error, requests.HTTPError) or self.late:
                         raise  # the server refused, or the time is over: another attempt will not help
                     failures, best = (0, self._size()) if self._size() > best else (failures + 1, best)
-                    if failures >= self.patience:
+                    if failures >= _ATTEMPTS:
                         raise
                     time.sleep(self.wait)
-        self.part.replace(output_file)
 
     def _attempt_in_time(self, url: str, progress: Progress, task: TaskID) -> None:
         """Make an attempt in its own thread, as a server that sends a byte now and then never lets a read time out."""
@@ -176,7 +175,7 @@ def fetch(download: Download, folder: Path, wait: float = 1.0, limit: float | No
         with FileLock(staging / f"{download.filename}.lock"):
             if not target.exists():  # otherwise another process downloaded it while this one waited
                 seconds = 60 + _most(download) / SLOWEST if limit is None else limit
-                _download(download, staging / download.filename, target, wait, seconds)
+                _download(download, staging / f"{download.filename}.part", target, wait, seconds)
     except OSError as error:
         raise DataError(
             f"cannot write {target} ({error.strerror or error}): choose another folder with --data-dir or $SVAG_DATA"
@@ -184,45 +183,35 @@ def fetch(download: Download, folder: Path, wait: float = 1.0, limit: float | No
     return target
 
 
-def _download(download: Download, work: Path, target: Path, wait: float, limit: float) -> None:
-    import pooch
+def _download(download: Download, part: Path, target: Path, wait: float, limit: float) -> None:
     import requests
     import urllib3
 
-    pooch.get_logger().setLevel(logging.WARNING)
-    part = work / "part"
-    work.mkdir(exist_ok=True)
-    for leftover in set(work.iterdir()) - {part}:
-        leftover.unlink()  # left by a killed process; as this one has the lock, it is not in use
     if part.is_symlink():  # somebody else made it: do not write to its target
         part.unlink()
     continued = part.exists()
-    downloader = Resume(part, _most(download), wait=wait, limit=limit)
+    downloader = Resume(part, _most(download), wait, limit)
     try:
-        pooch.retrieve(download.url, f"md5:{download.md5}", "done", work, downloader=downloader)
+        downloader.complete(download.url)
     except (requests.RequestException, urllib3.exceptions.HTTPError, IncompleteError) as error:
         kept = "run it again to continue" if part.exists() else "try again later"
-        if not part.exists():
-            work.rmdir()
         reason = f"it is not complete after {limit:.0f} s" if downloader.late else _reason(error)
         raise DataError(
             f"cannot download {download.url} ({reason}): {kept}, or put {download.filename} into {target.parent}"
         ) from error
     except (OSError, DataError):  # on a full disk, make room again
-        shutil.rmtree(work, ignore_errors=True)
-        raise
-    except ValueError as error:
         part.unlink(missing_ok=True)
-        if continued:  # the old part may have been the damaged one
-            return _download(download, work, target, wait, limit)
-        work.rmdir()
+        raise
+    if _md5_of_file(part) == download.md5:
+        part.replace(target)
+        return
+    part.unlink()
+    if not continued:
         raise DataError(
             f"{download.url} gave a file whose md5 is not {download.md5}: try again later, or put the official "
             f"{download.filename} into {target.parent}"
-        ) from error
-    (work / "done").replace(target)
-    shutil.rmtree(work)
-    return None
+        )
+    _download(download, part, target, wait, limit)  # the old part may have been the damaged one
 
 
 def _most(download: Download) -> int:
@@ -317,13 +306,8 @@ def _contents(download: Download, files: list[Path]) -> dict[str, bytes]:
 
 
 def _bytes(path: Path) -> bytes:
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            content = file.read(LARGEST + 1)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise _corrupt(path, str(error)) from error
-    except OSError as error:
-        raise _unreadable(path, error) from error
+    with _reading(path), gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise _corrupt(path, f"it holds more than {LARGEST} bytes")
     return content
@@ -333,10 +317,9 @@ def _untar(path: Path, download: Download) -> dict[str, bytes]:
     """Read the members of an archive after verifying its checksum; links are not followed."""
     wanted = {member.name for member in download.members}
     contents: dict[str, bytes] = {}
-    try:
-        with path.open("rb") as file:
-            if hashlib.file_digest(file, _new_md5).hexdigest() != download.md5:
-                raise _corrupt(path, f"its md5 is not {download.md5}")
+    with _reading(path):
+        if _md5_of_file(path) != download.md5:
+            raise _corrupt(path, f"its md5 is not {download.md5}")
         with tarfile.open(path, "r:gz") as archive:
             for entry in archive:
                 name = entry.name.rpartition("/")[2]
@@ -346,10 +329,6 @@ def _untar(path: Path, download: Download) -> dict[str, bytes]:
                 if file_of is None:
                     raise _corrupt(path, f"{name} in it is not a plain file of at most {LARGEST} bytes")
                 contents[name] = file_of.read()
-    except (gzip.BadGzipFile, EOFError, zlib.error, tarfile.TarError) as error:
-        raise _corrupt(path, str(error)) from error
-    except OSError as error:
-        raise _unreadable(path, error) from error
     if missing := wanted - set(contents):
         raise _corrupt(path, f"it does not hold {', '.join(sorted(missing))}")
     return contents
@@ -369,9 +348,21 @@ def _md5(content: bytes) -> str:
     return _new_md5(content).hexdigest()
 
 
+def _md5_of_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, _new_md5).hexdigest()
+
+
 def _corrupt(path: Path, why: str) -> DataError:
     return DataError(f"{path} is corrupt ({why}): delete it, then `svag data get` brings a good one")
 
 
-def _unreadable(path: Path, error: OSError) -> DataError:
-    return DataError(f"{path} cannot be read ({error.strerror or error}): check its permissions")
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Say inside what is wrong with a file that cannot be read or unpacked, and what to do."""
+    try:
+        yield
+    except (gzip.BadGzipFile, EOFError, zlib.error, tarfile.TarError) as error:
+        raise _corrupt(path, str(error)) from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror or error}): check its permissions") from error

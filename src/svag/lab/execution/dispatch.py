@@ -235,15 +235,17 @@ class Dispatch:
     """Hands out the runs of a plan, the longest first, and records what happens to them.
 
     Args:
-        workload: what is to be done. Without shards, the plan is done only when the runs of other processes are done
-            too.
+        workload: what is to be done. Without shards, the plan is done only when runs of other processes are, too.
+        work: the work of each run that is left, by identity.
         looked: the shapes of the data of the runs, and the device that is recorded with a failure.
         board: counts the runs.
         screen: shows what happens.
     """
 
-    def __init__(self, workload: Workload, looked: Looked, board: Board, screen: Screen) -> None:
-        self._work = work_of(workload, looked)
+    def __init__(
+        self, workload: Workload, work: Mapping[str, float], looked: Looked, board: Board, screen: Screen
+    ) -> None:
+        self._work = work
         self._waiting = deque(sorted(workload.left, key=lambda run: -self._work[run.identity]))
         self._elsewhere: list[PlannedRun] = []
         self._shapes, self._board, self._screen = looked.shapes, board, screen
@@ -369,25 +371,20 @@ class Dispatch:
         self._screen.say(f"{run.name} failed: {sentence}")
 
 
-def work_of(workload: Workload, looked: Looked) -> dict[str, float]:
-    """The work of each run that is left, by identity."""
-    return {run.identity: cost(run.spec, looked.shapes[run.identity]) for run in workload.left}
-
-
 @contextmanager
 def dispatching(workload: Workload, looked: Looked) -> Iterator[Dispatch]:
     """A dispatch of what is left of a plan, and a screen that shows it; closed, whatever happens.
 
     After an interruption a message says how far the plan is and how to continue.
     """
-    work = work_of(workload, looked)
+    work = {run.identity: cost(run.spec, looked.shapes[run.identity]) for run in workload.left}
     states = [record.state for identity, record in workload.before.items() if identity not in work]
     done, diverged = states.count("finished"), states.count("diverged")
     board = Board(len(workload.own), sum(work.values()), done, diverged, failed=len(states) - done - diverged)
     screen = Screen(board, progress=workload.execution.progress)
     try:
         with stoppable(always=True):
-            yield Dispatch(workload, looked, board, screen)
+            yield Dispatch(workload, work, looked, board, screen)
     except KeyboardInterrupt as interrupt:
         sentence = f"interrupted, {board.ended} of {board.total} runs have ended"
         interrupt.args = (f"{sentence}: the same command continues from the last checkpoints",)

@@ -4,7 +4,6 @@ A run's folder is named by its identity, so a run is found again and never compu
 to other runs, which is enough to start with the longest.
 """
 
-import re
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from svag.lab.records.problems import Problem
 from svag.lab.records.record import RUNS, RunRecord, holds_run, load_headers, read_record
 from svag.lab.records.storage import COMPRESSED_METRICS, METRICS, OUTCOME, SPEC, in_use, make_folder
 from svag.lab.specs.fields import SpecError
-from svag.lab.specs.parts import FULL_PASS, ModelSpec
+from svag.lab.specs.parts import CHANNELS, FULL_PASS, ModelSpec, family_and_depth
 from svag.lab.specs.spec import RunSpec, examples_per_step, updates_per_step
 from svag.lab.specs.text import TransformerSpec
 
@@ -157,15 +156,11 @@ def multiply_adds(model: ModelSpec | TransformerSpec, data: DataShape) -> float:
     """
     if isinstance(model, TransformerSpec):
         return model.depth * 12 * model.width**2 * data.channels  # the channels of a window are its characters
-    depth, channels = 8, 16.0
-    if model.arch == "mlp":
-        hidden = 256 * model.width
-        return data.channels * data.side**2 * hidden + hidden**2
-    if found := re.fullmatch(r"(?:pre)?resnet(\d+)", model.arch):
-        depth = int(found[1])
-    elif found := re.fullmatch(r"vgg(\d+)", model.arch):
-        depth, channels = int(found[1]), 64.0
-    return depth * 9 * (channels * model.width) ** 2 * data.side**2
+    family, depth = ("resnet", 8) if model.is_callable else family_and_depth(model.arch)
+    channels = CHANNELS[family] * model.width
+    if family == "mlp":
+        return data.channels * data.side**2 * channels + channels**2
+    return depth * 9 * channels**2 * data.side**2
 
 
 def cost(spec: RunSpec, data: DataShape) -> float:

@@ -77,7 +77,7 @@ def arm_gap(name: str, first: Mapping[int, float], second: Mapping[int, float], 
     finite = [row[np.isfinite(row)] for row in rows]
     lost = [row.size - kept.size for row, kept in zip(rows, finite, strict=True)]
     value = float(finite[0].mean() - finite[1].mean()) if all(row.size for row in finite) else math.nan
-    p_rates = compare_rates(lost[0], rows[0].size, lost[1], rows[1].size).p_value if any(lost) else None
+    p_rates = compare_rates(lost[0], rows[0].size, lost[1], rows[1].size) if any(lost) else None
     measured = all(row.size > 1 for row in finite) and any(np.ptp(row) > 0 for row in finite)
     if not measured:
         different = p_rates is not None and p_rates < _LEVEL

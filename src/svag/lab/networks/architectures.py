@@ -6,6 +6,7 @@ differs from the authors' code. Sources: PreResNet is He et al. 2016 (fig:svag_a
 """
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -28,17 +29,16 @@ class PreResNet(nn.Module):
         self, depth: int, widths: tuple[int, int, int], in_channels: int, num_classes: int, norm: Norm, scale_free: bool
     ) -> None:
         super().__init__()
-        channels = widths[0]
-        self.stem = _conv(in_channels, channels, 3, 1, norm)
-        self.blocks = nn.Sequential()
-        for stage, out in enumerate(widths):
-            for index in range((depth - 2) // 6):
-                stride = 2 if stage > 0 and index == 0 else 1
-                self.blocks.append(_PreNormBlock(channels, out, stride, norm, scale_free, first=index == 0))
-                channels = out
-        self.norm = norm_layer(norm, channels, scale_free=scale_free)
+        self.stem = _conv(in_channels, widths[0], 3, 1, norm)
+        self.blocks = nn.Sequential(
+            *(
+                _PreNormBlock(inside, out, stride, norm, scale_free, first=first)
+                for inside, out, stride, first in _blocks(depth, widths)
+            )
+        )
+        self.norm = norm_layer(norm, widths[-1], scale_free=scale_free)
         self.last = nn.Identity() if scale_free else nn.ReLU(inplace=True)
-        self.linear = nn.Linear(channels, num_classes)
+        self.linear = nn.Linear(widths[-1], num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits of a batch of images of any size."""
@@ -84,15 +84,14 @@ class ResNet(nn.Module):
         self, depth: int, widths: tuple[int, int, int], in_channels: int, num_classes: int, norm: Norm, scale_free: bool
     ) -> None:
         super().__init__()
-        channels = widths[0]
-        self.stem = _conv_norm(in_channels, channels, 3, 1, norm, scale_free)
-        self.blocks = nn.Sequential()
-        for stage, out in enumerate(widths):
-            for index in range((depth - 2) // 6):
-                stride = 2 if stage > 0 and index == 0 else 1
-                self.blocks.append(_PostNormBlock(channels, out, stride, norm, scale_free))
-                channels = out
-        self.linear = nn.Linear(channels, num_classes)
+        self.stem = _conv_norm(in_channels, widths[0], 3, 1, norm, scale_free)
+        self.blocks = nn.Sequential(
+            *(
+                _PostNormBlock(inside, out, stride, norm, scale_free)
+                for inside, out, stride, _ in _blocks(depth, widths)
+            )
+        )
+        self.linear = nn.Linear(widths[-1], num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits of a batch of images of any size."""
@@ -119,6 +118,15 @@ class _PostNormBlock(nn.Module):
         return torch.relu_(branch + self.shortcut(x))
 
 
+def _blocks(depth: int, widths: tuple[int, int, int]) -> Iterator[tuple[int, int, int, bool]]:
+    """Channels before and after each block of a residual network, its stride, and whether it begins a stage."""
+    inside = widths[0]
+    for stage, out in enumerate(widths):
+        for index in range((depth - 2) // 6):
+            yield inside, out, 2 if stage > 0 and index == 0 else 1, index == 0
+            inside = out
+
+
 def _conv_norm(inside: int, out: int, kernel: int, stride: int, norm: Norm, scale_free: bool) -> nn.Sequential:
     conv = _conv(inside, out, kernel, stride, norm)
     return nn.Sequential(conv, norm_layer(norm, out, scale_free=scale_free))
@@ -135,7 +143,8 @@ STAGES: dict[int, tuple[int, ...]] = {
     16: (2, 2, 3, 3, 3),
     19: (2, 2, 4, 4, 4),
 }
-CHANNELS = (64, 128, 256, 512, 512)
+# Channels of the stages, in multiples of the first.
+VGG_STAGES = (1, 2, 4, 8, 8)
 
 
 class VGG(nn.Module):
@@ -262,7 +271,9 @@ def build_transformer(
         context: the longest window it takes.
         generator: source of the initial weights; torch's global one when None.
     """
-    with torch.random.fork_rng(devices=[]):  # torch's own initial weights, which are discarded, must not use up draws
+    with torch.random.fork_rng(
+        devices=[]
+    ):  # torch's own first weights are discarded: do not draw them from the caller's generator
         network = Transformer(spec, vocabulary, context)
     network.initialise(generator)
     return network

@@ -1,9 +1,8 @@
 """`build_model`: a network of the paper by its name, with its first weights, and the memory layout it runs best in."""
 
 import math
-import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -12,9 +11,9 @@ from torch import nn
 from svag.lab.networks import architectures as networks
 from svag.lab.networks.architectures import MLP, PreResNet, ResNet
 from svag.lab.networks.norms import NORMS, ScaleFreeGroupNorm
-from svag.lab.networks.own import Flags, build_user_network, load_user_network
-from svag.lab.specs.fields import DEEPEST, LARGEST, shown
-from svag.lab.specs.parts import Norm
+from svag.lab.networks.own import Flags, build_own_network
+from svag.lab.specs.fields import LARGEST, shown
+from svag.lab.specs.parts import CHANNELS, Norm, family_and_depth
 from svag.theory import domain
 
 
@@ -29,22 +28,6 @@ def initialise(network: nn.Module, generator: torch.Generator | None) -> None:
             nn.init.normal_(layer.weight, std=math.sqrt(2 / fan_in), generator=generator)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
-
-
-def silence(branch_ends: Iterable[nn.Conv2d]) -> None:
-    """Start residual branches at zero, without which the stream of a network without norms doubles in every block."""
-    for layer in branch_ends:
-        nn.init.zeros_(layer.weight)
-
-
-def freeze(layer: nn.Linear) -> None:
-    """Take a layer out of training; it keeps its first weights."""
-    for parameter in layer.parameters():
-        parameter.requires_grad_(False)
-
-
-HIDDEN = 256
-"""Hidden units of the perceptron at width 1."""
 
 
 def build_model(
@@ -77,7 +60,7 @@ def build_model(
         width: factor on the number of channels; 16·width must be whole for a ResNet, 64·width for a VGG.
         in_channels: channels of the images, or features of plain vectors.
         num_classes: number of logits.
-        scale_invariant: whether to make the loss scale invariant; refused without norms.
+        scale_invariant: make the loss scale invariant; refused without norms.
         image_size: height and width of the images. Only the perceptron needs it; all others take any size.
         generator: source of the initial weights; torch's global one when None.
 
@@ -87,7 +70,7 @@ def build_model(
         raise TypeError(f"arch must be the name of a network, got a {type(arch).__name__}")
     if ":" in arch:
         flags = Flags(norm, width, in_channels, num_classes, scale_invariant, image_size)
-        return build_user_network(load_user_network(arch), flags, generator)
+        return build_own_network(arch, flags, generator)
     domain.one_of("norm", norm, NORMS)
     if norm == "none" and scale_invariant:
         raise ValueError(
@@ -103,7 +86,9 @@ def build_model(
         raise ValueError("image_size must be two whole numbers, height and width")
     for name, value in zip(("height", "width"), image_size, strict=True):
         domain.whole(f"the {name} in image_size", value)
-    with torch.random.fork_rng(devices=[]):  # torch's own initial weights, which are discarded, must not use up draws
+    with torch.random.fork_rng(
+        devices=[]
+    ):  # torch's own first weights are discarded: do not draw them from the caller's generator
         assemble = partial(_assemble, arch, norm, width, in_channels, num_classes, scale_invariant, image_size)
         what = f"{shown(arch)} at width {domain.number('width', width):g}"
         _refuse_too_large(assemble, what)
@@ -113,9 +98,10 @@ def build_model(
             raise ValueError(f"{what} does not fit into memory: lower width") from None
     initialise(network, generator)
     if scale_invariant or (norm == "none" and isinstance(network, networks.VGG)):
-        freeze(network.linear)
+        network.linear.requires_grad_(False)
     if norm == "none" and isinstance(network, PreResNet | ResNet):
-        silence(network.branch_ends())
+        for layer in network.branch_ends():  # otherwise the stream doubles in every block
+            nn.init.zeros_(layer.weight)
     return network
 
 
@@ -142,7 +128,7 @@ def memory_layout(network: nn.Module, device: torch.device) -> torch.memory_form
 
 def lay_out(network: nn.Module, layout: torch.memory_format) -> nn.Module:
     """Lay the convolutions of a network out in memory as its images are; returns the network itself."""
-    network.to(memory_format=layout)  # type: ignore[call-overload]  # torch's stubs have forgotten it
+    network.to(memory_format=layout)  # type: ignore[call-overload]  # not in torch's stubs
     return network
 
 
@@ -160,28 +146,17 @@ def _refuse_too_large(assemble: Callable[[], nn.Module], name: str) -> None:
 def _assemble(
     arch: str, norm: Norm, width: float, in_channels: int, num_classes: int, scale_free: bool, size: tuple[int, int]
 ) -> PreResNet | ResNet | networks.VGG | MLP:
-    if residual := re.fullmatch(r"(pre)?resnet(\d+)", arch):
-        depth = int(residual[2][:9])
-        if depth > DEEPEST:
-            raise ValueError(f"a residual network has at most {DEEPEST} layers, got {shown(arch)}")
-        if depth < 8 or depth % 6 != 2:
-            near = max(8, 6 * round((depth - 2) / 6) + 2)
-            raise ValueError(
-                f"the depth of {arch} must be 6n+2 with n ≥ 1: the nearest is {residual[1] or ''}resnet{near}"
-            )
-        small, middle, large = _scaled((16, 32, 64), width)
-        family = PreResNet if residual[1] else ResNet
-        return family(depth, (small, middle, large), in_channels, num_classes, norm, scale_free)
-    if arch in {f"vgg{depth}" for depth in networks.STAGES}:
-        widths = _scaled(networks.CHANNELS, width)
-        return networks.VGG(int(arch.removeprefix("vgg")), widths, in_channels, num_classes, norm, scale_free)
-    if arch == "mlp":
-        (hidden,) = _scaled((HIDDEN,), width)
+    family, depth = family_and_depth(arch)
+    first = CHANNELS[family]
+    if family == "mlp":
+        (hidden,) = _scaled((first,), width)
         return MLP(in_channels * math.prod(size), hidden, num_classes, norm, scale_free)
-    raise ValueError(
-        f"no network is called {shown(arch)}: there are preresnet{{d}} and resnet{{d}} with d = 6n+2, vgg11, vgg13, "
-        "vgg16, vgg19 and mlp; for your own network write package.module:callable"
-    )
+    if family == "vgg":
+        widths = _scaled([first * times for times in networks.VGG_STAGES], width)
+        return networks.VGG(depth, widths, in_channels, num_classes, norm, scale_free)
+    small, middle, large = _scaled((first, 2 * first, 4 * first), width)
+    residual = PreResNet if family == "preresnet" else ResNet
+    return residual(depth, (small, middle, large), in_channels, num_classes, norm, scale_free)
 
 
 def _scaled(channels: Sequence[int], width: float) -> tuple[int, ...]:

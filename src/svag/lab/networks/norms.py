@@ -81,7 +81,7 @@ class ScaleFreeGroupNorm(nn.Module):
 class ScaleFreeBatchNorm(_BatchNorm):
     """BatchNorm without learnt scale and without eps, for vectors and images.
 
-    It is a torch BatchNorm, so that code that looks for one (to adapt its momentum, to refuse it) finds it.
+    A subclass of torch's BatchNorm, so that code that looks for one, to adapt its momentum or to refuse it, finds it.
     """
 
     def __init__(self, channels: int) -> None:

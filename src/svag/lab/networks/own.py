@@ -27,18 +27,10 @@ class Flags:
     image_size: tuple[int, int] = (32, 32)
 
 
-@dataclass(frozen=True)
-class UserNetwork:
-    """A callable that makes a network, and its import path."""
-
-    path: str
-    build: Callable[..., object]
-
-
-def load_user_network(path: str) -> UserNetwork:
+def _loaded(path: str) -> Callable[..., object]:
     """Import `package.module:callable`, also from the current folder.
 
-    >>> load_user_network("torch.nn:Nonsense")
+    >>> _loaded("torch.nn:Nonsense")
     Traceback (most recent call last):
     ValueError: torch.nn has no callable 'Nonsense': write package.module:callable
     """
@@ -54,21 +46,23 @@ def load_user_network(path: str) -> UserNetwork:
     build = getattr(module, name, None)
     if not callable(build):
         raise ValueError(f"{module_name} has no callable {name!r}: write package.module:callable")
-    return UserNetwork(path, build)
+    made: Callable[..., object] = build
+    return made
 
 
-def build_user_network(network: UserNetwork, flags: Flags, generator: torch.Generator | None) -> nn.Module:
-    """Call a user's callable with those of the flags that its signature names.
+def build_own_network(path: str, flags: Flags, generator: torch.Generator | None) -> nn.Module:
+    """Import a user's callable by its path, and call it with those of the flags that its signature names.
 
     A flag that was set but that the callable does not take is refused, never ignored. torch's global generator is
     seeded from `generator` for the call and put back afterwards, so that the first weights depend on `generator` only.
     """
-    parameters = inspect.signature(network.build).parameters
+    build = _loaded(path)
+    parameters = inspect.signature(build).parameters
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     offered, default = asdict(flags), asdict(Flags())
     for name in ("norm", "width"):
         if offered[name] != default[name] and name not in parameters and not takes_all:
-            raise ValueError(f"{network.path} takes no argument {name!r}, but {name}={offered[name]!r} was asked for")
+            raise ValueError(f"{path} takes no argument {name!r}, but {name}={offered[name]!r} was asked for")
     missing = [
         name
         for name, parameter in parameters.items()
@@ -77,17 +71,17 @@ def build_user_network(network: UserNetwork, flags: Flags, generator: torch.Gene
         and name not in offered
     ]
     if missing:
-        raise ValueError(f"{network.path} needs {', '.join(missing)}: it can be given {', '.join(offered)} only")
+        raise ValueError(f"{path} needs {', '.join(missing)}: it can be given {', '.join(offered)} only")
     arguments = {name: value for name, value in offered.items() if name in parameters or takes_all}
     with torch.random.fork_rng(devices=[], enabled=generator is not None):
         if generator is not None:
             torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
         try:
-            made = network.build(**arguments)
+            made = build(**arguments)
         except (Exception, SystemExit) as error:  # whatever a user's code raises becomes one sentence
-            raise ValueError(f"{network.path} failed: {_sentence(error)}") from error
+            raise ValueError(f"{path} failed: {_sentence(error)}") from error
     if not isinstance(made, nn.Module):
-        raise ValueError(f"{network.path} must return a torch.nn.Module, got {type(made).__name__}")
+        raise ValueError(f"{path} must return a torch.nn.Module, got {type(made).__name__}")
     return made
 
 

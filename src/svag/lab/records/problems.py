@@ -26,7 +26,7 @@ class Problem(StrEnum):
 
 # The run was damaged after it had ended: a copy, or computing it again, gives the same numbers.
 _RESTORE = "restore it from a copy, or remove the folder to run it again"
-# The files may belong to something else altogether, so the advice is not to remove them.
+# The files may belong to another program, so the sentence does not suggest to remove them.
 _ELSEWHERE = "restore it from a copy, or use another folder"
 
 _SENTENCES = {

@@ -27,6 +27,7 @@ from svag.lab.records.storage import (
     METRICS,
     OUTCOME,
     SPEC,
+    content_of,
     digest,
     in_use,
     parse_json,
@@ -229,13 +230,13 @@ def load_headers(path: str | Path) -> list[RunHeader]:
     Args:
         path: a run directory, or a folder that holds some.
     """
-    found = []
+    headers = []
     for folder in run_folders(Path(path)):
-        header = _json(folder / SPEC) or {}
+        header = _json_object(content_of(folder / SPEC)) or {}
         with suppress(SpecError, ValidationError, KeyError, TypeError, ValueError):
             spec, numerics = RunSpec.from_dict(header["spec"]), _counted("numerics", header.get("numerics", 1))
-            found.append(RunHeader(folder, spec, str(header["identity"]), numerics))
-    return found
+            headers.append(RunHeader(folder, spec, str(header["identity"]), numerics))
+    return headers
 
 
 def notes_on(records: Sequence[RunRecord]) -> list[str]:
@@ -272,15 +273,15 @@ def read_record(folder: Path, *, whole: bool = True) -> RunRecord:
         whole: read all rows. Otherwise, if the digest matches the metrics, `rows` holds the last evaluation only:
             enough for the state, the step and the final numbers, in a tenth of the time.
     """
-    found, header = _json(folder / OUTCOME), _json(folder / SPEC)
-    if found is None and os.path.lexists(folder / OUTCOME):  # it is written completely or not at all
+    ended, spec_file = _json_object(content_of(folder / OUTCOME)), content_of(folder / SPEC)
+    if ended is None and os.path.lexists(folder / OUTCOME):  # it is written completely or not at all
         return _broken(folder, {}, Problem.OUTCOME_DAMAGED)
-    outcome = found or {}
+    outcome, header = ended or {}, _json_object(spec_file)
     try:
         _check_outcome(outcome)
     except (ValueError, ArithmeticError) as error:
         return _broken(folder, {}, Problem.OUTCOME_INVALID, str(error))
-    if _spec_is_damaged(folder, outcome):
+    if _spec_is_damaged(spec_file, outcome):
         return _broken(folder, outcome, Problem.SPEC_CHANGED)
     try:
         content = metrics_of(folder)
@@ -349,9 +350,9 @@ def _last_evaluation(content: bytes) -> list[dict[str, Any]]:
     return []
 
 
-def _spec_is_damaged(folder: Path, outcome: dict[str, Any]) -> bool:
+def _spec_is_damaged(content: bytes, outcome: dict[str, Any]) -> bool:
     """Whether the spec was changed after the run ended; False for runs that left no digest of it."""
-    expected, content = outcome.get("spec_sha256"), _bytes(folder / SPEC)
+    expected = outcome.get("spec_sha256")
     return outcome.get("state") in ENDED and expected is not None and content != b"" and digest(content) != expected
 
 
@@ -413,16 +414,9 @@ def _broken(folder: Path, outcome: dict[str, Any], code: Problem, detail: str = 
     return RunRecord(folder, "broken", None, "", 0, (), outcome, code, detail)
 
 
-def _bytes(path: Path) -> bytes:
+def _json_object(content: bytes) -> dict[str, Any] | None:
     try:
-        return read_file(path)
-    except OSError:  # also for a file that is too long
-        return b""
-
-
-def _json(path: Path) -> dict[str, Any] | None:
-    try:
-        value = parse_json(_bytes(path))
+        value = parse_json(content)
     except ValueError:
         return None
     return value if isinstance(value, dict) else None

@@ -8,16 +8,15 @@ import hashlib
 import json
 import os
 import secrets
-import stat
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from svag.noise.reading import open_to_append
+from svag.noise.reading import open_to_append, regular
 
 # The files of a run directory.
 SPEC, METRICS, TIMINGS, CHECKPOINT, OUTCOME = (
@@ -36,11 +35,16 @@ class DiskError(Exception):
     """A folder cannot be written; the message is one sentence that says what to do."""
 
 
-def disk_error(path: Path, error: OSError) -> DiskError:
-    """The error for a path that cannot be written."""
-    if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
-        return DiskError(f"{path} cannot be written, the disk is full: make room and start the run again, it continues")
-    return DiskError(f"{path} cannot be written ({error.strerror or error}): choose another folder with --out")
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Inside, a path that cannot be written raises `DiskError`, which says what to do."""
+    try:
+        yield
+    except OSError as error:
+        reason = f" ({error.strerror or error}): choose another folder with --out"
+        if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+            reason = ", the disk is full: make room and start the run again, it continues"
+        raise DiskError(f"{path} cannot be written{reason}") from error
 
 
 # Flags that some systems lack: do not follow a symbolic link, and do not wait for the other end of a pipe.
@@ -49,10 +53,8 @@ _NO_LINK, _NO_WAIT = getattr(os, "O_NOFOLLOW", 0), getattr(os, "O_NONBLOCK", 0)
 
 def make_folder(path: Path) -> None:
     """Make a folder and its parents."""
-    try:
+    with writing(path):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise disk_error(path, error) from error
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -62,20 +64,18 @@ def replace_file(path: Path, content: bytes) -> None:
     overwritten, and two processes do not write into the same file.
     """
     part = path.with_name(f"{path.name}.{secrets.token_hex(4)}{PART}")
-    try:
+    with writing(path):
         handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o666)
-    except OSError as error:
-        raise disk_error(path, error) from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            part.unlink()
-        raise disk_error(path, error) from error
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        except OSError:
+            with suppress(OSError):
+                part.unlink()
+            raise
 
 
 PART = ".part"
@@ -90,14 +90,7 @@ def forget_parts(folder: Path, names: Iterable[str]) -> None:
 
 def open_to_read(path: Path) -> int:
     """Open a regular file for reading. A pipe or a device is refused, as reading it may never end."""
-    return _regular(os.open(path, os.O_RDONLY | _NO_WAIT), path)
-
-
-def _regular(handle: int, path: Path) -> int:
-    if stat.S_ISREG(os.fstat(handle).st_mode):
-        return handle
-    os.close(handle)
-    raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return regular(os.open(path, os.O_RDONLY | _NO_WAIT), path)
 
 
 # More bytes than any spec or outcome has, and than any metrics or timings have: longer files are not read.
@@ -111,6 +104,14 @@ def read_file(path: Path, most: int = SMALL) -> bytes:
         if size > most:
             raise OSError(errno.EFBIG, f"it has {size:,} bytes, more than {most:,}", str(path))
         return file.read()
+
+
+def content_of(path: Path, most: int = SMALL) -> bytes:
+    """The same where a file that is missing, too long or unreadable counts as empty."""
+    try:
+        return read_file(path, most)
+    except OSError:
+        return b""
 
 
 def parse_json(content: bytes) -> Any:
@@ -182,11 +183,9 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        try:
+        with writing(path):
             self._file = os.fdopen(open_to_append(path), "a+b")
             self._forget_torn_line()
-        except OSError as error:
-            raise disk_error(path, error) from error
 
     def _forget_torn_line(self) -> None:
         """Remove an incomplete last line, left by a kill, so that the next row does not continue it."""
@@ -216,19 +215,15 @@ class Journal:
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append complete rows, and pass them to the operating system."""
         content = "".join(map(to_line, rows)).encode()
-        try:
+        with writing(self._path):
             self._file.write(content)
             self._file.flush()
-        except OSError as error:
-            raise disk_error(self._path, error) from error
         self._sha256.update(content)
 
     def to_disk(self) -> None:
         """Wait until everything is on the disk."""
-        try:
+        with writing(self._path):
             os.fsync(self._file.fileno())
-        except OSError as error:
-            raise disk_error(self._path, error) from error
 
     def cut(self, length: int) -> None:
         """Cut the file to its first `length` bytes."""
@@ -241,10 +236,8 @@ class Journal:
 
     def close(self) -> None:
         """Close the file."""
-        try:
+        with writing(self._path):
             self._file.close()
-        except OSError as error:
-            raise disk_error(self._path, error) from error
 
 
 try:
@@ -281,11 +274,8 @@ class RunLock:
 
     def _taken(self) -> bool:
         """Try once to lock the file, and check that it is still the one that other processes would find."""
-        try:
-            # open for writing too, as NFS requires for a lock
+        with writing(self._folder):  # the file too, as NFS requires for a lock
             handle = os.open(self._file, os.O_RDWR | os.O_CREAT | _NO_LINK | _NO_WAIT, 0o666)
-        except OSError as error:
-            raise disk_error(self._folder, error) from error
         if _locks(handle, exclusive=True):
             with suppress(FileNotFoundError):  # the process that had the lock has just removed the file
                 if os.path.samestat(os.fstat(handle), self._file.stat()):

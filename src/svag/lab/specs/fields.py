@@ -341,12 +341,20 @@ def _writable(name: str) -> str:
     raise ValueError(f"is not the name of a file, got {shown(name)}")
 
 
+def _not_never(every: float) -> float:
+    if every == 0:
+        raise ValueError("must be positive: 1 is every step")
+    return every
+
+
 FileName = Annotated[str, AfterValidator(_writable)]
 When = Annotated[int | float, PlainValidator(time_point)]
+Interval = Annotated[When, AfterValidator(_not_never)]
 Positive = Annotated[float, Field(gt=0, le=STEEPEST, allow_inf_nan=False), BeforeValidator(_no_bool)]
 Factor = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False), BeforeValidator(_no_bool)]
 NonNegative = Annotated[float, Field(ge=0, le=STEEPEST, allow_inf_nan=False), BeforeValidator(_no_bool)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_no_bool)]
+Rate = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False), BeforeValidator(_no_bool)]
 Count = Annotated[int, Field(ge=1, le=MOST), BeforeValidator(_whole)]
 Whole = Annotated[int, Field(ge=0, le=MOST), BeforeValidator(_whole)]
 Several = Annotated[int, Field(ge=2, le=10**9), BeforeValidator(_whole)]

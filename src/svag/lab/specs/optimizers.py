@@ -5,23 +5,17 @@
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from svag.lab.specs.fields import NonNegative, SpecError, SpecPart
+from svag.lab.specs.fields import NonNegative, Rate, SpecError, SpecPart
 from svag.lab.specs.parts import FULL_PASS, GlsrSpec, Process, SdeSpec, SvagSpec
 from svag.theory.adaptive import AdamSettings, RMSpropSettings
 from svag.theory.optimizers import Rule, SGDSettings
 
 TITLES = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "rmsprop": "RMSprop"}
 """Names of the optimizers for people, by kind."""
-
-
-def _average(value: float) -> float:
-    if value >= 1:
-        raise ValueError(f"must lie in [0, 1), got {value}")
-    return value
 
 
 class _OptimizerSpec(SpecPart):
@@ -51,9 +45,7 @@ class SgdOptimizer(_OptimizerSpec):
     """
 
     kind: Literal["sgd"] = "sgd"
-    momentum: NonNegative = 0.0
-
-    _decays = field_validator("momentum")(_average)
+    momentum: Rate = 0.0
 
     @property
     def rule(self) -> Rule:
@@ -66,19 +58,19 @@ class SgdOptimizer(_OptimizerSpec):
 
 
 class _Adam(_OptimizerSpec):
-    betas: tuple[NonNegative, NonNegative] = (0.9, 0.999)
+    betas: tuple[Rate, Rate] = (0.9, 0.999)
     eps: NonNegative = 1e-8
-
-    @field_validator("betas")
-    @classmethod
-    def _decay(cls, betas: tuple[float, float]) -> tuple[float, float]:
-        return _average(betas[0]), _average(betas[1])
+    decoupled: ClassVar[bool] = False
 
     @property
     def averages(self) -> dict[str, float]:
         """The rates β; β₁ = 0 stays 0."""
         first, second = self.betas
         return {"betas[0]": first, "betas[1]": second} if first else {"betas[1]": second}
+
+    def settings(self, lr: float, weight_decay: float) -> AdamSettings:
+        """The settings of one step."""
+        return AdamSettings(lr, self.betas, self.eps, weight_decay, self.decoupled)
 
 
 class AdamOptimizer(_Adam):
@@ -94,10 +86,6 @@ class AdamOptimizer(_Adam):
 
     kind: Literal["adam"] = "adam"
 
-    def settings(self, lr: float, weight_decay: float) -> AdamSettings:
-        """The settings of one step."""
-        return AdamSettings(lr, self.betas, self.eps, weight_decay)
-
 
 class AdamwOptimizer(_Adam):
     """torch.optim.AdamW: Adam with decoupled weight decay, which multiplies the weights by 1 − ηλ in every step.
@@ -107,10 +95,7 @@ class AdamwOptimizer(_Adam):
     """
 
     kind: Literal["adamw"] = "adamw"
-
-    def settings(self, lr: float, weight_decay: float) -> AdamSettings:
-        """The settings of one step."""
-        return AdamSettings(lr, self.betas, self.eps, weight_decay, decoupled=True)
+    decoupled: ClassVar[bool] = True
 
 
 class RmspropOptimizer(_OptimizerSpec):
@@ -122,10 +107,8 @@ class RmspropOptimizer(_OptimizerSpec):
     """
 
     kind: Literal["rmsprop"] = "rmsprop"
-    alpha: NonNegative = 0.99
+    alpha: Rate = 0.99
     eps: NonNegative = 1e-8
-
-    _decays = field_validator("alpha")(_average)
 
     @property
     def averages(self) -> dict[str, float]:

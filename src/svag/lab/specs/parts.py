@@ -13,6 +13,7 @@ from svag.lab.specs.fields import (
     Count,
     Factor,
     FileName,
+    Interval,
     NonNegative,
     Positive,
     Several,
@@ -20,6 +21,7 @@ from svag.lab.specs.fields import (
     SpecPart,
     When,
     Whole,
+    cut,
     shown,
     step_of,
 )
@@ -127,9 +129,37 @@ Data: TypeAlias = Annotated[
 
 Norm = Literal["batch", "group", "layer", "none"]
 
-_RESIDUAL = re.compile(r"(?:pre)?resnet(\d+)")
-_VGG = re.compile(r"vgg(?:11|13|16|19)")
 _CALLABLE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_VGGS = ("vgg11", "vgg13", "vgg16", "vgg19")
+
+
+def family_and_depth(arch: str) -> tuple[str, int]:
+    """What the name of a network says: "preresnet", "resnet", "vgg" or "mlp", and its depth; others are refused.
+
+    >>> family_and_depth("preresnet32"), family_and_depth("vgg16"), family_and_depth("mlp")
+    (('preresnet', 32), ('vgg', 16), ('mlp', 0))
+    """
+    if arch == "mlp":
+        return "mlp", 0
+    if arch in _VGGS:
+        return "vgg", int(arch[3:])
+    residual = re.fullmatch(r"((?:pre)?resnet)(\d+)", arch)
+    if residual is None:
+        raise ValueError(
+            f"no network is called {shown(arch)}: there are preresnet<depth>, resnet<depth>, {', '.join(_VGGS)}, "
+            "mlp, in a spec transformer, and your own as package.module:callable"
+        )
+    family, depth = residual[1], int(residual[2][:9])
+    if depth > DEEPEST:
+        raise ValueError(f"a residual network has at most {DEEPEST} layers, got {shown(arch)}")
+    if depth % 6 != 2 or depth < 8:
+        near = max(8, 6 * round((depth - 2) / 6) + 2)
+        raise ValueError(f"the depth of {cut(arch)} must be 6n+2 with n ≥ 1: the nearest is {family}{near}")
+    return family, depth
+
+
+CHANNELS = {"preresnet": 16, "resnet": 16, "vgg": 64, "mlp": 256}
+"""Channels of the first stage, or hidden units, at width 1."""
 
 
 class ModelSpec(SpecPart):
@@ -161,18 +191,8 @@ class ModelSpec(SpecPart):
     @field_validator("arch")
     @classmethod
     def _known(cls, arch: str) -> str:
-        residual = _RESIDUAL.fullmatch(arch)
-        if residual:
-            depth = int(residual.group(1)[:9])
-            if depth > DEEPEST:
-                raise ValueError(f"a residual network has at most {DEEPEST} layers, got {shown(arch)}")
-            if depth % 6 != 2 or depth < 8:
-                raise ValueError(f"the depth of a residual network is 6n + 2 (8, 14, 20, 32, …), got {arch}")
-        elif not (_VGG.fullmatch(arch) or _CALLABLE.fullmatch(arch) or arch == "mlp"):
-            raise ValueError(
-                "must be preresnet<depth>, resnet<depth>, vgg11, vgg13, vgg16, vgg19, mlp, transformer or an import "
-                f"path like my_package.nets:build, got {shown(arch)}"
-            )
+        if not _CALLABLE.fullmatch(arch):
+            family_and_depth(arch)
         return arch
 
     @model_validator(mode="after")
@@ -181,8 +201,10 @@ class ModelSpec(SpecPart):
             raise SpecError("model.scale_invariant", "needs a normalisation: set model.norm to batch, group or layer")
         if self.init_scale != 1 and not self.scale_invariant:
             raise SpecError("model.init_scale", "changes the loss of this network: set model.scale_invariant to true")
-        channels = 64 if _VGG.fullmatch(self.arch) else 256 if self.arch == "mlp" else 16
-        if not self.is_callable and (channels * self.width % 1 or channels * self.width > WIDEST):
+        if self.is_callable:
+            return self
+        channels = CHANNELS[family_and_depth(self.arch)[0]]
+        if channels * self.width % 1 or channels * self.width > WIDEST:
             rule = "a whole number of channels" if channels * self.width % 1 else f"at most {WIDEST} channels"
             raise SpecError("model.width", f"{channels} × width must be {rule}, got {self.width}")
         return self
@@ -315,12 +337,6 @@ def _check_window(window: tuple[float, float], steps: int) -> tuple[int, int]:
     return first, last
 
 
-def _positive(every: float, one: str) -> float:
-    if every == 0:
-        raise ValueError(f"must be positive: 1 {one}")
-    return every
-
-
 class NoProbe(SpecPart):
     """Measure nothing."""
 
@@ -342,12 +358,7 @@ class InRunProbe(SpecPart):
     kind: Literal["in_run"] = "in_run"
     parts: Several = 4
     window: tuple[When, When] = (0.0, 1.0)
-    every: When = 1
-
-    @field_validator("every")
-    @classmethod
-    def _some(cls, every: float) -> float:
-        return _positive(every, "measures every step")
+    every: Interval = 1
 
     def steps(self, steps: int) -> range:
         """The effective steps that are measured in a run of `steps`."""
@@ -390,13 +401,8 @@ class EvaluateSpec(SpecPart):
         train: also evaluate the whole training set, without augmentation.
     """
 
-    every: When = 0.05
+    every: Interval = 0.05
     train: bool = False
-
-    @field_validator("every")
-    @classmethod
-    def _some(cls, every: float) -> float:
-        return _positive(every, "evaluates after every step")
 
     def interval(self, steps: int) -> int:
         """Effective steps between two evaluations."""

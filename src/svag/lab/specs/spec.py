@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import (
+    BeforeValidator,
     Discriminator,
     Field,
     ModelWrapValidatorHandler,
     Tag,
     ValidationError,
-    field_validator,
     model_validator,
 )
 
@@ -266,34 +266,19 @@ class RunSpec(RefusesInOneSentence):
 
     data: Data
     model: Model
-    process: Process = Field(default_factory=SgdSpec)
+    process: Annotated[Process, BeforeValidator(named_process)] = Field(default_factory=SgdSpec)
     batch_size: Count
     lr: Positive
     weight_decay: NonNegative = 0.0
     clip_norm: Positive | None = None
-    optimizer: Optimizer = Field(default_factory=SgdOptimizer)
+    optimizer: Annotated[Optimizer, BeforeValidator(optimizer_of_a_kind)] = Field(default_factory=SgdOptimizer)
     schedule: Schedule = Field(default_factory=Constant)
     budget: Budget
     sampling: Sampling = "without_replacement"
-    probe: Probe = Field(default_factory=NoProbe)
+    probe: Annotated[Probe, BeforeValidator(named_probe)] = Field(default_factory=NoProbe)
     evaluate: EvaluateSpec = Field(default_factory=EvaluateSpec)
     seed: Seed = 0
     compile: bool = False
-
-    @field_validator("process", mode="before")
-    @classmethod
-    def _named_process(cls, value: Any) -> Any:
-        return named_process(value)
-
-    @field_validator("probe", mode="before")
-    @classmethod
-    def _named_probe(cls, value: Any) -> Any:
-        return named_probe(value)
-
-    @field_validator("optimizer", mode="before")
-    @classmethod
-    def _optimizer_of_a_kind(cls, value: Any) -> Any:
-        return optimizer_of_a_kind(value)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -359,7 +344,9 @@ class RunSpec(RefusesInOneSentence):
     def method(self) -> str:
         """Name of optimizer and process: sgd, svag ell=4 split=1, adamw, adamw svag ell=4 split=1."""
         kind = self.optimizer.kind
-        return self.process.name if kind == "sgd" else f"{kind} {self.process.name}".removesuffix(" sgd")
+        if isinstance(self.process, SgdSpec):
+            return kind
+        return self.process.name if kind == "sgd" else f"{kind} {self.process.name}"
 
     @property
     def step_name(self) -> str:

@@ -31,7 +31,6 @@ def gradient_table(
     batches: Iterable[Batch],
     *,
     coordinates: int = 400,
-    parameters: Iterable[Tensor] | None = None,
 ) -> FloatArray:
     """Return the gradients of independent batches at the current weights, one row each; the model does not change.
 
@@ -49,10 +48,9 @@ def gradient_table(
         loss_fn: takes a batch, returns its mean loss.
         batches: independent batches of one size; finite.
         coordinates: how many numbers of each gradient to keep.
-        parameters: use only these; all trainable ones by default.
     """
     domain.whole("coordinates", coordinates)
-    measured = list(measured_parameters(model, parameters).values())
+    measured = list(measured_parameters(model).values())
     total = sum(parameter.numel() for parameter in measured)
     kept = torch.from_numpy(np.linspace(0, total - 1, min(coordinates, total)).round().astype(np.int64))
     rows = []

@@ -207,10 +207,8 @@ class Loop:
         measure = step < self._in_run.stop and self._passed(self._in_run) is not None
         loss = run.stepper.step(step, measure=measure)
         self._before = step
-        if self._gain is None:
-            run.progress.add(loss, lr)
-        else:
-            run.progress.add_update(loss, lr * self._gain.gain, math.floor(self._gain.time))
+        gain, reached = (1.0, step + 1) if self._gain is None else (self._gain.gain, math.floor(self._gain.time))
+        run.progress.add(loss, lr * gain, reached)
         if self._passed([self._in_run.stop]) is not None:
             self._write_in_run_readings()
         if (point := self._passed(self._loss_points)) is not None:

@@ -29,13 +29,13 @@ from svag.lab.records.storage import (
     DiskError,
     Journal,
     RunLock,
+    content_of,
     digest,
-    disk_error,
     forget_parts,
     make_folder,
     parse_lines,
-    read_file,
     replace_file,
+    writing,
 )
 from svag.lab.specs.spec import RunSpec, examples_per_step
 from svag.lab.training.state import (
@@ -160,7 +160,7 @@ def restore(path: Path, identity: str, run: Run) -> int:
 
     Without a checkpoint the run stays at its start. Everything is checked first, and no file is changed.
     """
-    place, training, metrics = path / CHECKPOINT, run.training, _bytes(path / METRICS)
+    place, training, metrics = path / CHECKPOINT, run.training, content_of(path / METRICS, LARGEST)
     state = load_checkpoint(place, identity, training.data.device)
     if state is None:
         return 0
@@ -194,10 +194,8 @@ class RunFolder:
     def __init__(self, path: Path, identity: str, header: dict[str, Any]) -> None:
         self._path, self._identity = path, identity
         forget_parts(path, (SPEC, CHECKPOINT, OUTCOME))
-        try:
-            (path / OUTCOME).unlink(missing_ok=True)  # left by an earlier attempt that failed
-        except OSError as error:
-            raise disk_error(path / OUTCOME, error) from error
+        with writing(path / OUTCOME):
+            (path / OUTCOME).unlink(missing_ok=True)  # of an earlier attempt that failed
         self._header = write_header(path, header)
         self._metrics = Journal(path / METRICS)
         try:
@@ -302,23 +300,16 @@ def record_failure(
             examples=round(now.step * examples_per_step(spec, examples)),
             processes=[1],
             device=device,
-            spec=digest(_bytes(folder / SPEC)),
-            metrics=digest(_bytes(folder / METRICS)),
+            spec=digest(content_of(folder / SPEC)),
+            metrics=digest(content_of(folder / METRICS, LARGEST)),
         )
     return read_record(folder)
 
 
 def _seconds(folder: Path) -> float:
     """Seconds up to the last evaluation."""
-    rows = parse_lines(_bytes(folder / TIMINGS))
+    rows = parse_lines(content_of(folder / TIMINGS, LARGEST))
     return float(rows[-1].get("seconds", 0.0)) if rows else 0.0
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return read_file(path, LARGEST)
-    except OSError:
-        return b""
 
 
 class NoFolder:

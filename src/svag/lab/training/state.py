@@ -204,11 +204,7 @@ class Progress:
     parts_ratio: float | None = None
     since_row: int = 0
 
-    def add(self, loss: Tensor, lr: float) -> None:
-        """Count one effective step."""
-        self.add_update(loss, lr, self.step + 1)
-
-    def add_update(self, loss: Tensor, time: float, step: int) -> None:
+    def add(self, loss: Tensor, time: float, step: int) -> None:
         """Count an update that led to effective step `step` and added `time` to Σ η."""
         self.loss_sum += loss
         self.loss_count += 1
