@@ -18,14 +18,8 @@ if TYPE_CHECKING:
 COLOURS = {"finished": "green", "diverged": "yellow", "running": "cyan", "interrupted": "yellow"}
 
 
-def list_runs(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to search, at any depth.")] = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the runs as JSON.")] = False,
-) -> None:
-    """List the runs in a folder with their state and accuracy.
-
-    Example: svag list ladder
-    """
+def list_runs(folder: Path, *, as_json: bool) -> None:
+    """List the runs in a folder with their state and accuracy."""
     from svag.lab.cli.errors import aloud, echo
     from svag.lab.records.record import each_record
     from svag.lab.specs.fields import visible

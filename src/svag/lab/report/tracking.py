@@ -66,8 +66,6 @@ class WandbSink:
     """A run of Weights & Biases per run, in the group `out`; project, entity and mode are as the environment says."""
 
     def __init__(self, out: Path, run: RunRecord) -> None:
-        import os
-
         import wandb
 
         self._run = wandb.init(

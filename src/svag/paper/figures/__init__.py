@@ -129,19 +129,11 @@ def figure(label: str, size: Size) -> Experiment:
     """
     if family(label) == "theory":
         raise SpecError(label, "belongs to the theory and trains nothing: svag verify checks it")
-    row = _ROWS[label]
-    match size:
-        case "paper":
-            return row.at_paper_size()
-        case "medium":
-            if not row.medium:
-                raise _without_medium(label)
-            return row.at_medium_size()
-        case "small":
-            return row.at_small_size()
-        case "smoke":
-            return smoke(row.at_small_size())
-    raise SpecError("size", f"must be one of {', '.join(get_args(Size))}, got {shown(size)}")
+    if size not in get_args(Size):
+        raise SpecError("size", f"must be one of {', '.join(get_args(Size))}, got {shown(size)}")
+    if size == "medium" and label not in MEDIUM:
+        raise _without_medium(label)
+    return smoke(_ROWS[label].at("small")) if size == "smoke" else _ROWS[label].at(size)
 
 
 def _without_medium(label: str) -> SpecError:

@@ -82,6 +82,18 @@ class PanelRow:
     routes: Edits = field(default_factory=dict)
     fewer: tuple[tuple[int, int], ...] = ()
 
+    def panel(self, base: RunSpec, ells: tuple[int, ...]) -> ComparePanel:
+        """The panel, from the base and the ell of its figure."""
+        return ComparePanel(
+            name=self.name,
+            base=base.edited(self.edits),
+            seeds=tuple(range(self.seeds)),
+            ells=self.ells or ells,
+            split=self.split,
+            fewer=self.fewer,
+            **self.routes,
+        )
+
     def judged(self, found: "ComparePanelFinding") -> Iterator[Judgement]:
         """Every claim about a panel, beside what was found.
 
@@ -234,42 +246,25 @@ class CompareRow:
     medium: tuple[PanelRow, ...] = ()
     medium_note: str = ""
 
-    def at_paper_size(self) -> Compare:
-        """The paper's own setting."""
-        panels = _panels(CIFAR, self.paper, ELLS)
+    def at(self, size: Size) -> Compare:
+        """The paper's own setting, or one for a workstation overnight ("medium") or a laptop."""
+        base, panels, ells = self.base, self.small, self.ells
+        seeds, margin, note = self.seeds, self.margin, self.note
+        if size == "paper":
+            base, panels, ells = CIFAR, self.paper, ELLS
+            seeds, margin, note = SEEDS, MARGIN, ""
+        elif size == "medium":
+            base, panels, ells = MEDIUM, self.medium, MEDIUM_ELLS
+            seeds, margin, note = MEDIUM_SEEDS, MEDIUM_MARGIN, self.medium_note
         return Compare(
             title=self.title,
             label=self.label,
-            size="paper",
-            seeds=tuple(range(SEEDS)),
-            loss_margin=LOSS_PER_ACCURACY * MARGIN,
-            panels=panels,
-        )
-
-    def at_medium_size(self) -> Compare:
-        """For a workstation overnight."""
-        return Compare(
-            title=self.title,
-            label=self.label,
-            size="medium",
-            note=self.medium_note,
-            seeds=tuple(range(MEDIUM_SEEDS)),
-            margin=MEDIUM_MARGIN,
-            loss_margin=LOSS_PER_ACCURACY * MEDIUM_MARGIN,
-            panels=_panels(MEDIUM, self.medium, MEDIUM_ELLS),
-        )
-
-    def at_small_size(self) -> Compare:
-        """For a laptop."""
-        return Compare(
-            title=self.title,
-            label=self.label,
-            size="small",
-            note=self.note,
-            seeds=tuple(range(self.seeds)),
-            margin=self.margin,
-            loss_margin=LOSS_PER_ACCURACY * self.margin,
-            panels=_panels(self.base, self.small, self.ells),
+            size=size,
+            note=note,
+            seeds=tuple(range(seeds)),
+            margin=margin,
+            loss_margin=LOSS_PER_ACCURACY * margin,
+            panels=tuple(row.panel(base, ells) for row in panels),
         )
 
     def judged(self, finding: "CompareFinding", size: Size) -> tuple[Judgement, ...]:
@@ -297,21 +292,6 @@ def _sampling_judged(found: "AcrossPanels", metric: Metric) -> Judgement:
     said = f"furthest apart: {furthest.said(metric)}, margin ±{margin}"
     claim = f"{found.of} is the same however batches are drawn"
     return Judgement("all panels", claim, said, _VERDICTS[found.answer], "sampling")
-
-
-def _panels(base: RunSpec, rows: tuple[PanelRow, ...], ells: tuple[int, ...]) -> tuple[ComparePanel, ...]:
-    return tuple(
-        ComparePanel(
-            name=row.name,
-            base=base.edited(row.edits),
-            seeds=tuple(range(row.seeds)),
-            ells=row.ells or ells,
-            split=row.split,
-            fewer=row.fewer,
-            **row.routes,
-        )
-        for row in rows
-    )
 
 
 _IMAGES = "Fashion-MNIST at 7×7 for {}"

@@ -96,52 +96,41 @@ class LadderRow:
     medium: Mapping[str, Edits] = field(default_factory=dict)
     medium_note: str = ""
 
-    def at_paper_size(self) -> Ladder:
-        """The paper's own setting."""
-        batches = tuple(map(paper_batches, BATCH_SIZES))
-        panels = tuple(
-            LadderPanel(name=name, base=CIFAR.edited(edits), batch_sizes=BATCH_SIZES, probe_batches=batches)
-            for name, edits in self.paper.items()
-        )
-        return Ladder(title=self.title, label=self.label, size="paper", seeds=tuple(range(SEEDS)), panels=panels)
-
-    def at_medium_size(self) -> Ladder:
-        """For a workstation overnight."""
-        panels = tuple(
-            LadderPanel(name=name, base=MEDIUM.edited(edits), batch_sizes=MEDIUM_BATCH_SIZES)
-            for name, edits in self.medium.items()
-        )
+    def at(self, size: Size) -> Ladder:
+        """The paper's own setting, or one for a workstation overnight ("medium") or a laptop."""
+        if size == "paper":
+            seeds, note, batches = SEEDS, "", tuple(map(paper_batches, BATCH_SIZES))
+            panels = [
+                LadderPanel(name=name, base=CIFAR.edited(edits), batch_sizes=BATCH_SIZES, probe_batches=batches)
+                for name, edits in self.paper.items()
+            ]
+        elif size == "medium":
+            seeds, note = MEDIUM_SEEDS, self.medium_note
+            panels = [
+                LadderPanel(name=name, base=MEDIUM.edited(edits), batch_sizes=MEDIUM_BATCH_SIZES)
+                for name, edits in self.medium.items()
+            ]
+        else:
+            seeds, note, (ells, refined) = self.seeds, self.note, self.sde
+            panels = [
+                LadderPanel(
+                    name=name,
+                    base=FASHION.edited(edits),
+                    seeds=tuple(range(self.decided.get(name, 0))),
+                    batch_sizes=self.sizes.get(name, SMALL_BATCH_SIZES),
+                    ells=ells,
+                    split=2 if ells else 1,
+                    refined=refined,
+                )
+                for name, edits in self.small.items()
+            ]
         return Ladder(
             title=self.title,
             label=self.label,
-            size="medium",
-            note=self.medium_note,
-            seeds=tuple(range(MEDIUM_SEEDS)),
-            panels=panels,
-        )
-
-    def at_small_size(self) -> Ladder:
-        """For a laptop."""
-        ells, refined = self.sde
-        panels = tuple(
-            LadderPanel(
-                name=name,
-                base=FASHION.edited(edits),
-                seeds=tuple(range(self.decided.get(name, 0))),
-                batch_sizes=self.sizes.get(name, SMALL_BATCH_SIZES),
-                ells=ells,
-                split=2 if ells else 1,
-                refined=refined,
-            )
-            for name, edits in self.small.items()
-        )
-        return Ladder(
-            title=self.title,
-            label=self.label,
-            size="small",
-            note=self.note,
-            seeds=tuple(range(self.seeds)),
-            panels=panels,
+            size=size,
+            note=note,
+            seeds=tuple(range(seeds)),
+            panels=tuple(panels),
         )
 
     def judged(self, finding: "LadderFinding", size: Size) -> tuple[Judgement, ...]:

@@ -11,7 +11,6 @@ from svag.lab.experiments.bases import FASHION, Edits
 from svag.lab.experiments.experiment import Size
 from svag.lab.experiments.ngd import Ngd, NgdPanel
 from svag.lab.experiments.wording import Judgement, PaperVerdict
-from svag.lab.specs.spec import RunSpec
 from svag.paper.figures.bases import CIFAR, MEDIUM, PLAIN, decays, network
 from svag.paper.figures.compare import CLOSE
 
@@ -58,34 +57,18 @@ class NgdRow:
     medium: tuple[str, Edits] | None = None
     medium_note: str = ""
 
-    def at_paper_size(self) -> Ngd:
-        """The paper's own setting."""
-        panels = _panel(CIFAR.edited(PLAIN | INTERVALS), *self.paper)
-        return Ngd(title=self.title, label=self.label, size="paper", seeds=tuple(range(SEEDS)), panels=panels)
-
-    def at_medium_size(self) -> Ngd:
-        """For a workstation overnight."""
-        assert self.medium is not None
-        return Ngd(
-            title=self.title,
-            label=self.label,
-            size="medium",
-            note=self.medium_note,
-            seeds=tuple(range(MEDIUM_SEEDS)),
-            panels=_panel(MEDIUM.edited(PLAIN), *self.medium),
-        )
-
-    def at_small_size(self) -> Ngd:
-        """For a laptop."""
-        panels = _panel(FASHION.edited(SMALL), *self.small)
-        return Ngd(
-            title=self.title,
-            label=self.label,
-            size="small",
-            note=self.note,
-            seeds=tuple(range(self.seeds)),
-            panels=panels,
-        )
+    def at(self, size: Size) -> Ngd:
+        """The paper's own setting, or one for a workstation overnight ("medium") or a laptop."""
+        base, (name, edits) = FASHION.edited(SMALL), self.small
+        seeds, note = self.seeds, self.note
+        if size == "paper":
+            base, (name, edits) = CIFAR.edited(PLAIN | INTERVALS), self.paper
+            seeds, note = SEEDS, ""
+        elif size == "medium" and self.medium is not None:
+            base, (name, edits) = MEDIUM.edited(PLAIN), self.medium
+            seeds, note = MEDIUM_SEEDS, self.medium_note
+        panels = (NgdPanel(name=name, base=base.edited(edits)),)
+        return Ngd(title=self.title, label=self.label, size=size, note=note, seeds=tuple(range(seeds)), panels=panels)
 
     def beside(self, finding: "NgdFinding") -> tuple[tuple[str, float, float], ...]:
         """The best test accuracies: the arm, the paper's and ours."""
@@ -158,10 +141,6 @@ def _gd_judged(panel: "NgdPanelFinding") -> Judgement:
 def _said(panel: "NgdPanelFinding", gap: "ArmGap | None") -> str:
     margin = wording.difference(panel.margin, panel.metric).removeprefix("+")
     return "no result" if gap is None else f"{gap.name} {gap.said(panel.metric)}, margin ±{margin}"
-
-
-def _panel(base: RunSpec, name: str, edits: Edits) -> tuple[NgdPanel]:
-    return (NgdPanel(name=name, base=base.edited(edits)),)
 
 
 def _note(network: str, *, images: int = 1000, steps: int = 1000) -> str:
