@@ -12,6 +12,7 @@ from pathlib import Path
 
 from page_tables import head, rewritten, row
 from svag.lab.experiments import wording
+from svag.lab.experiments.data_price import DataPrice
 from svag.lab.experiments.ladder_finding import size_said
 from svag.lab.report.save import save
 from svag.paper.atlas import answer as atlas_answer
@@ -139,7 +140,17 @@ def examples(atlas: Atlas) -> Iterator[str]:
 
 
 def _price(pair: AtlasPair | None) -> str:
-    return "–" if pair is None else f"{pair.predicted.value:.2f} → {atlas_answer.factors(pair.examples)}"
+    return "–" if pair is None else f"{pair.predicted.value:.2f} → {_factors(pair.examples)}"
+
+
+def _factors(price: DataPrice | None) -> str:
+    """The factor in examples, over the levels that were reached."""
+    if price is None:
+        return "unknown"
+    if not price.reached:
+        return f"> {price.at_least:.2g}×"
+    low, high = f"{min(price.reached):.3g}", f"{max(price.reached):.3g}"
+    return f"{low}×" if low == high else f"{low} to {high}×"
 
 
 def indicators(atlas: Atlas) -> Iterator[str]:

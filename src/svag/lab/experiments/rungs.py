@@ -101,7 +101,7 @@ def rung_of(
         signal_to_noise_high=_inverse(rho.low),
         balance=None if own is None else own.balance,
         sde=None if limit is None else limit.limit,
-        sde_gap=None if limit is None else _above(limit.minus_arm(1)),
+        sde_gap=None if limit is None else _above(limit.minus_sgd()),
     )
 
 

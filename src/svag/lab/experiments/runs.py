@@ -5,7 +5,7 @@ A record belongs to the slots whose spec it has, up to what is measured and eval
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
@@ -169,23 +169,12 @@ class PanelRuns:
 
     def rows(self) -> tuple[RunRow, ...]:
         """All results, as a table."""
-        return tuple(_row(slot, run) for slot, run in self.results.items())
+        return tuple(run_row(str(slot.arm), slot.batch_size, slot.seed, run) for slot, run in self.results.items())
 
     def curves(self) -> tuple[CurveRow, ...]:
         """All evaluations, as a table; a diverged run until it diverged."""
-        return tuple(
-            CurveRow(
-                str(slot.arm),
-                slot.batch_size,
-                slot.seed,
-                int(row["step"]),
-                row.get("test_accuracy"),
-                row.get("test_loss"),
-                row.get("train_loss"),
-            )
-            for slot, run in self.results.items()
-            for row in run.evaluations
-        )
+        results = self.results.items()
+        return tuple(row for slot, run in results for row in curve_rows(str(slot.arm), slot.batch_size, slot.seed, run))
 
 
 def _named(reading: Reading, run: str) -> Reading:
@@ -287,12 +276,20 @@ def _unusable(run: RunRecord | None, metric: Metric) -> str | None:
     return None
 
 
-def _row(slot: Slot, run: RunRecord) -> RunRow:
+def curve_rows(arm: str, batch_size: int, seed: int, run: RunRecord) -> Iterator[CurveRow]:
+    """The evaluations of a run, under the name of its arm."""
+    for row in run.evaluations:
+        metrics = (row.get("test_accuracy"), row.get("test_loss"), row.get("train_loss"))
+        yield CurveRow(arm, batch_size, seed, int(row["step"]), *metrics)
+
+
+def run_row(arm: str, batch_size: int, seed: int, run: RunRecord) -> RunRow:
+    """The result of a run, under the name of its arm."""
     return RunRow(
-        arm=str(slot.arm),
-        batch_size=slot.batch_size,
+        arm=arm,
+        batch_size=batch_size,
         lr=math.nan if run.spec is None else run.spec.lr,
-        seed=slot.seed,
+        seed=seed,
         state=run.state,
         step=run.step,
         test_accuracy=final_metric(run, "test_accuracy"),

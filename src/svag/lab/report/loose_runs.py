@@ -1,13 +1,12 @@
 """Runs that belong to no experiment: the price list of each setting, and how the runs went."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from svag.lab.experiments import EXPERIMENT, FAMILIES, wording
 from svag.lab.experiments.baseline import BaselinePrediction, BaselinePredictions, predict_from_runs
 from svag.lab.experiments.experiment import Metric
-from svag.lab.experiments.runs import CurveRow, RunRow
+from svag.lab.experiments.runs import curve_rows, run_row
 from svag.lab.experiments.wording import Answer
 from svag.lab.records.record import RunFailed, RunRecord
 from svag.lab.report.charts import costs as charts
@@ -132,10 +131,11 @@ def figures(records: Sequence[RunRecord], predicted: BaselinePredictions) -> Ite
     metrics: tuple[Metric, ...] = (_metric(records), "train_loss")
     for metric in metrics:
         there = [record for record in in_order(records) if record.curve(metric)]
-        rows = [row for record in there[:DRAWN] for row in _curve_rows(record)]
+        named = [(_name(record), _batch_size(record), 0, record) for record in there[:DRAWN]]
+        rows = [row for run in named for row in curve_rows(*run)]
         refined = any(record.spec is not None and substeps(record.spec.process) > 1 for record in there)
         across: training_curves.Across = "effective_step" if refined else "step"
-        table = training_curves.table(rows, [_run_row(record) for record in there[:DRAWN]], metric, across=across)
+        table = training_curves.table(rows, [run_row(*run) for run in named], metric, across=across)
         if table.rows:
             cut = f"The first {DRAWN} of {len(there)} runs, in the order of the table of every run. "
             figure = curve_figure(metric.replace("_", "-"), "", table)
@@ -159,19 +159,6 @@ def _metric(records: Sequence[RunRecord]) -> Metric:
     data = [record.spec.data for record in records if record.spec is not None]
     texts = bool(data) and all(isinstance(source, TextSpec) for source in data)
     return "test_bits_per_character" if texts else "test_accuracy"
-
-
-def _curve_rows(record: RunRecord) -> Iterator[CurveRow]:
-    for row in record.evaluations:
-        metrics = (row.get("test_accuracy"), row.get("test_loss"), row.get("train_loss"))
-        yield CurveRow(_name(record), _batch_size(record), 0, int(row["step"]), *metrics)
-
-
-def _run_row(record: RunRecord) -> RunRow:
-    nothing = (math.nan, math.nan, math.nan)
-    lr = math.nan if record.spec is None else record.spec.lr
-    path = str(record.path)
-    return RunRow(_name(record), _batch_size(record), lr, 0, record.state, record.step, *nothing, 0, path)
 
 
 def _name(record: RunRecord) -> str:

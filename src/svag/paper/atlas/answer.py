@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from statistics import median
 
 from svag.lab.experiments import wording
-from svag.lab.experiments.data_price import DataPrice
 from svag.lab.experiments.json_row import JsonRow, json_fields_of, json_value
 from svag.lab.experiments.ladder_finding import size_said
 from svag.lab.experiments.wording import Answer, Numbers, Tone
@@ -151,7 +150,7 @@ def successes(atlas: Atlas) -> tuple[Success, ...]:
 def _seen(atlas: Atlas, invariant: bool) -> Iterator[AtlasBaseline]:
     """The baselines of SGD without momentum whose crossing could be seen."""
     for ladder in atlas.ladders:
-        plain = ladder.setting.scale_invariant == invariant and ladder.setting.optimizer == "SGD"
+        plain = ladder.setting.scale_invariant == invariant and ladder.setting.plain_sgd
         for baseline in ladder.baselines if plain else ():
             if math.isfinite(baseline.crossing.observed.value) or baseline.predicted.value <= ladder.sizes[-1]:
                 yield baseline
@@ -357,13 +356,3 @@ def error_said(ladder: AtlasLadder) -> str:
         return f"{said} up to {ladder.sizes[-1]}{reach}{lost}"
     cost = "" if ladder.distortion_there is None else f", where D = {ladder.distortion_there:.2g}"
     return f"beyond its tolerance from {wording.batch(ladder.fails_at)} on{cost}{lost}"
-
-
-def factors(price: DataPrice | None) -> str:
-    """The factor in examples, over the levels that were reached."""
-    if price is None:
-        return "unknown"
-    if not price.reached:
-        return f"> {price.at_least:.2g}×"
-    low, high = f"{min(price.reached):.3g}", f"{max(price.reached):.3g}"
-    return f"{low}×" if low == high else f"{low} to {high}×"

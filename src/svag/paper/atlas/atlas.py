@@ -17,7 +17,7 @@ from svag.lab.experiments.ladder_finding import LadderPanelFinding, covered, fin
 from svag.lab.experiments.rungs import RungPrediction
 from svag.lab.records.record import RunRecord, holds_run, load_headers, load_records
 from svag.lab.specs.fields import SpecError, cut
-from svag.lab.specs.optimizers import SgdOptimizer
+from svag.lab.specs.optimizers import TITLES, SgdOptimizer
 from svag.lab.specs.spec import RunSpec
 from svag.prices.estimate import Estimate
 
@@ -30,7 +30,7 @@ class Setting:
         ladder: name of its folder.
         network: architecture and normalisation.
         data: name of the data set.
-        optimizer: name of the optimizer with its momentum, as "SGD, momentum 0.9".
+        optimizer: kind of the optimizer.
         schedule: schedule of the learning rate.
         weight_decay: λ at the base.
         lr: η at the base.
@@ -49,14 +49,24 @@ class Setting:
     momentum: float = 0.0
 
     @property
+    def plain_sgd(self) -> bool:
+        """Whether this is SGD without momentum."""
+        return self.optimizer == "sgd" and not self.momentum
+
+    @property
+    def method(self) -> str:
+        """The optimizer with its momentum, as "SGD, momentum 0.9"."""
+        return TITLES[self.optimizer] + (f", momentum {self.momentum:g}" if self.momentum else "")
+
+    @property
     def kind(self) -> str:
         """The kind of run that numbers are grouped by: the network's invariance, and the optimizer."""
-        return f"{'scale-invariant' if self.scale_invariant else 'ordinary'}, {self.optimizer}"
+        return f"{'scale-invariant' if self.scale_invariant else 'ordinary'}, {self.method}"
 
     def __str__(self) -> str:
         decay = f"weight decay {self.weight_decay:g}" if self.weight_decay else "no weight decay"
         invariant = ", scale-invariant" if self.scale_invariant else ""
-        return f"{self.network}{invariant} on {self.data}; {self.optimizer}, {self.schedule} rate, {decay}"
+        return f"{self.network}{invariant} on {self.data}; {self.method}, {self.schedule} rate, {decay}"
 
 
 def setting_of(ladder: str, base: RunSpec) -> Setting:
@@ -69,21 +79,18 @@ def setting_of(ladder: str, base: RunSpec) -> Setting:
     >>> setting_of("a", base).kind
     'ordinary, SGD, momentum 0.9'
     """
-    optimizer, model = base.optimizer.title, base.model
-    momentum = base.optimizer.momentum if isinstance(base.optimizer, SgdOptimizer) else 0.0
-    if momentum:
-        optimizer += f", momentum {momentum:g}"
+    model = base.model
     norms = {"batch": " BatchNorm", "group": " GroupNorm", "none": "", "layer": " LayerNorm"}
     return Setting(
         ladder=ladder,
         network=f"{model.arch}{norms.get(model.norm, f' {model.norm}')}",
         data="a table" if base.data.name == "npz" else base.data.name,
-        optimizer=optimizer,
+        optimizer=base.optimizer.kind,
         schedule=base.schedule.kind,
         weight_decay=base.weight_decay,
         lr=base.lr,
         scale_invariant=base.model.scale_invariant,
-        momentum=momentum,
+        momentum=base.optimizer.momentum if isinstance(base.optimizer, SgdOptimizer) else 0.0,
     )
 
 

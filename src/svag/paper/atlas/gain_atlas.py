@@ -259,7 +259,7 @@ def successes(atlas: GainAtlas) -> tuple[Success, ...]:
     both = [
         (pair.arms["planned"].drift, pair.arms["linear"].drift)
         for pair in atlas.pairs
-        if pair.setting.optimizer == "SGD" and {"planned", "linear"} <= set(pair.arms)
+        if pair.setting.plain_sgd and {"planned", "linear"} <= set(pair.arms)
     ]
     halved = [2 * gain <= linear for gain, linear in both if gain is not None and linear is not None and linear > MOVED]
     inside, of = coverage(calibration(atlas))

@@ -73,7 +73,7 @@ def _levels(pair: AtlasPair) -> str:
 
 def _point(pair: AtlasPair, seen: Estimate, *, reached: bool = True, levels: str = "") -> PairPoint:
     return PairPoint(
-        optimizer=pair.setting.optimizer,
+        optimizer=pair.setting.method,
         pair=f"{pair.setting.ladder}: {pair.drift.baseline} → {pair.drift.batch_size}",
         setting=str(pair.setting),
         carried="theorem" if pair.theorem else "estimate",

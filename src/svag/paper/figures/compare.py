@@ -152,11 +152,7 @@ def _by_precision(found: "ComparePanelFinding") -> list[tuple["SDEVerdict", Metr
 
 def _gap_said(verdict: "SDEVerdict", metric: Metric) -> str:
     gap, limits = wording.difference(verdict.gap, metric), wording.interval(verdict.low, verdict.high, metric)
-    return f"{wording.UNITS[metric]}: SGD − SDE {gap} {limits}, margin ±{_size(verdict.margin, metric)}"
-
-
-def _size(number: float, metric: Metric) -> str:
-    return wording.difference(number, metric).removeprefix("+")
+    return f"{wording.UNITS[metric]}: SGD − SDE {gap} {limits}, margin ±{wording.size(verdict.margin, metric)}"
 
 
 def _through_sgd(verdict: "SDEVerdict") -> bool:
@@ -178,7 +174,7 @@ def _convergence_judged(panel: str, found: "ComparePanelFinding") -> Judgement:
     bias = wording.difference(shown[0].value, metric), wording.interval(shown[0].low, shown[0].high, metric)
     said = (
         f"{wording.UNITS[metric]}: l = {shown[0].ell} still misses {bias[0]} {bias[1]}, from l = {shown[0].ell} and "
-        f"{shown[0].against}; half the margin is {_size(verdict.margin / 2, metric)}"
+        f"{shown[0].against}; half the margin is {wording.size(verdict.margin / 2, metric)}"
     )
     return Judgement(panel, claim, said, _VERDICTS[shown[0].answer], "converged")
 
@@ -193,8 +189,12 @@ def _trajectory_judged(panel: str, found: "ComparePanelFinding") -> Judgement:
         verdict = "differs"
     elif curve.reach <= CLOSE and not curve.diverged:
         verdict = "agrees"
-    reach = f"within {_size(curve.reach, found.metric)}" if math.isfinite(curve.reach) else "too few seeds for a limit"
-    apart = f", surely {_size(curve.apart, found.metric)} apart at some step" if curve.apart else ""
+    reach = (
+        f"within {wording.size(curve.reach, found.metric)}"
+        if math.isfinite(curve.reach)
+        else "too few seeds for a limit"
+    )
+    apart = f", surely {wording.size(curve.apart, found.metric)} apart at some step" if curve.apart else ""
     said = f"SVAG l = {curve.ell}: {reach}{apart} (95% at all steps at once, running means)"
     return Judgement(panel, claim, said, verdict, "trajectory")
 
@@ -288,8 +288,7 @@ def _roads_judged(panel: str, gap: "Difference", metric: Metric) -> Judgement:
 
 def _sampling_judged(found: "AcrossPanels", metric: Metric) -> Judgement:
     furthest = max(found.pairs, key=lambda pair: abs(pair.value))
-    margin = wording.difference(found.margin, metric).removeprefix("+")
-    said = f"furthest apart: {furthest.said(metric)}, margin ±{margin}"
+    said = f"furthest apart: {furthest.said(metric)}, margin ±{wording.size(found.margin, metric)}"
     claim = f"{found.of} is the same however batches are drawn"
     return Judgement("all panels", claim, said, _VERDICTS[found.answer], "sampling")
 

@@ -103,28 +103,23 @@ def _ngd_judged(panel: "NgdPanelFinding", where: str, ngd: "ArmGap | None", gd: 
 
 def _curves_judged(panel: "NgdPanelFinding") -> Judgement:
     """Whether the curves of SGD and NGD stay together from the first step to the last, as far as one can see."""
-    shares = [one for one in panel.apart if _is_share(one)]
+    shares = [curves for curves in panel.apart if wording.is_share(curves.metric)]
     lost = panel.sgd_ngd is not None and panel.sgd_ngd.p_divergence is not None  # a curve that ends early is not judged
     verdict: PaperVerdict = "cannot tell"
-    if any(one.apart > CLOSE for one in shares):
+    if any(curves.apart > CLOSE for curves in shares):
         verdict = "differs"
-    elif len(shares) > 1 and not lost and all(one.reach <= CLOSE for one in shares):
+    elif len(shares) > 1 and not lost and all(curves.reach <= CLOSE for curves in shares):
         verdict = "agrees"
     said = "; ".join(map(_curves_said, panel.apart)) or "no curves"
     claim = f"train and test curves of SGD and NGD are close (within {100 * CLOSE:g} points)"
     return Judgement(panel.name, claim, said, verdict, "curves")
 
 
-def _is_share(one: "CurvesApart") -> bool:
-    return one.metric.endswith("accuracy")
-
-
-def _curves_said(one: "CurvesApart") -> str:
-    name = one.name.partition(",")[0]
-    if not _is_share(one) or math.isinf(one.reach):
-        return f"{name}: p = {one.p_value:.2g}"
-    points = wording.difference(one.reach, "test_accuracy").removeprefix("+")
-    return f"{name}: within {points} at every step (95%), p = {one.p_value:.2g}"
+def _curves_said(curves: "CurvesApart") -> str:
+    if not wording.is_share(curves.metric) or math.isinf(curves.reach):
+        return f"{curves.name}: p = {curves.p_value:.2g}"
+    reach = wording.size(curves.reach, curves.metric)
+    return f"{curves.name}: within {reach} at every step (95%), p = {curves.p_value:.2g}"
 
 
 def _gd_judged(panel: "NgdPanelFinding") -> Judgement:
@@ -139,7 +134,7 @@ def _gd_judged(panel: "NgdPanelFinding") -> Judgement:
 
 
 def _said(panel: "NgdPanelFinding", gap: "ArmGap | None") -> str:
-    margin = wording.difference(panel.margin, panel.metric).removeprefix("+")
+    margin = wording.size(panel.margin, panel.metric)
     return "no result" if gap is None else f"{gap.name} {gap.said(panel.metric)}, margin ±{margin}"
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel
 
@@ -25,62 +25,47 @@ from svag.paper.figures.ladder import paper_batches
 EMBEDDED = "fashion-small"
 
 
-class Deviation(StrEnum):
-    """Why a setting is not the paper's; `SAID` has the words."""
+class _Code(StrEnum):
+    """A code with its words, `said`."""
 
-    EMBEDDED_DATA = "embedded_data"
-    FEWER_IMAGES = "fewer_images"
-    SMALLER_IMAGES = "smaller_images"
-    SMALLER_NETWORK = "smaller_network"
-    CUT_BATCHES = "cut_batches"
-    SMALLER_BATCH = "smaller_batch"
-    FEWER_RUNGS = "fewer_rungs"
-    OTHER_RATE = "other_rate"
-    SOONER_EQUILIBRIUM = "sooner_equilibrium"
-    FEWER_EPOCHS = "fewer_epochs"
-    SHORTER_SCHEDULE = "shorter_schedule"
-    INDEPENDENT_BATCHES = "independent_batches"
-    FEWER_REFINEMENTS = "fewer_refinements"
-    CHEAPER_SVAG = "cheaper_svag"
-    CHEAPER_READINGS = "cheaper_readings"
-    MORE = "more"
-    FLAG = "flag"
+    said: str
+
+    def __new__(cls, code: str, said: str) -> Self:
+        member = str.__new__(cls, code)
+        member._value_, member.said = code, said
+        return member
 
 
-SAID: dict[Deviation, str] = {
-    Deviation.EMBEDDED_DATA: "embedded data, no download",
-    Deviation.FEWER_IMAGES: "fewer images",
-    Deviation.SMALLER_IMAGES: "smaller images",
-    Deviation.SMALLER_NETWORK: "smaller network",
-    Deviation.CUT_BATCHES: "SVAG and probe cut batches, which BatchNorm forbids",
-    Deviation.SMALLER_BATCH: "smaller batches for fewer images",
-    Deviation.FEWER_RUNGS: "fewer batch sizes",
-    Deviation.OTHER_RATE: "rate suits this network and batch",
-    Deviation.SOONER_EQUILIBRIUM: "weights settle within the budget",
-    Deviation.FEWER_EPOCHS: "fewer epochs",
-    Deviation.SHORTER_SCHEDULE: "placed for the shorter run",
-    Deviation.INDEPENDENT_BATCHES: "theorems need independent batches",
-    Deviation.FEWER_REFINEMENTS: "fewer ell",
-    Deviation.CHEAPER_SVAG: "cut batches halve the cost of SVAG",
-    Deviation.CHEAPER_READINGS: "cheaper readings",
-    Deviation.MORE: "more than the paper runs",
-    Deviation.FLAG: "changed by a flag",
-}
+class Deviation(_Code):
+    """Why a setting is not the paper's."""
+
+    EMBEDDED_DATA = "embedded_data", "embedded data, no download"
+    FEWER_IMAGES = "fewer_images", "fewer images"
+    SMALLER_IMAGES = "smaller_images", "smaller images"
+    SMALLER_NETWORK = "smaller_network", "smaller network"
+    CUT_BATCHES = "cut_batches", "SVAG and probe cut batches, which BatchNorm forbids"
+    SMALLER_BATCH = "smaller_batch", "smaller batches for fewer images"
+    FEWER_RUNGS = "fewer_rungs", "fewer batch sizes"
+    OTHER_RATE = "other_rate", "rate suits this network and batch"
+    SOONER_EQUILIBRIUM = "sooner_equilibrium", "weights settle within the budget"
+    FEWER_EPOCHS = "fewer_epochs", "fewer epochs"
+    SHORTER_SCHEDULE = "shorter_schedule", "placed for the shorter run"
+    INDEPENDENT_BATCHES = "independent_batches", "theorems need independent batches"
+    FEWER_REFINEMENTS = "fewer_refinements", "fewer ell"
+    CHEAPER_SVAG = "cheaper_svag", "cut batches halve the cost of SVAG"
+    CHEAPER_READINGS = "cheaper_readings", "cheaper readings"
+    MORE = "more", "more than the paper runs"
+    FLAG = "flag", "changed by a flag"
 
 
-class PaperSource(StrEnum):
-    """Where the paper's setting comes from; `SOURCES` has the words."""
+class PaperSource(_Code):
+    """Where the paper's setting comes from."""
 
-    TEXT = "text"
-    CODE = "code"
-    SILENT = "silent"
+    TEXT = "text", ""
+    CODE = "code", " (code)"
+    SILENT = "silent", "not stated"
 
 
-SOURCES: dict[PaperSource, str] = {
-    PaperSource.TEXT: "",
-    PaperSource.CODE: " (code)",
-    PaperSource.SILENT: "not stated",
-}
 LEGEND = "(code): from the paper's figures or released configurations, not its text."
 PASSES = "Captions about SVAG count passes over batches of 2B: 320 are 160 epochs."
 
@@ -117,9 +102,9 @@ class FigureSetting:
 
     def row(self) -> tuple[str, str, str, str]:
         """Name, what the paper says, what is used here, and why, for a table."""
-        said = SOURCES[self.source] if self.paper is None else self.paper + SOURCES[self.source]
+        said = (self.paper or "") + self.source.said
         same = self.paper is not None and not self.differs
-        return self.name, said, "same" if same else self.here, SAID[self.reason] if self.reason else ""
+        return self.name, said, "same" if same else self.here, self.reason.said if self.reason else ""
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready fields."""
