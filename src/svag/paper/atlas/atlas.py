@@ -7,6 +7,7 @@ them.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from svag.lab.experiments import EXPERIMENT, load_experiment
@@ -100,27 +101,26 @@ class AtlasPair:
 
     Attributes:
         setting: setting of the ladder.
-        predicted: D by the price list of the smaller rung.
+        small: what the baseline predicts.
+        large: what the larger rung predicts in turn.
         drift: every ratio between the two.
         compared: what stands beside G and κN: "R", "T" or "V".
-        signal: what N is divided by in D.
-        noise_to_signal: N over that signal at the baseline.
-        predicts: whether the baseline predicts: N/G is known well enough, and large enough.
         theorem: whether a theorem says that the spread is at least D.
-        balances: growth over decay of the weights at both rungs, 1 at equilibrium; None if unknown.
         examples: the factor in examples to the same training loss; None where losses were not logged.
     """
 
     setting: Setting
-    predicted: Estimate
+    small: RungPrediction
+    large: RungPrediction
     drift: PairDrift
     compared: str
-    signal: str
-    noise_to_signal: float
-    predicts: bool
     theorem: bool
-    balances: tuple[float | None, float | None]
     examples: DataPrice | None
+
+    @cached_property
+    def predicted(self) -> Estimate:
+        """D by the price list of the smaller rung."""
+        return self.small.linear.distortion(self.drift.batch_size)
 
     @property
     def observed(self) -> Estimate:
@@ -162,35 +162,31 @@ class AtlasBaseline:
 
     Attributes:
         setting: setting of the ladder.
-        batch_size: B.
-        basis: what the prediction rests on.
-        theorem: whether that is a theorem.
-        window_only: whether its interval is about these runs over this window only.
-        signal: what N is divided by: "G", or with momentum "X" or "X̂".
-        noise_to_signal: N over that signal.
-        predicted: B*.
-        b_simple: the gradient noise scale.
+        prediction: what the rung predicts, and what that rests on.
         crossing: where the measured spread reaches C², and def:lsi is lost.
-        scale_drift: B_simple in the last part of the run over that in the first; None when unknown.
-        balance: growth over decay of the weights; None when unknown.
-        pull_share: pull of the loss on the weights over that of weight decay; None when unknown.
         miss: mean of |log(observed/D)| over its pairs.
     """
 
     setting: Setting
-    batch_size: int
-    basis: str
-    theorem: bool
-    window_only: bool
-    signal: str
-    noise_to_signal: float
-    predicted: Estimate
-    b_simple: float
+    prediction: RungPrediction
     crossing: Crossing
-    scale_drift: float | None
-    balance: float | None
-    pull_share: float | None
     miss: float
+
+    @property
+    def batch_size(self) -> int:
+        """B."""
+        return self.prediction.batch_size
+
+    @property
+    def predicted(self) -> Estimate:
+        """B*."""
+        return self.prediction.linear.limit
+
+    @property
+    def scale_drift(self) -> float | None:
+        """B_simple in the last part of the run over that in the first; None when unknown."""
+        rise = self.prediction.rise
+        return rise if rise is not None and math.isfinite(rise) else None
 
     @property
     def over_predicted(self) -> Estimate:
@@ -247,7 +243,7 @@ class Atlas:
     @property
     def pairs(self) -> tuple[AtlasPair, ...]:
         """Every two rungs of every ladder whose smaller one predicts."""
-        return tuple(pair for ladder in self.ladders for pair in ladder.pairs if pair.predicts)
+        return tuple(pair for ladder in self.ladders for pair in ladder.pairs if pair.small.usable)
 
     @property
     def baselines(self) -> tuple[AtlasBaseline, ...]:
@@ -337,43 +333,18 @@ def _distortion_at(baseline: RungPrediction | None, batch_size: float | None) ->
 
 
 def _pairs(setting: Setting, finding: LadderPanelFinding, drift: Drift) -> Iterator[AtlasPair]:
-    usable = {prediction.batch_size: prediction.usable for prediction in finding.predictions}
-    rules = {prediction.batch_size: prediction.linear for prediction in finding.predictions}
+    predictions = {prediction.batch_size: prediction for prediction in finding.predictions}
     prices = {(price.baseline, price.batch_size): price for price in finding.data}
     for pair in drift.pairs:
-        small, large = rules[pair.baseline], rules[pair.batch_size]
-        yield AtlasPair(
-            setting=setting,
-            predicted=small.distortion(pair.batch_size),
-            drift=pair,
-            compared=drift.compared,
-            signal=small.signal,
-            noise_to_signal=small.noise_to_signal.value,
-            predicts=usable[pair.baseline],
-            theorem=covered(pair, finding.predictions),
-            balances=(small.balance, large.balance),
-            examples=prices.get((pair.baseline, pair.batch_size)),
-        )
+        small, large = predictions[pair.baseline], predictions[pair.batch_size]
+        examples = prices.get((pair.baseline, pair.batch_size))
+        theorem = covered(pair, finding.predictions)
+        yield AtlasPair(setting, small, large, pair, drift.compared, theorem, examples)
 
 
 def _baseline(
     setting: Setting, prediction: RungPrediction, crossing: Crossing, pairs: Sequence[AtlasPair]
 ) -> AtlasBaseline:
-    rule, size, rise = prediction.linear, prediction.batch_size, prediction.rise
-    misses = [abs(math.log(pair.over_predicted)) for pair in pairs if pair.drift.baseline == size]
-    return AtlasBaseline(
-        setting=setting,
-        batch_size=size,
-        basis=rule.basis,
-        theorem=prediction.theorem,
-        window_only=rule.window_only,
-        signal=rule.signal,
-        noise_to_signal=rule.noise_to_signal.value,
-        predicted=rule.limit,
-        b_simple=prediction.price_list.noise_scale.value,
-        crossing=crossing,
-        scale_drift=rise if rise is not None and math.isfinite(rise) else None,
-        balance=rule.balance,
-        pull_share=rule.pull_share,
-        miss=math.fsum(misses) / len(misses),
-    )
+    own = (pair for pair in pairs if pair.drift.baseline == prediction.batch_size)
+    misses = [abs(math.log(pair.over_predicted)) for pair in own]
+    return AtlasBaseline(setting, prediction, crossing, math.fsum(misses) / len(misses))
