@@ -259,10 +259,10 @@ def shard_of(text: str | None) -> tuple[int, int] | None:
     """
     if text is None:
         return None
-    found = re.fullmatch(r"(\d+)/(\d+)", text)
-    if not found:
+    parts = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not parts:
         raise SpecError("shard", f"must be i/n, such as 0/4 for the first of four, got {shown(text)}")
-    return int(found[1]), int(found[2])
+    return int(parts[1]), int(parts[2])
 
 
 def somebody_is_there() -> bool:
@@ -343,12 +343,12 @@ def whole_numbers(flag: str, values: Sequence[str]) -> tuple[int, ...]:
     >>> whole_numbers("--ell", ["1", "4,16"])
     (1, 4, 16)
     """
-    found = []
+    numbers = []
     for text in ",".join(values).split(",") if values else []:
         if not text.strip().isdecimal() or int(text) < 1:
             raise SpecError(flag, f"takes whole numbers above 0, such as 1 4 16, got {shown(text)}")
-        found.append(int(text))
-    return tuple(found)
+        numbers.append(int(text))
+    return tuple(numbers)
 
 
 KNOWN = [f"{above}.{name}" if above else name for above, names in FIELDS.items() for name in names]

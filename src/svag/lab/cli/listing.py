@@ -89,13 +89,13 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         {"name": name, "title": title, "here": True, "where": "embedded"} for name, title in embedded.items()
     ]
     for source in SOURCES.values():
-        found = downloads.find(source, folder)
+        files = downloads.find(source, folder)
         rows.append(
             {
                 "name": source.name,
                 "title": source.title,
-                "here": found is not None,
-                "where": str(found[0].parent) if found else None,
+                "here": files is not None,
+                "where": str(files[0].parent) if files else None,
                 "megabytes": round(source.megabytes),
             }
         )
@@ -146,8 +146,8 @@ def get(
     except DataError as error:
         aloud(f"Error: {error}")
         raise typer.Exit(1) from error
-    found = None if name == sources.NAME else downloads.find(SOURCES[name], data_folder(data_dir))
-    where = str(found[0].parent) if found else "embedded"
+    files = None if name == sources.NAME else downloads.find(SOURCES[name], data_folder(data_dir))
+    where = str(files[0].parent) if files else "embedded"
     train, test = len(arrays.train_x), len(arrays.test_x)
     if as_json:
         row = {"name": name, "where": where, "train": train, "test": test, "classes": arrays.num_classes}

@@ -296,7 +296,9 @@ class Ladder(Experiment):
 
     def asked(self) -> str:
         """The batch sizes of every panel, the tolerance, C² and the window."""
-        sizes = "; ".join(f"{one.name}: batch sizes {', '.join(map(str, one.batch_sizes))}" for one in self.panels)
+        sizes = "; ".join(
+            f"{panel.name}: batch sizes {', '.join(map(str, panel.batch_sizes))}" for panel in self.panels
+        )
         window = (
             "" if self.window is None else f", averages over {self.window[0]:.0%} to {self.window[1]:.0%} of training"
         )

@@ -135,10 +135,10 @@ def ladder_costs(panel: LadderPanelFinding, records: Iterable[RunRecord]) -> Lad
         if is_optimizer(row.arm) and row.path in by_path:
             runs[row.batch_size].append(by_path[row.path])
     first = panel.rungs[0]
-    paces = {size: _seconds_per_example(found) for size, found in runs.items()}
+    paces = {size: _seconds_per_example(seeds) for size, seeds in runs.items()}
     measured = {price.batch_size: price for price in panel.data if price.baseline == first.batch_size}
     gains = {} if panel.gain is None else {rung.batch_size: rung for rung in panel.gain.rungs}
-    moments = {size: _moments(size, found, paces[size]) for size, found in runs.items()}
+    moments = {size: _moments(size, seeds, paces[size]) for size, seeds in runs.items()}
     rungs = []
     for rung in panel.rungs[1:]:
         size, price, gain = rung.batch_size, measured.get(rung.batch_size), gains.get(rung.batch_size)
@@ -165,15 +165,15 @@ def ladder_costs(panel: LadderPanelFinding, records: Iterable[RunRecord]) -> Lad
         error=first.error,
         metric=panel.metric,
         rungs=tuple(rungs),
-        moments=tuple(moment for found in moments.values() for moment in found),
+        moments=tuple(moment for own in moments.values() for moment in own),
     )
 
 
 def _predicted(panel: LadderPanelFinding, size: int) -> tuple[Estimate, bool]:
     """The predicted factor in examples, and whether its interval is the range of the price list."""
-    of_first = [one for one in panel.predictions if one.batch_size == panel.rungs[0].batch_size]
+    of_first = [prediction for prediction in panel.predictions if prediction.batch_size == panel.rungs[0].batch_size]
     if panel.gain is None:
-        usable = [one for one in of_first if one.usable]
+        usable = [prediction for prediction in of_first if prediction.usable]
         return (usable[0].linear.distortion(size), False) if usable else (UNKNOWN, False)
     planned = next(rung.price for rung in panel.gain.rungs if rung.batch_size == size)
     if not of_first or not of_first[0].price_list.usable:

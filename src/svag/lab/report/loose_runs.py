@@ -111,9 +111,9 @@ def price_table(prices: PriceList, rows: Sequence[Price], number: int) -> Table:
 def figures(records: Sequence[RunRecord], predicted: BaselinePredictions) -> Iterator[Figure]:
     """Price and noise of every setting, then test metric and training loss of the runs that were evaluated."""
     for number, (name, prediction) in enumerate(list(_by_name(records, predicted).items())[:_LISTS], 1):
-        found, panel = prediction.price_list, name if len(records) > 1 else ""
-        if found.usable:
-            needed = charts.price_rows(found.batch_size, found.prices())
+        prices, panel = prediction.price_list, name if len(records) > 1 else ""
+        if prices.usable:
+            needed = charts.price_rows(prices.batch_size, prices.prices())
             title, picture = "Data that a larger batch needs", charts.needed_chart(needed)
             yield Figure.of(
                 f"examples{number}",
@@ -124,9 +124,9 @@ def figures(records: Sequence[RunRecord], predicted: BaselinePredictions) -> Ite
                 needed,
                 panel,
             )
-        noise = charts.noise_rows(found)
+        noise = charts.noise_rows(prices)
         if noise:
-            title, picture = "Gradient noise scale along training", charts.noise_chart(noise, found.batch_size)
+            title, picture = "Gradient noise scale along training", charts.noise_chart(noise, prices.batch_size)
             yield Figure.of(f"noise{number}", title, picture, charts.noise_sentence(noise), "noise scale", noise, panel)
     metrics: tuple[Metric, ...] = (_metric(records), "train_loss")
     for metric in metrics:
@@ -177,7 +177,7 @@ def _batch_size(record: RunRecord) -> int:
 def _by_name(records: Sequence[RunRecord], predicted: BaselinePredictions) -> dict[str, BaselinePrediction]:
     """The predictions by the names of their runs, seeds of one setting by that of the first."""
     names = {str(record.path): _name(record) for record in records}
-    return {_together([names[run] for run in one.runs]): one for one in predicted.predictions}
+    return {_together([names[run] for run in prediction.runs]): prediction for prediction in predicted.predictions}
 
 
 def _together(names: Sequence[str]) -> str:

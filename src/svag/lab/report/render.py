@@ -91,7 +91,7 @@ def _markdown_rows(table: Table) -> list[str]:
 
 def _line(report: Report) -> list[str]:
     """What was run, as a sentence, and how it answers the question."""
-    return [one for one in (f"{report.subject}." if report.subject else "", report.method) if one]
+    return [sentence for sentence in (f"{report.subject}." if report.subject else "", report.method) if sentence]
 
 
 def _panel(answer: Answer) -> str:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from svag.lab.experiments import EXPERIMENT, load_experiment
 from svag.lab.experiments.data_price import DataPrice
-from svag.lab.experiments.drift import Crossing, Drift, PairDrift
+from svag.lab.experiments.drift import Crossing, Drift, PairDrift, covered
 from svag.lab.experiments.ladder import Ladder
-from svag.lab.experiments.ladder_finding import LadderPanelFinding, covered, find_ladder
+from svag.lab.experiments.ladder_finding import LadderPanelFinding, find_ladder
 from svag.lab.experiments.rungs import RungPrediction
 from svag.lab.records.record import RunRecord, holds_run, load_headers, load_records
 from svag.lab.specs.fields import SpecError, cut

@@ -204,7 +204,7 @@ def kept_records(experiment: Experiment, results: Path, headers: Sequence[RunHea
             offered.setdefault(header.numerics, {}).setdefault(spec, []).append(header.path)
     for _, places in sorted(offered.items(), reverse=True):
         if places.keys() == wanted.keys():
-            several = [[one for path in paths if (one := read_record(path)).ended] for paths in places.values()]
+            several = [[record for path in paths if (record := read_record(path)).ended] for paths in places.values()]
             if all(several):
-                return [max(ones, key=fitness) for ones in several]
+                return [max(same_run, key=fitness) for same_run in several]
     return []

@@ -78,13 +78,13 @@ class NgdRow:
 
     def judged(self, finding: "NgdFinding", size: Size) -> tuple[Judgement, ...]:
         """The paper's claims beside what was found; they are the same at every size."""
-        found = []
+        claims = []
         for panel in finding.panels:
-            found.append(_ngd_judged(panel, "train accuracy", panel.train_ngd, panel.train_gd))
-            found.append(_ngd_judged(panel, "test accuracy", panel.sgd_ngd, panel.sgd_gd))
-            found.append(_curves_judged(panel))
-            found += [_gd_judged(panel)] if str(GD) in self.printed else []
-        return tuple(found)
+            claims.append(_ngd_judged(panel, "train accuracy", panel.train_ngd, panel.train_gd))
+            claims.append(_ngd_judged(panel, "test accuracy", panel.sgd_ngd, panel.sgd_gd))
+            claims.append(_curves_judged(panel))
+            claims += [_gd_judged(panel)] if str(GD) in self.printed else []
+        return tuple(claims)
 
 
 def _ngd_judged(panel: "NgdPanelFinding", where: str, ngd: "ArmGap | None", gd: "ArmGap | None") -> Judgement:

@@ -128,7 +128,7 @@ def settings(
     """
     experiment = figure(label, size).edited(edits or {}, seeds)
     own = figure(label, "paper")
-    found = []
+    rows = []
     for number, panel in enumerate(experiment.panels):
         theirs = _paper_panel(own, experiment, number)
         paper, here = _values(own, theirs), _values(experiment, panel)
@@ -140,8 +140,8 @@ def settings(
                     flag = any(name == path or path.startswith(f"{name}.") for path in edits or {})
                     reason = Deviation.FLAG if flag else _reason(name, theirs, panel)
                     made = FigureSetting(panel.name, name, said, source, value, reason)
-                found.append(made)
-    return found
+                rows.append(made)
+    return rows
 
 
 def _paper_panel(paper: Experiment, here: Experiment, number: int) -> Panel:
@@ -149,7 +149,7 @@ def _paper_panel(paper: Experiment, here: Experiment, number: int) -> Panel:
 
     They do where we have fewer panels, and where ours are the paper's networks in another order.
     """
-    ours, theirs = ([_network(panel) for panel in one.panels] for one in (here, paper))
+    ours, theirs = ([_network(panel) for panel in experiment.panels] for experiment in (here, paper))
     if len(ours) == len(theirs) and not (len(set(ours)) == len(ours) and set(ours) == set(theirs)):
         return paper.panels[number]
 
@@ -219,28 +219,28 @@ _NOT_SETTINGS = {"title", "label", "size", "note", "kind", "panels", "name", "ba
 def _values(experiment: Experiment, panel: Panel) -> dict[str, str]:
     """Every setting of a panel in words."""
     base, ladder = panel.base, isinstance(panel, LadderPanel)
-    found = {name: text for name, text in _flat("", base) if name.split(".")[0] not in _NOT_SETTINGS}
-    found |= {"data.subset": f"{base.data.examples:,}", "data.pool": f"{_pixels(base)}×{_pixels(base)}"}
+    values = {name: text for name, text in _flat("", base) if name.split(".")[0] not in _NOT_SETTINGS}
+    values |= {"data.subset": f"{base.data.examples:,}", "data.pool": f"{_pixels(base)}×{_pixels(base)}"}
     steps = base.steps()
     passes = steps * base.batch_size / (base.data.examples or 1) if isinstance(base.budget, int) else base.budget.epochs
     epochs = f"{passes:.3g} epochs"
-    found["budget"] = epochs if ladder else f"{steps:,} steps ({epochs})"
-    found["schedule"] = _schedule(base.schedule)
+    values["budget"] = epochs if ladder else f"{steps:,} steps ({epochs})"
+    values["schedule"] = _schedule(base.schedule)
     if ladder:
-        del found["batch_size"]
-        found["lr"] = f"{base.lr * 128 / base.batch_size:.6g} at B = 128"
+        del values["batch_size"]
+        values["lr"] = f"{base.lr * 128 / base.batch_size:.6g} at B = 128"
     if window := getattr(base.probe, "window", None):
-        found["probe.window"] = "–".join(f"{100 * step_of(when, steps) / steps:.0f}%" for when in window)
+        values["probe.window"] = "–".join(f"{100 * step_of(when, steps) / steps:.0f}%" for when in window)
     if base.evaluate.every and not isinstance(base.evaluate.every, float):
-        found["evaluate.every"] = f"{base.evaluate.every} steps"
-    found["seeds"] = str(len(experiment.seeds_of(panel)))
-    found["arms"] = ", ".join(dict.fromkeys(arm.kind.upper() for arm, _ in panel.arms()))
+        values["evaluate.every"] = f"{base.evaluate.every} steps"
+    values["seeds"] = str(len(experiment.seeds_of(panel)))
+    values["arms"] = ", ".join(dict.fromkeys(arm.kind.upper() for arm, _ in panel.arms()))
     more = dict(_fields(panel)) | dict(_fields(experiment))
     if isinstance(panel, LadderPanel) and panel.probe_batches:  # instead of those of the base
         by_rule = panel.probe_batches == tuple(map(paper_batches, panel.batch_sizes))
-        found["probe.batches"] = "max(200, 50000/B)" if by_rule else more["probe_batches"]
+        values["probe.batches"] = "max(200, 50000/B)" if by_rule else more["probe_batches"]
     more.pop("probe_batches", None)
-    return found | {name: text for name, text in more.items() if name not in {*_NOT_SETTINGS, "seeds"}}
+    return values | {name: text for name, text in more.items() if name not in {*_NOT_SETTINGS, "seeds"}}
 
 
 def _flat(path: str, value: object) -> Iterator[tuple[str, str]]:
@@ -253,9 +253,9 @@ def _flat(path: str, value: object) -> Iterator[tuple[str, str]]:
         yield path, _text(value)
 
 
-def _fields(one: Experiment | Panel) -> Iterator[tuple[str, str]]:
-    for name in type(one).model_fields:
-        yield name, _text(getattr(one, name))
+def _fields(described: Experiment | Panel) -> Iterator[tuple[str, str]]:
+    for name in type(described).model_fields:
+        yield name, _text(getattr(described, name))
 
 
 def _text(value: object) -> str:
