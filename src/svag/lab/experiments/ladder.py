@@ -238,7 +238,6 @@ class Ladder(Experiment):
         rule: LadderRule | None = None,
         name: str | None = None,
         file: Path | None = None,
-        title: str | None = None,
         **options: Unpack[LadderOptions],
     ) -> Self:
         """One panel around a base spec, which gets a probe if it has none; see `Experiment.about`."""
@@ -246,7 +245,7 @@ class Ladder(Experiment):
         gained = isinstance(rule, str) and rule == "gain"  # anything else is refused with its name below
         subject = _SUBJECTS["gain" if gained else base.optimizer.rule]
         probed, rungs = with_probe(base, sizes, whole=gained), {"batch_sizes": sizes, "rule": rule}
-        return cls.about(probed, seeds, subject, rungs, options, name=name, file=file, title=title)
+        return cls.about(probed, seeds, subject, rungs, options, name=name, file=file)
 
     @property
     def waits(self) -> bool:
