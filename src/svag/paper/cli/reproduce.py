@@ -198,10 +198,10 @@ def _refuse_what_records_have_not(records: "Sequence[RunRecord]", setup: Setup) 
 
 
 def _report(experiment: "Experiment", records: "Sequence[RunRecord]", folder: Path) -> "tuple[Report, Written]":
-    from svag.lab.report.write import write_files
-    from svag.paper.report import report_of
+    from svag.lab.report.write import report_of, write_files
+    from svag.paper.figures import judged
 
-    report = report_of(experiment, records)
+    report = report_of(experiment, records, judged)
     return report, write_files(report, folder / "report", formats=())
 
 
