@@ -308,6 +308,11 @@ _VGG_BN, _VGG_GN = network("vgg11", "batch", 0.125), network("vgg11", "group", 0
 NOISE: Edits = {"probe": {"kind": "in_run", "parts": 2, "window": [0.25, 0.5]}}
 # 4ηλ × 200 steps = 8 e-folds before the window, at η = 0.25
 SETTLED: Edits = {"weight_decay": 0.04, "probe": {"kind": "in_run", "parts": 2, "window": [0.5, 0.8]}, **decays(0.8)}
+_SAMPLINGS = {
+    "random shuffling": "shuffle",
+    "with replacement": "with_replacement",
+    "without replacement": "without_replacement",
+}
 FEW: Edits = {"data.subset": 2000, "batch_size": 128, "lr": 0.8, "budget": 250}
 
 ROWS = (
@@ -342,21 +347,10 @@ ROWS = (
     CompareRow(
         "fig:app_svag_sampling",
         "How batches are drawn hardly matters",
-        paper=tuple(
-            PanelRow(name, PHASES | {"sampling": sampling})
-            for name, sampling in (
-                ("random shuffling", "shuffle"),
-                ("with replacement", "with_replacement"),
-                ("without replacement", "without_replacement"),
-            )
-        ),
+        paper=tuple(PanelRow(name, PHASES | {"sampling": sampling}) for name, sampling in _SAMPLINGS.items()),
         small=tuple(
             PanelRow(name, SHORT | BATCH | {"data.subset": 2000, "sampling": sampling}, fewer=((8, 8),))
-            for name, sampling in (
-                ("random shuffling", "shuffle"),
-                ("with replacement", "with_replacement"),
-                ("without replacement", "without_replacement"),
-            )
+            for name, sampling in _SAMPLINGS.items()
         ),
         note=_note("2,000 of its images, so that they return", _RESIDUAL, _BUDGET),
         seeds=12,
