@@ -83,7 +83,7 @@ def drifts(atlas: GainAtlas) -> Iterator[str]:
     """How far R, G and κN moved under each rule, at the largest batch, with plain SGD and momentum."""
     yield from head("ladder", "batch", "planned", "on line", "linear", "one gain")
     for pair in _largest(atlas):
-        if pair.setting.optimizer.startswith("SGD"):
+        if pair.setting.optimizer == "sgd":
             cells = [_drift(pair.arms.get(arm)) for arm in ("planned", "on_line", "linear", "one_gain")]
             yield row(pair.setting.ladder, f"{pair.baseline} → {pair.batch_size}", *cells)
 

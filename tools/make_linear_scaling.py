@@ -12,6 +12,7 @@ from pathlib import Path
 
 from page_tables import head, rewritten, row
 from svag.lab.experiments import wording
+from svag.lab.experiments.data_price import DataPrice
 from svag.lab.experiments.ladder_finding import size_said
 from svag.lab.report.save import save
 from svag.paper.atlas import answer as atlas_answer
@@ -88,9 +89,10 @@ def baselines(atlas: Atlas) -> Iterator[str]:
 
 
 def _basis(one: AtlasBaseline) -> str:
-    signal = "" if one.signal == "G" else f", {one.signal}"
-    marks = [*(["theorem"] if one.theorem else []), *(["these runs only"] if one.window_only else [])]
-    return one.basis.replace("_", " ") + signal + (f" ({', '.join(marks)})" if marks else "")
+    rule = one.prediction.linear
+    signal = "" if rule.signal == "G" else f", {rule.signal}"
+    marks = [*(["theorem"] if one.prediction.theorem else []), *(["these runs only"] if rule.window_only else [])]
+    return rule.basis.replace("_", " ") + signal + (f" ({', '.join(marks)})" if marks else "")
 
 
 def momentum(atlas: Atlas) -> Iterator[str]:
@@ -100,7 +102,8 @@ def momentum(atlas: Atlas) -> Iterator[str]:
     )
     for ladder in atlas.ladders:
         for one in ladder.baselines if ladder.setting.momentum else ():
-            size, beta, rho = one.batch_size, ladder.setting.momentum, one.b_simple / one.batch_size
+            size, beta = one.batch_size, ladder.setting.momentum
+            rho = one.prediction.price_list.noise_scale.value / size
             own = critical_batch_size(size, rho)
             moving = critical_batch_size(size, rho / estimated_momentum_signal(1.0, beta))
             seen = one.crossing.observed
@@ -132,14 +135,24 @@ def examples(atlas: Atlas) -> Iterator[str]:
     factors = (2, 4, 8, 16, 32)
     yield from head("ladder", "from", *(f"{kappa}×: D → measured" for kappa in factors))
     for ladder in atlas.ladders:
-        first = next((pair.drift.baseline for pair in ladder.pairs if pair.predicts), None)
+        first = next((pair.drift.baseline for pair in ladder.pairs if pair.small.usable), None)
         mine = {pair.drift.kappa: pair for pair in ladder.pairs if pair.drift.baseline == first}
         if first is not None:
             yield row(ladder.setting.ladder, first, *(_price(mine.get(kappa)) for kappa in factors))
 
 
 def _price(pair: AtlasPair | None) -> str:
-    return "–" if pair is None else f"{pair.predicted.value:.2f} → {atlas_answer.factors(pair.examples)}"
+    return "–" if pair is None else f"{pair.predicted.value:.2f} → {_factors(pair.examples)}"
+
+
+def _factors(price: DataPrice | None) -> str:
+    """The factor in examples, over the levels that were reached."""
+    if price is None:
+        return "unknown"
+    if not price.reached:
+        return f"> {price.at_least:.2g}×"
+    low, high = f"{min(price.reached):.3g}", f"{max(price.reached):.3g}"
+    return f"{low}×" if low == high else f"{low} to {high}×"
 
 
 def indicators(atlas: Atlas) -> Iterator[str]:

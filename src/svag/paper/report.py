@@ -1,19 +1,17 @@
 """The report of a folder, with the paper's claims next to the findings; also for folders of ladders."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 from svag.lab.experiments import EXPERIMENT, load_experiment
-from svag.lab.experiments.experiment import Experiment
 from svag.lab.experiments.ladder import Ladder
 from svag.lab.experiments.wording import Answer, count
-from svag.lab.records.record import RunRecord, load_records
+from svag.lab.records.record import load_records
 from svag.lab.report import write
 from svag.lab.report.content import Card, Report
 from svag.lab.report.figures import WORDS, ladder_page
-from svag.lab.report.write import Written, provenance, runs_table, write_files
+from svag.lab.report.write import provenance, runs_table
 from svag.paper.atlas import answer as atlas_answer
 from svag.paper.atlas.atlas import Atlas, find_atlas, is_atlas
 from svag.paper.charts.sections import ATLAS_WORDS, atlas_figures
@@ -34,16 +32,6 @@ def build_report(path: str | Path) -> Report:
         return write.build_report(root, judged)
     atlas = find_atlas(root)
     return atlas_report(atlas) if atlas.ladders else ladders_report(root)
-
-
-def report_of(experiment: Experiment, records: Sequence[RunRecord]) -> Report:
-    """The report of an experiment from its records, with the claims of the paper."""
-    return write.report_of(experiment, records, judged)
-
-
-def write_report(folder: str | Path, out: str | Path | None = None, formats: Sequence[str] = ("png", "svg")) -> Written:
-    """Write the report of a folder into files, as `svag.lab.write_report` does."""
-    return write_files(build_report(folder), out or Path(folder) / "report", formats)
 
 
 def atlas_report(atlas: Atlas) -> Report:

@@ -62,7 +62,8 @@ def base(npz: Path, tmp_path: Path) -> Path:
 
 
 def question(base: Path) -> Ngd:
-    return Ngd.of(svag.lab.RunSpec.load(base), 2, margin=0.01, metric="test_loss", name="mine", title="my question")
+    asked = Ngd.of(svag.lab.RunSpec.load(base), 2, margin=0.01, metric="test_loss", name="mine")
+    return asked.model_copy(update={"title": "my question"})
 
 
 @pytest.mark.usefixtures("nobody")

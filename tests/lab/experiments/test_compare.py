@@ -58,8 +58,10 @@ def test_only_an_arm_that_an_in_run_probe_cannot_measure_goes_without() -> None:
 
 
 def test_a_base_and_flags_make_the_same_experiment_as_its_parts() -> None:
-    of = Compare.of(base(), (1, 4), 2, split=2, glsr=(4,), ngd=True, margin=0.5, name="left", title="t")
-    assert of == Compare(title="t", panels=(panel(base(), split=2, glsr=(4,), ngd=True),), seeds=(0, 1), margin=0.5)
+    of = Compare.of(base(), (1, 4), 2, split=2, glsr=(4,), ngd=True, margin=0.5, name="left")
+    assert of == Compare(
+        title="SGD and SVAG", panels=(panel(base(), split=2, glsr=(4,), ngd=True),), seeds=(0, 1), margin=0.5
+    )
     assert Compare.of(base(), (1, 4), (3, 5)).panels[0].name == "preresnet8 group on fashion-small"
 
 

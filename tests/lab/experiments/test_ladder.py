@@ -66,10 +66,10 @@ def test_svag_can_stand_at_some_rungs_only() -> None:
 def test_a_base_and_flags_make_the_same_experiment_and_a_probe() -> None:
     with pytest.raises(TypeError, match=r"'tolerence'.*tolerance"):
         Ladder.of(base(), (32, 64), 1, tolerence=0.3)  # type: ignore[call-arg]
-    found = Ladder.of(base(), (32, 64), [0, 7], ells=(4,), split=2, tolerance=0.3, c2=3, name="left", title="t")
+    found = Ladder.of(base(), (32, 64), [0, 7], ells=(4,), split=2, tolerance=0.3, c2=3, name="left")
     spec = with_probe(base(), (32, 64))
     wanted = ladder(spec, (32, 64), (0, 7), ells=(4,), split=2)
-    assert found == wanted.model_copy(update={"tolerance": 0.3, "c2": 3.0})
+    assert found == wanted.model_copy(update={"title": "Linear scaling", "tolerance": 0.3, "c2": 3.0})
     assert spec.probe.kind == "in_run"
 
 

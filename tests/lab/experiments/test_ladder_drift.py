@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.lab.experiments.on_disk import at, given, readings_at, write_run
 
-from svag.lab.experiments.drift import Drift
+from svag.lab.experiments.drift import Drift, covered, shortfalls
 from svag.lab.experiments.ladder import Ladder, LadderPanel, rung
-from svag.lab.experiments.ladder_finding import LadderPanelFinding, covered, shortfalls
+from svag.lab.experiments.ladder_finding import LadderPanelFinding
 from svag.lab.experiments.rungs import PREDICTS_FROM, RungPrediction
 from svag.lab.records.record import load_records
 from svag.lab.specs.fields import SpecError

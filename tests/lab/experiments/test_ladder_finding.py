@@ -79,7 +79,7 @@ def test_the_json_of_the_contract_stands_at_the_top(tmp_path: Path) -> None:
     assert new <= found.keys()
     assert found["observed_dynamics_low"] <= found["observed_dynamics"] <= found["observed_dynamics_high"]
     assert [row["batch_size"] for row in found["predictions"][2]["distortion"]] == [128, 256]
-    wanted = {"batch_size", "sharp", "low", "high", "noise_to_signal", "status", "ok", "usable"}
+    wanted = {"batch_size", "linear", "noise_to_signal", "prices", "status", "usable"}
     assert all(wanted <= row.keys() for row in found["predictions"])
     assert found["observed_low"] <= found["observed"] <= found["observed_high"]
 
@@ -237,29 +237,16 @@ def test_a_quotient_keeps_the_asymmetry_of_its_parts() -> None:
         Interval(1.0, 2.0, 1.0)
 
 
-PREDICTION = (
-    "b_simple balance basis batch_size by_seed distortion high low noise_to_signal noise_to_signal_high "
-    "noise_to_signal_low ok over_observed over_observed_high over_observed_low "
-    "readings second_moment_ratio sharp status usable window_only"
-)
-ROW = "batch_size distortion high kappa low refuted settings time"
-SEED = (
-    "approximate b_simple balance basis batch_size betas c2 confidence critical_batch eps excess gain_limit high "
-    "history kappa low lr lr_wd noise_to_signal noise_to_signal_high noise_to_signal_low notes ok optimizer "
-    "parts_ratio population price_bound prices pull_share "
-    "readings resolved rule sde_refuted second_moment_ratio seed signal status weight_decay window "
-    "window_only"
-)
-
-
-def test_the_keys_of_a_prediction_in_json_are_those_of_version_0_1_0(tmp_path: Path) -> None:
+def test_a_prediction_in_json_is_a_price_list_and_so_is_each_seed(tmp_path: Path) -> None:
     fill(tmp_path)
-    found: dict[str, Any] = asked().find(load_records(tmp_path)).to_dict()
-    first = found["predictions"][0]
-    assert set(first) == set(PREDICTION.split())
-    assert set(first["distortion"][0]) == set(ROW.split())
-    seed = first["by_seed"][0]
-    assert set(seed) == set(SEED.split())
-    assert set(seed["history"][0]) == {"critical_batch", "noise_to_signal", "start", "stop"}
-    assert [set(row) for row in seed["prices"][:1]] == [set(ROW.split())]
+    finding = asked().find(load_records(tmp_path))
+    found: dict[str, Any] = finding.to_dict()
+    prediction, row = panel_of(finding).predictions[0], found["predictions"][0]
+    listed = prediction.price_list.to_dict()
+    assert {name: row[name] for name in listed} == listed
+    assert set(row) - set(listed) == {"usable", "status", "over_observed", "distortion", "by_seed"}
+    assert [(at["batch_size"], at["distortion"]) for at in row["distortion"]] == [
+        (size, prediction.linear.distortion(size).to_dict()) for size in prediction.sizes
+    ]
+    assert row["by_seed"] == [{"seed": seed, **own.to_dict()} for seed, own in prediction.by_seed]
     json.dumps(found, allow_nan=False)

@@ -20,8 +20,8 @@ def test_three_processes_with_every_seed() -> None:
 
 
 def test_a_base_and_flags_make_the_same_experiment() -> None:
-    found = Ngd.of(base(), 2, margin=0.5, name="left", title="t")
-    assert found == ngd(base(), (0, 1)).model_copy(update={"margin": 0.5})
+    found = Ngd.of(base(), 2, margin=0.5, name="left")
+    assert found == ngd(base(), (0, 1)).model_copy(update={"title": "SGD, NGD and GD", "margin": 0.5})
 
 
 def test_passes_over_all_data_have_no_batches_for_an_in_run_probe() -> None:

@@ -128,7 +128,7 @@ def test_the_training_curve_is_that_of_the_training_set_where_it_was_evaluated(e
     assert isinstance(panel, NgdPanelFinding)
     train = "train_set_accuracy" if evaluated else "train_loss"
     assert [one.metric for one in panel.apart] == [train, "test_accuracy"]
-    assert [one.name for one in panel.apart] == ["training curves, SGD − NGD", "test curves, SGD − NGD"]
+    assert [one.name for one in panel.apart] == ["training curves", "test curves"]
 
 
 LUCK = (0.04, -0.03, 0.02, -0.05)  # of the first weights, which the arms of a seed share

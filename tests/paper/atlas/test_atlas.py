@@ -64,7 +64,7 @@ def test_ladders_that_are_right_agree_exactly(tmp_path: Path) -> None:
         expected = distortion(B_SIMPLE / pair.drift.baseline, pair.drift.kappa, lr_wd)
         assert pair.predicted.value == pytest.approx(expected, rel=1e-9)
         assert pair.observed.value == pytest.approx(expected, rel=1e-9)
-        assert (pair.theorem, pair.predicts, pair.agrees, pair.falls_short) == (True, True, True, False)
+        assert (pair.theorem, pair.small.usable, pair.agrees, pair.falls_short) == (True, True, True, False)
     (one,) = agreement(atlas.pairs)
     assert (one.kind, one.ladders, one.pairs, one.overlap) == ("scale-invariant, SGD", 2, 12, 12)
     assert (one.near, one.far) == (12, 0)

@@ -8,7 +8,7 @@ import pytest
 from svag.paper.atlas.atlas import Setting
 from svag.paper.atlas.gain_atlas import GainAtlas, GainPair, GainResult, calibration, coverage, successes
 
-SETTING = Setting("one", "mlp", "a table", "SGD", "constant", 0.0, 0.1, False)
+SETTING = Setting("one", "mlp", "a table", "sgd", "constant", 0.0, 0.1, False)
 
 
 def result(loss: float = 1.0, ratios: tuple[float, ...] = (1.0, 1.0, 1.0), drift: float | None = None) -> GainResult:

@@ -9,9 +9,10 @@ from rich.console import Console
 from tests.paper.atlas.test_atlas import write_ladder
 
 from svag.lab.report.render import render_terminal
+from svag.lab.report.write import write_files
 from svag.paper.atlas.atlas import find_atlas
 from svag.paper.charts import linear_pairs
-from svag.paper.report import build_report, write_report
+from svag.paper.report import build_report
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_page_has_both_charts_and_the_tables_every_number(folder: Path, tmp_path: Path) -> None:
-    written = write_report(folder, tmp_path, formats=("svg",))
+    written = write_files(build_report(folder), tmp_path, formats=("svg",))
     assert [path.name for path in written.figures] == ["spread.svg", "examples.svg"]
     assert [path.name for path in written.tables] == ["runs.csv", "baselines.csv", "pairs.csv", "examples.csv"]
     page, summary = written.page.read_text(), written.summary.read_text()

@@ -201,5 +201,5 @@ def test_the_paper_size_can_decide(label: str) -> None:
 
 def test_arms_that_only_show_convergence_have_fewer_seeds() -> None:
     row = CompareRow("fig:x", "t", (), (PanelRow("p", {}, ells=(1, 2, 8), fewer=((8, 4),)),), "n", seeds=6)
-    slots = row.at_small_size().slots()
+    slots = row.at("small").slots()
     assert Counter(str(slot.arm) for slot in slots) == {"SGD": 6, "SVAG ell=2": 6, "SVAG ell=8": 4}

@@ -41,12 +41,6 @@ def add_experiment(app: typer.Typer, command: Callable[..., None], panel: str) -
     app.command(cls=ExperimentCommand, rich_help_panel=panel, context_settings={"allow_extra_args": True})(command)
 
 
-def add_results(app: typer.Typer, listing: Callable[..., None], report: Callable[..., None]) -> None:
-    """Add the two commands that read results, as the caller implements them."""
-    app.command("list", rich_help_panel=LOOK)(listing)
-    app.command("report", rich_help_panel=LOOK)(report)
-
-
 def one_line_a_paragraph(text: str) -> str:
     r"""Join the lines of each paragraph: the terminal breaks them itself, and would keep those of a docstring.
 

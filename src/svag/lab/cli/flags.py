@@ -39,9 +39,6 @@ Ell = Annotated[
     list[str] | None,
     typer.Option("--ell", metavar="N...", help="Values of SVAG's ell: --ell 1 4 16 (1 is the optimizer itself)."),
 ]
-Split = Annotated[
-    int, typer.Option(min=1, metavar="N", help="SVAG draws batches of 1/N of the size, to save examples.")
-]
 RuleFlag = Annotated[
     LadderRule,
     typer.Option(
@@ -49,17 +46,6 @@ RuleFlag = Annotated[
         help="gain: end at the same training loss, at a price that the smallest batch predicts. linear (SGD) or "
         "square_root (Adam, AdamW, RMSprop): the rules of the paper.",
     ),
-]
-LimitFlag = Annotated[
-    MomentumLimit | None,
-    typer.Option(
-        "--momentum-limit",
-        metavar="LIMIT",
-        help="With momentum, the limit that SVAG follows: underdamped or overdamped.",
-    ),
-]
-Margin = Annotated[
-    float, typer.Option(metavar="X", help="Largest gap that would not matter to you, in units of the metric.")
 ]
 Within = Annotated[
     float | None,
@@ -69,43 +55,48 @@ Within = Annotated[
         "chooses ell, split and seeds.",
     ),
 ]
-MetricFlag = Annotated[
-    Metric | None,
-    typer.Option(
-        metavar="METRIC",
-        help="test_accuracy (default), test_loss, train_loss or test_bits_per_character (default for text).",
-    ),
-]
-Measured = Annotated[
-    bool, typer.Option("--measured", help="Measure the gain while training, instead of planning it beforehand.")
-]
-Tolerance = Annotated[
-    float | None,
-    typer.Option(
-        metavar="X",
-        help="Scaling fails where the test error exceeds the lowest by this fraction (default: 0.2; 0.02 for bits "
-        "per character of text).",
-    ),
-]
-C2Flag = Annotated[float, typer.Option(metavar="X", help="C²: the factor by which training statistics may change.")]
-Glsr = Annotated[
-    list[str] | None,
-    typer.Option(metavar="N...", help="Also run the coupled ladder, each batch cut into N parts: --glsr 2 4."),
-]
-NgdFlag = Annotated[bool, typer.Option("--ngd", help="Also run noisy gradient descent (NGD), to explain the gap.")]
 
 # The flag of each option of an experiment: a new one is a row here.
 OPTIONS: dict[str, Any] = {
-    "measured": Measured,
+    "measured": Annotated[
+        bool, typer.Option("--measured", help="Measure the gain while training, instead of planning it beforehand.")
+    ],
     "ells": Ell,
-    "split": Split,
-    "momentum_limit": LimitFlag,
-    "tolerance": Tolerance,
-    "c2": C2Flag,
-    "glsr": Glsr,
-    "ngd": NgdFlag,
-    "margin": Margin,
-    "metric": MetricFlag,
+    "split": Annotated[
+        int, typer.Option(min=1, metavar="N", help="SVAG draws batches of 1/N of the size, to save examples.")
+    ],
+    "momentum_limit": Annotated[
+        MomentumLimit | None,
+        typer.Option(
+            "--momentum-limit",
+            metavar="LIMIT",
+            help="With momentum, the limit that SVAG follows: underdamped or overdamped.",
+        ),
+    ],
+    "tolerance": Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            help="Scaling fails where the test error exceeds the lowest by this fraction (default: 0.2; 0.02 for bits "
+            "per character of text).",
+        ),
+    ],
+    "c2": Annotated[float, typer.Option(metavar="X", help="C²: the factor by which training statistics may change.")],
+    "glsr": Annotated[
+        list[str] | None,
+        typer.Option(metavar="N...", help="Also run the coupled ladder, each batch cut into N parts: --glsr 2 4."),
+    ],
+    "ngd": Annotated[bool, typer.Option("--ngd", help="Also run noisy gradient descent (NGD), to explain the gap.")],
+    "margin": Annotated[
+        float, typer.Option(metavar="X", help="Largest gap that would not matter to you, in units of the metric.")
+    ],
+    "metric": Annotated[
+        Metric | None,
+        typer.Option(
+            metavar="METRIC",
+            help="test_accuracy (default), test_loss, train_loss or test_bits_per_character (default for text).",
+        ),
+    ],
 }
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Details = Annotated[bool, typer.Option("--details", help="Print everything that was found.")]
@@ -130,20 +121,8 @@ DataDir = Annotated[
     Path | None,
     typer.Option(help="Folder with the data files (default: $SVAG_DATA or the user cache).", rich_help_panel=HOW),
 ]
-Shard = Annotated[
-    str | None,
-    typer.Option(
-        metavar="I/N", help="Compute only part I of N of the runs, counted from 0: 0/4 to 3/4.", rich_help_panel=HOW
-    ),
-]
-ExecutorFlag = Annotated[Executor, typer.Option(help="Run on this machine, or on a Ray cluster.", rich_help_panel=HOW)]
-Address = Annotated[
-    str | None,
-    typer.Option(
-        help="Address of the Ray cluster; auto: this machine's (default: $RAY_ADDRESS, or a new local Ray).",
-        rich_help_panel=HOW,
-    ),
-]
+
+
 Track = Annotated[
     Tracker | None,
     typer.Option(metavar="NAME", help="Also log the runs to tensorboard, wandb or mlflow.", rich_help_panel=HOW),
@@ -155,9 +134,22 @@ EXECUTION: dict[str, Any] = {
     "threads": Threads,
     "device": DeviceFlag,
     "data_dir": DataDir,
-    "shard": Shard,
-    "executor": ExecutorFlag,
-    "address": Address,
+    "shard": Annotated[
+        str | None,
+        typer.Option(
+            metavar="I/N", help="Compute only part I of N of the runs, counted from 0: 0/4 to 3/4.", rich_help_panel=HOW
+        ),
+    ],
+    "executor": Annotated[
+        Executor, typer.Option(help="Run on this machine, or on a Ray cluster.", rich_help_panel=HOW)
+    ],
+    "address": Annotated[
+        str | None,
+        typer.Option(
+            help="Address of the Ray cluster; auto: this machine's (default: $RAY_ADDRESS, or a new local Ray).",
+            rich_help_panel=HOW,
+        ),
+    ],
 }
 
 
@@ -259,10 +251,10 @@ def shard_of(text: str | None) -> tuple[int, int] | None:
     """
     if text is None:
         return None
-    found = re.fullmatch(r"(\d+)/(\d+)", text)
-    if not found:
+    parts = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not parts:
         raise SpecError("shard", f"must be i/n, such as 0/4 for the first of four, got {shown(text)}")
-    return int(found[1]), int(found[2])
+    return int(parts[1]), int(parts[2])
 
 
 def somebody_is_there() -> bool:
@@ -343,12 +335,12 @@ def whole_numbers(flag: str, values: Sequence[str]) -> tuple[int, ...]:
     >>> whole_numbers("--ell", ["1", "4,16"])
     (1, 4, 16)
     """
-    found = []
+    numbers = []
     for text in ",".join(values).split(",") if values else []:
         if not text.strip().isdecimal() or int(text) < 1:
             raise SpecError(flag, f"takes whole numbers above 0, such as 1 4 16, got {shown(text)}")
-        found.append(int(text))
-    return tuple(found)
+        numbers.append(int(text))
+    return tuple(numbers)
 
 
 KNOWN = [f"{above}.{name}" if above else name for above, names in FIELDS.items() for name in names]

@@ -18,14 +18,8 @@ if TYPE_CHECKING:
 COLOURS = {"finished": "green", "diverged": "yellow", "running": "cyan", "interrupted": "yellow"}
 
 
-def list_runs(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to search, at any depth.")] = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the runs as JSON.")] = False,
-) -> None:
-    """List the runs in a folder with their state and accuracy.
-
-    Example: svag list ladder
-    """
+def list_runs(folder: Path, *, as_json: bool) -> None:
+    """List the runs in a folder with their state and accuracy."""
     from svag.lab.cli.errors import aloud, echo
     from svag.lab.records.record import each_record
     from svag.lab.specs.fields import visible
@@ -95,13 +89,13 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         {"name": name, "title": title, "here": True, "where": "embedded"} for name, title in embedded.items()
     ]
     for source in SOURCES.values():
-        found = downloads.find(source, folder)
+        files = downloads.find(source, folder)
         rows.append(
             {
                 "name": source.name,
                 "title": source.title,
-                "here": found is not None,
-                "where": str(found[0].parent) if found else None,
+                "here": files is not None,
+                "where": str(files[0].parent) if files else None,
                 "megabytes": round(source.megabytes),
             }
         )
@@ -152,8 +146,8 @@ def get(
     except DataError as error:
         aloud(f"Error: {error}")
         raise typer.Exit(1) from error
-    found = None if name == sources.NAME else downloads.find(SOURCES[name], data_folder(data_dir))
-    where = str(found[0].parent) if found else "embedded"
+    files = None if name == sources.NAME else downloads.find(SOURCES[name], data_folder(data_dir))
+    where = str(files[0].parent) if files else "embedded"
     train, test = len(arrays.train_x), len(arrays.test_x)
     if as_json:
         row = {"name": name, "where": where, "train": train, "test": test, "classes": arrays.num_classes}

@@ -105,11 +105,11 @@ def predict(
     from svag.lab.cli.errors import all_printed, aloud, echo, reported
 
     with reported():
-        found = _predictions(paths, c2, confidence, window, throughput, device, data_dir, threads, trust_code)
-    for sentence in found.skipped:
+        predictions = _predictions(paths, c2, confidence, window, throughput, device, data_dir, threads, trust_code)
+    for sentence in predictions.skipped:
         aloud(f"Note: {sentence}")
-    text = found.details() if details else str(found)
-    echo(json.dumps(found.to_dict(), ensure_ascii=False, indent=2) if as_json else text)
+    text = predictions.details() if details else str(predictions)
+    echo(json.dumps(predictions.to_dict(), ensure_ascii=False, indent=2) if as_json else text)
     all_printed()
 
 
@@ -150,16 +150,16 @@ def _predictions(
         return throughput_of(spec, device=device, data_dir=data_dir, threads=threads)
 
     chosen = _steps_or_fractions(window)
-    found = [predict_from_files(files, c2, confidence, chosen)] if files else []
+    parts = [predict_from_files(files, c2, confidence, chosen)] if files else []
     if len(files) < len(paths):
         folders = [path for path in paths if path not in files]
         records = {record.path.resolve(): record for folder in folders for record in load_records(folder)}
         if not records:
             raise SpecError("", f"there is no run in {folders[0]}: give a folder that svag run has written")
-        found.append(predict_from_runs(records.values(), c2, confidence, chosen, speeds if throughput else None))
+        parts.append(predict_from_runs(records.values(), c2, confidence, chosen, speeds if throughput else None))
     return BaselinePredictions(
-        tuple(prediction for part in found for prediction in part.predictions),
-        tuple(sentence for part in found for sentence in part.skipped),
+        tuple(prediction for part in parts for prediction in part.predictions),
+        tuple(sentence for part in parts for sentence in part.skipped),
     )
 
 

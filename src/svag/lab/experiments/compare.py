@@ -133,12 +133,11 @@ class Compare(Experiment):
         *,
         name: str | None = None,
         file: Path | None = None,
-        title: str | None = None,
         **options: Unpack[CompareOptions],
     ) -> Self:
         """One panel around a base spec, see `Experiment.about`."""
         subject, ell = f"{base.optimizer.title} and SVAG", {"ells": tuple(ells)}
-        return cls.about(base, seeds, subject, ell, options, name=name, file=file, title=title)
+        return cls.about(base, seeds, subject, ell, options, name=name, file=file)
 
     @classmethod
     def pilot(

@@ -267,7 +267,7 @@ class CompareFinding(Finding[ComparePanelFinding]):
 
     def _across(self) -> Answer:
         metric = self.panels[0].metric
-        margin = wording.difference(self.across[0].margin, metric).removeprefix("+")
+        margin = wording.size(self.across[0].margin, metric)
         answers = {quantity.answer for quantity in self.across}
         answer: Decision = "inconclusive"
         headline = f"Not decided: whether sampling matters by more than ±{margin}."
@@ -290,8 +290,7 @@ class CompareFinding(Finding[ComparePanelFinding]):
 
 
 def _headline(verdict: SDEVerdict, metric: Metric, optimizer: str) -> str:
-    margin = wording.difference(verdict.margin, metric).removeprefix("+")
-    far = wording.difference(abs(verdict.gap), metric).removeprefix("+")
+    margin, far = wording.size(verdict.margin, metric), wording.size(verdict.gap, metric)
     side = "above" if verdict.gap > 0 else "below"
     match verdict.answer:
         case "equivalent":

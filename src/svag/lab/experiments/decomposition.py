@@ -78,7 +78,7 @@ def gaussian_route(
             _term("discretisation SDE − NGD", limit.minus(gaussian)),
             _term("non-Gaussian noise NGD − SGD", welch(gaussian, ours)),
         ),
-        _term("SDE − SGD", limit.minus_arm(1)),
+        _term("SDE − SGD", limit.minus_sgd()),
         _term("discretisation − non-Gaussian noise", _excess(limit, gaussian)),
         min(ours.size, gaussian.size),
         sum(not math.isfinite(value) for finals in (sgd, ngd, *svag.values()) for value in finals.values()),

@@ -19,7 +19,7 @@ blocks of a seed have in common, so they are too narrow if seeds differ by more 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -27,10 +27,14 @@ import numpy as np
 import scipy  # whose parts are imported when they are first used
 
 from svag.arrays import FloatArray
+from svag.lab.experiments.arms import SGD
 from svag.lab.experiments.json_row import JsonRow
+from svag.lab.experiments.rungs import RungPrediction, ratio_of
+from svag.lab.experiments.runs import PanelRuns
 from svag.noise.reading import Reading
-from svag.prices.basis import Signal
+from svag.prices.basis import THEOREMS, Signal
 from svag.prices.estimate import Estimate
+from svag.prices.linear import LinearRule
 from svag.stats.means import mean_deviations
 from svag.theory.bounds import critical_batch_size
 from svag.theory.distortion import distortion
@@ -40,6 +44,8 @@ BLOCKS = 12
 RESAMPLES = 2000
 _CONFIDENCE = 0.95
 _R, _G, _N, _T, _X, _V = range(6)
+# Windows whose ends differ by more than this share of the examples seen are not the same part of training.
+_SAME_TIME = 0.02
 
 Fractions = tuple[float, float]
 """A window of training time, as fractions of the budget."""
@@ -140,6 +146,33 @@ class Drift:
     crossings: tuple[Crossing, ...]
 
 
+@dataclass(frozen=True)
+class Shortfall:
+    """A pair of rungs whose spread lies below D although a theorem applies, which no equilibrium allows.
+
+    Attributes:
+        pair: the two rungs.
+        balances: growth over decay of the weights at both, 1 at equilibrium; None where unknown.
+        cause: the likely cause. "not_settled": the balances b and b′ make the bound D·b/b′ instead of D, which explains
+            it. "other_window": the readings of the two do not cover the same part of training. Otherwise "unexplained".
+    """
+
+    pair: PairDrift
+    balances: tuple[float | None, float | None]
+    cause: Literal["not_settled", "other_window", "unexplained"]
+
+    def __str__(self) -> str:
+        pair, (small, large) = self.pair, (balance or math.nan for balance in self.balances)
+        cause = {
+            "not_settled": "the weights had not quite settled, train longer "
+            f"(growth over decay {small:.2f} and {large:.2f}, 1 at equilibrium)",
+            "other_window": "the readings of the two do not cover the same part of training",
+            "unexplained": "the balance of the weights does not explain it, so suspect the readings",
+        }[self.cause]
+        where = f"from {pair.baseline} to {pair.batch_size} the spread is {pair.spread}, D is {pair.distortion}"
+        return f"{where}: {cause}"
+
+
 def measure_drift(
     rungs: Mapping[int, Sequence[Sequence[Reading]]],
     *,
@@ -182,6 +215,92 @@ def measure_drift(
         pairs += [pair.summary() for pair in above]
         crossings.append(_crossing(base, above, c2, decay))
     return Drift(compared, signal, tuple(pairs), tuple(crossings))
+
+
+def ladder_drift(runs: PanelRuns, rules: Sequence[LinearRule], window: Fractions, c2: float) -> Drift | None:
+    """How far the rungs that predict something drifted apart; None when fewer than two can be compared.
+
+    The second moment V is compared where the optimizer has one, the pull T where two predictions rest on it, the weight
+    norm otherwise.
+    """
+    rungs = {}
+    for rule in rules:
+        start, stop = steps_of(window, runs.steps(rule.batch_size))
+        seeds = runs.readings(SGD, rule.batch_size).values()
+        rungs[rule.batch_size] = [readings_between(readings, start, stop) for readings in seeds]
+    # ηλ is linear in the batch size, and known where the theorem of the paper applies
+    settled = next((rule for rule in rules if rule.lr_wd), None)
+    lr_wd = 0.0 if settled is None else settled.lr_wd * rules[0].batch_size / settled.batch_size
+    # a theorem speaks of a pair only where both rungs rest on it; T says nothing of weights that have not settled
+    compared: Compared = "T" if sum(rule.basis == "pull" for rule in rules) > 1 else "R"
+    if rules and all(rule.basis == "second_moment" and rule.second_moment_ratio is not None for rule in rules):
+        compared = "V"
+    signals: set[Signal] = {rule.signal for rule in rules}
+    drift = measure_drift(
+        rungs,
+        # fixed, so that a report of the same records always says the same
+        rng=np.random.default_rng(0),
+        c2=c2,
+        compared=compared,
+        # what every rung has: X̂ wherever one of them has not resolved its X
+        signal=signals.pop() if len(signals) == 1 else "X̂",
+        lr_wd=lr_wd if compared == "R" else 0.0,
+    )
+    return None if drift is None else _as_priced(drift, {rule.batch_size: rule for rule in rules})
+
+
+def _as_priced(drift: Drift, rules: Mapping[int, LinearRule]) -> Drift:
+    """The drift beside each baseline's own price list, which with momentum may rest on another signal."""
+    own = {size: rule for size, rule in rules.items() if rule.signal != drift.signal}
+    pairs = (
+        replace(pair, distortion=own[pair.baseline].distortion(pair.batch_size)) if pair.baseline in own else pair
+        for pair in drift.pairs
+    )
+    crossings = (
+        replace(
+            crossing,
+            predicted=own[crossing.baseline].limit,
+            over_predicted=_over(crossing.observed, own[crossing.baseline].limit),
+            strict_over_predicted=_over(crossing.strict, own[crossing.baseline].limit),
+        )
+        if crossing.baseline in own
+        else crossing
+        for crossing in drift.crossings
+    )
+    return replace(drift, pairs=tuple(pairs), crossings=tuple(crossings))
+
+
+def _over(observed: Estimate, predicted: Estimate) -> Estimate:
+    if not (math.isfinite(observed.value) and math.isfinite(predicted.value)):
+        return Estimate(math.inf, 0.0, math.inf)
+    return ratio_of(observed, predicted)
+
+
+def covered(pair: PairDrift, predictions: Sequence[RungPrediction]) -> bool:
+    """Whether a theorem says of this pair that its spread is at least D: both of its rungs rest on one."""
+    basis = {prediction.batch_size: prediction.linear.basis for prediction in predictions}
+    return {basis.get(pair.baseline), basis.get(pair.batch_size)} <= THEOREMS
+
+
+def shortfalls(drift: Drift, predictions: Sequence[RungPrediction]) -> tuple[Shortfall, ...]:
+    """The pairs whose spread lies below D although a theorem applies, each with the likely cause."""
+    by_size = {prediction.batch_size: prediction for prediction in predictions}
+    return tuple(
+        _shortfall(pair, by_size[pair.baseline], by_size[pair.batch_size])
+        for pair in drift.pairs
+        if pair.below and covered(pair, predictions)
+    )
+
+
+def _shortfall(pair: PairDrift, smaller: RungPrediction, larger: RungPrediction) -> Shortfall:
+    small, large = smaller.linear.balance, larger.linear.balance
+    if small and large and pair.distortion.low * small / large <= pair.spread.high:
+        return Shortfall(pair, (small, large), "not_settled")
+    windows = [[step * rung.batch_size for step in rung.price_list.window] for rung in (smaller, larger)]
+    (start, stop), (other_start, other_stop) = windows
+    apart = max(abs(start - other_start), abs(stop - other_stop))
+    same_time = apart <= _SAME_TIME * max(stop, other_stop)
+    return Shortfall(pair, (small, large), "unexplained" if same_time else "other_window")
 
 
 @dataclass(frozen=True, eq=False)

@@ -124,7 +124,6 @@ class Experiment(_Frozen, ABC):
         *,
         name: str | None,
         file: Path | None,
-        title: str | None,
     ) -> Self:
         """Make an experiment with one panel around a base spec; `of` of every family calls this.
 
@@ -136,7 +135,6 @@ class Experiment(_Frozen, ABC):
             options: further fields of the panel and of the experiment, as `options` lists them; None is the default.
             name: name of the panel; when None the name of the file, or network and data.
             file: the file that the base was read from.
-            title: title of the experiment; when None made of subject and file.
         """
         if unknown := sorted(options.keys() - cls.options.__annotations__.keys()):
             hint = near(unknown[0], list(cls.options.__annotations__))
@@ -147,7 +145,7 @@ class Experiment(_Frozen, ABC):
         panel = {"name": panel_name, "base": base, **arms, **given}
         from_file = "" if file is None else f" from {visible(file.name)}"
         which = tuple(range(seeds)) if isinstance(seeds, int) else tuple(dict.fromkeys(seeds))
-        return cls.model_validate({"title": title or subject + from_file, "seeds": which, "panels": (panel,), **own})
+        return cls.model_validate({"title": subject + from_file, "seeds": which, "panels": (panel,), **own})
 
     def asks(self) -> tuple[str, str]:
         """The question of the family, about the optimizers of the panels, and how it is answered."""

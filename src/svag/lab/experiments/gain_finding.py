@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from svag.lab.experiments.arms import SGD
-from svag.lab.experiments.data_price import DataPrice, ratio_of_means
+from svag.lab.experiments.data_price import SHARES, DataPrice, ratio_of_means
 from svag.lab.experiments.drift import Fractions, PairDrift, measure_drift, readings_between, steps_of
 from svag.lab.experiments.json_row import json_fields_of, json_value
 from svag.lab.experiments.ladder import Ladder, LadderPanel
@@ -24,8 +24,10 @@ from svag.lab.records.record import LOSS, RunRecord
 from svag.lab.specs.fields import SpecError
 from svag.lab.specs.optimizers import SgdOptimizer
 from svag.lab.specs.spec import RunSpec, plan_of
+from svag.noise.reading import Reading
 from svag.prices.estimate import Estimate
 from svag.prices.history import History, run_history
+from svag.prices.plan import GainPlan
 from svag.theory.gain import Factors, least_spread
 
 # The final training loss is the mean over the last part of training: at a constant rate a single moment fluctuates by
@@ -103,6 +105,7 @@ class GainRung:
         ended: "reached" where the interval of `loss` lies below 1.07, "above" where it lies above, "diverged" where a
             seed did, "open" otherwise.
         examples: factors in examples to the same training loss; None without results of both.
+        prices_so_far: the price up to each of `SHARES` of the baseline's steps, as planned or as it was paid on line.
         drift: R, G and κN over the baseline's; None without readings of both.
         least: the least drift that theorem (iii) allows, at equilibrium and at the gain of the window; None where it
             does not apply: it is about scale-invariant networks, weight decay, and SGD without momentum.
@@ -116,6 +119,7 @@ class GainRung:
     loss: Estimate
     ended: Ended
     examples: DataPrice | None
+    prices_so_far: tuple[float, ...]
     drift: PairDrift | None
     least: float | None
 
@@ -272,9 +276,11 @@ def find_gains(panel: LadderPanel, runs: PanelRuns, data: Sequence[DataPrice], w
     prices = {price.batch_size: price for price in data if price.baseline == base}
     planned = {spec.batch_size: plan for _, spec in panel.arms() if (plan := plan_of(spec)) is not None}
     small, steps, rungs = runs.of(SGD, base), runs.steps(base), []
+    rows = {base: [row for seed, run in small.items() for row in loss_points(run, seed)]}
     for size in panel.sizes[1:]:
         plan = planned.get(size) or (None if history is None else history.plan(size))
         large = runs.of(SGD, size)
+        rows[size] = [row for seed, run in large.items() for row in loss_points(run, seed)]
         loss = ratio_of_means(_finals(large, metric), _finals(small, metric))
         rungs.append(
             GainRung(
@@ -286,14 +292,26 @@ def find_gains(panel: LadderPanel, runs: PanelRuns, data: Sequence[DataPrice], w
                 loss=loss,
                 ended=_ended(loss, large.values()),
                 examples=prices.get(size),
+                prices_so_far=_prices_so_far(planned.get(size), rows[size], steps),
                 drift=drifts.get(size),
                 least=_least(panel, runs, size, window) if window is not None and size in drifts else None,
             )
         )
-    rows = tuple(
-        row for size in panel.sizes for seed, run in runs.of(SGD, size).items() for row in loss_points(run, seed)
+    every = tuple(row for size in panel.sizes for row in rows[size])
+    return GainFinding(base, panel.measured, metric, tuple(rungs), history, every)
+
+
+def _prices_so_far(plan: GainPlan | None, rows: Iterable[GainRow], steps: int) -> tuple[float, ...]:
+    """Examples up to each of `SHARES` of training over the baseline's: of the plan, or the mean over seeds on line."""
+    if plan is not None and steps:
+        return tuple(plan.price(round(share * steps)) for share in SHARES)
+    seeds: dict[int, list[GainRow]] = {}
+    for row in rows:
+        seeds.setdefault(row.seed, []).append(row)
+    bills = [([row.baseline_time for row in own], [row.price for row in own]) for own in seeds.values()]
+    return tuple(
+        fsum(float(np.interp(share * steps, *bill)) for bill in bills) / len(bills) for share in SHARES if bills
     )
-    return GainFinding(base, panel.measured, metric, tuple(rungs), history, rows)
 
 
 def _loss_metric(runs: Sequence[RunRecord]) -> LossMetric:
@@ -353,23 +371,29 @@ def _drifts(panel: LadderPanel, runs: PanelRuns, window: Fractions) -> dict[int,
 def _least(panel: LadderPanel, runs: PanelRuns, size: int, window: Fractions) -> float | None:
     """The least spread of R, G and κN that theorem (iii) allows plain SGD at the gain of the window."""
     base = panel.baseline
-    if not theorem_applies(base):
-        return None
     start, stop = steps_of(window, runs.steps(base.batch_size))
     readings = readings_between(runs.pooled_readings(SGD, base.batch_size), start, stop)
-    noise, signal = fsum(one.noise_trace for one in readings), fsum(one.grad_sq for one in readings)
     large = runs.of(SGD, size).values()
-    gains = [gain for run in large if (gain := gain_between(loss_points(run, 0), start, stop)) is not None]
-    if not gains or signal <= 0 or noise <= 0:
+    gains = [gain for run in large if (gain := gain_between(loss_points(run), start, stop)) is not None]
+    return least_drift(base, size / base.batch_size, readings, gains)
+
+
+def least_drift(base: RunSpec, kappa: float, readings: Sequence[Reading], factors: Sequence[float]) -> float | None:
+    """The least spread of R, G and κN that theorem (iii) allows between a baseline and κ times its batch.
+
+    None where the theorem does not apply: it is about plain SGD, a scale-invariant loss and coupled weight decay.
+
+    Args:
+        base: the baseline.
+        kappa: κ.
+        readings: of the baseline.
+        factors: learning rate of the larger runs over that of the baseline.
+    """
+    plain = isinstance(base.optimizer, SgdOptimizer) and not base.optimizer.momentum
+    noise, signal = fsum(reading.noise_trace for reading in readings), fsum(reading.grad_sq for reading in readings)
+    if not (plain and base.model.scale_invariant and base.weight_decay and factors and min(noise, signal) > 0):
         return None
-    lr_wd = base.lr * base.weight_decay
-    return least_spread(noise / signal, size / base.batch_size, fsum(gains) / len(gains), lr_wd)
-
-
-def theorem_applies(spec: RunSpec) -> bool:
-    """Whether theorem (iii) applies to a run: plain SGD, a scale-invariant loss, coupled weight decay."""
-    plain = isinstance(spec.optimizer, SgdOptimizer) and not spec.optimizer.momentum
-    return plain and spec.model.scale_invariant and spec.weight_decay > 0
+    return least_spread(noise / signal, kappa, fsum(factors) / len(factors), base.lr * base.weight_decay)
 
 
 def gain_between(rows: Sequence[GainRow], start: float, stop: float) -> float | None:
@@ -385,10 +409,11 @@ def loss_points(run: RunRecord, seed: int = 0) -> list[GainRow]:
     """The points of the training loss of a run; for the baseline, whose steps are the time, gain and price are 1."""
     if run.spec is None:
         return []
-    size, rows = run.spec.batch_size, []
-    for row in run.rows:
-        if row.get("kind") == LOSS:
-            time, seen = row.get("baseline_time", row["step"]), row.get("examples", row["step"] * size)
-            gain, price = row.get("gain", 1.0), row.get("price", 1.0)
-            rows.append(GainRow(size, seed, float(time), float(gain), float(price), row["train_loss"], int(seen)))
-    return rows
+    logged = {row["step"]: row for row in run.rows if row.get("kind") == LOSS}
+    size, points = run.spec.batch_size, []
+    for step, loss in run.losses:
+        row = logged.get(step, {})
+        time, seen = row.get("baseline_time", step), row.get("examples", step * size)
+        gain, price = row.get("gain", 1.0), row.get("price", 1.0)
+        points.append(GainRow(size, seed, float(time), float(gain), float(price), loss, int(seen)))
+    return points

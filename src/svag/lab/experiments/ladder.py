@@ -238,7 +238,6 @@ class Ladder(Experiment):
         rule: LadderRule | None = None,
         name: str | None = None,
         file: Path | None = None,
-        title: str | None = None,
         **options: Unpack[LadderOptions],
     ) -> Self:
         """One panel around a base spec, which gets a probe if it has none; see `Experiment.about`."""
@@ -246,7 +245,7 @@ class Ladder(Experiment):
         gained = isinstance(rule, str) and rule == "gain"  # other values are refused by name below
         subject = _SUBJECTS["gain" if gained else base.optimizer.rule]
         probed, rungs = with_probe(base, sizes, whole=gained), {"batch_sizes": sizes, "rule": rule}
-        return cls.about(probed, seeds, subject, rungs, options, name=name, file=file, title=title)
+        return cls.about(probed, seeds, subject, rungs, options, name=name, file=file)
 
     @property
     def waits(self) -> bool:
@@ -296,7 +295,9 @@ class Ladder(Experiment):
 
     def asked(self) -> str:
         """The batch sizes of every panel, the tolerance, C² and the window."""
-        sizes = "; ".join(f"{one.name}: batch sizes {', '.join(map(str, one.batch_sizes))}" for one in self.panels)
+        sizes = "; ".join(
+            f"{panel.name}: batch sizes {', '.join(map(str, panel.batch_sizes))}" for panel in self.panels
+        )
         window = (
             "" if self.window is None else f", averages over {self.window[0]:.0%} to {self.window[1]:.0%} of training"
         )

@@ -7,21 +7,18 @@ settled. The theorem is about statistics of training; test error is a separate, 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
-
-import numpy as np
 
 from svag.lab.experiments import wording
 from svag.lab.experiments.arms import SGD
 from svag.lab.experiments.data_price import DataPrice, data_prices, loss_curves
 from svag.lab.experiments.drift import (
-    Compared,
     Crossing,
     Drift,
     Fractions,
-    PairDrift,
-    measure_drift,
-    readings_between,
+    Shortfall,
+    covered,
+    ladder_drift,
+    shortfalls,
     steps_of,
 )
 from svag.lab.experiments.experiment import own_metric
@@ -39,7 +36,6 @@ from svag.lab.experiments.rungs import (
     final_errors,
     predicted_range,
     predictions_of,
-    ratio_of,
     ruled_out,
     rung_of,
     signal_slope,
@@ -47,9 +43,8 @@ from svag.lab.experiments.rungs import (
 from svag.lab.experiments.runs import PanelRuns, gather
 from svag.lab.experiments.wording import Answer, Tone, criterion, judged_by, percent, unbounded
 from svag.lab.records.record import RunRecord
-from svag.prices.basis import BALANCED, THEOREMS, Signal
+from svag.prices.basis import BALANCED
 from svag.prices.estimate import Estimate
-from svag.prices.linear import LinearRule
 from svag.prices.windows import choose_window
 from svag.theory.adaptive import step_shortfall
 from svag.theory.optimizers import Rule
@@ -61,42 +56,11 @@ NumberRows = Iterator[tuple[str, str]]
 _INVARIANT_FROM = 8.0
 # Invariance counts as seen if it still holds at this multiple of the smallest batch.
 _HELD = 4
-# Windows whose ends differ by more than this share of the examples seen are different parts of training.
-_SAME_TIME = 0.02
-
 COMPARED = {
     "R": "weight norm |x|², gradient |∇L|² and noise κN",
     "T": "pull on the weights T, gradient |∇L|² and noise κN",
     "V": "second moment κV, gradient |∇L|² and noise κN",
 }
-
-
-@dataclass(frozen=True)
-class Shortfall:
-    """A pair of rungs whose spread lies below D although a theorem applies, which is impossible at equilibrium.
-
-    Attributes:
-        pair: the two rungs.
-        balances: growth over decay of the weights at both, 1 at equilibrium; None where unknown.
-        cause: the likely cause. "not_settled": with the balances b and b′ the bound is D·b/b′ instead of D, which
-            explains the shortfall. "other_window": the readings of the two do not cover the same part of training.
-            Otherwise "unexplained".
-    """
-
-    pair: PairDrift
-    balances: tuple[float | None, float | None]
-    cause: Literal["not_settled", "other_window", "unexplained"]
-
-    def __str__(self) -> str:
-        pair, (small, large) = self.pair, (balance or math.nan for balance in self.balances)
-        cause = {
-            "not_settled": "the weights had not quite settled, train longer "
-            f"(growth over decay {small:.2f} and {large:.2f}, 1 at equilibrium)",
-            "other_window": "the readings of the two do not cover the same part of training",
-            "unexplained": "the balance of the weights does not explain it, so suspect the readings",
-        }[self.cause]
-        where = f"from {pair.baseline} to {pair.batch_size} the spread is {pair.spread}, D is {pair.distortion}"
-        return f"{where}: {cause}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,7 +216,7 @@ def _panel(experiment: Ladder, panel: LadderPanel, runs: PanelRuns) -> LadderPan
         rungs = tuple(replace(rung, lr=rates.get(rung.batch_size, rung.lr)) for rung in rungs)
         status = _next_by_gain(panel, runs)
     else:
-        drift = None if window is None else _drift(runs, rules, window, experiment.c2)
+        drift = None if window is None else ladder_drift(runs, rules, window, experiment.c2)
         status = _next(runs, predictions, drift, unread if scaling is not None else unscaled)
     return LadderPanelFinding(
         name=panel.name,
@@ -298,92 +262,6 @@ def _shared_window(runs: PanelRuns, sizes: Sequence[int]) -> Fractions | None:
         return None
     start, stop = max(start for start, _ in windows), min(stop for _, stop in windows)
     return (start, stop) if start < stop else None
-
-
-def _drift(runs: PanelRuns, rules: Sequence[LinearRule], window: Fractions, c2: float) -> Drift | None:
-    """How far the rungs that predict something drifted apart; None when fewer than two can be compared.
-
-    The second moment V is compared where the optimizer has one, the pull T where two predictions rest on it, the weight
-    norm otherwise.
-    """
-    rungs = {}
-    for rule in rules:
-        start, stop = steps_of(window, runs.steps(rule.batch_size))
-        seeds = runs.readings(SGD, rule.batch_size).values()
-        rungs[rule.batch_size] = [readings_between(readings, start, stop) for readings in seeds]
-    # ηλ is linear in the batch size, and known where the theorem of the paper applies
-    settled = next((rule for rule in rules if rule.lr_wd), None)
-    lr_wd = 0.0 if settled is None else settled.lr_wd * rules[0].batch_size / settled.batch_size
-    # a theorem applies to a pair only if it applies to both rungs; T is meaningless for weights that have not settled
-    compared: Compared = "T" if sum(rule.basis == "pull" for rule in rules) > 1 else "R"
-    if rules and all(rule.basis == "second_moment" and rule.second_moment_ratio is not None for rule in rules):
-        compared = "V"
-    signals: set[Signal] = {rule.signal for rule in rules}
-    drift = measure_drift(
-        rungs,
-        # fixed, so that reports of the same records are identical
-        rng=np.random.default_rng(0),
-        c2=c2,
-        compared=compared,
-        # a signal that every rung has: X̂ if one of them has not resolved its X
-        signal=signals.pop() if len(signals) == 1 else "X̂",
-        lr_wd=lr_wd if compared == "R" else 0.0,
-    )
-    return None if drift is None else _as_priced(drift, {rule.batch_size: rule for rule in rules})
-
-
-def _as_priced(drift: Drift, rules: Mapping[int, LinearRule]) -> Drift:
-    """The drift together with each baseline's own price list, which with momentum may rest on another signal."""
-    own = {size: rule for size, rule in rules.items() if rule.signal != drift.signal}
-    pairs = (
-        replace(pair, distortion=own[pair.baseline].distortion(pair.batch_size)) if pair.baseline in own else pair
-        for pair in drift.pairs
-    )
-    crossings = (
-        replace(
-            crossing,
-            predicted=own[crossing.baseline].limit,
-            over_predicted=_over(crossing.observed, own[crossing.baseline].limit),
-            strict_over_predicted=_over(crossing.strict, own[crossing.baseline].limit),
-        )
-        if crossing.baseline in own
-        else crossing
-        for crossing in drift.crossings
-    )
-    return replace(drift, pairs=tuple(pairs), crossings=tuple(crossings))
-
-
-def _over(observed: Estimate, predicted: Estimate) -> Estimate:
-    if not (math.isfinite(observed.value) and math.isfinite(predicted.value)):
-        return Estimate(math.inf, 0.0, math.inf)
-    return ratio_of(observed, predicted)
-
-
-def covered(pair: PairDrift, predictions: Sequence[RungPrediction]) -> bool:
-    """Whether by a theorem the spread of this pair is at least D: a theorem applies to both rungs."""
-    basis = {prediction.batch_size: prediction.linear.basis for prediction in predictions}
-    return {basis.get(pair.baseline), basis.get(pair.batch_size)} <= THEOREMS
-
-
-def shortfalls(drift: Drift, predictions: Sequence[RungPrediction]) -> tuple[Shortfall, ...]:
-    """The pairs whose spread lies below D although a theorem applies, each with the likely cause."""
-    by_size = {prediction.batch_size: prediction for prediction in predictions}
-    return tuple(
-        _shortfall(pair, by_size[pair.baseline], by_size[pair.batch_size])
-        for pair in drift.pairs
-        if pair.below and covered(pair, predictions)
-    )
-
-
-def _shortfall(pair: PairDrift, smaller: RungPrediction, larger: RungPrediction) -> Shortfall:
-    small, large = smaller.linear.balance, larger.linear.balance
-    if small and large and pair.distortion.low * small / large <= pair.spread.high:
-        return Shortfall(pair, (small, large), "not_settled")
-    windows = [[step * rung.batch_size for step in rung.price_list.window] for rung in (smaller, larger)]
-    (start, stop), (other_start, other_stop) = windows
-    apart = max(abs(start - other_start), abs(stop - other_stop))
-    same_time = apart <= _SAME_TIME * max(stop, other_stop)
-    return Shortfall(pair, (small, large), "unexplained" if same_time else "other_window")
 
 
 def _next_by_gain(panel: LadderPanel, runs: PanelRuns) -> str:

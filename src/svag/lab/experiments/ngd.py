@@ -67,11 +67,10 @@ class Ngd(Experiment):
         *,
         name: str | None = None,
         file: Path | None = None,
-        title: str | None = None,
         **options: Unpack[NgdOptions],
     ) -> Self:
         """One panel around a base spec, see `Experiment.about`."""
-        return cls.about(base, seeds, "SGD, NGD and GD", {}, options, name=name, file=file, title=title)
+        return cls.about(base, seeds, "SGD, NGD and GD", {}, options, name=name, file=file)
 
     def asked(self) -> str:
         """The arms and the margin."""

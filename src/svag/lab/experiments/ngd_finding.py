@@ -108,7 +108,7 @@ class CurvesApart(CurvesCompared):
     """How far apart the curves of SGD and NGD are, over the whole of training.
 
     Attributes:
-        name: which curves.
+        name: which curves: "training curves" or "test curves".
         metric: "train_set_accuracy" or "train_loss", or what the experiment compares.
         answer: "different" where permuting the labels SGD and NGD says so at 5%; "equivalent" where the 95% limits lie
             within the margin at all steps at once; otherwise "inconclusive".
@@ -124,15 +124,14 @@ class CurvesApart(CurvesCompared):
         return {name: value for name, value in super().to_dict().items() if name not in left_out}
 
     def said(self) -> str:
-        """The test and the largest distance, in words."""
-        kind: Metric = "train_loss" if self.metric == "train_loss" else "test_accuracy"  # a number, or a share
+        """The test, and where the two are furthest apart."""
         within = ""
         if math.isfinite(self.reach):
-            points = wording.difference(self.reach, kind).removeprefix("+")
-            within = f"; within {points} of each other at every step, 95% at all steps at once"
+            reach = wording.size(self.reach, self.metric)
+            within = f"; within {reach} of each other at every step, 95% at all steps at once"
         return (
             f"p = {self.p_value:.2g} ({self.smallest_p:.2g} is the smallest possible); furthest apart at step "
-            f"{self.at_step:,}, by {wording.difference(self.gap, kind)}{within}"
+            f"{self.at_step:,}, by {wording.difference(self.gap, self.metric)}{within}"
         )
 
 
@@ -222,7 +221,7 @@ class NgdPanelFinding(PanelFinding):
         if any(gap.in_pairs for gap in self.gaps):
             yield "compared", "seed by seed: the arms of a seed start from the same weights"
         for curves in self.apart:
-            yield curves.name, curves.said()
+            yield f"{curves.name}, SGD − NGD", curves.said()
         for gap in self.gaps:
             yield f"p values of {gap.name}", wording.p_values(gap.p_different, gap.p_equivalent, gap.p_divergence)
 
@@ -294,7 +293,7 @@ def _apart(runs: PanelRuns, size: int, metric: Metric, margin: float) -> Iterato
     evaluated = all(run.curve("train_set_accuracy") for run in (*ours, *theirs))
     train, allowed = ("train_set_accuracy", margin) if evaluated else ("train_loss", None)
     for name, which, within in (("training curves", train, allowed), ("test curves", str(metric), margin)):
-        if (curves := curves_apart(f"{name}, SGD − NGD", which, ours, theirs, within)) is not None:
+        if (curves := curves_apart(name, which, ours, theirs, within)) is not None:
             yield curves
 
 

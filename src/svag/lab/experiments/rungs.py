@@ -10,7 +10,7 @@ import numpy as np
 from svag.lab.experiments.arms import SGD, ArmName, svag_arm
 from svag.lab.experiments.experiment import own_metric
 from svag.lab.experiments.finding import by_seed_rows
-from svag.lab.experiments.json_row import JsonRow, json_fields_of, json_value
+from svag.lab.experiments.json_row import JsonRow, json_fields_of
 from svag.lab.experiments.ladder import LadderPanel
 from svag.lab.experiments.runs import PanelRuns
 from svag.lab.experiments.sde_limit import Limit, LimitEstimate, fitted_limit
@@ -20,13 +20,10 @@ from svag.prices.basis import THEOREMS, Signal, signal_series
 from svag.prices.estimate import Estimate
 from svag.prices.linear import LinearRule
 from svag.prices.price_list import PriceList, price_list
-from svag.prices.reasons import Code
 from svag.prices.windows import parts_of_runs
 from svag.stats.means import Contrast, contrast
 from svag.stats.ratios import Interval, quotient
-from svag.stats.samples import json_fields, json_number
-from svag.theory.bounds import critical_batch_size, large_run_refutes, large_run_threshold, sde_threshold
-from svag.theory.distortion import distortion
+from svag.theory.bounds import large_run_refutes, large_run_threshold, sde_threshold
 from svag.verdicts.scaling import ScalingVerdict
 
 _NORMAL = 1.959964  # two-sided 95% quantile
@@ -104,7 +101,7 @@ def rung_of(
         signal_to_noise_high=_inverse(rho.low),
         balance=None if own is None else own.balance,
         sde=None if limit is None else limit.limit,
-        sde_gap=None if limit is None else _above(limit.minus_arm(1)),
+        sde_gap=None if limit is None else _above(limit.minus_sgd()),
     )
 
 
@@ -205,103 +202,16 @@ class RungPrediction:
         return tuple((size, self.linear.distortion(max(size, self.batch_size))) for size in sizes)
 
     def to_dict(self) -> dict[str, object]:
-        """Return a row for a JSON document: the prediction, its interval and how reliable it is."""
-        rule = self.linear
+        """Return a row for a JSON document: the price list, the linear rule at the larger rungs, and every seed."""
         return {
-            **json_fields_of(rule, "batch_size", "basis", "balance", "second_moment_ratio", "window_only"),
-            **json_fields_of(self, "usable", "status"),
-            **_flat("over_observed", self.over_observed or _UNKNOWN),
-            **_limit_fields("sharp", rule),
-            "b_simple": json_number(self.price_list.noise_scale.value),
-            "readings": self.price_list.readings,
-            "distortion": _rows(rule, self.sizes),
-            "ok": rule.proved,
-            "by_seed": [{"seed": seed, **_seed_row(own)} for seed, own in self.by_seed],
+            **self.price_list.to_dict(),
+            **json_fields_of(self, "usable", "status", "over_observed"),
+            "distortion": [{"batch_size": size, **self.linear.at(size).to_dict()} for size in self.sizes],
+            "by_seed": [{"seed": seed, **own.to_dict()} for seed, own in self.by_seed],
         }
 
 
-def _limit_fields(name: str, rule: LinearRule) -> dict[str, object]:
-    """B* and N/G of a linear rule as flat fields: the value of B* under this name, its limits as low and high."""
-    return {
-        name: json_number(rule.limit.value),
-        "low": json_number(rule.limit.low),
-        "high": json_number(rule.limit.high),
-        **_flat("noise_to_signal", rule.noise_to_signal),
-    }
-
-
-def _flat(name: str, estimate: Estimate) -> dict[str, object]:
-    return json_fields({name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high})
-
-
-def _rows(rule: LinearRule, sizes: Sequence[int]) -> list[dict[str, object]]:
-    """D of the linear rule at larger batch sizes."""
-    rows = []
-    for size in sizes:
-        at = rule.at(size)
-        assert at.distortion is not None
-        row = {
-            "batch_size": size,
-            "kappa": size / rule.batch_size,
-            "settings": at.settings,
-            "distortion": at.distortion.value,
-            "low": at.distortion.low,
-            "high": at.distortion.high,
-            "refuted": at.ruled_out,
-            "time": None,
-        }
-        rows.append(json_fields(row))
-    return rows
-
-
-def _seed_row(own: PriceList) -> dict[str, object]:
-    """The linear rule by one seed, flat; the keys of these rows are those of version 0.1.0."""
-    rule, setting = own.linear, own.setting
-    parts = {reason.code: reason.values.get("ratio") for reason in own.reasons}
-    ratios = [parts[code] for code in (Code.PARTS_FAR, Code.PARTS_NEAR) if code in parts]
-    sizes = [price.batch_size for price in own.prices()]
-    more = (*rule.reasons[1:], *(reason for reason in own.reasons if reason not in rule.reasons))
-    return {
-        **json_fields_of(rule, "batch_size", "resolved", "window_only", "basis", "rule", "signal", "c2"),
-        **json_fields_of(rule, "balance", "pull_share", "excess", "lr_wd", "second_moment_ratio"),
-        **json_fields_of(setting, "eps", "lr", "weight_decay", "optimizer", "population", "betas"),
-        **json_fields_of(own, "confidence", "readings", "window"),
-        **_limit_fields("critical_batch", rule),
-        "ok": rule.proved,
-        "status": str(rule.reasons[0]),
-        "kappa": json_number(rule.limit.value / rule.batch_size),
-        "b_simple": json_number(own.noise_scale.value),
-        "gain_limit": json_number(1 + own.noise_to_signal.value),
-        "sde_refuted": rule.sde_ruled_out,
-        "approximate": bool(ratios) or Code.PARTS_UNCHECKED in parts,
-        "parts_ratio": json_value(ratios[0]) if ratios else None,
-        "notes": [str(reason) for reason in more],
-        "history": [
-            {
-                "start": phase.start,
-                "stop": phase.end,
-                "noise_to_signal": phase.noise_to_signal.to_dict(),
-                "critical_batch": phase.noise_to_signal.mapped(
-                    lambda ratio: critical_batch_size(rule.batch_size, ratio, rule.c2)
-                ).to_dict(),
-            }
-            for phase in own.history.phases
-        ],
-        "prices": _rows(rule, sizes),
-        "price_bound": None if rule.measured is None else _bound(rule, rule.measured, sizes),
-    }
-
-
-def _bound(rule: LinearRule, measured: Estimate, sizes: Sequence[int]) -> list[dict[str, object]]:
-    """With momentum, while X is not resolved: the rows at the upper limits of D that X allows."""
-    rows = _rows(rule, sizes)
-    for row, size in zip(rows, sizes, strict=True):
-        least, most = (distortion(ratio, size / rule.batch_size, rule.lr_wd) for ratio in (measured.high, measured.low))
-        row |= json_fields({"distortion": most, "low": least, "high": most})
-    return rows
-
-
-# A run is cut into this many parts, or fewer, so that each has at least this many readings.
+# A run is cut into this many parts, or into fewer so that each gets this many readings.
 _PARTS = 5
 _READINGS_A_PART = 40
 

@@ -1,11 +1,11 @@
-"""The runs of an experiment: which record belongs to which slot, the results of each arm, and the curves of its panels.
+"""The runs of an experiment: which record belongs to which slot, the results and evaluations of each arm.
 
 A record belongs to the slots whose spec it has, up to what is measured and evaluated on the way (`arms.matched`).
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
@@ -169,23 +169,12 @@ class PanelRuns:
 
     def rows(self) -> tuple[RunRow, ...]:
         """All results, as a table."""
-        return tuple(_row(slot, run) for slot, run in self.results.items())
+        return tuple(run_row(str(slot.arm), slot.batch_size, slot.seed, run) for slot, run in self.results.items())
 
     def curves(self) -> tuple[CurveRow, ...]:
         """All evaluations, as a table; a diverged run until it diverged."""
-        return tuple(
-            CurveRow(
-                str(slot.arm),
-                slot.batch_size,
-                slot.seed,
-                int(row["step"]),
-                row.get("test_accuracy"),
-                row.get("test_loss"),
-                row.get("train_loss"),
-            )
-            for slot, run in self.results.items()
-            for row in run.evaluations
-        )
+        results = self.results.items()
+        return tuple(row for slot, run in results for row in curve_rows(str(slot.arm), slot.batch_size, slot.seed, run))
 
 
 def _named(reading: Reading, run: str) -> Reading:
@@ -287,12 +276,20 @@ def _unusable(run: RunRecord | None, metric: Metric) -> str | None:
     return None
 
 
-def _row(slot: Slot, run: RunRecord) -> RunRow:
+def curve_rows(arm: str, batch_size: int, seed: int, run: RunRecord) -> Iterator[CurveRow]:
+    """The evaluations of a run, under the name of its arm."""
+    for row in run.evaluations:
+        metrics = (row.get("test_accuracy"), row.get("test_loss"), row.get("train_loss"))
+        yield CurveRow(arm, batch_size, seed, int(row["step"]), *metrics)
+
+
+def run_row(arm: str, batch_size: int, seed: int, run: RunRecord) -> RunRow:
+    """The result of a run, under the name of its arm."""
     return RunRow(
-        arm=str(slot.arm),
-        batch_size=slot.batch_size,
+        arm=arm,
+        batch_size=batch_size,
         lr=math.nan if run.spec is None else run.spec.lr,
-        seed=slot.seed,
+        seed=seed,
         state=run.state,
         step=run.step,
         test_accuracy=final_metric(run, "test_accuracy"),
@@ -301,89 +298,3 @@ def _row(slot: Slot, run: RunRecord) -> RunRow:
         readings=len(run.readings),
         path=str(run.path),
     )
-
-
-@dataclass(frozen=True)
-class MeanPoint:
-    """One series at one evaluation.
-
-    Attributes:
-        series: name of the arm or rung.
-        step: the effective step.
-        budget: that step as a share of the longest run of the series.
-        mean: mean over the seeds that were still running then.
-        low: their smallest value.
-        high: their largest value.
-        seeds: number of these seeds.
-    """
-
-    series: str
-    step: int
-    budget: float
-    mean: float
-    low: float
-    high: float
-    seeds: int
-
-
-@dataclass(frozen=True)
-class DivergedEnd:
-    """The last evaluation of a diverged run."""
-
-    series: str
-    seed: int
-    step: int
-    budget: float
-    value: float
-
-
-@dataclass(frozen=True)
-class MeanCurves:
-    """The curves of one panel in one metric.
-
-    Attributes:
-        points: the means, series by series, in the order of the steps.
-        diverged: the last evaluation of each run that diverged.
-    """
-
-    points: tuple[MeanPoint, ...]
-    diverged: tuple[DivergedEnd, ...]
-
-
-def mean_curves(
-    curves: Sequence[CurveRow], runs: Sequence[RunRow], metric: Metric, series_of: Callable[[CurveRow | RunRow], str]
-) -> MeanCurves:
-    """Average a metric over the seeds; evaluations without it, or where it is not finite, are left out.
-
-    >>> rows = [CurveRow("SGD", 64, seed, 20, accuracy, None, None) for seed, accuracy in enumerate((0.5, 0.75))]
-    >>> (point,) = mean_curves(rows, [], "test_accuracy", lambda row: row.arm).points
-    >>> point.series, point.mean, point.low, point.high
-    ('SGD', 0.625, 0.5, 0.75)
-
-    Args:
-        curves: every evaluation of every run.
-        runs: every run with its state.
-        metric: what to average.
-        series_of: the name of the series that an evaluation or a run belongs to.
-    """
-    values: dict[str, dict[int, list[float]]] = {}
-    last: dict[tuple[str, int], tuple[int, float]] = {}
-    for row in curves:
-        value = getattr(row, metric)
-        if value is not None and math.isfinite(value):
-            values.setdefault(series_of(row), {}).setdefault(row.step, []).append(value)
-            last[series_of(row), row.seed] = (row.step, value)
-    longest = {series: max(1, *steps) for series, steps in values.items()}
-    points = [
-        MeanPoint(series, step, step / longest[series], sum(seeds) / len(seeds), min(seeds), max(seeds), len(seeds))
-        for series, steps in values.items()
-        for step, seeds in sorted(steps.items())
-    ]
-    lost = [(series_of(run), run.seed) for run in runs if run.state == "diverged"]
-    ends = [
-        DivergedEnd(series, seed, step, step / longest[series], value)
-        for series, seed in lost
-        if (series, seed) in last
-        for step, value in (last[series, seed],)
-    ]
-    return MeanCurves(tuple(points), tuple(ends))

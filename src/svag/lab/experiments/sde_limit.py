@@ -73,9 +73,9 @@ class LimitEstimate:
         groups = [*self.groups.values(), *other.groups.values()]
         return contrast(groups, [*self.weights, *(-weight for weight in other.weights)])
 
-    def minus_arm(self, ell: int) -> Contrast:
-        """The limit minus the mean of one of its own arms, taking their dependence into account."""
-        weights = [weight - (own == ell) for own, weight in zip(self.groups, self.weights, strict=True)]
+    def minus_sgd(self) -> Contrast:
+        """The limit minus the mean of SGD, which is one of its own arms: it is not independent of it."""
+        weights = [weight - (own == 1) for own, weight in zip(self.groups, self.weights, strict=True)]
         return contrast(list(self.groups.values()), weights)
 
 

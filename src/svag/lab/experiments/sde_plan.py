@@ -74,17 +74,15 @@ class SdePlan(BaseModel):
         return f"{self.examples:,} examples; {plain}, {self.saving:.2g} times as many"
 
     def __str__(self) -> str:
-        def size(number: float) -> str:
-            return wording.difference(number, self.metric).removeprefix("+")
-
         arms = ", ".join(f"{n} of {svag_arm(ell)}" for ell, n in zip(self.ells, self.seeds, strict=True))
         terms = " + ".join(f"{weight:.3f}·E_{ell}" for ell, weight in self.limit_weights.items()).replace("-", "−")
+        spread, constant = (wording.size(number, self.metric) for number in (self.spread, self.constant))
         cut = f", batches cut in {self.split}" if self.split > 1 else ""
         lines = (
-            f"Plan: the SDE's {wording.UNITS[self.metric]} to ±{size(self.within)}",
-            f"  pilot: spread {size(self.spread)}, SGD at most {size(self.constant)} from its SDE",
+            f"Plan: the SDE's {wording.UNITS[self.metric]} to ±{wording.size(self.within, self.metric)}",
+            f"  pilot: spread {spread}, SGD at most {constant} from its SDE",
             f"  seeds: {arms}{cut}",
-            f"  SDE limit: {terms}, which may still miss {size(self.bias)}",
+            f"  SDE limit: {terms}, which may still miss {wording.size(self.bias, self.metric)}",
             f'  chance of "equivalent" if there is no gap: {self.chance:.2f}',
             f"  cost: {self.said()}",
         )

@@ -114,6 +114,15 @@ UNITS = {metric: f"{name} ({units})" if units else name for metric, (name, units
 """The name of each metric, with its units."""
 
 
+def metric_name(metric: str) -> str:
+    """The name of a metric without its units.
+
+    >>> metric_name("test_bits_per_character")
+    'test loss'
+    """
+    return _METRICS[metric][0]
+
+
 def is_optimizer(arm: str) -> bool:
     """Whether an arm of that name is the optimizer itself.
 
@@ -138,7 +147,7 @@ def judged_by(metric: str) -> str:
     >>> judged_by("test_accuracy"), judged_by("test_bits_per_character")
     ('test error', 'test loss')
     """
-    return "test error" if is_share(metric) else _METRICS[metric][0]
+    return "test error" if is_share(metric) else metric_name(metric)
 
 
 def unit(metric: str) -> str:
@@ -161,7 +170,7 @@ def percent(share: float) -> str:
 
 def is_share(metric: str) -> bool:
     """Whether a metric is a fraction, shown in percent."""
-    return metric == "test_accuracy"
+    return metric in {"test_accuracy", "train_set_accuracy"}
 
 
 def value(number: float, metric: str) -> str:
@@ -200,6 +209,15 @@ def difference(number: float, metric: str) -> str:
     if metric == "test_bits_per_character":
         return f"{said} {unit(metric)}"
     return f"{said} points" if is_share(metric) else said
+
+
+def size(number: float, metric: str) -> str:
+    """The size of a difference, such as a margin: without a sign.
+
+    >>> size(0.01, "test_accuracy"), size(-0.05, "test_loss")
+    ('1.00 points', '0.05')
+    """
+    return difference(abs(number), metric).removeprefix("+")
 
 
 def interval(low: float, high: float, metric: str) -> str:

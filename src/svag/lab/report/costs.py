@@ -3,20 +3,17 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from statistics import fmean, geometric_mean
-
-import numpy as np
 
 from svag.lab.experiments.data_price import SHARES
 from svag.lab.experiments.experiment import Metric
+from svag.lab.experiments.gain_finding import loss_points
 from svag.lab.experiments.ladder_finding import LadderPanelFinding
 from svag.lab.experiments.wording import is_optimizer, judged_by, value
-from svag.lab.records.record import LOSS, RunRecord
+from svag.lab.records.record import RunRecord
 from svag.lab.report.content import Row, Table
-from svag.lab.specs.spec import plan_of
 from svag.prices.estimate import Estimate
-from svag.prices.plan import GainPlan
 from svag.prices.wording import examples_said
 
 UNKNOWN = Estimate(math.nan, 0.0, math.inf)
@@ -138,28 +135,26 @@ def ladder_costs(panel: LadderPanelFinding, records: Iterable[RunRecord]) -> Lad
         if is_optimizer(row.arm) and row.path in by_path:
             runs[row.batch_size].append(by_path[row.path])
     first = panel.rungs[0]
-    paces = {size: _seconds_per_example(found) for size, found in runs.items()}
+    paces = {size: _seconds_per_example(seeds) for size, seeds in runs.items()}
     measured = {price.batch_size: price for price in panel.data if price.baseline == first.batch_size}
-    losses = {} if panel.gain is None else {rung.batch_size: rung.loss for rung in panel.gain.rungs}
-    moments = {size: _moments(size, found, paces[size]) for size, found in runs.items()}
-    steps = max((record.steps for record in runs[first.batch_size]), default=0)
+    gains = {} if panel.gain is None else {rung.batch_size: rung for rung in panel.gain.rungs}
+    moments = {size: _moments(size, seeds, paces[size]) for size, seeds in runs.items()}
     rungs = []
     for rung in panel.rungs[1:]:
-        size, price = rung.batch_size, measured.get(rung.batch_size)
-        if price is None and size not in losses:
+        size, price, gain = rung.batch_size, measured.get(rung.batch_size), gains.get(rung.batch_size)
+        if price is None and gain is None:
             continue
         predicted, ranged = _predicted(panel, size)
         scales = [1.0] * len(SHARES)
-        if panel.gain is not None and math.isfinite(predicted.value) and moments[size]:
-            plan = next((plan for run in runs[size] if run.spec is not None and (plan := plan_of(run.spec))), None)
-            so_far = [_price_up_to(round(share * steps), first.batch_size, plan, moments[size]) for share in SHARES]
-            scales = [predicted.value / paid for paid in so_far]
+        if gain is not None and math.isfinite(predicted.value) and gain.prices_so_far:
+            scales = [predicted.value / so_far for so_far in gain.prices_so_far]
         levels = [] if price is None else list(zip(price.factors, scales, strict=True))
         reached = [level.value * scale for level, scale in levels if math.isfinite(level.value)]
         at_least = max((level.low * scale for level, scale in levels if math.isinf(level.value)), default=0.0)
         factor = Estimate(geometric_mean(reached), min(reached), max(reached)) if reached else UNKNOWN
         time = factor.value * paces[size] / paces[first.batch_size]
-        rungs.append(RungCost(size, rung.lr, predicted, ranged, factor, at_least, time, losses.get(size), rung.error))
+        loss = None if gain is None else gain.loss
+        rungs.append(RungCost(size, rung.lr, predicted, ranged, factor, at_least, time, loss, rung.error))
     done = [record for record in runs[first.batch_size] if record.outcome.get("examples")]
     examples = fmean(record.outcome["examples"] for record in done) if done else math.nan
     return LadderCosts(
@@ -170,15 +165,15 @@ def ladder_costs(panel: LadderPanelFinding, records: Iterable[RunRecord]) -> Lad
         error=first.error,
         metric=panel.metric,
         rungs=tuple(rungs),
-        moments=tuple(moment for found in moments.values() for moment in found),
+        moments=tuple(moment for own in moments.values() for moment in own),
     )
 
 
 def _predicted(panel: LadderPanelFinding, size: int) -> tuple[Estimate, bool]:
     """The predicted factor in examples, and whether its interval is the range of the price list."""
-    of_first = [one for one in panel.predictions if one.batch_size == panel.rungs[0].batch_size]
+    of_first = [prediction for prediction in panel.predictions if prediction.batch_size == panel.rungs[0].batch_size]
     if panel.gain is None:
-        usable = [one for one in of_first if one.usable]
+        usable = [prediction for prediction in of_first if prediction.usable]
         return (usable[0].linear.distortion(size), False) if usable else (UNKNOWN, False)
     planned = next(rung.price for rung in panel.gain.rungs if rung.batch_size == size)
     if not of_first or not of_first[0].price_list.usable:
@@ -186,14 +181,6 @@ def _predicted(panel: LadderPanelFinding, size: int) -> tuple[Estimate, bool]:
     listed = of_first[0].price_list.prices([size])[0].examples
     # the plan was made from all or some of these readings, and the range is a factor on any price
     return listed.mapped(lambda price: price * planned / listed.value), True
-
-
-def _price_up_to(step: int, base: int, plan: GainPlan | None, moments: Sequence[Moment]) -> float:
-    """Examples used up to a step over those of the baseline: as planned, or as measured without a plan."""
-    if plan is not None:
-        return plan.price(step)
-    times, examples = ([getattr(moment, field) for moment in moments] for field in ("baseline_time", "examples"))
-    return float(np.interp(step, times, examples)) / (step * base)
 
 
 def _seconds_per_example(runs: Sequence[RunRecord]) -> float:
@@ -205,9 +192,12 @@ def _seconds_per_example(runs: Sequence[RunRecord]) -> float:
 def _moments(size: int, runs: Sequence[RunRecord], pace: float) -> list[Moment]:
     """Average the n-th points of all seeds: they are taken at the same moments of training."""
     moments: list[Moment] = []
-    for rows in zip_longest(*(_points(run, size) for run in runs)):
-        there = [row for row in rows if row is not None]
-        examples, time, losses = fmean(r[0] for r in there), fmean(r[1] for r in there), [r[2] for r in there]
+    # a loss that is not finite ends its curve
+    curves = [takewhile(lambda point: math.isfinite(point.train_loss), loss_points(run)) for run in runs]
+    for points in zip_longest(*curves):
+        there = [point for point in points if point is not None]
+        examples, time = fmean(point.examples for point in there), fmean(point.baseline_time for point in there)
+        losses = [point.train_loss for point in there]
         before = moments[-1] if moments else None
         gain = math.nan
         if before is not None and examples > before.examples:
@@ -215,18 +205,6 @@ def _moments(size: int, runs: Sequence[RunRecord], pace: float) -> list[Moment]:
         low, high = min(losses), max(losses)
         moments.append(Moment(size, examples, examples * pace, time, gain, fmean(losses), low, high, len(there)))
     return moments
-
-
-def _points(run: RunRecord, size: int) -> list[tuple[float, float, float]]:
-    """Examples, baseline time and training loss along a run; a loss that is not finite ends it."""
-    rows = {row["step"]: row for row in run.rows if row.get("kind") == LOSS}
-    points = []
-    for step, loss in run.losses:
-        row = rows.get(step, {})
-        if not math.isfinite(loss):
-            break
-        points.append((float(row.get("examples", step * size)), float(row.get("baseline_time", step)), loss))
-    return points
 
 
 # --- in words

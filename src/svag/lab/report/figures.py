@@ -161,100 +161,59 @@ PAGES: dict[str, Callable[[Any, Sequence[RunRecord]], PageParts]] = {
 }
 """By the kind of the experiment: what its page shows of a finding and its records."""
 
-_BRACKETS = ("[low, high]", "a 95% interval")
-_SPREAD = ("±", "the standard deviation over seeds")
-_SIGNAL = (
-    "G, N",
-    (
-        "signal and noise: G is the squared norm |∇L|² of the full gradient, N the variance of one batch's gradient, "
-        "summed over all weights. B_simple = B·N/G is the gradient noise scale."
-    ),
-)
-_DISTORTION = (
-    "D",
-    (
-        "distortion: by what factor training statistics change when batch and learning rate grow together, predicted "
-        "from N/G of the smaller run. It is a price: at D = 1.5, expect to need about 1.5 times the data for the same "
-        "training loss."
-    ),
-)
-_GAIN = (
-    "gain",
-    (
-        "how many steps of the small batch one step at κ times the batch is worth, κ/D. By the gain rule the learning "
-        "rate (for Adam, its square) is multiplied by it, and the run takes D times the examples."
-    ),
-)
-_PREDICTED_EXAMPLES = (
-    "examples, predicted",
-    (
-        "how many times the examples of the smallest batch a larger one is expected to need for the same training "
-        "loss, from the gradient noise at the smallest batch; in parentheses the range of that price"
-    ),
-)
-_MEASURED_EXAMPLES = (
-    "examples, measured",
-    (
-        "how many times as many it took to the training loss of the smallest batch, on average over its losses at 25, "
-        "50 and 75% of training; ⚠ outside the predicted range"
-    ),
-)
-_TIME = (
-    "time",
-    "how many times as long that took, by the fastest seed of each batch size on the machine of these runs",
-)
-_FINAL_LOSS = ("final loss", "training loss at the end over that of the smallest batch")
-_PRICE = (
-    "examples",
-    (
-        "how many times as many a larger batch is expected to need for the same training loss at the learning rate of "
-        "its row; in parentheses the range of measured over predicted prices on the ladders where they were checked "
-        "(80%)"
-    ),
-)
-_SCALE = (
-    "noise scale",
-    (
-        "B·N/G in examples, where N/G is the gradient noise over its signal at batch size B: the batch size at which "
-        "the two are equal"
-    ),
-)
-_RULE_COLUMN = ("linear rule", "the learning rate by the linear (Adam: square-root) scaling rule, for comparison")
-_CLOSE = ("C²", "the largest factor between training statistics that still counts as the same training; 2 by default")
-_CRITICAL = (
-    "B*",
-    (
-        "the batch size at which D reaches C². It is about the statistics of training and not about test error, which "
-        "may suffer earlier, later or not at all."
-    ),
-)
-_DRIFT = (
-    "drift",
-    (
-        "what D predicts, measured. Squared weight norm (for Adam, the second moment), G and κN of the larger run are "
-        "divided by those of the smaller one, whose batch is κ times smaller; the drift is the largest of these ratios "
-        "over the smallest."
-    ),
-)
-_ELL = (
-    "ell",
-    (
-        "into how many sub-steps SVAG divides a step; ell = 1 is the optimizer itself. The SDE limit extrapolates the "
-        "final result to infinite ell."
-    ),
-)
-_SDE = ("SDE", "stochastic differential equation: training with infinitely small steps and Gaussian noise")
-_MARGIN = ("margin", "a gap that would not matter, chosen before the runs; a point is a percentage point")
-_C_CLOSE = ("C-close", "R (squared weight norm), G and N of the two differ by less than a factor C; C² is 2")
-WORDS: dict[str, tuple[tuple[str, str], ...]] = {
-    "ladder": (
-        *(_PREDICTED_EXAMPLES, _MEASURED_EXAMPLES, _TIME, _FINAL_LOSS, _GAIN),
-        *(_DISTORTION, _CLOSE, _CRITICAL, _DRIFT, _SIGNAL, _BRACKETS),
-    ),
-    "compare": (_SDE, _ELL, _MARGIN, _SIGNAL, _C_CLOSE, _SPREAD, _BRACKETS),
-    "ngd": (_MARGIN, _SPREAD, _BRACKETS),
-    "folder": (_PRICE, _SCALE, _RULE_COLUMN, _BRACKETS),
+_TERMS = {
+    "[low, high]": "a 95% interval",
+    "±": "the standard deviation over seeds",
+    "G, N": "signal and noise: G is the squared norm |∇L|² of the full gradient, N the variance of one batch's "
+    "gradient, summed over all weights. B_simple = B·N/G is the gradient noise scale.",
+    "D": "distortion: by what factor training statistics change when batch and learning rate grow together, predicted "
+    "from N/G of the smaller run. It is a price: at D = 1.5, expect to need about 1.5 times the data for the same "
+    "training loss.",
+    "gain": "how many steps of the small batch one step at κ times the batch is worth, κ/D. By the gain rule the "
+    "learning rate (for Adam, its square) is multiplied by it, and the run takes D times the examples.",
+    "examples, predicted": "how many times the examples of the smallest batch a larger one is expected to need for "
+    "the same training loss, from the gradient noise at the smallest batch; in parentheses the range of that price",
+    "examples, measured": "how many times as many it took to the training loss of the smallest batch, on average over "
+    "its losses at 25, 50 and 75% of training; ⚠ outside the predicted range",
+    "time": "how many times as long that took, by the fastest seed of each batch size on the machine of these runs",
+    "final loss": "training loss at the end over that of the smallest batch",
+    "examples": "how many times as many a larger batch is expected to need for the same training loss at the learning "
+    "rate of its row; in parentheses the range of measured over predicted prices on the ladders where they were "
+    "checked (80%)",
+    "noise scale": "B·N/G in examples, where N/G is the gradient noise over its signal at batch size B: the batch "
+    "size at which the two are equal",
+    "linear rule": "the learning rate by the linear (Adam: square-root) scaling rule, for comparison",
+    "C²": "the largest factor between training statistics that still counts as the same training; 2 by default",
+    "B*": "the batch size at which D reaches C². It is about the statistics of training and not about test error, "
+    "which may suffer earlier, later or not at all.",
+    "drift": "what D predicts, measured. Squared weight norm (for Adam, the second moment), G and κN of the larger "
+    "run are divided by those of the smaller one, whose batch is κ times smaller; the drift is the largest of these "
+    "ratios over the smallest.",
+    "ell": "into how many sub-steps SVAG divides a step; ell = 1 is the optimizer itself. The SDE limit extrapolates "
+    "the final result to infinite ell.",
+    "SDE": "stochastic differential equation: training with infinitely small steps and Gaussian noise",
+    "margin": "a gap that would not matter, chosen before the runs; a point is a percentage point",
+    "C-close": "R (squared weight norm), G and N of the two differ by less than a factor C; C² is 2",
 }
+_SHOWN = {
+    "ladder": (
+        "examples, predicted",
+        "examples, measured",
+        "time",
+        "final loss",
+        "gain",
+        "D",
+        "C²",
+        "B*",
+        "drift",
+        "G, N",
+        "[low, high]",
+    ),
+    "compare": ("SDE", "ell", "margin", "G, N", "C-close", "±", "[low, high]"),
+    "ngd": ("margin", "±", "[low, high]"),
+    "folder": ("examples", "noise scale", "linear rule", "[low, high]"),
+}
+WORDS = {kind: tuple((term, _TERMS[term]) for term in terms) for kind, terms in _SHOWN.items()}
 """By the kind of the experiment: what the terms on its page mean."""
 
 

@@ -91,7 +91,7 @@ def dash(field: str, series: Sequence[str], *, grey: Sequence[str] = (), quiet: 
         grey: references.
         quiet: keep the dash out of the legend, which shows filled shapes already.
     """
-    looks = _looks(series, [list(one) for one in DASHES], turn=True) + [[4, 4]] * len(grey)
+    looks = _looks(series, [list(pattern) for pattern in DASHES], turn=True) + [[4, 4]] * len(grey)
     scale = alt.Scale(domain=[*series, *grey], range=looks)
     encoding = alt.StrokeDash(f"{field}:N", title=None, scale=scale)
     return encoding.legend(symbolStrokeWidth=0) if quiet else encoding
@@ -225,7 +225,7 @@ def shown(field: str, series: Sequence[str]) -> alt.Parameter:
         toggle="true",
         clear=False,
         empty=False,
-        value=[{field: one} for one in series],
+        value=[{field: name} for name in series],
     )
 
 

@@ -1,13 +1,12 @@
 """The page of a single run, or of runs without an experiment: the price list of each setting, and how the runs went."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from svag.lab.experiments import EXPERIMENT, FAMILIES, wording
 from svag.lab.experiments.baseline import BaselinePrediction, BaselinePredictions, predict_from_runs
 from svag.lab.experiments.experiment import Metric
-from svag.lab.experiments.runs import CurveRow, RunRow
+from svag.lab.experiments.runs import curve_rows, run_row
 from svag.lab.experiments.wording import Answer
 from svag.lab.records.record import RunFailed, RunRecord
 from svag.lab.report.charts import costs as charts
@@ -112,9 +111,9 @@ def price_table(prices: PriceList, rows: Sequence[Price], number: int) -> Table:
 def figures(records: Sequence[RunRecord], predicted: BaselinePredictions) -> Iterator[Figure]:
     """Price and noise of every setting, then test metric and training loss of the runs that were evaluated."""
     for number, (name, prediction) in enumerate(list(_by_name(records, predicted).items())[:_LISTS], 1):
-        found, panel = prediction.price_list, name if len(records) > 1 else ""
-        if found.usable:
-            needed = charts.price_rows(found.batch_size, found.prices())
+        prices, panel = prediction.price_list, name if len(records) > 1 else ""
+        if prices.usable:
+            needed = charts.price_rows(prices.batch_size, prices.prices())
             title, picture = "Data that a larger batch needs", charts.needed_chart(needed)
             yield Figure.of(
                 f"examples{number}",
@@ -125,17 +124,18 @@ def figures(records: Sequence[RunRecord], predicted: BaselinePredictions) -> Ite
                 needed,
                 panel,
             )
-        noise = charts.noise_rows(found)
+        noise = charts.noise_rows(prices)
         if noise:
-            title, picture = "Gradient noise scale along training", charts.noise_chart(noise, found.batch_size)
+            title, picture = "Gradient noise scale along training", charts.noise_chart(noise, prices.batch_size)
             yield Figure.of(f"noise{number}", title, picture, charts.noise_sentence(noise), "noise scale", noise, panel)
     metrics: tuple[Metric, ...] = (_metric(records), "train_loss")
     for metric in metrics:
         there = [record for record in in_order(records) if record.curve(metric)]
-        rows = [row for record in there[:DRAWN] for row in _curve_rows(record)]
+        named = [(_name(record), _batch_size(record), 0, record) for record in there[:DRAWN]]
+        rows = [row for run in named for row in curve_rows(*run)]
         refined = any(record.spec is not None and substeps(record.spec.process) > 1 for record in there)
         across: training_curves.Across = "effective_step" if refined else "step"
-        table = training_curves.table(rows, [_run_row(record) for record in there[:DRAWN]], metric, across=across)
+        table = training_curves.table(rows, [run_row(*run) for run in named], metric, across=across)
         if table.rows:
             cut = f"The first {DRAWN} of {len(there)} runs, in the order of the table of every run. "
             figure = curve_figure(metric.replace("_", "-"), "", table)
@@ -161,19 +161,6 @@ def _metric(records: Sequence[RunRecord]) -> Metric:
     return "test_bits_per_character" if texts else "test_accuracy"
 
 
-def _curve_rows(record: RunRecord) -> Iterator[CurveRow]:
-    for row in record.evaluations:
-        metrics = (row.get("test_accuracy"), row.get("test_loss"), row.get("train_loss"))
-        yield CurveRow(_name(record), _batch_size(record), 0, int(row["step"]), *metrics)
-
-
-def _run_row(record: RunRecord) -> RunRow:
-    nothing = (math.nan, math.nan, math.nan)
-    lr = math.nan if record.spec is None else record.spec.lr
-    path = str(record.path)
-    return RunRow(_name(record), _batch_size(record), lr, 0, record.state, record.step, *nothing, 0, path)
-
-
 def _name(record: RunRecord) -> str:
     """A description of a run, with enough of its folder's name to find it."""
     spec = record.spec
@@ -190,7 +177,7 @@ def _batch_size(record: RunRecord) -> int:
 def _by_name(records: Sequence[RunRecord], predicted: BaselinePredictions) -> dict[str, BaselinePrediction]:
     """The predictions by the names of their runs; several seeds go by the name of the first."""
     names = {str(record.path): _name(record) for record in records}
-    return {_together([names[run] for run in one.runs]): one for one in predicted.predictions}
+    return {_together([names[run] for run in prediction.runs]): prediction for prediction in predicted.predictions}
 
 
 def _together(names: Sequence[str]) -> str:

@@ -90,8 +90,8 @@ def _markdown_rows(table: Table) -> list[str]:
 
 
 def _line(report: Report) -> list[str]:
-    """The subject as a sentence, and how the question is answered."""
-    return [one for one in (f"{report.subject}." if report.subject else "", report.method) if one]
+    """What was run, as a sentence, and how it answers the question."""
+    return [sentence for sentence in (f"{report.subject}." if report.subject else "", report.method) if sentence]
 
 
 def _panel(answer: Answer) -> str:

@@ -87,9 +87,9 @@ def _visible(value: Any) -> Any:
         case str():
             return visible(value)
         case dict():
-            return {name: _visible(one) for name, one in value.items()}
+            return {name: _visible(part) for name, part in value.items()}
         case list():
-            return [_visible(one) for one in value]
+            return [_visible(part) for part in value]
     return value
 
 

@@ -66,8 +66,6 @@ class WandbSink:
     """A run of Weights & Biases per run, in the group `out`; project, entity and mode come from the environment."""
 
     def __init__(self, out: Path, run: RunRecord) -> None:
-        import os
-
         import wandb
 
         self._run = wandb.init(
@@ -103,8 +101,8 @@ class MlflowSink:
 
         self._client = MlflowClient()
         name = f"svag/{out.name}"
-        found = self._client.get_experiment_by_name(name)
-        experiment = found.experiment_id if found else self._client.create_experiment(name)
+        known = self._client.get_experiment_by_name(name)
+        experiment = known.experiment_id if known else self._client.create_experiment(name)
         earlier = self._client.search_runs([experiment], f"tags.`svag.identity` = '{run.identity}'", max_results=1)
         if earlier:
             self._id = earlier[0].info.run_id
@@ -127,7 +125,7 @@ class MlflowSink:
 
     def _steps(self, metrics: Mapping[str, float]) -> Iterator[int]:
         for name in metrics:
-            yield max(one.step for one in self._client.get_metric_history(self._id, name))
+            yield max(metric.step for metric in self._client.get_metric_history(self._id, name))
 
 
 _SINKS: dict[Tracker, Callable[[Path, RunRecord], Sink]] = {
@@ -159,10 +157,10 @@ def flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     >>> flat({"lr": 0.1, "model": {"arch": "mlp", "width": 1.0}})
     {'lr': 0.1, 'model.arch': 'mlp', 'model.width': 1.0}
     """
-    found: dict[str, Any] = {}
+    dotted: dict[str, Any] = {}
     for name, value in values.items():
-        found |= flat(value, f"{above}{name}.") if isinstance(value, Mapping) else {f"{above}{name}": value}
-    return found
+        dotted |= flat(value, f"{above}{name}.") if isinstance(value, Mapping) else {f"{above}{name}": value}
+    return dotted
 
 
 class Follower:

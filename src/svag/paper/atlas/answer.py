@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from statistics import median
 
 from svag.lab.experiments import wording
-from svag.lab.experiments.data_price import DataPrice
 from svag.lab.experiments.json_row import JsonRow, json_fields_of, json_value
 from svag.lab.experiments.ladder_finding import size_said
 from svag.lab.experiments.wording import Answer, Numbers, Tone
@@ -151,7 +150,7 @@ def successes(atlas: Atlas) -> tuple[Success, ...]:
 def _seen(atlas: Atlas, invariant: bool) -> Iterator[AtlasBaseline]:
     """The baselines of SGD without momentum whose crossing could be seen."""
     for ladder in atlas.ladders:
-        plain = ladder.setting.scale_invariant == invariant and ladder.setting.optimizer == "SGD"
+        plain = ladder.setting.scale_invariant == invariant and ladder.setting.plain_sgd
         for baseline in ladder.baselines if plain else ():
             if math.isfinite(baseline.crossing.observed.value) or baseline.predicted.value <= ladder.sizes[-1]:
                 yield baseline
@@ -176,9 +175,11 @@ def indicators(baselines: Sequence[AtlasBaseline]) -> tuple[Indicator, ...]:
     """Rank correlations over all baselines; none where fewer than five are known."""
     numbers: dict[str, Callable[[AtlasBaseline], float | None]] = {
         "drift of B_simple": lambda baseline: _size(baseline.scale_drift),
-        "balance of the weights": lambda baseline: _size(baseline.balance),
-        "pull of the loss": lambda baseline: None if baseline.pull_share is None else abs(baseline.pull_share),
-        "G/N": lambda baseline: 1 / baseline.noise_to_signal,
+        "balance of the weights": lambda baseline: _size(baseline.prediction.linear.balance),
+        "pull of the loss": lambda baseline: (
+            abs(pull) if (pull := baseline.prediction.linear.pull_share) is not None else None
+        ),
+        "G/N": lambda baseline: 1 / baseline.prediction.linear.noise_to_signal.value,
     }
     known_enough = []
     for name, number in numbers.items():
@@ -213,13 +214,14 @@ def explained(pair: AtlasPair) -> str:
     moved = f"{first} × {drift.first.value:.2g}, G × {drift.grad.value:.2g}, κN × {drift.noise.value:.2g}"
     if drift.grad.value < _DEAD:
         return f"{moved}; the larger run has hardly a gradient left: it does not train at this rate"
-    if pair.signal != "G":
-        return f"{moved}, B_simple × {drift.noise_scale.value:.2g}; D rests on {pair.signal} in place of G"
-    gap, rho, causes = math.log(pair.over_predicted), pair.noise_to_signal, {}
+    rule = pair.small.linear
+    if rule.signal != "G":
+        return f"{moved}, B_simple × {drift.noise_scale.value:.2g}; D rests on {rule.signal} in place of G"
+    gap, rho, causes = math.log(pair.over_predicted), rule.noise_to_signal.value, {}
     alone = (drift.kappa / drift.noise_scale.value + rho) / (1 + rho)
     said = f"B_simple is {drift.noise_scale.value:.2g} of the baseline's, which alone makes it {alone:.3g}"
     causes[said] = math.log(alone / pair.predicted.value)
-    small, large = pair.balances
+    small, large = rule.balance, pair.large.linear.balance
     if small and large:
         said = f"the weights have not settled (growth over decay {small:.2f} and {large:.2f}, 1 at equilibrium)"
         causes[said] = math.log(small / large)
@@ -242,7 +244,8 @@ def to_dict(atlas: Atlas) -> dict[str, object]:
         {
             "ladder": baseline.setting.ladder,
             **baseline.crossing.to_dict(),
-            **json_fields_of(baseline, "basis", "scale_drift", "balance", "pull_share"),
+            **json_fields_of(baseline.prediction.linear, "basis", "balance", "pull_share"),
+            "scale_drift": baseline.scale_drift,
         }
         for baseline in atlas.baselines
     ]
@@ -313,7 +316,7 @@ def _crossing_answer(atlas: Atlas) -> Answer:
 
 def crossing_said(baseline: AtlasBaseline) -> str:
     """B*, where the spread reached C², and where strict invariance was lost."""
-    kind, crossing = "B*" if baseline.theorem else "estimated B*", baseline.crossing
+    kind, crossing = "B*" if baseline.prediction.theorem else "estimated B*", baseline.crossing
     said = f"{kind} = {size_said(baseline.predicted)}; "
     if math.isinf(crossing.observed.value):
         return f"{said}not reached"
@@ -348,7 +351,7 @@ def error_said(ladder: AtlasLadder) -> str:
     """Where test error fails, with D there."""
     lost = f"; seeds diverged at {', '.join(map(str, ladder.diverged))}" if ladder.diverged else ""
     if ladder.fails_at is None:
-        first = next((pair for pair in ladder.pairs if pair.predicts), None)
+        first = next((pair for pair in ladder.pairs if pair.small.usable), None)
         mine = [pair for pair in ladder.pairs if first is not None and pair.drift.baseline == first.drift.baseline]
         reach = f" (D = {mine[-1].predicted.value:.2g} there)" if mine else ""
         if ladder.error is None:
@@ -357,13 +360,3 @@ def error_said(ladder: AtlasLadder) -> str:
         return f"{said} up to {ladder.sizes[-1]}{reach}{lost}"
     cost = "" if ladder.distortion_there is None else f", where D = {ladder.distortion_there:.2g}"
     return f"beyond its tolerance from {wording.batch(ladder.fails_at)} on{cost}{lost}"
-
-
-def factors(price: DataPrice | None) -> str:
-    """The factor in examples, over the levels that were reached."""
-    if price is None:
-        return "unknown"
-    if not price.reached:
-        return f"> {price.at_least:.2g}×"
-    low, high = f"{min(price.reached):.3g}", f"{max(price.reached):.3g}"
-    return f"{low}×" if low == high else f"{low} to {high}×"

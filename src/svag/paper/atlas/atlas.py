@@ -7,17 +7,18 @@ them.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from svag.lab.experiments import EXPERIMENT, load_experiment
 from svag.lab.experiments.data_price import DataPrice
-from svag.lab.experiments.drift import Crossing, Drift, PairDrift
+from svag.lab.experiments.drift import Crossing, Drift, PairDrift, covered
 from svag.lab.experiments.ladder import Ladder
-from svag.lab.experiments.ladder_finding import LadderPanelFinding, covered, find_ladder
+from svag.lab.experiments.ladder_finding import LadderPanelFinding, find_ladder
 from svag.lab.experiments.rungs import RungPrediction
 from svag.lab.records.record import RunRecord, holds_run, load_headers, load_records
 from svag.lab.specs.fields import SpecError, cut
-from svag.lab.specs.optimizers import SgdOptimizer
+from svag.lab.specs.optimizers import TITLES, SgdOptimizer
 from svag.lab.specs.spec import RunSpec
 from svag.prices.estimate import Estimate
 
@@ -30,7 +31,7 @@ class Setting:
         ladder: name of its folder.
         network: architecture and normalisation.
         data: name of the data set.
-        optimizer: name of the optimizer with its momentum, as "SGD, momentum 0.9".
+        optimizer: kind of the optimizer.
         schedule: schedule of the learning rate.
         weight_decay: λ at the base.
         lr: η at the base.
@@ -49,14 +50,24 @@ class Setting:
     momentum: float = 0.0
 
     @property
+    def plain_sgd(self) -> bool:
+        """Whether this is SGD without momentum."""
+        return self.optimizer == "sgd" and not self.momentum
+
+    @property
+    def method(self) -> str:
+        """The optimizer with its momentum, as "SGD, momentum 0.9"."""
+        return TITLES[self.optimizer] + (f", momentum {self.momentum:g}" if self.momentum else "")
+
+    @property
     def kind(self) -> str:
         """The kind of run that numbers are grouped by: the network's invariance, and the optimizer."""
-        return f"{'scale-invariant' if self.scale_invariant else 'ordinary'}, {self.optimizer}"
+        return f"{'scale-invariant' if self.scale_invariant else 'ordinary'}, {self.method}"
 
     def __str__(self) -> str:
         decay = f"weight decay {self.weight_decay:g}" if self.weight_decay else "no weight decay"
         invariant = ", scale-invariant" if self.scale_invariant else ""
-        return f"{self.network}{invariant} on {self.data}; {self.optimizer}, {self.schedule} rate, {decay}"
+        return f"{self.network}{invariant} on {self.data}; {self.method}, {self.schedule} rate, {decay}"
 
 
 def setting_of(ladder: str, base: RunSpec) -> Setting:
@@ -69,21 +80,18 @@ def setting_of(ladder: str, base: RunSpec) -> Setting:
     >>> setting_of("a", base).kind
     'ordinary, SGD, momentum 0.9'
     """
-    optimizer, model = base.optimizer.title, base.model
-    momentum = base.optimizer.momentum if isinstance(base.optimizer, SgdOptimizer) else 0.0
-    if momentum:
-        optimizer += f", momentum {momentum:g}"
+    model = base.model
     norms = {"batch": " BatchNorm", "group": " GroupNorm", "none": "", "layer": " LayerNorm"}
     return Setting(
         ladder=ladder,
         network=f"{model.arch}{norms.get(model.norm, f' {model.norm}')}",
         data="a table" if base.data.name == "npz" else base.data.name,
-        optimizer=optimizer,
+        optimizer=base.optimizer.kind,
         schedule=base.schedule.kind,
         weight_decay=base.weight_decay,
         lr=base.lr,
         scale_invariant=base.model.scale_invariant,
-        momentum=momentum,
+        momentum=base.optimizer.momentum if isinstance(base.optimizer, SgdOptimizer) else 0.0,
     )
 
 
@@ -93,27 +101,26 @@ class AtlasPair:
 
     Attributes:
         setting: setting of the ladder.
-        predicted: D by the price list of the smaller rung.
+        small: what the baseline predicts.
+        large: what the larger rung predicts in turn.
         drift: every ratio between the two.
-        compared: the statistic compared with G and κN: "R", "T" or "V".
-        signal: what N is divided by in D.
-        noise_to_signal: N over that signal at the baseline.
-        predicts: whether the baseline predicts: N/G is known well enough, and large enough.
+        compared: what stands beside G and κN: "R", "T" or "V".
         theorem: whether a theorem says that the spread is at least D.
-        balances: growth over decay of the weights at both rungs, 1 at equilibrium; None if unknown.
         examples: the factor in examples to the same training loss; None where losses were not logged.
     """
 
     setting: Setting
-    predicted: Estimate
+    small: RungPrediction
+    large: RungPrediction
     drift: PairDrift
     compared: str
-    signal: str
-    noise_to_signal: float
-    predicts: bool
     theorem: bool
-    balances: tuple[float | None, float | None]
     examples: DataPrice | None
+
+    @cached_property
+    def predicted(self) -> Estimate:
+        """D by the price list of the smaller rung."""
+        return self.small.linear.distortion(self.drift.batch_size)
 
     @property
     def observed(self) -> Estimate:
@@ -155,35 +162,31 @@ class AtlasBaseline:
 
     Attributes:
         setting: setting of the ladder.
-        batch_size: B.
-        basis: what the prediction rests on.
-        theorem: whether that is a theorem.
-        window_only: whether its interval is about these runs over this window only.
-        signal: what N is divided by: "G", or with momentum "X" or "X̂".
-        noise_to_signal: N over that signal.
-        predicted: B*.
-        b_simple: the gradient noise scale.
+        prediction: what the rung predicts, and what that rests on.
         crossing: where the measured spread reaches C², and def:lsi is lost.
-        scale_drift: B_simple in the last part of the run over that in the first; None when unknown.
-        balance: growth over decay of the weights; None when unknown.
-        pull_share: pull of the loss on the weights over that of weight decay; None when unknown.
         miss: mean of |log(observed/D)| over its pairs.
     """
 
     setting: Setting
-    batch_size: int
-    basis: str
-    theorem: bool
-    window_only: bool
-    signal: str
-    noise_to_signal: float
-    predicted: Estimate
-    b_simple: float
+    prediction: RungPrediction
     crossing: Crossing
-    scale_drift: float | None
-    balance: float | None
-    pull_share: float | None
     miss: float
+
+    @property
+    def batch_size(self) -> int:
+        """B."""
+        return self.prediction.batch_size
+
+    @property
+    def predicted(self) -> Estimate:
+        """B*."""
+        return self.prediction.linear.limit
+
+    @property
+    def scale_drift(self) -> float | None:
+        """B_simple in the last part of the run over that in the first; None when unknown."""
+        rise = self.prediction.rise
+        return rise if rise is not None and math.isfinite(rise) else None
 
     @property
     def over_predicted(self) -> Estimate:
@@ -240,7 +243,7 @@ class Atlas:
     @property
     def pairs(self) -> tuple[AtlasPair, ...]:
         """Every two rungs of every ladder whose smaller one predicts."""
-        return tuple(pair for ladder in self.ladders for pair in ladder.pairs if pair.predicts)
+        return tuple(pair for ladder in self.ladders for pair in ladder.pairs if pair.small.usable)
 
     @property
     def baselines(self) -> tuple[AtlasBaseline, ...]:
@@ -330,43 +333,18 @@ def _distortion_at(baseline: RungPrediction | None, batch_size: float | None) ->
 
 
 def _pairs(setting: Setting, finding: LadderPanelFinding, drift: Drift) -> Iterator[AtlasPair]:
-    usable = {prediction.batch_size: prediction.usable for prediction in finding.predictions}
-    rules = {prediction.batch_size: prediction.linear for prediction in finding.predictions}
+    predictions = {prediction.batch_size: prediction for prediction in finding.predictions}
     prices = {(price.baseline, price.batch_size): price for price in finding.data}
     for pair in drift.pairs:
-        small, large = rules[pair.baseline], rules[pair.batch_size]
-        yield AtlasPair(
-            setting=setting,
-            predicted=small.distortion(pair.batch_size),
-            drift=pair,
-            compared=drift.compared,
-            signal=small.signal,
-            noise_to_signal=small.noise_to_signal.value,
-            predicts=usable[pair.baseline],
-            theorem=covered(pair, finding.predictions),
-            balances=(small.balance, large.balance),
-            examples=prices.get((pair.baseline, pair.batch_size)),
-        )
+        small, large = predictions[pair.baseline], predictions[pair.batch_size]
+        examples = prices.get((pair.baseline, pair.batch_size))
+        theorem = covered(pair, finding.predictions)
+        yield AtlasPair(setting, small, large, pair, drift.compared, theorem, examples)
 
 
 def _baseline(
     setting: Setting, prediction: RungPrediction, crossing: Crossing, pairs: Sequence[AtlasPair]
 ) -> AtlasBaseline:
-    rule, size, rise = prediction.linear, prediction.batch_size, prediction.rise
-    misses = [abs(math.log(pair.over_predicted)) for pair in pairs if pair.drift.baseline == size]
-    return AtlasBaseline(
-        setting=setting,
-        batch_size=size,
-        basis=rule.basis,
-        theorem=prediction.theorem,
-        window_only=rule.window_only,
-        signal=rule.signal,
-        noise_to_signal=rule.noise_to_signal.value,
-        predicted=rule.limit,
-        b_simple=prediction.price_list.noise_scale.value,
-        crossing=crossing,
-        scale_drift=rise if rise is not None and math.isfinite(rise) else None,
-        balance=rule.balance,
-        pull_share=rule.pull_share,
-        miss=math.fsum(misses) / len(misses),
-    )
+    own = (pair for pair in pairs if pair.drift.baseline == prediction.batch_size)
+    misses = [abs(math.log(pair.over_predicted)) for pair in own]
+    return AtlasBaseline(setting, prediction, crossing, math.fsum(misses) / len(misses))

@@ -16,7 +16,6 @@ from typing import Any, Literal
 import numpy as np
 
 from svag.lab.experiments import EXPERIMENT, load_experiment
-from svag.lab.experiments.data_price import SHARES
 from svag.lab.experiments.drift import measure_drift
 from svag.lab.experiments.gain_finding import (
     CLOSE,
@@ -24,17 +23,16 @@ from svag.lab.experiments.gain_finding import (
     GainRung,
     final_loss,
     gain_between,
+    least_drift,
     loss_points,
-    theorem_applies,
 )
 from svag.lab.experiments.ladder import Ladder
 from svag.lab.records.record import RunRecord, load_records
-from svag.lab.specs.spec import RunSpec, plan_of
+from svag.lab.specs.spec import RunSpec
 from svag.noise.reading import Reading
 from svag.paper.atlas.answer import Success
 from svag.paper.atlas.atlas import Setting, setting_of
 from svag.prices.ranges import Calibration, price_range
-from svag.theory.gain import least_spread
 
 GainArm = Literal["planned", "on_line", "linear", "one_gain"]
 ARMS: tuple[GainArm, ...] = ("planned", "on_line", "linear", "one_gain")
@@ -156,7 +154,7 @@ def find_gain_atlas(folder: Path) -> GainAtlas:
             gains = _gains(folder / arm / name, every) if larger else None
             for size, large in larger.items():
                 rung = None if gains is None else next(rung for rung in gains.rungs if rung.batch_size == size)
-                results.setdefault(size, {})[arm] = _result(spec, small, large, gains, rung)
+                results.setdefault(size, {})[arm] = _result(spec, small, large, rung)
                 if arm == "planned" and rung is not None:
                     prices[size] = rung.price
         setting = setting_of(name, spec)
@@ -197,14 +195,15 @@ def _gains(place: Path, records: Sequence[RunRecord]) -> GainFinding | None:
     return experiment.find(records).panels[0].gain if isinstance(experiment, Ladder) else None
 
 
-def _result(
-    spec: RunSpec, small: BySeed, large: BySeed, gains: GainFinding | None, rung: GainRung | None
-) -> GainResult:
+def _result(spec: RunSpec, small: BySeed, large: BySeed, rung: GainRung | None) -> GainResult:
     base = next(iter(small.values())).outcome["examples"]
     ended = {seed: run for seed, run in large.items() if run.state == "finished"}
     paid = math.fsum(run.outcome["examples"] for run in ended.values()) / len(ended) / base if ended else math.nan
     errors = tuple((_error(small[seed]), _error(run)) for seed, run in ended.items() if seed in small)
-    ratios = () if rung is None or gains is None else _ratios(rung, gains, large, small)
+    ratios: tuple[float, ...] = ()
+    if rung is not None and rung.examples is not None:
+        levels = zip(rung.examples.factors, rung.prices_so_far, strict=True)
+        ratios = tuple(factor.value / so_far for factor, so_far in levels)
     drift, least = _drift(spec, small, ended), _least(spec, small, ended)
     return GainResult(_losses(small, large), paid, errors, ratios, drift, least)
 
@@ -223,33 +222,6 @@ def _error(run: RunRecord) -> float:
     return float(bits) if bits is not None else 1 - float(run.final["test_accuracy"])
 
 
-def _ratios(rung: GainRung, gains: GainFinding, large: BySeed, small: BySeed) -> tuple[float, ...]:
-    """Examples to each level of the training loss over the price up to there: planned, or paid on line."""
-    if rung.examples is None:
-        return ()
-    steps = max(run.steps for run in small.values())
-    plans = (plan_of(run.spec) for run in large.values() if run.spec is not None)
-    plan = next((plan for plan in plans if plan is not None), None)
-    ratios = []
-    for share, factor in zip(SHARES, rung.examples.factors, strict=True):
-        if plan is not None:
-            price = plan.price(round(share * steps))
-        else:
-            price = _paid_at(gains, rung.batch_size, share * steps)
-        ratios.append(factor.value / price)
-    return tuple(ratios)
-
-
-def _paid_at(gains: GainFinding, batch_size: int, time: float) -> float:
-    """Examples that the on-line rule had used at a moment of baseline time, over the baseline's; mean over seeds."""
-    bills: dict[int, list[tuple[float, float]]] = {}
-    for row in gains.rows:
-        if row.batch_size == batch_size:
-            bills.setdefault(row.seed, []).append((row.baseline_time, row.price))
-    paid = [float(np.interp(time, [at for at, _ in bill], [price for _, price in bill])) for bill in bills.values()]
-    return math.fsum(paid) / len(paid)
-
-
 def _drift(spec: RunSpec, small: BySeed, large: BySeed) -> float | None:
     """Drift between two arms over the second half of training, each by its own clock."""
     # by folder, as the last digits of the average depend on the order
@@ -265,12 +237,9 @@ def _drift(spec: RunSpec, small: BySeed, large: BySeed) -> float | None:
 def _least(spec: RunSpec, small: BySeed, large: BySeed) -> float | None:
     """The least drift that theorem (iii) allows at the rates of the second half, were both runs at equilibrium."""
     readings = [reading for run in small.values() for reading in _late(run)]
-    noise, signal = math.fsum(one.noise_trace for one in readings), math.fsum(one.grad_sq for one in readings)
     factors = [factor for run in large.values() if (factor := _rate_factor(spec, run)) is not None]
-    if not theorem_applies(spec) or not factors or min(noise, signal) <= 0:
-        return None
-    kappa = next(run.spec.batch_size for run in large.values() if run.spec is not None) / spec.batch_size
-    return least_spread(noise / signal, kappa, math.fsum(factors) / len(factors), spec.lr * spec.weight_decay)
+    kappas = [run.spec.batch_size / spec.batch_size for run in large.values() if run.spec is not None]
+    return least_drift(spec, kappas[0], readings, factors) if kappas else None
 
 
 def _rate_factor(spec: RunSpec, run: RunRecord) -> float | None:
@@ -290,7 +259,7 @@ def successes(atlas: GainAtlas) -> tuple[Success, ...]:
     both = [
         (pair.arms["planned"].drift, pair.arms["linear"].drift)
         for pair in atlas.pairs
-        if pair.setting.optimizer == "SGD" and {"planned", "linear"} <= set(pair.arms)
+        if pair.setting.plain_sgd and {"planned", "linear"} <= set(pair.arms)
     ]
     halved = [2 * gain <= linear for gain, linear in both if gain is not None and linear is not None and linear > MOVED]
     inside, of = coverage(calibration(atlas))

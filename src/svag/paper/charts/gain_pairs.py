@@ -102,18 +102,18 @@ class AnnouncedPrice:
 
 def price_points(pairs: Sequence[GainPair], linear: Sequence[AtlasPair]) -> list[AnnouncedPrice]:
     """Planned and measured arms, and every pair of the ladders by the linear rule that reached the loss."""
-    found = []
+    points = []
     for pair in pairs:
         for arm in ("planned", "on_line"):
             if arm in pair.arms and math.isfinite(ratio := pair.arms[arm].ratio):
                 price = pair.price if arm == "planned" else pair.arms[arm].examples
                 name = f"{pair.setting.ladder}: {pair.baseline} → {pair.batch_size}"
-                found.append(AnnouncedPrice(name, NAMES[arm], price, price * ratio))
+                points.append(AnnouncedPrice(name, NAMES[arm], price, price * ratio))
     for other in linear:
         if other.factor is not None:
             name = f"{other.setting.ladder}: {other.drift.baseline} → {other.drift.batch_size}"
-            found.append(AnnouncedPrice(name, NAMES["linear"], other.predicted.value, other.factor.value))
-    return found
+            points.append(AnnouncedPrice(name, NAMES["linear"], other.predicted.value, other.factor.value))
+    return points
 
 
 def price_chart(points: Sequence[AnnouncedPrice]) -> look.Picture:

@@ -73,7 +73,7 @@ def _levels(pair: AtlasPair) -> str:
 
 def _point(pair: AtlasPair, seen: Estimate, *, reached: bool = True, levels: str = "") -> PairPoint:
     return PairPoint(
-        optimizer=pair.setting.optimizer,
+        optimizer=pair.setting.method,
         pair=f"{pair.setting.ladder}: {pair.drift.baseline} → {pair.drift.batch_size}",
         setting=str(pair.setting),
         carried="theorem" if pair.theorem else "estimate",
@@ -138,7 +138,7 @@ def pair_row(pair: AtlasPair) -> Row:
         "baseline": drift.baseline,
         "batch_size": drift.batch_size,
         "kappa": drift.kappa,
-        "predicts": pair.predicts,
+        "predicts": pair.small.usable,
         "theorem": pair.theorem,
         **_columns("predicted", pair.predicted),
         **_columns("measured", pair.observed),
@@ -157,14 +157,15 @@ def pair_row(pair: AtlasPair) -> Row:
 
 def baseline_row(baseline: AtlasBaseline, ladder: AtlasLadder) -> Row:
     """A baseline as a row of a table, with the failure of test error on its ladder."""
+    rule = baseline.prediction.linear
     return {
         "ladder": baseline.setting.ladder,
         "kind": baseline.setting.kind,
         "baseline": baseline.batch_size,
-        "basis": baseline.basis,
-        "signal": baseline.signal,
-        "noise_to_signal": _known(baseline.noise_to_signal),
-        "b_simple": _known(baseline.b_simple),
+        "basis": rule.basis,
+        "signal": rule.signal,
+        "noise_to_signal": _known(rule.noise_to_signal.value),
+        "b_simple": _known(baseline.prediction.price_list.noise_scale.value),
         **_columns("critical_batch", baseline.predicted),
         **_columns("crossing", baseline.crossing.observed),
         **_columns("over_predicted", baseline.over_predicted),
@@ -173,8 +174,8 @@ def baseline_row(baseline: AtlasBaseline, ladder: AtlasLadder) -> Row:
         "test_error_fails_at": ladder.fails_at,
         "distortion_there": ladder.distortion_there,
         "scale_drift": baseline.scale_drift,
-        "balance": baseline.balance,
-        "pull_share": baseline.pull_share,
+        "balance": rule.balance,
+        "pull_share": rule.pull_share,
         "miss": baseline.miss,
         "setting": str(baseline.setting),
     }

@@ -95,23 +95,23 @@ def theory_figures(label: str) -> tuple[Figure, ...]:
     return _PICTURES[label]() if label in _PICTURES else ()
 
 
-def tail_figure(found: TailMoments) -> Figure:
+def tail_figure(tails: TailMoments) -> Figure:
     """N against the number of batches it is estimated from, on a network's gradients (sec:app_heayvtailed)."""
-    rows = found.traces()
+    rows = tails.traces()
     title = "Noise trace against the number of batches"
-    return Figure.of("noise_trace", title, theory.noise_trace_chart(rows), str(found), "noise traces", rows)
+    return Figure.of("noise_trace", title, theory.noise_trace_chart(rows), str(tails), "noise traces", rows)
 
 
 def _weak_error() -> tuple[Figure, ...]:
-    found = weak_errors()
-    picture = theory.weak_error_chart(found.rows)
-    return (Figure.of("weak_error", "Weak error against ell", picture, str(found), "weak errors", found.rows),)
+    errors = weak_errors()
+    picture = theory.weak_error_chart(errors.rows)
+    return (Figure.of("weak_error", "Weak error against ell", picture, str(errors), "weak errors", errors.rows),)
 
 
 def _sample_paths() -> tuple[Figure, ...]:
-    found = sample_paths()
+    paths = sample_paths()
     title = "Sample paths over the density of the SDE"
-    return (Figure.of("sample_paths", title, theory.sample_path_chart(found), str(found), "paths", found.paths),)
+    return (Figure.of("sample_paths", title, theory.sample_path_chart(paths), str(paths), "paths", paths.paths),)
 
 
 def _poisson() -> tuple[Figure, ...]:
@@ -125,33 +125,33 @@ def _poisson() -> tuple[Figure, ...]:
 
 
 def _balances() -> tuple[Figure, ...]:
-    found = norm_balances()
-    picture = theory.balance_chart(found.rows)
-    return (Figure.of("balances", "Balances at equilibrium", picture, str(found), "balances", found.rows),)
+    balances = norm_balances()
+    picture = theory.balance_chart(balances.rows)
+    return (Figure.of("balances", "Balances at equilibrium", picture, str(balances), "balances", balances.rows),)
 
 
 def _transient() -> tuple[Figure, ...]:
-    found = norm_transient()
-    picture, title = theory.transient_chart(found.rows), "The squared norm on its way"
-    return (Figure.of("norm_transient", title, picture, str(found), "squared norms", found.rows),)
+    transient = norm_transient()
+    picture, title = theory.transient_chart(transient.rows), "The squared norm on its way"
+    return (Figure.of("norm_transient", title, picture, str(transient), "squared norms", transient.rows),)
 
 
 def _learning_rates() -> tuple[Figure, ...]:
-    found = learning_rates()
-    picture = theory.learning_rate_chart(found.rows)
-    return (Figure.of("schedules", "Learning rates", picture, str(found), "learning rates", found.rows),)
+    rates = learning_rates()
+    picture = theory.learning_rate_chart(rates.rows)
+    return (Figure.of("schedules", "Learning rates", picture, str(rates), "learning rates", rates.rows),)
 
 
 def _diagram() -> tuple[Figure, ...]:
-    found = diagram()
+    limits = diagram()
     title = "Which process tends to which SDE"
-    return (Figure.of("diagram", title, theory.diagram_chart(found), str(found), "arrows", found.arrows),)
+    return (Figure.of("diagram", title, theory.diagram_chart(limits), str(limits), "arrows", limits.arrows),)
 
 
 def _hybrids() -> tuple[Figure, ...]:
-    found = hybrids()
+    means = hybrids()
     title = "From one step to many: SVAG first, then the SDE"
-    return (Figure.of("hybrids", title, theory.hybrid_chart(found.rows), str(found), "hybrids", found.rows),)
+    return (Figure.of("hybrids", title, theory.hybrid_chart(means.rows), str(means), "hybrids", means.rows),)
 
 
 _PICTURES: dict[str, Callable[[], tuple[Figure, ...]]] = {

@@ -38,12 +38,12 @@ def weak_error_chart(rows: Sequence[WeakError]) -> look.Picture:
     return drawn.properties(width=185, height=240).facet(column=alt.Column("degree:O", header=names))
 
 
-def sample_path_chart(found: SamplePaths) -> look.Picture:
+def sample_path_chart(samples: SamplePaths) -> look.Picture:
     """One panel a process, the same ellipses under all of them."""
-    processes = list(dict.fromkeys(row.process for row in found.paths))
-    paths = look.data([{**asdict(row), "one": f"path {row.path + 1}"} for row in found.paths])
-    levels = look.data(found.levels)
-    names = list(dict.fromkeys(f"path {row.path + 1}" for row in found.paths))
+    processes = list(dict.fromkeys(row.process for row in samples.paths))
+    paths = look.data([{**asdict(row), "one": f"path {row.path + 1}"} for row in samples.paths])
+    levels = look.data(samples.levels)
+    names = list(dict.fromkeys(f"path {row.path + 1}" for row in samples.paths))
     x, y = (alt.X("x:Q", title="first weight"), alt.Y("y:Q", title="second weight"))
 
     def panel(process: str) -> look.Picture:
@@ -87,7 +87,10 @@ def learning_rate_chart(rows: Sequence[LearningRate]) -> look.Picture:
         return drawn
 
     return alt.hconcat(
-        *(alt.vconcat(panel(one, "lr", "η"), panel(one, "applied", "applied, η/ell")) for one in schedules)
+        *(
+            alt.vconcat(panel(schedule, "lr", "η"), panel(schedule, "applied", "applied, η/ell"))
+            for schedule in schedules
+        )
     )
 
 
@@ -121,20 +124,20 @@ _BESIDE = {("NGD", "SVAG"): 0.035, ("NGD", "LSR"): -0.035}  # two arrows between
 _GAP = 0.14  # from the middle of a name to where an arrow begins or ends
 
 
-def diagram_chart(found: Diagram) -> look.Picture:
+def diagram_chart(limits: Diagram) -> look.Picture:
     """The names in a square, and an arrow for every limit, with the order at which it is reached."""
     lines, heads, words = [], [], []
-    for one in found.arrows:
-        (left, low), (right, high) = PLACES[one.start], PLACES[one.end]
-        beside, slope = _BESIDE.get((one.start, one.along), 0.0), (high - low) / (right - left)
+    for arrow in limits.arrows:
+        (left, low), (right, high) = PLACES[arrow.start], PLACES[arrow.end]
+        beside, slope = _BESIDE.get((arrow.start, arrow.along), 0.0), (high - low) / (right - left)
         ends = {"x": left + _GAP, "y": low + beside + slope * _GAP}
         ends |= {"x2": right - _GAP, "y2": high + beside - slope * _GAP}
         tilt = math.degrees(math.atan2((high - low) * look.HEIGHT, (right - left) * look.WIDTH))
-        above = 0.07 if one.along == "SVAG" else -0.07
-        lines.append({"along": one.along, **ends})
-        heads.append({"along": one.along, "x": ends["x2"], "y": ends["y2"], "turn": 90 - tilt})
-        words.append({"along": one.along, "x": (left + right) / 2, "y": (low + high) / 2 + beside + above})
-        words[-1] |= {"said": f"{one.along}, order {one.order:.2f}", "turn": -tilt}
+        above = 0.07 if arrow.along == "SVAG" else -0.07
+        lines.append({"along": arrow.along, **ends})
+        heads.append({"along": arrow.along, "x": ends["x2"], "y": ends["y2"], "turn": 90 - tilt})
+        words.append({"along": arrow.along, "x": (left + right) / 2, "y": (low + high) / 2 + beside + above})
+        words[-1] |= {"said": f"{arrow.along}, order {arrow.order:.2f}", "turn": -tilt}
     axes = {
         "x": alt.X("x:Q", axis=None, scale=alt.Scale(domain=[-0.25, 1.25])),
         "y": alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[-0.25, 1.25])),
@@ -158,7 +161,7 @@ def diagram_chart(found: Diagram) -> look.Picture:
     )
     between = [
         {"x": 0.0, "y": 0.5, "said": "↑ Gaussian noise"},
-        {"x": 1.0, "y": 0.5, "said": f"≠ (LSR → Itô SDE: order {found.apart:.2f})"},
+        {"x": 1.0, "y": 0.5, "said": f"≠ (LSR → Itô SDE: order {limits.apart:.2f})"},
     ]
     drawn.append(
         alt.Chart(look.data(between)).mark_text(fontSize=12, style="guide-words").encode(**axes, text="said:N")

@@ -1,27 +1,15 @@
 """The whole command line: the laboratory's commands and those that know the paper."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from svag.lab.cli.app import CHECK, add_experiment, add_results, make_app, start, with_help
-from svag.lab.cli.report import report_command
+from svag.lab.cli.app import CHECK, LOOK, add_experiment, make_app, start, with_help
 from svag.paper.cli.listing import list_runs_or_figures
+from svag.paper.cli.report import report
 from svag.paper.cli.reproduce import reproduce
 from svag.paper.cli.verify import verify
 
-if TYPE_CHECKING:
-    from svag.lab.report.content import Report
-
-
-def _build(folder: Path) -> "Report":
-    from svag.paper.report import build_report
-
-    return build_report(folder)
-
-
 app = make_app()
 add_experiment(app, reproduce, CHECK)
-add_results(app, list_runs_or_figures, report_command(_build))
+app.command("list", rich_help_panel=LOOK)(list_runs_or_figures)
+app.command(rich_help_panel=LOOK)(report)
 app.command(rich_help_panel=CHECK)(verify)
 with_help(app)
 

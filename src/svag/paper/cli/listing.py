@@ -28,7 +28,7 @@ def list_runs_or_figures(
     if str(folder) == "figures":  # a folder of that name is listed by its full path
         list_figures(as_json)
     else:
-        list_runs(folder, as_json)
+        list_runs(folder, as_json=as_json)
     all_printed()
 
 

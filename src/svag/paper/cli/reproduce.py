@@ -97,16 +97,19 @@ def _print_settings(label: str, size: "Size", edits: "Mapping[str, Any]", seeds:
 
     if label != ALL and family(label) == "theory":
         raise SpecError("--spec", "a label of the theory has no panels with settings")
-    labels = [one for one, kind in LABELS.items() if kind != "theory"] if label == ALL else [label]
-    found = {one: settings(one, size, edits, seeds) for one in labels}
+    labels = [name for name, kind in LABELS.items() if kind != "theory"] if label == ALL else [label]
+    settings_of = {name: settings(name, size, edits, seeds) for name in labels}
     if as_json:
-        rows = [{"label": one, **setting.to_dict()} for one in labels for setting in found[one]]
+        rows = [{"label": name, **setting.to_dict()} for name in labels for setting in settings_of[name]]
         echo(json.dumps(rows, indent=2, ensure_ascii=False))
         return
-    for one in labels:
-        for panel in dict.fromkeys(setting.panel for setting in found[one]):
-            echo(f"{one}, size {size}: {panel}")
-            _print(("setting", "the paper", "here", "because"), [s.row() for s in found[one] if s.panel == panel])
+    for name in labels:
+        for panel in dict.fromkeys(setting.panel for setting in settings_of[name]):
+            echo(f"{name}, size {size}: {panel}")
+            _print(
+                ("setting", "the paper", "here", "because"),
+                [s.row() for s in settings_of[name] if s.panel == panel],
+            )
             echo("")
     echo(LEGEND)
     if "compare" in map(family, labels):
@@ -134,8 +137,8 @@ def _kept(experiment: "Experiment", folder: Path, results: Path | None) -> "list
 
 def _places(records: "Sequence[RunRecord]") -> str:
     """The folders that records are in."""
-    found = list(dict.fromkeys(str(record.path.parent.parent) for record in records))
-    return found[0] if len(found) == 1 else f"{', '.join(found[:-1])} and {found[-1]}"
+    folders = list(dict.fromkeys(str(record.path.parent.parent) for record in records))
+    return folders[0] if len(folders) == 1 else f"{', '.join(folders[:-1])} and {folders[-1]}"
 
 
 def _figure(experiment: "Experiment", folder: Path, results: Path | None, setup: Setup) -> None:
@@ -195,11 +198,11 @@ def _refuse_what_records_have_not(records: "Sequence[RunRecord]", setup: Setup) 
 
 
 def _report(experiment: "Experiment", records: "Sequence[RunRecord]", folder: Path) -> "tuple[Report, Written]":
-    from svag.lab.report.write import write_files
-    from svag.paper.report import report_of
+    from svag.lab.report.write import report_of, write_files
+    from svag.paper.figures import judged
 
-    found = report_of(experiment, records)
-    return found, write_files(found, folder / "report", formats=())
+    report = report_of(experiment, records, judged)
+    return report, write_files(report, folder / "report", formats=())
 
 
 def _all(size: "Size", seeds: int | None, out: Path, results: Path | None, setup: Setup) -> None:
@@ -288,8 +291,8 @@ def _carried_out(experiment: "Experiment", folder: Path, places: "Sequence[Path]
 
 def _outcome(experiment: "Experiment", records: "Sequence[RunRecord]", folder: Path, where: str) -> "Row":
     """What the records of a figure say about the paper's claims, and its page."""
-    found, written = _report(experiment, records, folder)
-    paper = found.finding.get("paper", {"verdict": None, "claims": []})
+    report, written = _report(experiment, records, folder)
+    paper = report.finding.get("paper", {"verdict": None, "claims": []})
     return {"label": experiment.label, "runs": len(records), "out": where, **paper, "page": str(written.page)}
 
 
@@ -418,10 +421,10 @@ def _tails(size: "Size", edits: "Mapping[str, Any]", out: Path, setup: Setup) ->
             run.folder, batches, coordinates=coordinates, device=alone.device, data_dir=alone.data_dir
         )
         findings[run.spec.steps()] = heavy_tails(gradients)
-    figure = tail_figure(found := TailMoments(findings))
+    figure = tail_figure(tails := TailMoments(findings))
     paths = _save([figure], out)
     if setup.as_json:
-        typer.echo(json.dumps({**found.to_dict(), "figures": paths}, indent=2, ensure_ascii=False))
+        typer.echo(json.dumps({**tails.to_dict(), "figures": paths}, indent=2, ensure_ascii=False))
     else:
         _tell([figure], paths, as_json=False)
 
@@ -429,15 +432,15 @@ def _tails(size: "Size", edits: "Mapping[str, Any]", out: Path, setup: Setup) ->
 def _save(figures: "Sequence[Figure]", out: Path) -> list[str]:
     from svag.lab.report.save import save
 
-    return [str(save(one.chart, out / f"{one.name}.{kind}")) for one in figures for kind in ("html", "png")]
+    return [str(save(figure.chart, out / f"{figure.name}.{kind}")) for figure in figures for kind in ("html", "png")]
 
 
 def _tell(figures: "Sequence[Figure]", paths: list[str], *, as_json: bool, quiet: bool = False) -> None:
     if as_json:
-        rows = {table.name: table.rows for one in figures for table in one.tables}
+        rows = {table.name: table.rows for figure in figures for table in figure.tables}
         typer.echo(json.dumps({"tables": rows, "figures": paths}, indent=2, ensure_ascii=False))
         return
-    for sentence in dict.fromkeys(one.sentence for one in figures):
+    for sentence in dict.fromkeys(figure.sentence for figure in figures):
         typer.echo(sentence, err=quiet)
     for path in paths:
         typer.echo(f"Drawn: {path}", err=quiet)

@@ -129,19 +129,11 @@ def figure(label: str, size: Size) -> Experiment:
     """
     if family(label) == "theory":
         raise SpecError(label, "belongs to the theory and trains nothing: svag verify checks it")
-    row = _ROWS[label]
-    match size:
-        case "paper":
-            return row.at_paper_size()
-        case "medium":
-            if not row.medium:
-                raise _without_medium(label)
-            return row.at_medium_size()
-        case "small":
-            return row.at_small_size()
-        case "smoke":
-            return smoke(row.at_small_size())
-    raise SpecError("size", f"must be one of {', '.join(get_args(Size))}, got {shown(size)}")
+    if size not in get_args(Size):
+        raise SpecError("size", f"must be one of {', '.join(get_args(Size))}, got {shown(size)}")
+    if size == "medium" and label not in MEDIUM:
+        raise _without_medium(label)
+    return smoke(_ROWS[label].at("small")) if size == "smoke" else _ROWS[label].at(size)
 
 
 def _without_medium(label: str) -> SpecError:
@@ -212,7 +204,7 @@ def kept_records(experiment: Experiment, results: Path, headers: Sequence[RunHea
             offered.setdefault(header.numerics, {}).setdefault(spec, []).append(header.path)
     for _, places in sorted(offered.items(), reverse=True):
         if places.keys() == wanted.keys():
-            several = [[one for path in paths if (one := read_record(path)).ended] for paths in places.values()]
+            several = [[record for path in paths if (record := read_record(path)).ended] for paths in places.values()]
             if all(several):
-                return [max(ones, key=fitness) for ones in several]
+                return [max(same_run, key=fitness) for same_run in several]
     return []

@@ -60,7 +60,7 @@ def smoke(experiment: ExperimentT) -> ExperimentT:
 
     It is for tests that the whole path runs, and shows nothing about the claim.
     """
-    panels = tuple(one.smallest(_tiny(one.base)) for one in experiment.panels)
+    panels = tuple(panel.smallest(_tiny(panel.base)) for panel in experiment.panels)
     return experiment.model_copy(update={"size": "smoke", "note": NOTE, "seeds": SEEDS, "panels": panels})
 
 

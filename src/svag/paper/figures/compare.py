@@ -82,32 +82,44 @@ class PanelRow:
     routes: Edits = field(default_factory=dict)
     fewer: tuple[tuple[int, int], ...] = ()
 
-    def judged(self, found: "ComparePanelFinding") -> Iterator[Judgement]:
+    def panel(self, base: RunSpec, ells: tuple[int, ...]) -> ComparePanel:
+        """The panel, from the base and the ell of its figure."""
+        return ComparePanel(
+            name=self.name,
+            base=base.edited(self.edits),
+            seeds=tuple(range(self.seeds)),
+            ells=self.ells or ells,
+            split=self.split,
+            fewer=self.fewer,
+            **self.routes,
+        )
+
+    def judged(self, panel: "ComparePanelFinding") -> Iterator[Judgement]:
         """Every claim about a panel, beside what was found.
 
         Whether SGD and its SDE end as the paper says, whether SVAG has converged, whether SGD follows its trajectory,
         whether two roads to the SDE have one limit, and what lies between SGD and the SDE where they end apart.
         """
-        yield self._end_judged(found)
-        yield _convergence_judged(self.name, found)
+        yield self._end_judged(panel)
+        yield _convergence_judged(self.name, panel)
         if self.shows == "same":
-            yield _trajectory_judged(self.name, found)
-        if found.euler is not None:
-            yield _roads_judged(self.name, found.euler[1], found.metric)
-        yield from _steps_judged(self.name, found)
+            yield _trajectory_judged(self.name, panel)
+        if panel.euler is not None:
+            yield _roads_judged(self.name, panel.euler[1], panel.metric)
+        yield from _steps_judged(self.name, panel)
 
-    def _end_judged(self, found: "ComparePanelFinding") -> Judgement:
+    def _end_judged(self, panel: "ComparePanelFinding") -> Judgement:
         """By accuracy or loss, whichever places the gap more precisely within its margin."""
-        if found.verdict is None:
+        if panel.verdict is None:
             return Judgement(self.name, CLAIMS[self.shows], "no result", "cannot tell", "end")
-        (verdict, metric), *others = _by_precision(found)
-        said = "; beside it ".join(_gap_said(one, by) for one, by in ((verdict, metric), *others))
+        (verdict, metric), *others = _by_precision(panel)
+        said = "; beside it ".join(_gap_said(judged, by) for judged, by in ((verdict, metric), *others))
         answer = self._paper_verdict(verdict.answer, verdict.gap if wording.is_share(metric) else -verdict.gap)
         if _through_sgd(verdict):
             ells = " and ".join(str(arm.key) for arm in verdict.arms)
             said, answer = f"{said}; from l = {ells} alone, a line through SGD itself", "cannot tell"
-        elif found.collapsed:
-            arms = ", ".join("SGD" if ell == 1 else f"SVAG l = {ell}" for ell in found.collapsed)
+        elif panel.collapsed:
+            arms = ", ".join("SGD" if ell == 1 else f"SVAG l = {ell}" for ell in panel.collapsed)
             said += f"; {arms} collapsed, so the SDE is taken to be the largest l"
         elif answer == "cannot tell" and verdict.seeds_needed is not None:
             said += f"; {verdict.seeds_needed} seeds would probably decide"
@@ -125,26 +137,22 @@ class PanelRow:
         return "agrees" if seen[self.shows] else "differs"
 
 
-def _by_precision(found: "ComparePanelFinding") -> list[tuple["SDEVerdict", Metric]]:
+def _by_precision(panel: "ComparePanelFinding") -> list[tuple["SDEVerdict", Metric]]:
     """The verdicts on the metric and on test loss, the one with the narrower interval for its margin first.
 
     The choice looks at the spread alone and not at the gap, so the error rates stay as they are.
     """
     verdicts: list[tuple[SDEVerdict, Metric]] = []
-    if found.verdict is not None:
-        verdicts.append((found.verdict, found.metric))
-    if found.loss is not None:
-        verdicts.append((found.loss, "test_loss"))
+    if panel.verdict is not None:
+        verdicts.append((panel.verdict, panel.metric))
+    if panel.loss is not None:
+        verdicts.append((panel.loss, "test_loss"))
     return sorted(verdicts, key=lambda one: (one[0].high - one[0].low) / one[0].margin)
 
 
 def _gap_said(verdict: "SDEVerdict", metric: Metric) -> str:
     gap, limits = wording.difference(verdict.gap, metric), wording.interval(verdict.low, verdict.high, metric)
-    return f"{wording.UNITS[metric]}: SGD − SDE {gap} {limits}, margin ±{_size(verdict.margin, metric)}"
-
-
-def _size(number: float, metric: Metric) -> str:
-    return wording.difference(number, metric).removeprefix("+")
+    return f"{wording.UNITS[metric]}: SGD − SDE {gap} {limits}, margin ±{wording.size(verdict.margin, metric)}"
 
 
 def _through_sgd(verdict: "SDEVerdict") -> bool:
@@ -152,54 +160,58 @@ def _through_sgd(verdict: "SDEVerdict") -> bool:
     return verdict.limit == "fit" and verdict.lack_of_fit is None
 
 
-def _convergence_judged(panel: str, found: "ComparePanelFinding") -> Judgement:
+def _convergence_judged(panel: str, finding: "ComparePanelFinding") -> Judgement:
     """Whether what SVAG still misses at some l is within half the margin, from l and 4l."""
     claim = "SVAG has converged in l, to within half the margin"
-    if found.verdict is None:
+    if finding.verdict is None:
         return Judgement(panel, claim, "no result", "cannot tell", "converged")
-    verdict, metric = _by_precision(found)[0]
+    verdict, metric = _by_precision(finding)[0]
     refined = [arm.key for arm in verdict.arms if arm.key > 1]
     if len(refined) < _REFINED or not verdict.biases:
         said = f"l = {', '.join(map(str, refined))} cannot show it: {_REFINED} values above 1 are needed"
         return Judgement(panel, claim, said, "cannot tell", "converged")
-    shown = [one for one in verdict.biases if one.ell == verdict.converged_at] or verdict.biases[-1:]
+    shown = [missed for missed in verdict.biases if missed.ell == verdict.converged_at] or verdict.biases[-1:]
     bias = wording.difference(shown[0].value, metric), wording.interval(shown[0].low, shown[0].high, metric)
     said = (
         f"{wording.UNITS[metric]}: l = {shown[0].ell} still misses {bias[0]} {bias[1]}, from l = {shown[0].ell} and "
-        f"{shown[0].against}; half the margin is {_size(verdict.margin / 2, metric)}"
+        f"{shown[0].against}; half the margin is {wording.size(verdict.margin / 2, metric)}"
     )
     return Judgement(panel, claim, said, _VERDICTS[shown[0].answer], "converged")
 
 
-def _trajectory_judged(panel: str, found: "ComparePanelFinding") -> Judgement:
+def _trajectory_judged(panel: str, finding: "ComparePanelFinding") -> Judgement:
     """Whether the curves of SGD and SVAG stay together from the first step to the last, as far as one can see."""
-    claim, curve = f"SGD follows the trajectory of SVAG (within {100 * CLOSE:g} points)", found.curve
-    if curve is None or not wording.is_share(found.metric):
+    claim, curve = f"SGD follows the trajectory of SVAG (within {100 * CLOSE:g} points)", finding.curve
+    if curve is None or not wording.is_share(finding.metric):
         return Judgement(panel, claim, "no curves", "cannot tell", "trajectory")
     verdict: PaperVerdict = "cannot tell"
     if curve.apart > CLOSE:
         verdict = "differs"
     elif curve.reach <= CLOSE and not curve.diverged:
         verdict = "agrees"
-    reach = f"within {_size(curve.reach, found.metric)}" if math.isfinite(curve.reach) else "too few seeds for a limit"
-    apart = f", surely {_size(curve.apart, found.metric)} apart at some step" if curve.apart else ""
+    reach = (
+        f"within {wording.size(curve.reach, finding.metric)}"
+        if math.isfinite(curve.reach)
+        else "too few seeds for a limit"
+    )
+    apart = f", surely {wording.size(curve.apart, finding.metric)} apart at some step" if curve.apart else ""
     said = f"SVAG l = {curve.ell}: {reach}{apart} (95% at all steps at once, running means)"
     return Judgement(panel, claim, said, verdict, "trajectory")
 
 
-def _steps_judged(panel: str, found: "ComparePanelFinding") -> Iterator[Judgement]:
+def _steps_judged(panel: str, finding: "ComparePanelFinding") -> Iterator[Judgement]:
     """Where SGD ends apart from its SDE: whether that is the size of the steps rather than non-Gaussian noise."""
-    measured: list[tuple[Decomposition, Metric]] = [(one, found.metric) for one in found.decompositions]
-    measured += [(one, "test_loss") for one in found.loss_decompositions]
-    route = "gaussian" if any(one.route == "gaussian" for one, _ in measured) else "ladder"
-    told = [(one, by) for one, by in measured if one.route == route and one.total.low * one.total.high > 0]
+    measured: list[tuple[Decomposition, Metric]] = [(split, finding.metric) for split in finding.decompositions]
+    measured += [(split, "test_loss") for split in finding.loss_decompositions]
+    route = "gaussian" if any(split.route == "gaussian" for split, _ in measured) else "ladder"
+    told = [(split, by) for split, by in measured if split.route == route and split.total.low * split.total.high > 0]
     if not told:
         return
-    one, metric = min(told, key=lambda pair: (pair[0].total.high - pair[0].total.low) / abs(pair[0].total.value))
-    share, sign = one.terms[0].value / one.total.value, math.copysign(1.0, one.total.value)
-    low, high = sorted((sign * one.excess.low, sign * one.excess.high))
+    split, metric = min(told, key=lambda pair: (pair[0].total.high - pair[0].total.low) / abs(pair[0].total.value))
+    share, sign = split.terms[0].value / split.total.value, math.copysign(1.0, split.total.value)
+    low, high = sorted((sign * split.excess.low, sign * split.excess.high))
     verdict: PaperVerdict = "agrees" if low > 0 else "differs" if high < 0 else "cannot tell"
-    said = f"{wording.UNITS[metric]}: {one.said(metric)}; discretisation is {100 * share:.0f}% of it"
+    said = f"{wording.UNITS[metric]}: {split.said(metric)}; discretisation is {100 * share:.0f}% of it"
     claim = "the size of SGD's steps, more than non-Gaussian noise, separates it from its SDE"
     yield Judgement(panel, claim, said, verdict, "decomposition")
 
@@ -234,49 +246,32 @@ class CompareRow:
     medium: tuple[PanelRow, ...] = ()
     medium_note: str = ""
 
-    def at_paper_size(self) -> Compare:
-        """The paper's own setting."""
-        panels = _panels(CIFAR, self.paper, ELLS)
+    def at(self, size: Size) -> Compare:
+        """The paper's own setting, or one for a workstation overnight ("medium") or a laptop."""
+        base, panels, ells = self.base, self.small, self.ells
+        seeds, margin, note = self.seeds, self.margin, self.note
+        if size == "paper":
+            base, panels, ells = CIFAR, self.paper, ELLS
+            seeds, margin, note = SEEDS, MARGIN, ""
+        elif size == "medium":
+            base, panels, ells = MEDIUM, self.medium, MEDIUM_ELLS
+            seeds, margin, note = MEDIUM_SEEDS, MEDIUM_MARGIN, self.medium_note
         return Compare(
             title=self.title,
             label=self.label,
-            size="paper",
-            seeds=tuple(range(SEEDS)),
-            loss_margin=LOSS_PER_ACCURACY * MARGIN,
-            panels=panels,
-        )
-
-    def at_medium_size(self) -> Compare:
-        """For a workstation overnight."""
-        return Compare(
-            title=self.title,
-            label=self.label,
-            size="medium",
-            note=self.medium_note,
-            seeds=tuple(range(MEDIUM_SEEDS)),
-            margin=MEDIUM_MARGIN,
-            loss_margin=LOSS_PER_ACCURACY * MEDIUM_MARGIN,
-            panels=_panels(MEDIUM, self.medium, MEDIUM_ELLS),
-        )
-
-    def at_small_size(self) -> Compare:
-        """For a laptop."""
-        return Compare(
-            title=self.title,
-            label=self.label,
-            size="small",
-            note=self.note,
-            seeds=tuple(range(self.seeds)),
-            margin=self.margin,
-            loss_margin=LOSS_PER_ACCURACY * self.margin,
-            panels=_panels(self.base, self.small, self.ells),
+            size=size,
+            note=note,
+            seeds=tuple(range(seeds)),
+            margin=margin,
+            loss_margin=LOSS_PER_ACCURACY * margin,
+            panels=tuple(row.panel(base, ells) for row in panels),
         )
 
     def judged(self, finding: "CompareFinding", size: Size) -> tuple[Judgement, ...]:
         """The paper's claim about every panel, beside what was found."""
         rows = {"paper": self.paper, "medium": self.medium}.get(size, self.small)
-        each = [one for row, panel in zip(rows, finding.panels, strict=True) for one in row.judged(panel)]
-        return (*each, *(_sampling_judged(one, finding.panels[0].metric) for one in finding.across))
+        each = [claim for row, panel in zip(rows, finding.panels, strict=True) for claim in row.judged(panel)]
+        return (*each, *(_sampling_judged(across, finding.panels[0].metric) for across in finding.across))
 
 
 _VERDICTS: dict[str, PaperVerdict] = {
@@ -291,27 +286,11 @@ def _roads_judged(panel: str, gap: "Difference", metric: Metric) -> Judgement:
     return Judgement(panel, claim, gap.said(metric), _VERDICTS[gap.answer], "roads")
 
 
-def _sampling_judged(found: "AcrossPanels", metric: Metric) -> Judgement:
-    furthest = max(found.pairs, key=lambda pair: abs(pair.value))
-    margin = wording.difference(found.margin, metric).removeprefix("+")
-    said = f"furthest apart: {furthest.said(metric)}, margin ±{margin}"
-    claim = f"{found.of} is the same however batches are drawn"
-    return Judgement("all panels", claim, said, _VERDICTS[found.answer], "sampling")
-
-
-def _panels(base: RunSpec, rows: tuple[PanelRow, ...], ells: tuple[int, ...]) -> tuple[ComparePanel, ...]:
-    return tuple(
-        ComparePanel(
-            name=row.name,
-            base=base.edited(row.edits),
-            seeds=tuple(range(row.seeds)),
-            ells=row.ells or ells,
-            split=row.split,
-            fewer=row.fewer,
-            **row.routes,
-        )
-        for row in rows
-    )
+def _sampling_judged(across: "AcrossPanels", metric: Metric) -> Judgement:
+    furthest = max(across.pairs, key=lambda pair: abs(pair.value))
+    said = f"furthest apart: {furthest.said(metric)}, margin ±{wording.size(across.margin, metric)}"
+    claim = f"{across.of} is the same however batches are drawn"
+    return Judgement("all panels", claim, said, _VERDICTS[across.answer], "sampling")
 
 
 _IMAGES = "Fashion-MNIST at 7×7 for {}"
@@ -329,6 +308,11 @@ _VGG_BN, _VGG_GN = network("vgg11", "batch", 0.125), network("vgg11", "group", 0
 NOISE: Edits = {"probe": {"kind": "in_run", "parts": 2, "window": [0.25, 0.5]}}
 # 4ηλ × 200 steps = 8 e-folds before the window, at η = 0.25
 SETTLED: Edits = {"weight_decay": 0.04, "probe": {"kind": "in_run", "parts": 2, "window": [0.5, 0.8]}, **decays(0.8)}
+_SAMPLINGS = {
+    "random shuffling": "shuffle",
+    "with replacement": "with_replacement",
+    "without replacement": "without_replacement",
+}
 FEW: Edits = {"data.subset": 2000, "batch_size": 128, "lr": 0.8, "budget": 250}
 
 ROWS = (
@@ -363,21 +347,10 @@ ROWS = (
     CompareRow(
         "fig:app_svag_sampling",
         "How batches are drawn hardly matters",
-        paper=tuple(
-            PanelRow(name, PHASES | {"sampling": sampling})
-            for name, sampling in (
-                ("random shuffling", "shuffle"),
-                ("with replacement", "with_replacement"),
-                ("without replacement", "without_replacement"),
-            )
-        ),
+        paper=tuple(PanelRow(name, PHASES | {"sampling": sampling}) for name, sampling in _SAMPLINGS.items()),
         small=tuple(
             PanelRow(name, SHORT | BATCH | {"data.subset": 2000, "sampling": sampling}, fewer=((8, 8),))
-            for name, sampling in (
-                ("random shuffling", "shuffle"),
-                ("with replacement", "with_replacement"),
-                ("without replacement", "without_replacement"),
-            )
+            for name, sampling in _SAMPLINGS.items()
         ),
         note=_note("2,000 of its images, so that they return", _RESIDUAL, _BUDGET),
         seeds=12,

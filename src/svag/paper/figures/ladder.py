@@ -96,63 +96,55 @@ class LadderRow:
     medium: Mapping[str, Edits] = field(default_factory=dict)
     medium_note: str = ""
 
-    def at_paper_size(self) -> Ladder:
-        """The paper's own setting."""
-        batches = tuple(map(paper_batches, BATCH_SIZES))
-        panels = tuple(
-            LadderPanel(name=name, base=CIFAR.edited(edits), batch_sizes=BATCH_SIZES, probe_batches=batches)
-            for name, edits in self.paper.items()
-        )
-        return Ladder(title=self.title, label=self.label, size="paper", seeds=tuple(range(SEEDS)), panels=panels)
-
-    def at_medium_size(self) -> Ladder:
-        """For a workstation overnight."""
-        panels = tuple(
-            LadderPanel(name=name, base=MEDIUM.edited(edits), batch_sizes=MEDIUM_BATCH_SIZES)
-            for name, edits in self.medium.items()
-        )
+    def at(self, size: Size) -> Ladder:
+        """The paper's own setting, or one for a workstation overnight ("medium") or a laptop."""
+        if size == "paper":
+            seeds, note, batches = SEEDS, "", tuple(map(paper_batches, BATCH_SIZES))
+            panels = [
+                LadderPanel(name=name, base=CIFAR.edited(edits), batch_sizes=BATCH_SIZES, probe_batches=batches)
+                for name, edits in self.paper.items()
+            ]
+        elif size == "medium":
+            seeds, note = MEDIUM_SEEDS, self.medium_note
+            panels = [
+                LadderPanel(name=name, base=MEDIUM.edited(edits), batch_sizes=MEDIUM_BATCH_SIZES)
+                for name, edits in self.medium.items()
+            ]
+        else:
+            seeds, note, (ells, refined) = self.seeds, self.note, self.sde
+            panels = [
+                LadderPanel(
+                    name=name,
+                    base=FASHION.edited(edits),
+                    seeds=tuple(range(self.decided.get(name, 0))),
+                    batch_sizes=self.sizes.get(name, SMALL_BATCH_SIZES),
+                    ells=ells,
+                    split=2 if ells else 1,
+                    refined=refined,
+                )
+                for name, edits in self.small.items()
+            ]
         return Ladder(
             title=self.title,
             label=self.label,
-            size="medium",
-            note=self.medium_note,
-            seeds=tuple(range(MEDIUM_SEEDS)),
-            panels=panels,
-        )
-
-    def at_small_size(self) -> Ladder:
-        """For a laptop."""
-        ells, refined = self.sde
-        panels = tuple(
-            LadderPanel(
-                name=name,
-                base=FASHION.edited(edits),
-                seeds=tuple(range(self.decided.get(name, 0))),
-                batch_sizes=self.sizes.get(name, SMALL_BATCH_SIZES),
-                ells=ells,
-                split=2 if ells else 1,
-                refined=refined,
-            )
-            for name, edits in self.small.items()
-        )
-        return Ladder(
-            title=self.title,
-            label=self.label,
-            size="small",
-            note=self.note,
-            seeds=tuple(range(self.seeds)),
-            panels=panels,
+            size=size,
+            note=note,
+            seeds=tuple(range(seeds)),
+            panels=tuple(panels),
         )
 
     def judged(self, finding: "LadderFinding", size: Size) -> tuple[Judgement, ...]:
         """The paper's two claims about every panel, beside what was found; they are the same at every size."""
-        found = []
+        claims = []
         for panel in finding.panels:
             # the paper expects test error to fail there in networks without an equilibrium too: it has no theorem then
             invariant = any(rung.balance is not None for rung in panel.rungs)
             error = _error_judged(panel)
-            found += [_under_theorem(panel, _drift_judged(panel)), _under_theorem(panel, error) if invariant else error]
-        return (*found, *(_sde_judged(panel) for panel in finding.panels if any(one.sde for one in panel.rungs)))
+            claims += [
+                _under_theorem(panel, _drift_judged(panel)),
+                _under_theorem(panel, error) if invariant else error,
+            ]
+        return (*claims, *(_sde_judged(panel) for panel in finding.panels if any(rung.sde for rung in panel.rungs)))
 
 
 # Two batch sizes count as the same within one rung of a ladder of powers of two.
@@ -175,15 +167,15 @@ def _drift_judged(panel: "LadderPanelFinding") -> Judgement:
     claim = f"training statistics drift apart by a factor of {panel.c2:g} at the predicted B* or before"
     if not panel.checked:
         return Judgement(panel.name, claim, "no baseline predicts", "cannot tell", "drift")
-    one, crossing = panel.checked[0]
+    baseline, crossing = panel.checked[0]
     seen, ratio, last = crossing.observed, crossing.over_predicted, panel.rungs[-1].batch_size
-    predicted = wording.batch(one.linear.limit.value)
-    limits = wording.batch_interval(one.linear.limit.low, one.linear.limit.high)
-    said = f"B* = {predicted} {limits} from {one.batch_size}; "
+    predicted = wording.batch(baseline.linear.limit.value)
+    limits = wording.batch_interval(baseline.linear.limit.low, baseline.linear.limit.high)
+    said = f"B* = {predicted} {limits} from {baseline.batch_size}; "
     verdict: PaperVerdict = "cannot tell"
     if math.isinf(seen.value):
         said += f"not seen up to {last:,}"
-        verdict = "differs" if last > one.linear.limit.high else "cannot tell"
+        verdict = "differs" if last > baseline.linear.limit.high else "cannot tell"
     else:
         said += f"seen at {wording.batch(seen.value)} {wording.batch_interval(seen.low, seen.high)}"
         if ratio.low > 1:
@@ -196,39 +188,39 @@ def _drift_judged(panel: "LadderPanelFinding") -> Judgement:
 def _error_judged(panel: "LadderPanelFinding") -> Judgement:
     """Whether test error fails within a factor of two of what the baselines predict as the paper draws it."""
     claim = "test error fails near the predicted batch sizes, to within a factor of 2"
-    limits, found = _plotted_limits(panel), panel.scaling
+    limits, scaling = _plotted_limits(panel), panel.scaling
     if not limits:
         return Judgement(panel.name, claim, "no baseline predicts", "cannot tell")
     smallest, largest = min(limits), max(limits)
     between = wording.batch(smallest) + (f" to {wording.batch(largest)}" if len(limits) > 1 else "")
     predicted = f"predicted {between}, as the paper draws it"
-    if found is None or found.answer == "not decided" or wording.unbounded(found.low, found.high):
+    if scaling is None or scaling.answer == "not decided" or wording.unbounded(scaling.low, scaling.high):
         said = f"{predicted}; these seeds cannot locate a failure"
         return Judgement(panel.name, claim, said, "cannot tell")
-    at = "does not fail" if found.observed is None else f"fails at {wording.batch(found.observed)}"
-    said = f"{predicted}; {at} {wording.batch_interval(found.low, found.high)}"
+    at = "does not fail" if scaling.observed is None else f"fails at {wording.batch(scaling.observed)}"
+    said = f"{predicted}; {at} {wording.batch_interval(scaling.low, scaling.high)}"
     low, high = smallest / _NEAR, largest * _NEAR
     verdict: PaperVerdict = "cannot tell"
-    if found.high < low or found.low > high:
+    if scaling.high < low or scaling.low > high:
         verdict = "differs"
-    elif found.observed is not None and low <= found.observed <= high:
+    elif scaling.observed is not None and low <= scaling.observed <= high:
         verdict = "agrees"
     return Judgement(panel.name, claim, said, verdict)
 
 
 def _plotted_limits(panel: "LadderPanelFinding") -> list[float]:
     """B* of every baseline that predicts, as the paper's figures draw it."""
-    rules = [one.linear for one in panel.predictions if one.usable]
+    rules = [prediction.linear for prediction in panel.predictions if prediction.usable]
     return [rule.batch_size * plotted_max_kappa(rule.noise_to_signal.value, rule.c2) for rule in rules]
 
 
 def _sde_judged(panel: "LadderPanelFinding") -> Judgement:
     """Whether, at the largest batch size with SVAG, SGD exceeds the tolerated test error and its SDE does not."""
     claim = "SGD degrades along the linear rule, and its SDE does not"
-    rung = [one for one in panel.rungs if one.sde is not None][-1]
+    rung = [rung for rung in panel.rungs if rung.sde is not None][-1]
     if rung.sde is None or panel.scaling is None or not math.isfinite(rung.error):
         return Judgement(panel.name, claim, "no limit of SVAG", "cannot tell")
-    lowest = min(one.error for one in panel.rungs if math.isfinite(one.error))
+    lowest = min(other.error for other in panel.rungs if math.isfinite(other.error))
     allowed = lowest * (1 + panel.scaling.tolerance)
     percents = [
         wording.value(number, panel.metric) for number in (rung.error, rung.sde.value, rung.sde.low, rung.sde.high)

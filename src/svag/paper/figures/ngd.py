@@ -11,7 +11,6 @@ from svag.lab.experiments.bases import FASHION, Edits
 from svag.lab.experiments.experiment import Size
 from svag.lab.experiments.ngd import Ngd, NgdPanel
 from svag.lab.experiments.wording import Judgement, PaperVerdict
-from svag.lab.specs.spec import RunSpec
 from svag.paper.figures.bases import CIFAR, MEDIUM, PLAIN, decays, network
 from svag.paper.figures.compare import CLOSE
 
@@ -58,34 +57,18 @@ class NgdRow:
     medium: tuple[str, Edits] | None = None
     medium_note: str = ""
 
-    def at_paper_size(self) -> Ngd:
-        """The paper's own setting."""
-        panels = _panel(CIFAR.edited(PLAIN | INTERVALS), *self.paper)
-        return Ngd(title=self.title, label=self.label, size="paper", seeds=tuple(range(SEEDS)), panels=panels)
-
-    def at_medium_size(self) -> Ngd:
-        """For a workstation overnight."""
-        assert self.medium is not None
-        return Ngd(
-            title=self.title,
-            label=self.label,
-            size="medium",
-            note=self.medium_note,
-            seeds=tuple(range(MEDIUM_SEEDS)),
-            panels=_panel(MEDIUM.edited(PLAIN), *self.medium),
-        )
-
-    def at_small_size(self) -> Ngd:
-        """For a laptop."""
-        panels = _panel(FASHION.edited(SMALL), *self.small)
-        return Ngd(
-            title=self.title,
-            label=self.label,
-            size="small",
-            note=self.note,
-            seeds=tuple(range(self.seeds)),
-            panels=panels,
-        )
+    def at(self, size: Size) -> Ngd:
+        """The paper's own setting, or one for a workstation overnight ("medium") or a laptop."""
+        base, (name, edits) = FASHION.edited(SMALL), self.small
+        seeds, note = self.seeds, self.note
+        if size == "paper":
+            base, (name, edits) = CIFAR.edited(PLAIN | INTERVALS), self.paper
+            seeds, note = SEEDS, ""
+        elif size == "medium" and self.medium is not None:
+            base, (name, edits) = MEDIUM.edited(PLAIN), self.medium
+            seeds, note = MEDIUM_SEEDS, self.medium_note
+        panels = (NgdPanel(name=name, base=base.edited(edits)),)
+        return Ngd(title=self.title, label=self.label, size=size, note=note, seeds=tuple(range(seeds)), panels=panels)
 
     def beside(self, finding: "NgdFinding") -> tuple[tuple[str, float, float], ...]:
         """The best test accuracies: the arm, the paper's and ours."""
@@ -95,13 +78,13 @@ class NgdRow:
 
     def judged(self, finding: "NgdFinding", size: Size) -> tuple[Judgement, ...]:
         """The paper's claims beside what was found; they are the same at every size."""
-        found = []
+        claims = []
         for panel in finding.panels:
-            found.append(_ngd_judged(panel, "train accuracy", panel.train_ngd, panel.train_gd))
-            found.append(_ngd_judged(panel, "test accuracy", panel.sgd_ngd, panel.sgd_gd))
-            found.append(_curves_judged(panel))
-            found += [_gd_judged(panel)] if str(GD) in self.printed else []
-        return tuple(found)
+            claims.append(_ngd_judged(panel, "train accuracy", panel.train_ngd, panel.train_gd))
+            claims.append(_ngd_judged(panel, "test accuracy", panel.sgd_ngd, panel.sgd_gd))
+            claims.append(_curves_judged(panel))
+            claims += [_gd_judged(panel)] if str(GD) in self.printed else []
+        return tuple(claims)
 
 
 def _ngd_judged(panel: "NgdPanelFinding", where: str, ngd: "ArmGap | None", gd: "ArmGap | None") -> Judgement:
@@ -120,28 +103,23 @@ def _ngd_judged(panel: "NgdPanelFinding", where: str, ngd: "ArmGap | None", gd: 
 
 def _curves_judged(panel: "NgdPanelFinding") -> Judgement:
     """Whether the curves of SGD and NGD stay together from the first step to the last, as far as one can see."""
-    shares = [one for one in panel.apart if _is_share(one)]
+    shares = [curves for curves in panel.apart if wording.is_share(curves.metric)]
     lost = panel.sgd_ngd is not None and panel.sgd_ngd.p_divergence is not None  # a curve that ends early is not judged
     verdict: PaperVerdict = "cannot tell"
-    if any(one.apart > CLOSE for one in shares):
+    if any(curves.apart > CLOSE for curves in shares):
         verdict = "differs"
-    elif len(shares) > 1 and not lost and all(one.reach <= CLOSE for one in shares):
+    elif len(shares) > 1 and not lost and all(curves.reach <= CLOSE for curves in shares):
         verdict = "agrees"
     said = "; ".join(map(_curves_said, panel.apart)) or "no curves"
     claim = f"train and test curves of SGD and NGD are close (within {100 * CLOSE:g} points)"
     return Judgement(panel.name, claim, said, verdict, "curves")
 
 
-def _is_share(one: "CurvesApart") -> bool:
-    return one.metric.endswith("accuracy")
-
-
-def _curves_said(one: "CurvesApart") -> str:
-    name = one.name.partition(",")[0]
-    if not _is_share(one) or math.isinf(one.reach):
-        return f"{name}: p = {one.p_value:.2g}"
-    points = wording.difference(one.reach, "test_accuracy").removeprefix("+")
-    return f"{name}: within {points} at every step (95%), p = {one.p_value:.2g}"
+def _curves_said(curves: "CurvesApart") -> str:
+    if not wording.is_share(curves.metric) or math.isinf(curves.reach):
+        return f"{curves.name}: p = {curves.p_value:.2g}"
+    reach = wording.size(curves.reach, curves.metric)
+    return f"{curves.name}: within {reach} at every step (95%), p = {curves.p_value:.2g}"
 
 
 def _gd_judged(panel: "NgdPanelFinding") -> Judgement:
@@ -156,12 +134,8 @@ def _gd_judged(panel: "NgdPanelFinding") -> Judgement:
 
 
 def _said(panel: "NgdPanelFinding", gap: "ArmGap | None") -> str:
-    margin = wording.difference(panel.margin, panel.metric).removeprefix("+")
+    margin = wording.size(panel.margin, panel.metric)
     return "no result" if gap is None else f"{gap.name} {gap.said(panel.metric)}, margin ±{margin}"
-
-
-def _panel(base: RunSpec, name: str, edits: Edits) -> tuple[NgdPanel]:
-    return (NgdPanel(name=name, base=base.edited(edits)),)
 
 
 def _note(network: str, *, images: int = 1000, steps: int = 1000) -> str:

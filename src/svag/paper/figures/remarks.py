@@ -24,17 +24,17 @@ def norms_judged(experiment: Compare, finding: "CompareFinding") -> tuple[Judgem
     from svag.lab.experiments.ngd_finding import arm_gap
 
     panels = list(zip(experiment.panels, finding.panels, strict=True))
-    found = []
+    claims = []
     for (one, batch), (other, group) in combinations(panels, 2):
         if (one.base.model.norm, other.base.model.norm) == ("batch", "group") and _alike(one, other):
             above = arm_gap("BN − GN", _ends(batch), _ends(group), experiment.margin)
-            found.append(_judged(f"{batch.name}, {group.name}", "BatchNorm ends above GroupNorm", above))
+            claims.append(_judged(f"{batch.name}, {group.name}", "BatchNorm ends above GroupNorm", above))
     for panel, group in panels:
         if panel.base.model.norm == "group":
             ell = max(panel.ells)
             above = arm_gap(f"ell={ell} − SGD", _ends(group, ell), _ends(group), experiment.margin)
-            found.append(_judged(group.name, "GroupNorm improves with ell", above))
-    return tuple(found)
+            claims.append(_judged(group.name, "GroupNorm improves with ell", above))
+    return tuple(claims)
 
 
 def _alike(one: ComparePanel, other: ComparePanel) -> bool:
@@ -48,9 +48,9 @@ def _ends(panel: "ComparePanelFinding", ell: int = 1) -> dict[int, float]:
     return {row.seed: row.test_accuracy for row in panel.runs if row.arm == str(svag_arm(ell))}
 
 
-def _judged(panel: str, claim: str, found: "ArmGap | None") -> Judgement:
+def _judged(panel: str, claim: str, gap: "ArmGap | None") -> Judgement:
     verdict: PaperVerdict = "cannot tell"
-    if found is not None and found.answer != "inconclusive" and not math.isnan(found.gap):
-        verdict = "agrees" if found.answer == "different" and found.gap > 0 else "differs"
-    said = "no result" if found is None else f"{found.name} {found.said('test_accuracy')}"
+    if gap is not None and gap.answer != "inconclusive" and not math.isnan(gap.gap):
+        verdict = "agrees" if gap.answer == "different" and gap.gap > 0 else "differs"
+    said = "no result" if gap is None else f"{gap.name} {gap.said('test_accuracy')}"
     return Judgement(panel, claim, said, verdict)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel
 
@@ -25,62 +25,47 @@ from svag.paper.figures.ladder import paper_batches
 EMBEDDED = "fashion-small"
 
 
-class Deviation(StrEnum):
-    """Why a setting is not the paper's; `SAID` has the words."""
+class _Code(StrEnum):
+    """A code with its words, `said`."""
 
-    EMBEDDED_DATA = "embedded_data"
-    FEWER_IMAGES = "fewer_images"
-    SMALLER_IMAGES = "smaller_images"
-    SMALLER_NETWORK = "smaller_network"
-    CUT_BATCHES = "cut_batches"
-    SMALLER_BATCH = "smaller_batch"
-    FEWER_RUNGS = "fewer_rungs"
-    OTHER_RATE = "other_rate"
-    SOONER_EQUILIBRIUM = "sooner_equilibrium"
-    FEWER_EPOCHS = "fewer_epochs"
-    SHORTER_SCHEDULE = "shorter_schedule"
-    INDEPENDENT_BATCHES = "independent_batches"
-    FEWER_REFINEMENTS = "fewer_refinements"
-    CHEAPER_SVAG = "cheaper_svag"
-    CHEAPER_READINGS = "cheaper_readings"
-    MORE = "more"
-    FLAG = "flag"
+    said: str
+
+    def __new__(cls, code: str, said: str) -> Self:
+        member = str.__new__(cls, code)
+        member._value_, member.said = code, said
+        return member
 
 
-SAID: dict[Deviation, str] = {
-    Deviation.EMBEDDED_DATA: "embedded data, no download",
-    Deviation.FEWER_IMAGES: "fewer images",
-    Deviation.SMALLER_IMAGES: "smaller images",
-    Deviation.SMALLER_NETWORK: "smaller network",
-    Deviation.CUT_BATCHES: "SVAG and probe cut batches, which BatchNorm forbids",
-    Deviation.SMALLER_BATCH: "smaller batches for fewer images",
-    Deviation.FEWER_RUNGS: "fewer batch sizes",
-    Deviation.OTHER_RATE: "rate suits this network and batch",
-    Deviation.SOONER_EQUILIBRIUM: "weights settle within the budget",
-    Deviation.FEWER_EPOCHS: "fewer epochs",
-    Deviation.SHORTER_SCHEDULE: "placed for the shorter run",
-    Deviation.INDEPENDENT_BATCHES: "theorems need independent batches",
-    Deviation.FEWER_REFINEMENTS: "fewer ell",
-    Deviation.CHEAPER_SVAG: "cut batches halve the cost of SVAG",
-    Deviation.CHEAPER_READINGS: "cheaper readings",
-    Deviation.MORE: "more than the paper runs",
-    Deviation.FLAG: "changed by a flag",
-}
+class Deviation(_Code):
+    """Why a setting is not the paper's."""
+
+    EMBEDDED_DATA = "embedded_data", "embedded data, no download"
+    FEWER_IMAGES = "fewer_images", "fewer images"
+    SMALLER_IMAGES = "smaller_images", "smaller images"
+    SMALLER_NETWORK = "smaller_network", "smaller network"
+    CUT_BATCHES = "cut_batches", "SVAG and probe cut batches, which BatchNorm forbids"
+    SMALLER_BATCH = "smaller_batch", "smaller batches for fewer images"
+    FEWER_RUNGS = "fewer_rungs", "fewer batch sizes"
+    OTHER_RATE = "other_rate", "rate suits this network and batch"
+    SOONER_EQUILIBRIUM = "sooner_equilibrium", "weights settle within the budget"
+    FEWER_EPOCHS = "fewer_epochs", "fewer epochs"
+    SHORTER_SCHEDULE = "shorter_schedule", "placed for the shorter run"
+    INDEPENDENT_BATCHES = "independent_batches", "theorems need independent batches"
+    FEWER_REFINEMENTS = "fewer_refinements", "fewer ell"
+    CHEAPER_SVAG = "cheaper_svag", "cut batches halve the cost of SVAG"
+    CHEAPER_READINGS = "cheaper_readings", "cheaper readings"
+    MORE = "more", "more than the paper runs"
+    FLAG = "flag", "changed by a flag"
 
 
-class PaperSource(StrEnum):
-    """Where the paper's setting comes from; `SOURCES` has the words."""
+class PaperSource(_Code):
+    """Where the paper's setting comes from."""
 
-    TEXT = "text"
-    CODE = "code"
-    SILENT = "silent"
+    TEXT = "text", ""
+    CODE = "code", " (code)"
+    SILENT = "silent", "not stated"
 
 
-SOURCES: dict[PaperSource, str] = {
-    PaperSource.TEXT: "",
-    PaperSource.CODE: " (code)",
-    PaperSource.SILENT: "not stated",
-}
 LEGEND = "(code): from the paper's figures or released configurations, not its text."
 PASSES = "Captions about SVAG count passes over batches of 2B: 320 are 160 epochs."
 
@@ -117,9 +102,9 @@ class FigureSetting:
 
     def row(self) -> tuple[str, str, str, str]:
         """Name, what the paper says, what is used here, and why, for a table."""
-        said = SOURCES[self.source] if self.paper is None else self.paper + SOURCES[self.source]
+        said = (self.paper or "") + self.source.said
         same = self.paper is not None and not self.differs
-        return self.name, said, "same" if same else self.here, SAID[self.reason] if self.reason else ""
+        return self.name, said, "same" if same else self.here, self.reason.said if self.reason else ""
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready fields."""
@@ -143,7 +128,7 @@ def settings(
     """
     experiment = figure(label, size).edited(edits or {}, seeds)
     own = figure(label, "paper")
-    found = []
+    rows = []
     for number, panel in enumerate(experiment.panels):
         theirs = _paper_panel(own, experiment, number)
         paper, here = _values(own, theirs), _values(experiment, panel)
@@ -155,8 +140,8 @@ def settings(
                     flag = any(name == path or path.startswith(f"{name}.") for path in edits or {})
                     reason = Deviation.FLAG if flag else _reason(name, theirs, panel)
                     made = FigureSetting(panel.name, name, said, source, value, reason)
-                found.append(made)
-    return found
+                rows.append(made)
+    return rows
 
 
 def _paper_panel(paper: Experiment, here: Experiment, number: int) -> Panel:
@@ -164,7 +149,7 @@ def _paper_panel(paper: Experiment, here: Experiment, number: int) -> Panel:
 
     They do where we have fewer panels, and where ours are the paper's networks in another order.
     """
-    ours, theirs = ([_network(panel) for panel in one.panels] for one in (here, paper))
+    ours, theirs = ([_network(panel) for panel in experiment.panels] for experiment in (here, paper))
     if len(ours) == len(theirs) and not (len(set(ours)) == len(ours) and set(ours) == set(theirs)):
         return paper.panels[number]
 
@@ -234,28 +219,28 @@ _NOT_SETTINGS = {"title", "label", "size", "note", "kind", "panels", "name", "ba
 def _values(experiment: Experiment, panel: Panel) -> dict[str, str]:
     """Every setting of a panel in words."""
     base, ladder = panel.base, isinstance(panel, LadderPanel)
-    found = {name: text for name, text in _flat("", base) if name.split(".")[0] not in _NOT_SETTINGS}
-    found |= {"data.subset": f"{base.data.examples:,}", "data.pool": f"{_pixels(base)}×{_pixels(base)}"}
+    values = {name: text for name, text in _flat("", base) if name.split(".")[0] not in _NOT_SETTINGS}
+    values |= {"data.subset": f"{base.data.examples:,}", "data.pool": f"{_pixels(base)}×{_pixels(base)}"}
     steps = base.steps()
     passes = steps * base.batch_size / (base.data.examples or 1) if isinstance(base.budget, int) else base.budget.epochs
     epochs = f"{passes:.3g} epochs"
-    found["budget"] = epochs if ladder else f"{steps:,} steps ({epochs})"
-    found["schedule"] = _schedule(base.schedule)
+    values["budget"] = epochs if ladder else f"{steps:,} steps ({epochs})"
+    values["schedule"] = _schedule(base.schedule)
     if ladder:
-        del found["batch_size"]
-        found["lr"] = f"{base.lr * 128 / base.batch_size:.6g} at B = 128"
+        del values["batch_size"]
+        values["lr"] = f"{base.lr * 128 / base.batch_size:.6g} at B = 128"
     if window := getattr(base.probe, "window", None):
-        found["probe.window"] = "–".join(f"{100 * step_of(when, steps) / steps:.0f}%" for when in window)
+        values["probe.window"] = "–".join(f"{100 * step_of(when, steps) / steps:.0f}%" for when in window)
     if base.evaluate.every and not isinstance(base.evaluate.every, float):
-        found["evaluate.every"] = f"{base.evaluate.every} steps"
-    found["seeds"] = str(len(experiment.seeds_of(panel)))
-    found["arms"] = ", ".join(dict.fromkeys(arm.kind.upper() for arm, _ in panel.arms()))
+        values["evaluate.every"] = f"{base.evaluate.every} steps"
+    values["seeds"] = str(len(experiment.seeds_of(panel)))
+    values["arms"] = ", ".join(dict.fromkeys(arm.kind.upper() for arm, _ in panel.arms()))
     more = dict(_fields(panel)) | dict(_fields(experiment))
     if isinstance(panel, LadderPanel) and panel.probe_batches:  # instead of those of the base
         by_rule = panel.probe_batches == tuple(map(paper_batches, panel.batch_sizes))
-        found["probe.batches"] = "max(200, 50000/B)" if by_rule else more["probe_batches"]
+        values["probe.batches"] = "max(200, 50000/B)" if by_rule else more["probe_batches"]
     more.pop("probe_batches", None)
-    return found | {name: text for name, text in more.items() if name not in {*_NOT_SETTINGS, "seeds"}}
+    return values | {name: text for name, text in more.items() if name not in {*_NOT_SETTINGS, "seeds"}}
 
 
 def _flat(path: str, value: object) -> Iterator[tuple[str, str]]:
@@ -268,9 +253,9 @@ def _flat(path: str, value: object) -> Iterator[tuple[str, str]]:
         yield path, _text(value)
 
 
-def _fields(one: Experiment | Panel) -> Iterator[tuple[str, str]]:
-    for name in type(one).model_fields:
-        yield name, _text(getattr(one, name))
+def _fields(described: Experiment | Panel) -> Iterator[tuple[str, str]]:
+    for name in type(described).model_fields:
+        yield name, _text(getattr(described, name))
 
 
 def _text(value: object) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from svag.arrays import FloatArray
-from svag.stats.samples import json_number
+from svag.stats.samples import json_fields
 
 Z_LIMIT = 4.9  # two-sided α = 1e-6
 
@@ -47,15 +47,7 @@ class Check:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready fields."""
-        return {
-            "label": self.label,
-            "claim": self.claim,
-            "measured": json_number(self.measured),
-            "low": json_number(self.low),
-            "high": json_number(self.high),
-            "control": self.control,
-            "passed": self.passed,
-        }
+        return {**json_fields(vars(self)), "passed": self.passed}
 
 
 @dataclass(frozen=True)

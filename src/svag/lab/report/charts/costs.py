@@ -55,8 +55,8 @@ def needed_rows(costs: LadderCosts) -> list[NeededRow]:
 def price_rows(batch_size: int, prices: Sequence[Price]) -> list[NeededRow]:
     """The price list of one run at a batch size."""
     own = NeededRow(PREDICTED, batch_size, 1.0, 1.0, 1.0)
-    found = [(price.batch_size, price.examples) for price in prices]
-    return [own, *(_predicted(size, price.value, price.low, price.high) for size, price in found)]
+    needed = [(price.batch_size, price.examples) for price in prices]
+    return [own, *(_predicted(size, price.value, price.low, price.high) for size, price in needed)]
 
 
 def _predicted(size: int, value: float, low: float, high: float) -> NeededRow:

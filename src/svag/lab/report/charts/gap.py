@@ -12,7 +12,7 @@ import altair as alt
 from svag.lab.experiments.arms import SGD
 from svag.lab.experiments.compare_finding import ComparePanelFinding
 from svag.lab.experiments.experiment import Metric
-from svag.lab.experiments.wording import UNITS, difference, interval, is_share, unit, value, within
+from svag.lab.experiments.wording import UNITS, difference, interval, is_share, metric_name, unit, value, within
 from svag.lab.report import look
 
 ANSWERS = ("equivalent", "different", "inconclusive")
@@ -70,7 +70,7 @@ def chart(rows: Sequence[GapRow], metric: Metric, title: str) -> look.Picture:
         }
         for row in rows
     ]
-    x = alt.X("x:Q", title=[title, f"of {UNITS[metric].partition(' (')[0]}", f"in {unit(metric)}"])  # fits a phone
+    x = alt.X("x:Q", title=[title, f"of {metric_name(metric)}", f"in {unit(metric)}"])  # fits a phone
     x = x.scale(domain=[-scale * edge, scale * edge], nice=False).axis(tickCount=9)
     base = alt.Chart(look.data(values)).encode(
         y=alt.Y("name:N", title=None, sort=None, axis=alt.Axis(labelLimit=260)),

@@ -1,5 +1,6 @@
 """A metric against effective steps, one line per arm, with the range of its seeds (fig:svag_accs, fig:ngd_sgd_accs)."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -7,12 +8,46 @@ from typing import Literal
 import altair as alt
 
 from svag.lab.experiments.experiment import Metric
-from svag.lab.experiments.runs import CurveRow, DivergedEnd, MeanPoint, RunRow, mean_curves
+from svag.lab.experiments.runs import CurveRow, RunRow
 from svag.lab.experiments.wording import UNITS, is_optimizer, is_share
 from svag.lab.report import look
 
 Across = Literal["step", "effective_step", "budget"]
 _TITLES = {"step": "steps", "effective_step": "effective steps", "budget": "share of training"}
+
+
+@dataclass(frozen=True)
+class MeanPoint:
+    """One series at one evaluation.
+
+    Attributes:
+        series: name of the arm or rung.
+        step: the effective step.
+        budget: that step as a share of the longest run of the series.
+        mean: mean over the seeds that were still running then.
+        low: their smallest value.
+        high: their largest value.
+        seeds: number of these seeds.
+    """
+
+    series: str
+    step: int
+    budget: float
+    mean: float
+    low: float
+    high: float
+    seeds: int
+
+
+@dataclass(frozen=True)
+class DivergedEnd:
+    """Where a diverged run was evaluated last."""
+
+    series: str
+    seed: int
+    step: int
+    budget: float
+    value: float
 
 
 @dataclass(frozen=True)
@@ -50,9 +85,43 @@ def table(
     series_of: Callable[[CurveRow | RunRow], str] = by_arm,
     across: Across = "step",
 ) -> CurveTable:
-    """The means over seeds, by arm or by rung, and the horizontal axis."""
-    means = mean_curves(curves, runs, metric, series_of)
-    return CurveTable(metric, across, means.points, means.diverged)
+    """Average a metric over the seeds, by arm or by rung.
+
+    Evaluations without it, or where it is not finite, are left out.
+
+    >>> rows = [CurveRow("SGD", 64, seed, 20, accuracy, None, None) for seed, accuracy in enumerate((0.5, 0.75))]
+    >>> (point,) = table(rows, [], "test_accuracy").rows
+    >>> point.series, point.mean, point.low, point.high
+    ('SGD', 0.625, 0.5, 0.75)
+
+    Args:
+        curves: every evaluation of every run.
+        runs: every run with its state.
+        metric: what to average.
+        series_of: the name of the series that an evaluation or a run belongs to.
+        across: what to draw it against.
+    """
+    values: dict[str, dict[int, list[float]]] = {}
+    last: dict[tuple[str, int], tuple[int, float]] = {}
+    for row in curves:
+        value = getattr(row, metric)
+        if value is not None and math.isfinite(value):
+            values.setdefault(series_of(row), {}).setdefault(row.step, []).append(value)
+            last[series_of(row), row.seed] = (row.step, value)
+    longest = {series: max(1, *steps) for series, steps in values.items()}
+    points = [
+        MeanPoint(series, step, step / longest[series], sum(seeds) / len(seeds), min(seeds), max(seeds), len(seeds))
+        for series, steps in values.items()
+        for step, seeds in sorted(steps.items())
+    ]
+    lost = [(series_of(run), run.seed) for run in runs if run.state == "diverged"]
+    ends = [
+        DivergedEnd(series, seed, step, step / longest[series], value)
+        for series, seed in lost
+        if (series, seed) in last
+        for step, value in (last[series, seed],)
+    ]
+    return CurveTable(metric, across, tuple(points), tuple(ends))
 
 
 def chart(curves: CurveTable) -> look.Picture:
