@@ -349,7 +349,7 @@ def _not_never(every: float) -> float:
 
 FileName = Annotated[str, AfterValidator(_writable)]
 When = Annotated[int | float, PlainValidator(time_point)]
-Interval = Annotated[When, AfterValidator(_not_never)]
+Spacing = Annotated[When, AfterValidator(_not_never)]
 Positive = Annotated[float, Field(gt=0, le=STEEPEST, allow_inf_nan=False), BeforeValidator(_no_bool)]
 Factor = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False), BeforeValidator(_no_bool)]
 NonNegative = Annotated[float, Field(ge=0, le=STEEPEST, allow_inf_nan=False), BeforeValidator(_no_bool)]

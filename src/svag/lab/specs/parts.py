@@ -13,10 +13,10 @@ from svag.lab.specs.fields import (
     Count,
     Factor,
     FileName,
-    Interval,
     NonNegative,
     Positive,
     Several,
+    Spacing,
     SpecError,
     SpecPart,
     When,
@@ -358,7 +358,7 @@ class InRunProbe(SpecPart):
     kind: Literal["in_run"] = "in_run"
     parts: Several = 4
     window: tuple[When, When] = (0.0, 1.0)
-    every: Interval = 1
+    every: Spacing = 1
 
     def steps(self, steps: int) -> range:
         """The effective steps that are measured in a run of `steps`."""
@@ -401,7 +401,7 @@ class EvaluateSpec(SpecPart):
         train: also evaluate the whole training set, without augmentation.
     """
 
-    every: Interval = 0.05
+    every: Spacing = 0.05
     train: bool = False
 
     def interval(self, steps: int) -> int:
