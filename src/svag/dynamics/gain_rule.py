@@ -7,6 +7,7 @@ Where the gain of a step comes from is one question (`_Measured`, from the readi
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,7 +19,7 @@ from svag.dynamics.refined_step import refuse_strange_state
 from svag.dynamics.running_gain import RunningGain
 from svag.noise.optimizer import BY_GAIN_RULE, trained_parameters, unwrapped
 from svag.noise.probe import NoiseProbe
-from svag.noise.uninterrupted import Uninterrupted
+from svag.noise.uninterrupted import Uninterrupted, completed
 from svag.prices.plan import GainPlan
 from svag.theory import domain
 from svag.theory.gain import Factors
@@ -195,10 +196,10 @@ class GainRule:
                 break
 
     Time passes only if the optimizer has stepped: a GradScaler's overflow costs none. Ctrl-C (any signal whose handler
-    raises) finds a step taken and counted, or not begun: one that comes while the weights move waits until they have
-    (a second one does not). After any error, in hooks or in the optimizer, the settings are those of the baseline, and
-    time has passed if the update was applied. If the update itself fails, no time passes, and its weights are what the
-    optimizer left.
+    raises) finds a step taken and counted, or not begun: one that comes while the weights move waits until they have.
+    A second one does not wait; after that, as after any error in hooks or in the optimizer, the settings are those of
+    the baseline, and time has passed if the update was applied. If the update itself fails, no time passes, and its
+    weights are what the optimizer left.
 
     A measured step waits for the device once, for a few numbers, which keeps the processor from running ahead of it.
     Under DistributedDataParallel, `fully_shard` and `process_group` these are sums over all ranks, and the gain is the
@@ -399,15 +400,7 @@ class GainRule:
                 "the rule to train on without it"
             )
         gain, time, kappa = self._source.next_step(self._progress.time)
-        coming = self._progress.after(gain, time, kappa)
-        self._step_at(gain)
-        # a fused optimizer skips a step by itself
-        overflow = getattr(self._optimizer, "found_inf", None)
-        skipped = overflow is not None and bool(overflow)
-        self._progress = replace(self._progress, before=self._progress.time) if skipped else coming
-        self._source.stepped()
-
-    def _step_at(self, gain: float) -> None:
+        coming, moved = self._progress.after(gain, time, kappa), False
         groups = self._optimizer.param_groups
         factors = [Factors.at(gain, self._rule, _is_decoupled(self._optimizer, group)) for group in groups]
         changed = [
@@ -423,12 +416,23 @@ class GainRule:
                 else:
                     group[name] *= factor
             self._own_step(self._optimizer)
+            moved = True
         finally:
-            for group, name, value, _ in changed:
-                if isinstance(value, Tensor):
-                    group[name].copy_(value)
-                else:
-                    group[name] = value
+            completed(partial(self._end_step, changed, coming if moved else None))
+
+    def _end_step(self, changed: Sequence[tuple[dict[str, Any], str, Any, float]], coming: GainProgress | None) -> None:
+        """Restore the settings, and count the step if the weights have moved; called again where it was cut short."""
+        for group, name, value, _ in changed:
+            if isinstance(value, Tensor):
+                group[name].copy_(value)
+            else:
+                group[name] = value
+        if coming is not None:
+            # a fused optimizer skips a step by itself
+            overflow = getattr(self._optimizer, "found_inf", None)
+            skipped = overflow is not None and bool(overflow)
+            self._progress = replace(self._progress, before=self._progress.time) if skipped else coming
+            self._source.stepped()
 
     def _refuse_closed(self) -> None:
         if self._handle is None:

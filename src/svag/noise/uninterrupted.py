@@ -3,6 +3,7 @@
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -19,8 +20,9 @@ _c: Any = sys.modules.get("_signal", signal)
 class Uninterrupted:
     """Hold signals back until the end of the block, then let them do what they would have done.
 
-    A signal that comes a second time is not held, so that a block that hangs can be left. Handlers run in the main
-    thread only, so elsewhere there is nothing to hold. It costs some 2 µs.
+    Every second signal of a kind is not held, so that a block that hangs can be left; until the end of the block the
+    next one is held again, so that what cleans up after the second is not interrupted by a third. Handlers run in the
+    main thread only, so elsewhere there is nothing to hold. It costs some 2 µs.
 
     >>> try:
     ...     with Uninterrupted():
@@ -59,14 +61,16 @@ class Uninterrupted:
 
     def _hold(self, number: int, frame: FrameType | None) -> None:
         if number in self._came:
-            self.__exit__(None, None, None)
+            self._came.remove(number)
+            dict(self._before)[number](number, frame)
         else:
             self._came.append(number)
 
     def _put_back(self) -> None:
         if self._before:
             try:
-                _c.signal(*self._before.pop())
+                _c.signal(*self._before[-1])
+                self._before.pop()
             finally:  # also when a signal strikes that is not held any more
                 self._put_back()
 
@@ -76,3 +80,13 @@ class Uninterrupted:
                 signal.raise_signal(self._came.pop(0))
             finally:
                 self._deliver()
+
+
+def completed(work: Callable[[], object]) -> None:
+    """Do what may be done twice, with signals held; if an error or a second signal cuts it short, do it once more."""
+    with Uninterrupted():
+        try:
+            work()
+        except BaseException:
+            work()
+            raise
