@@ -7,8 +7,8 @@ it. Only weights and momenta that the optimizer itself was moving may have moved
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -30,70 +30,92 @@ def fresh(kind: str) -> Refined:
     return run
 
 
-def damped() -> Refined:
-    """A velocity that the refined step begins at 0, where torch would not."""
-    run = fresh("sgd")
-    run.optimizer.param_groups[0]["dampening"] = 0.5
-    return run
-
-
 RUNS: dict[str, Callable[[], Run]] = {
     "svag, adam": partial(Refined, "adam", False),
     "svag, loop": partial(Refined, "loop", False),
     "svag, rmsprop": partial(Refined, "rmsprop", False),
     "svag, sgd": partial(Refined, "sgd", False),
     "svag, begins adam": partial(fresh, "adam"),
-    "svag, begins a damped velocity": damped,
+    "svag, begins a damped velocity": partial(fresh, "sgd"),
     "noisy gd": Noisy,
     "measured": partial(Ruled, "adam", "measured", "optimizer"),
     "planned": partial(Ruled, "loop", "planned", "optimizer"),
 }
-MUTATIONS = {"RefinedStep.step", "GainRule._take_step"}
+MUTATIONS: list[tuple[type, str]] = [(RefinedStep, "step"), (GainRule, "_take_step")]
 # The update is over, and its caller has not been told yet: to us it is part of the update.
 NOT_TOLD_YET = {"RefinedStep._after_update", "GainRule._take_step"}
 MOVED_IN_PLACE = {"exp_avg", "momentum_buffer"}
+# Under the gain rule the state has no other units, and all of it is the optimizer's own affair.
+MOVED_BY_IT = {*MOVED_IN_PLACE, "exp_avg_sq", "step"}
 
 
 class TwoSignals:
     """Two Ctrl-C before one bytecode of a mutation, in our own code or in that of torch."""
 
     def __init__(self, at: int | None, ours: bool) -> None:
-        self.count, self.where, self._at, self._ours, self._inside = 0, "", at, ours, 0
+        self.where, self._at, self._ours = "", at, ours
+        self.lines: list[tuple[object, int | None]] = []
 
     def strike(self, work: Callable[[], object]) -> bool:
-        before = sys.gettrace()
-        sys.settrace(self._trace)
-        try:
-            work()
-        except KeyboardInterrupt:
-            return True
-        finally:
-            sys.settrace(before)
+        """Whether a KeyboardInterrupt came out of it."""
+        with around_mutations(self):
+            try:
+                work()
+            except KeyboardInterrupt:
+                return True
         return False
+
+    def between_lines(self) -> list[int]:
+        """The bytecodes where one line follows another for the first time, on its way in or back from a call."""
+        pairs = [*zip([(None, 0), *self.lines], self.lines, strict=False)]
+        return [k for k, pair in enumerate(pairs) if pair[0] != pair[1] and pairs.index(pair) == k]
+
+    def __enter__(self) -> None:
+        sys.settrace(self._trace)
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
 
     def _trace(self, frame: FrameType, event: str, argument: object) -> Any:
         frame.f_trace_lines, frame.f_trace_opcodes = False, True
-        name = frame.f_code.co_qualname
-        if name in MUTATIONS:
-            self._inside += {"call": 1, "return": -1}.get(event, 0)
-        if event == "opcode" and self._inside > 0 and ("/svag/" in frame.f_code.co_filename) is self._ours:
-            if self.count == self._at:
-                self.where = name
+        if event == "opcode" and ("/svag/" in frame.f_code.co_filename) is self._ours:
+            if len(self.lines) == self._at:
+                self.where = frame.f_code.co_qualname
                 sys.settrace(None)
-                self.count += 1
                 for _ in range(2):
                     signal.raise_signal(signal.SIGINT)
-            self.count += 1
+            self.lines.append((frame.f_code, frame.f_lineno))
         return self._trace
 
 
-def but_what_moves(whole: State) -> State:
-    """A state without the weights and the averages that an update moves in place."""
+@contextmanager
+def around_mutations(inside: "TwoSignals | Failing") -> Iterator[None]:
+    """Enter a context for just the time of a mutation."""
+    with pytest.MonkeyPatch.context() as patch:
+        for owner, name in MUTATIONS:
+            whole = getattr(owner, name)
+
+            def struck(*arguments: Any, whole: Any = whole) -> Any:
+                with inside:
+                    return whole(*arguments)
+
+            patch.setattr(owner, name, struck)
+        yield
+
+
+def but_what_moves(run: Run, whole: State) -> State:
+    """A state without the weights and the averages that an update moves in place, and the readings of a rule.
+
+    A reading is averaged before its step, and once, also if the step is then repeated.
+    """
     _, optimizer, settings, others = whole
+    moves = MOVED_BY_IT if isinstance(run, Ruled) else MOVED_IN_PLACE
     kept = {
-        number: {name: value for name, value in mine.items() if name not in MOVED_IN_PLACE}
+        number: {name: value for name, value in mine.items() if name not in moves}
         for number, mine in optimizer["state"].items()
     }
+    if isinstance(run, Ruled):
+        others = [{**others[0], "source": None}, others[1]]
     return [kept, optimizer["param_groups"], settings, others]
 
 
@@ -104,16 +126,13 @@ def before_and_after(make: Callable[[], Run]) -> tuple[State, State]:
     return before, state(run)
 
 
-@pytest.mark.parametrize("ours", [True, False], ids=["our code", "torch"])
-@pytest.mark.parametrize("name", RUNS)
-def test_two_signals_anywhere_in_the_mutation(name: str, ours: bool) -> None:
-    """Every bytecode of ours; in torch, where all are alike to us, a hundred."""
+def strikes_in_vain(name: str, ours: bool, positions: Callable[[TwoSignals], Iterable[int]]) -> None:
+    """Strike at these bytecodes of a step, and assert each time that nothing in between is left."""
     before, after = before_and_after(RUNS[name])
     counting = TwoSignals(None, ours)
     counting.strike(RUNS[name]().substep)
-    assert counting.count > 100
     seen = {"before": 0, "after": 0, "in the update": 0}
-    for at in range(0, counting.count, 1 if ours else counting.count // 100):
+    for at in positions(counting):
         run, two = RUNS[name](), TwoSignals(at, ours)
         with ctrl_c():
             assert two.strike(run.substep)
@@ -124,11 +143,31 @@ def test_two_signals_anywhere_in_the_mutation(name: str, ours: bool) -> None:
         elif is_same(now, after):
             seen["after"] += 1
         else:
-            assert two.where in NOT_TOLD_YET or not ours, f"bytecode {at}, in {two.where}"
-            assert is_same(but_what_moves(now), but_what_moves(before)), f"bytecode {at}, in {two.where}"
+            rule_has_read = isinstance(run, Ruled) and is_same(now[0], before[0])
+            assert two.where in NOT_TOLD_YET or not ours or rule_has_read, f"bytecode {at}, in {two.where}"
+            assert is_same(but_what_moves(run, now), but_what_moves(run, before)), f"bytecode {at}, in {two.where}"
             seen["in the update"] += 1
+        if ours and isinstance(run, Ruled) and is_same(now[0], before[0]):
+            run.substep()
+            assert is_same(state(run), after), f"repeated after bytecode {at}, in {two.where}"
     assert seen["before"]
     assert seen["after"] or not ours
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_two_signals_between_any_two_lines_of_ours(name: str) -> None:
+    strikes_in_vain(name, True, TwoSignals.between_lines)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_two_signals_inside_the_optimizer(name: str) -> None:
+    strikes_in_vain(name, False, lambda found: range(0, len(found.lines), len(found.lines) // 20))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_two_signals_at_every_bytecode_of_ours(name: str) -> None:
+    strikes_in_vain(name, True, lambda found: range(len(found.lines)))
 
 
 class Failing(TorchDispatchMode):
@@ -145,40 +184,26 @@ class Failing(TorchDispatchMode):
         return kernel(*args, **(kwargs or {}))
 
 
-@contextmanager
-def in_the_mutation(failing: Failing) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        for owner, name in ((RefinedStep, "step"), (GainRule, "_take_step")):
-            whole = getattr(owner, name)
-
-            def struck(*arguments: Any, whole: Any = whole) -> None:
-                with failing:
-                    whole(*arguments)
-
-            patch.setattr(owner, name, struck)
-        yield
-
-
 @pytest.mark.parametrize("for_good", [False, True], ids=["once", "for good"])
 @pytest.mark.parametrize("name", RUNS)
 def test_a_kernel_that_fails_anywhere_in_the_mutation(name: str, for_good: bool) -> None:
-    before, after = map(but_what_moves, before_and_after(RUNS[name]))
-    counting = Failing(None)
-    with in_the_mutation(counting):
-        RUNS[name]().substep()
+    run, counting = RUNS[name](), Failing(None)
+    before, after = (but_what_moves(run, whole) for whole in before_and_after(RUNS[name]))
+    with around_mutations(counting):
+        run.substep()
     assert counting.count > 0
     for at in range(counting.count):
         run = RUNS[name]()
-        with in_the_mutation(Failing(at, for_good)), pytest.raises(OSError, match="failed"):
+        with around_mutations(Failing(at, for_good)), pytest.raises(OSError, match="failed"):
             run.substep()
-        now = but_what_moves(state(run))
+        now = but_what_moves(run, state(run))
         if is_same(now, before) or is_same(now, after):
             continue
         # the weights have moved, and what the second moment would be cannot be computed: it is what it was
         assert for_good
         assert is_same(now[1:], after[1:])
         assert all(
-            is_same(value, before[0][number].get(key)) or is_same(value, after[0][number].get(key))
+            is_same(value, before[0].get(number, {}).get(key)) or is_same(value, after[0][number][key])
             for number, mine in now[0].items()
             for key, value in mine.items()
         )
@@ -194,35 +219,32 @@ def test_two_signals_while_the_context_opens_or_closes(exits: bool) -> None:
             run.sim.__exit__(None, None, None)
         return run
 
-    def work(run: Refined) -> object:
-        return run.sim.__exit__(None, None, None) if exits else run.sim.__enter__()
+    def work(run: Refined) -> None:
+        with two:
+            run.sim.__exit__(None, None, None) if exits else run.sim.__enter__()
 
     def inside(run: Refined) -> list[object]:
         momenta = [module.momentum for module in run.model.modules() if isinstance(module, nn.BatchNorm1d)]
         hooks = len(run.optimizer._optimizer_step_pre_hooks), len(run.optimizer._optimizer_step_post_hooks)
         return [momenta, hooks]
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules[__name__], "MUTATIONS", {"SVAG.__exit__" if exits else "SVAG.__enter__"})
-        opened, closed = Refined("adam", atomic=False), Refined("adam", atomic=False)
-        closed.sim.__exit__(None, None, None)
-        right = [inside(opened), inside(closed)]
-        assert right[0] != right[1]
-        counting = TwoSignals(None, ours=True)
-        run = made()
-        counting.strike(partial(work, run))
-        assert counting.count > 50
-        for at in range(counting.count):
-            run, two = made(), TwoSignals(at, ours=True)
-            with ctrl_c():
-                two.strike(partial(work, run))
-            assert inside(run) in right, f"bytecode {at}, in {two.where}"
+    opened, closed = Refined("adam", atomic=False), Refined("adam", atomic=False)
+    closed.sim.__exit__(None, None, None)
+    right = [inside(opened), inside(closed)]
+    assert right[0] != right[1]
+    counting = two = TwoSignals(None, ours=True)
+    work(made())
+    for at in counting.between_lines():
+        run, two = made(), TwoSignals(at, ours=True)
+        with ctrl_c(), suppress(KeyboardInterrupt):
+            work(run)
+        assert inside(run) in right, f"bytecode {at}, in {two.where}"
 
 
 def test_the_negative_control_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Units changed one by one, as they once were, are found out."""
     make = RUNS["svag, adam"]
-    before, after = map(but_what_moves, before_and_after(make))
+    before, after = (but_what_moves(make(), whole) for whole in before_and_after(make))
 
     def end(self: RefinedStep) -> None:
         substep, self._substep, self._taken = self._substep, None, None
@@ -230,14 +252,14 @@ def test_the_negative_control_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
             substep.keep()
 
     monkeypatch.setattr(RefinedStep, "_end", end)
-    counting = Failing(None)
-    with in_the_mutation(counting):
-        make().substep()
+    run, counting = make(), Failing(None)
+    with around_mutations(counting):
+        run.substep()
     wrong = 0
     for at in range(counting.count):
         run = make()
-        with in_the_mutation(Failing(at)), pytest.raises(OSError, match="failed"):
+        with around_mutations(Failing(at)), pytest.raises(OSError, match="failed"):
             run.substep()
-        now = but_what_moves(state(run))
+        now = but_what_moves(run, state(run))
         wrong += not (is_same(now, before) or is_same(now, after))
     assert wrong

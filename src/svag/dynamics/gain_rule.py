@@ -7,7 +7,6 @@ Where the gain of a step comes from is one question (`_Measured`, from the readi
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,7 +18,7 @@ from svag.dynamics.refined_step import refuse_strange_state
 from svag.dynamics.running_gain import RunningGain
 from svag.noise.optimizer import BY_GAIN_RULE, trained_parameters, unwrapped
 from svag.noise.probe import NoiseProbe
-from svag.noise.uninterrupted import Uninterrupted, completed
+from svag.noise.uninterrupted import Uninterrupted
 from svag.prices.plan import GainPlan
 from svag.theory import domain
 from svag.theory.gain import Factors
@@ -91,12 +90,15 @@ class _Measured:
                 "the gain of this step is not known, because the probe has closed no step since the last one: call "
                 "probe.backward(), or probe.micro_batch() and probe.close_step(), before every optimizer step"
             )
+        running = self._running
         if step is not self._read and step.reading is not None:
             found = step.reading.estimate()
             # gradients that are not finite say nothing; a GradScaler skips such a step
             if found is not None:
-                self._running.add(found, step.reading.batch_size)
-        self._read = step  # a step that is repeated after an error is not read twice
+                running = replace(running)
+                running.add(found, step.reading.batch_size)
+        # in one call into C: a step that is repeated after an error or an interrupt is read once
+        vars(self).update(_running=running, _read=step)
         kappa = (step.batch_size or self._probe.batch_size) / self._running.base_batch_size
         # ranks do not know how many examples the others have in a short batch, and must not disagree
         held = self._held if step.batch_size is None else None
@@ -410,18 +412,21 @@ class GainRule:
             if factor != 1
         ]
         try:
-            for group, name, _, factor in changed:
-                if isinstance(group[name], Tensor):
-                    group[name].mul_(factor)  # in place: a captured graph reads this very tensor
-                else:
-                    group[name] *= factor
-            self._own_step(self._optimizer)
-            moved = True
-        finally:
-            completed(partial(self._end_step, changed, coming if moved else None))
+            try:
+                for group, name, _, factor in changed:
+                    if isinstance(group[name], Tensor):
+                        group[name].mul_(factor)  # in place: a captured graph reads this very tensor
+                    else:
+                        group[name] *= factor
+                self._own_step(self._optimizer)
+                moved = True
+            finally:
+                self._end_step(changed, coming if moved else None)
+        finally:  # an error or a second signal may have cut the first short
+            self._end_step(changed, coming if moved else None)
 
     def _end_step(self, changed: Sequence[tuple[dict[str, Any], str, Any, float]], coming: GainProgress | None) -> None:
-        """Restore the settings, and count the step if the weights have moved; called again where it was cut short."""
+        """Restore the settings, and count the step if the weights have moved; a second time, it changes nothing."""
         for group, name, value, _ in changed:
             if isinstance(value, Tensor):
                 group[name].copy_(value)

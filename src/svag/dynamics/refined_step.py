@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
@@ -13,9 +13,6 @@ from svag.noise.optimizer import SubstepState, refinable_settings, refuse_coarse
 from svag.noise.uninterrupted import completed
 from svag.theory import domain
 from svag.theory.optimizers import MomentumLimit, OptimizerSettings, SGDSettings, refined_average, settings_from
-
-if TYPE_CHECKING:
-    from torch.utils.hooks import RemovableHandle
 
 
 @dataclass
@@ -157,7 +154,6 @@ class RefinedStep:
         self.optimizer = optimizer
         self._ell = ell
         self._momentum_limit = momentum_limit
-        self._handles: list[RemovableHandle] = []
         self._substep: SubstepState | None = None
         self._taken: Callable[[], object] | None = None
         self._moved = False
@@ -166,20 +162,27 @@ class RefinedStep:
             refuse_coarse(optimizer, self._next)
 
     def __enter__(self) -> "RefinedStep":
-        self._handles = [self.optimizer.register_step_pre_hook(self._refuse_strangers)]
-        after = self.optimizer.register_step_post_hook(self._after_update)
-        self._handles.append(after)
-        hooks = after.hooks_dict_ref()
-        if hooks is not None:
-            hooks.move_to_end(after.id, last=False)
+        try:
+            self.optimizer.register_step_pre_hook(self._refuse_strangers)
+            restore = self.optimizer.register_step_post_hook(self._after_update)
+            hooks = restore.hooks_dict_ref()
+            if hooks is not None:
+                hooks.move_to_end(restore.id, last=False)
+        except BaseException:
+            completed(self._remove_hooks)
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        completed(self._remove_hooks)
+
+    def _remove_hooks(self) -> None:
+        """Those that are there, found by whose they are: the handle of one may not have been written down."""
+        for hooks in (self.optimizer._optimizer_step_pre_hooks, self.optimizer._optimizer_step_post_hooks):
+            for number in [number for number, hook in hooks.items() if getattr(hook, "__self__", None) is self]:
+                hooks.pop(number, None)
 
     def begin(self, clock: Clock) -> None:
         """Read the settings at the start of an effective step; refuse those that were changed to unsuitable ones."""
@@ -218,15 +221,17 @@ class RefinedStep:
 
     def _end(self) -> None:
         """Forwards if the weights have moved, and back if not; called again wherever it was cut short."""
-        if self._substep is not None:
-            if self._moved:
-                self._substep.keep()
-            else:
-                self._substep.put_back()
-            self._substep = None
-        if self._moved and self._taken is not None:
-            self._taken()
-        self._taken = None
+        try:
+            if self._substep is not None:
+                if self._moved:
+                    self._substep.keep()
+                else:
+                    self._substep.put_back()
+                self._substep = None
+        finally:
+            if self._moved and self._taken is not None:
+                self._taken()
+            self._taken = None
 
     def _refuse_strangers(self, *_: Any) -> None:
         if self._taken is None:

@@ -354,17 +354,14 @@ class SubstepState:
     def keep(self) -> None:
         """The update was taken: its result becomes the optimizer's own, in its own units."""
         own, counted = self._own["state"], ("step", _SECOND_MOMENT.get(type(self._optimizer), ""))
-        units: dict[str, list[tuple[dict[str, Any], Tensor]]] = {name: [] for name in counted if self._ell > 1}
         try:
+            for name in counted if self._ell > 1 else ():
+                found = [(own[p], mine[name]) for p, mine in self._state.items() if name in mine]
+                self._in_own_units(name, [(kept, value) for kept, value in found if value is not kept.get(name)])
             for p, mine in self._state.items():
-                kept = own[p]
                 for name, value in mine.items():
-                    if name in units and value is not kept.get(name):
-                        units[name].append((kept, value))
-                    else:
-                        kept[name] = value
-            for name, found in units.items():
-                self._in_own_units(name, found)
+                    if self._ell == 1 or name not in counted:
+                        own[p][name] = value
         finally:
             self.put_back()
 
