@@ -442,14 +442,14 @@ class NoiseProbe(Printed):
             scaler: scales the losses, when the run uses one.
             step: effective step of the run; by default, how many came before, short ones included.
         """
+        if weights is not None and (self._recording.shared or is_sharded(self._parameters)):
+            raise ValueError("ranks that share a batch or shard the model have parts of one size: leave out weights")
         if not self._measuring and self._tried and self._open:
             plain = self._plain_step(loss_fn, batch, scaler)
             if plain is not None:
                 return plain
         self._refuse_closed()
         refuse_swapped(loss_fn, batch)
-        if weights is not None and (self._recording.shared or is_sharded(self._parameters)):
-            raise ValueError("ranks that share a batch or shard the model have parts of one size: leave out weights")
         size, cutting, due = batch_size_of(batch), self._cutting, self.measuring
         short = self._tried and cutting.is_short(size)
         pieces, measured = cutting.pieces(batch, parts, measured=due, short=short), due and not short
