@@ -221,7 +221,10 @@ def test_two_signals_while_the_context_opens_or_closes(exits: bool) -> None:
 
     def work(run: Refined) -> None:
         with two:
-            run.sim.__exit__(None, None, None) if exits else run.sim.__enter__()
+            if exits:
+                run.sim.__exit__(None, None, None)
+            else:
+                run.sim.__enter__()
 
     def inside(run: Refined) -> list[object]:
         momenta = [module.momentum for module in run.model.modules() if isinstance(module, nn.BatchNorm1d)]

@@ -12,7 +12,7 @@ from transformers import Trainer
 
 from svag.integrations import huggingface
 from svag.integrations.huggingface import attach
-from svag.noise.loss_check import LossKind, NotAMean
+from svag.noise.loss_check import LossFound, LossKind, NotAMean
 
 
 class Regression(nn.Module):
@@ -173,9 +173,14 @@ def test_a_loss_that_is_not_a_mean_is_refused_before_the_first_step(
 
 
 def test_checking_the_loss_leaves_no_trace_and_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls, ends = [], []
-    whole = huggingface.compare_loss
-    monkeypatch.setattr(huggingface, "compare_loss", lambda *a, **k: calls.append(whole(*a, **k)) or calls[-1])
+    calls: list[LossFound] = []
+    ends, compare = [], huggingface.compare_loss
+
+    def noted(*arguments: Any, **more: Any) -> LossFound:
+        calls.append(compare(*arguments, **more))
+        return calls[-1]
+
+    monkeypatch.setattr(huggingface, "compare_loss", noted)
     for check in (True, False):
         trainer = language(tmp_path, kind=Trainer, dropout=0.2)
         attach(trainer, every=1, check_loss=check)

@@ -332,7 +332,7 @@ class SubstepState:
 
     def __init__(self, optimizer: Optimizer, settings: Sequence[OptimizerSettings], ell: int) -> None:
         self._optimizer, self._ell = optimizer, ell
-        self._own = {"param_groups": optimizer.param_groups, "state": optimizer.state}
+        self._own: dict[str, Any] = {"param_groups": optimizer.param_groups, "state": optimizer.state}
         self._groups = [
             {**group, **{name: getattr(setting, name) for name in _REFINED_SETTINGS[type(setting)]}}
             for group, setting in zip(optimizer.param_groups, settings, strict=True)
