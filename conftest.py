@@ -3,10 +3,15 @@
 Workers that each take all cores wait for each other most of the time. The integrations import Lightning and
 transformers, which `make test` does not have: without `-m integrations` neither their modules nor their tests are
 collected.
+
+What campaigns say, and the seeds they were drawn with, travels in the reports of their tests, so that it is printed at
+the end wherever they ran: what a worker of pytest-xdist prints is lost.
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,3 +32,45 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("integrations")
         # what the packages warn about in their own code is their affair
         item.add_marker(pytest.mark.filterwarnings("ignore::Warning:(lightning|torchmetrics|transformers|accelerate)"))
+
+
+SAID = "campaign"
+
+
+@pytest.fixture
+def say(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Print a sentence at the end of the session."""
+
+    def say(sentence: str) -> None:
+        request.node.user_properties.append((SAID, sentence))
+
+    return say
+
+
+@pytest.fixture
+def seeded(request: pytest.FixtureRequest, say: Callable[[str], None]) -> Callable[[int], int]:
+    """The seed of a campaign: its own, or `SVAG_SEED`. A failure shows it, and how to have it again."""
+
+    def seeded(own: int) -> int:
+        seed = int(os.environ.get("SVAG_SEED", own))
+        request.node.add_report_section("call", "seed", f"SVAG_SEED={seed} pytest -m slow '{request.node.nodeid}'")
+        say(f"{request.node.nodeid}: seed {seed}")
+        return seed
+
+    return seeded
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print what was said."""
+    reports = [report for found in terminalreporter.stats.values() for report in found]
+    said = [
+        sentence
+        for report in reports
+        if getattr(report, "when", None) == "call"
+        for name, sentence in report.user_properties
+        if name == SAID
+    ]
+    if said:
+        terminalreporter.section("campaigns")
+        for sentence in said:
+            terminalreporter.write_line(sentence)

@@ -1,6 +1,5 @@
-"""What the campaigns share: a tiny problem, one thread, and a way to say at the end what they did."""
+"""What the campaigns share: a tiny problem and one thread."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,14 +15,3 @@ def _one_thread() -> None:
 @pytest.fixture
 def npz(tmp_path: Path) -> Path:
     return write_npz(tmp_path / "data.npz")
-
-
-@pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
-    """Print past pytest, which keeps what a test that passes has printed."""
-
-    def say(sentence: str) -> None:
-        with capsys.disabled():
-            print(f"\n{sentence}", flush=True)
-
-    return say

@@ -27,8 +27,14 @@ def end_of(call: Call) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_hostile_calls(
-    seed: int, npz: Path, tmp_path: Path, say: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+    seed: int,
+    npz: Path,
+    tmp_path: Path,
+    say: Callable[[str], None],
+    seeded: Callable[[int], int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    seed = seeded(seed)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("svag.noise.throughput._ROUNDS", (3, 3))  # a good call shall not take half a second
     names, ends, wrong = Counter[str](), Counter[str](), []

@@ -74,12 +74,14 @@ def reported(folder: Path) -> str:
 
 
 @pytest.mark.slow
-def test_damaged_folders(healthy: Path, tmp_path: Path, say: Callable[[str], None]) -> None:
+def test_damaged_folders(
+    healthy: Path, tmp_path: Path, say: Callable[[str], None], seeded: Callable[[int], int]
+) -> None:
     runs = sorted(one.relative_to(healthy) for one in (healthy / "runs").iterdir() if one.is_dir())
-    ways, wrong = Counter[str](), []
+    ways, wrong, seed = Counter[str](), [], seeded(SEED)
     for number in range(FOLDERS):
         folder = copied(healthy, tmp_path / str(number))
-        how = damaged(folder / runs[number % len(runs)], SEED + number)
+        how = damaged(folder / runs[number % len(runs)], seed + number)
         ways[how.split()[0]] += 1
         for look in (listed, predicted, reported):
             try:
@@ -89,7 +91,7 @@ def test_damaged_folders(healthy: Path, tmp_path: Path, say: Callable[[str], Non
                 found = f"{look.__name__}: {error}"
             if found:
                 wrong.append(f"folder {number} ({how}): {found}")
-    say(f"{FOLDERS} damaged folders (seeds {SEED} to {SEED + FOLDERS - 1}), {len(wrong)} wrong answers")
+    say(f"{FOLDERS} damaged folders (seeds {seed} to {seed + FOLDERS - 1}), {len(wrong)} wrong answers")
     assert not wrong, "\n".join(wrong)
     assert (ways.total(), len(runs)) == (FOLDERS, 4)
 
@@ -123,13 +125,15 @@ def continued(spec: Path, run: Path) -> str:
 
 
 @pytest.mark.slow
-def test_hostile_names_and_files(healthy: Path, tmp_path: Path, say: Callable[[str], None]) -> None:
+def test_hostile_names_and_files(
+    healthy: Path, tmp_path: Path, say: Callable[[str], None], seeded: Callable[[int], int]
+) -> None:
     run = min((healthy / "runs").iterdir())
     spec = tmp_path / "spec.yaml"
     spec.write_text(RunSpec.from_dict(json.loads((run / "spec.json").read_bytes())["spec"]).to_yaml())
-    wrong, names = [], 0
+    wrong, names, first = [], 0, seeded(NAMES_SEED)
     for number in range(NAMES // TOGETHER):
-        choose = random.Random(NAMES_SEED + number)
+        choose = random.Random(first + number)
         folder = tmp_path / f"{number}{hostile_name(choose)}"
         places = [copied(run, folder / hostile_name(choose)) for _ in range(TOGETHER)]
         good, bad = places[::2], places[1::2]
@@ -150,8 +154,8 @@ def test_hostile_names_and_files(healthy: Path, tmp_path: Path, say: Callable[[s
                 found = str(error)
             if found:
                 wrong.append(f"{place!r}: {found}")
-    last = NAMES_SEED + NAMES // TOGETHER - 1
-    say(f"{names} hostile names, half of the runs damaged (seeds {NAMES_SEED} to {last}), {len(wrong)} wrong answers")
+    last = first + NAMES // TOGETHER - 1
+    say(f"{names} hostile names, half of the runs damaged (seeds {first} to {last}), {len(wrong)} wrong answers")
     assert not wrong, "\n".join(wrong)
     assert names == NAMES
 

@@ -11,8 +11,10 @@ INTERRUPTS = 1000
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
-def test_a_thousand_interrupts_leave_whole_steps(name: str, say: Callable[[str], None]) -> None:
-    seed = dt.datetime.now(dt.UTC).date().toordinal()
+def test_a_thousand_interrupts_leave_whole_steps(
+    name: str, say: Callable[[str], None], seeded: Callable[[int], int]
+) -> None:
+    seed = seeded(dt.datetime.now(dt.UTC).date().toordinal())
     wrong, right = interrupted(*RUNS[name], INTERRUPTS, seed)
     say(f"{INTERRUPTS} interrupts of {name} (seed {seed}): {len(wrong)} wrong, after {right} whole steps")
     assert wrong == []

@@ -17,32 +17,38 @@ RUNS, KILLS_OF_A_RUN, KILLS_OF_A_LADDER, SEED = 12, 5, 6, 18_301
 STRUCK = 40  # of 60: nearly all do, but on a busy machine a moment may come after the end of a run
 
 
-def trials(npz: Path) -> list[dict[str, Any]]:
+def trials(npz: Path, seed: int) -> list[dict[str, Any]]:
     """Runs of every process, with a checkpoint after every step, or now and then."""
-    choose = random.Random(SEED)
+    choose = random.Random(seed)
     processes = [{"kind": "sgd"}, {"kind": "svag", "ell": 3}, {"kind": "ngd"}, {"kind": "sde", "refine": 2}]
     made = []
     for number in range(RUNS):
         edits = {"process": processes[number % len(processes)], "budget": 200, "seed": number, "evaluate.every": 20}
-        kills = [("moment", SEED + choose.randrange(10**6)) for _ in range(KILLS_OF_A_RUN)]
+        kills = [("moment", seed + choose.randrange(10**6)) for _ in range(KILLS_OF_A_RUN)]
         made.append(order(npz, edits, kills, save_seconds=choose.choice([0, 0.02])))
     return made
 
 
 @pytest.mark.slow
-def test_runs_that_are_killed_at_random_moments(npz: Path, tmp_path: Path, say: Callable[[str], None]) -> None:
-    found = verdicts(tmp_path, trials(npz))
+def test_runs_that_are_killed_at_random_moments(
+    npz: Path, tmp_path: Path, say: Callable[[str], None], seeded: Callable[[int], int]
+) -> None:
+    seed = seeded(SEED)
+    found = verdicts(tmp_path, trials(npz, seed))
     struck, same = sum(sum(one["killed"]) for one in found), sum(one["same"] for one in found)
-    say(f"{struck} kills of {RUNS} runs at random moments (seed {SEED}): {same} ended with the same bits")
+    say(f"{struck} kills of {RUNS} runs at random moments (seed {seed}): {same} ended with the same bits")
     assert same == RUNS
     assert struck >= STRUCK
 
 
 @pytest.mark.slow
-def test_a_ladder_that_is_killed_at_random_moments(npz: Path, tmp_path: Path, say: Callable[[str], None]) -> None:
+def test_a_ladder_that_is_killed_at_random_moments(
+    npz: Path, tmp_path: Path, say: Callable[[str], None], seeded: Callable[[int], int]
+) -> None:
+    seed = seeded(SEED)
     base = tmp_path / "base.yaml"
     base.write_text(small(npz, {"budget": 2000, "evaluate.every": 500}).to_yaml())
-    choose, struck = random.Random(SEED), 0
+    choose, struck = random.Random(seed), 0
 
     def ladder(out: str, moment: float | None = None) -> bool:
         """Carry out a ladder; whether it was killed, some seconds after a run had begun."""
@@ -70,6 +76,6 @@ def test_a_ladder_that_is_killed_at_random_moments(npz: Path, tmp_path: Path, sa
     ladder("broken")
     straight = sorted((tmp_path / "straight" / "runs").iterdir())
     same = sum(same_bits(one, tmp_path / "broken" / "runs" / one.name) for one in straight)
-    say(f"{struck} kills of a ladder (seed {SEED}): {same} of its {len(straight)} runs have the same bits")
+    say(f"{struck} kills of a ladder (seed {seed}): {same} of its {len(straight)} runs have the same bits")
     assert (same, len(straight)) == (4, 4)
     assert struck >= KILLS_OF_A_LADDER // 2

@@ -38,7 +38,8 @@ def end_of(hostile: Hostile, out: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
-def test_hostile_specs(seed: int, tmp_path: Path, say: Callable[[str], None]) -> None:
+def test_hostile_specs(seed: int, tmp_path: Path, say: Callable[[str], None], seeded: Callable[[int], int]) -> None:
+    seed = seeded(seed)
     ends, wrong = Counter[str](), []
     for number, hostile in enumerate(hostile_specs(seed, SPECS)):
         end = end_of(hostile, tmp_path)
@@ -54,10 +55,11 @@ def test_hostile_specs(seed: int, tmp_path: Path, say: Callable[[str], None]) ->
 
 
 @pytest.mark.slow
-def test_hostile_specs_at_the_command(tmp_path: Path, say: Callable[[str], None]) -> None:
+def test_hostile_specs_at_the_command(tmp_path: Path, say: Callable[[str], None], seeded: Callable[[int], int]) -> None:
+    seed = seeded(18_103)
     ends, wrong = Counter[int](), []
     path = tmp_path / "spec.yaml"
-    for number, hostile in enumerate(hostile_specs(18_103, COMMANDS)):
+    for number, hostile in enumerate(hostile_specs(seed, COMMANDS)):
         try:
             text = hostile if isinstance(hostile, str) else yaml.safe_dump(hostile, default_flow_style=None)
             path.write_text(text, encoding="utf-8", newline="")
@@ -85,7 +87,8 @@ def test_hostile_specs_at_the_command(tmp_path: Path, say: Callable[[str], None]
                 f"spec {number}: exit code {result.exit_code}: {result.exception!r:.300}: {str(hostile)[:300]}"
             )
     say(
-        f"{COMMANDS} hostile specs as `svag ladder --dry-run` (seed 18103): exit codes {dict(ends)}, {len(wrong)} wrong"
+        f"{COMMANDS} hostile specs as `svag ladder --dry-run` (seed {seed}): "
+        f"exit codes {dict(ends)}, {len(wrong)} wrong"
     )
     assert not wrong, "\n".join(wrong)
     assert not (tmp_path / "o").exists()

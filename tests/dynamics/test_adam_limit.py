@@ -16,6 +16,7 @@ from torch.optim import Adam, AdamW, Optimizer, RMSprop
 import svag
 from svag.arrays import FloatArray
 from svag.dynamics import refined_step
+from svag.noise.optimizer import SubstepState
 from svag.theory.adaptive import AdamSettings, RMSpropSettings
 
 if TYPE_CHECKING:
@@ -261,6 +262,5 @@ def test_a_wrong_refinement_does_not_converge(name: str, kind: str, monkeypatch:
 def test_a_state_left_in_the_units_of_the_optimizer_does_not_converge(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refined_step, "to_substep_units", lambda *_: None)
-    monkeypatch.setattr(refined_step, "from_substep_units", lambda *_: None)
+    monkeypatch.setattr(refined_step, "SubstepState", lambda one, settings, _: SubstepState(one, settings, 1))
     assert not order_one(error_ratio(kind))

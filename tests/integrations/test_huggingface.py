@@ -10,7 +10,9 @@ from tests.integrations.texts import Recording, arguments, texts, tiny_gpt2
 from torch import Tensor, nn
 from transformers import Trainer
 
+from svag.integrations import huggingface
 from svag.integrations.huggingface import attach
+from svag.noise.loss_check import LossFound, LossKind, NotAMean
 
 
 class Regression(nn.Module):
@@ -109,6 +111,90 @@ def test_a_batch_that_is_cut_trains_as_the_whole_one(tmp_path: Path) -> None:
         assert cut_loss == pytest.approx(whole_loss, rel=1e-6)
         for one, other in zip(cut.parameters(), whole.parameters(), strict=True):
             assert torch.allclose(one, other, rtol=1e-6, atol=1e-7)
+
+
+def a_sum(errors: Tensor, x: Tensor) -> Tensor:
+    return errors.sum()
+
+
+def unequal_weights(errors: Tensor, x: Tensor) -> Tensor:
+    counts = (x[:, :1] > 0).double()
+    return (errors.reshape(len(x), -1) * (counts + 0.1)).sum() / (counts + 0.1).sum()
+
+
+def across_examples(errors: Tensor, x: Tensor) -> Tensor:
+    return errors.mean() + errors.std()
+
+
+class NotTheMean(Regression):
+    """Its loss is not the mean over its examples."""
+
+    def __init__(self, reduce: Any) -> None:
+        super().__init__()
+        self.reduce = reduce
+
+    def forward(self, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        return {"loss": self.reduce((self.net(x) - labels.reshape(len(x), -1)).square(), x)}
+
+
+@pytest.mark.parametrize(
+    ("reduce", "kind"),
+    [
+        (a_sum, LossKind.SUM),
+        (unequal_weights, LossKind.UNEQUAL_WEIGHTS),
+        (across_examples, LossKind.ACROSS_EXAMPLES),
+    ],
+)
+def test_a_loss_that_is_not_a_mean_is_refused_before_the_first_step(
+    tmp_path: Path, reduce: Any, kind: LossKind
+) -> None:
+    def trainer(**options: Any) -> Trainer:
+        torch.manual_seed(0)
+        chosen = arguments(tmp_path, per_device_train_batch_size=8, learning_rate=1e-3, **options)
+        return Trainer(NotTheMean(reduce), chosen, train_dataset=examples(48))
+
+    measured = trainer()
+    noise = attach(measured, every=1)
+    with pytest.raises(NotAMean, match="check_loss=False") as refused:
+        measured.train()
+    assert refused.value.found.kind == kind
+    assert refused.value.found.difference > 0.01
+    assert not noise.readings
+    assert same_weights(measured.model, trainer().model)
+    assert all(parameter.grad is None for parameter in measured.model.parameters())
+    trusted = trainer()
+    noise = attach(trusted, every=1, check_loss=False)
+    trusted.train()
+    assert len(noise.readings) == 12
+    accumulated = trainer(gradient_accumulation_steps=2)  # nothing is cut
+    noise = attach(accumulated, every=1)
+    accumulated.train()
+    assert len(noise.readings) == 6
+
+
+def test_checking_the_loss_leaves_no_trace_and_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[LossFound] = []
+    ends, compare = [], huggingface.compare_loss
+
+    def noted(*arguments: Any, **more: Any) -> LossFound:
+        calls.append(compare(*arguments, **more))
+        return calls[-1]
+
+    monkeypatch.setattr(huggingface, "compare_loss", noted)
+    for check in (True, False):
+        trainer = language(tmp_path, kind=Trainer, dropout=0.2)
+        attach(trainer, every=1, check_loss=check)
+        torch.manual_seed(1)
+        trainer.train()
+        ends.append(trainer.model)
+    assert [found.kind for found in calls] == [LossKind.MEAN]
+    assert same_weights(*ends)
+
+
+@pytest.mark.parametrize("wrong", [1, None, "yes"])
+def test_a_check_that_is_no_bool_is_refused(tmp_path: Path, wrong: Any) -> None:
+    with pytest.raises(ValueError, match="check_loss"):
+        attach(regression(tmp_path), check_loss=wrong)
 
 
 def test_with_a_loss_of_the_user_the_step_is_left_alone(tmp_path: Path) -> None:

@@ -14,12 +14,11 @@ from torch.optim import SGD, AdamW, NAdam, Optimizer
 from svag import SVAG, NoiseProbe, NoisyGD, measure_noise, measure_throughput, price_list
 from svag.noise.batches import split
 from svag.noise.optimizer import (
+    SubstepState,
     refinable_settings,
     trained_parameters,
     unwrapped,
     velocities,
-    visible_settings,
-    write_settings,
 )
 from svag.prices.reasons import Code
 from svag.theory.optimizers import SGDSettings
@@ -99,13 +98,13 @@ def test_settings_are_read_for_every_group_and_written_back_as_they_were() -> No
     assert found == [SGDSettings(0.5, 0.0, 0.9), SGDSettings(1.0, 0.1, 0.9)]
     weight.grad = torch.ones_like(weight)
     refined = [one.refined(4, "underdamped") for one in found if isinstance(one, SGDSettings)]
-    before = visible_settings(optimizer, refined)
-    write_settings(optimizer, refined)
+    substep = SubstepState(optimizer, refined, 4)
+    substep.use()
     assert [(group["lr"], group["dampening"]) for group in optimizer.param_groups] == [(0.125, 0.75), (0.25, 0.75)]
     assert torch.equal(optimizer.state[weight]["momentum_buffer"], torch.zeros(2)), "a damped velocity starts from rest"
     assert bias not in optimizer.state, "there is no gradient for it yet"
-    for group, own in zip(optimizer.param_groups, before, strict=True):
-        group.update(own)
+    substep.put_back()
+    assert not optimizer.state
     assert [type(group["lr"]) for group in optimizer.param_groups] == [float, int]
     assert refinable_settings(optimizer) == found
 

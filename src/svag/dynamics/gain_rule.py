@@ -90,12 +90,15 @@ class _Measured:
                 "the gain of this step is not known, because the probe has closed no step since the last one: call "
                 "probe.backward(), or probe.micro_batch() and probe.close_step(), before every optimizer step"
             )
+        running = self._running
         if step is not self._read and step.reading is not None:
             found = step.reading.estimate()
             # gradients that are not finite tell nothing, and a GradScaler skips such a step
             if found is not None:
-                self._running.add(found, step.reading.batch_size)
-        self._read = step  # a step that is repeated after an error is not read twice
+                running = replace(running)
+                running.add(found, step.reading.batch_size)
+        # in one call into C: a step that is repeated after an error or an interrupt is read once
+        vars(self).update(_running=running, _read=step)
         kappa = (step.batch_size or self._probe.batch_size) / self._running.base_batch_size
         # ranks do not know how many examples the others have in a short batch, and must not disagree
         held = self._held if step.batch_size is None else None
@@ -195,10 +198,10 @@ class GainRule:
                 break
 
     Time passes only if the optimizer has stepped: a GradScaler's overflow costs none. Ctrl-C (any signal whose handler
-    raises) finds a step taken and counted, or not begun: one that comes while the weights move waits until they have
-    (a second one does not). After any error, in hooks or in the optimizer, the settings are those of the baseline, and
-    time has passed if the update was applied. If the update itself fails, no time passes, and its weights are what the
-    optimizer left.
+    raises) finds a step taken and counted, or not begun: one that comes while the weights move waits until they have.
+    A second one does not wait; after that, as after any error in hooks or in the optimizer, the settings are those of
+    the baseline, and time has passed if the update was applied. If the update itself fails, no time passes, and its
+    weights are what the optimizer left.
 
     A measured step waits for the device once, for a few numbers, which keeps the processor from running ahead of it.
     Under DistributedDataParallel, `fully_shard` and `process_group` these are sums over all ranks, and the gain is the
@@ -399,15 +402,7 @@ class GainRule:
                 "the rule to train on without it"
             )
         gain, time, kappa = self._source.next_step(self._progress.time)
-        coming = self._progress.after(gain, time, kappa)
-        self._step_at(gain)
-        # a fused optimizer skips a step by itself
-        overflow = getattr(self._optimizer, "found_inf", None)
-        skipped = overflow is not None and bool(overflow)
-        self._progress = replace(self._progress, before=self._progress.time) if skipped else coming
-        self._source.stepped()
-
-    def _step_at(self, gain: float) -> None:
+        coming, moved = self._progress.after(gain, time, kappa), False
         groups = self._optimizer.param_groups
         factors = [Factors.at(gain, self._rule, _is_decoupled(self._optimizer, group)) for group in groups]
         changed = [
@@ -417,18 +412,32 @@ class GainRule:
             if factor != 1
         ]
         try:
-            for group, name, _, factor in changed:
-                if isinstance(group[name], Tensor):
-                    group[name].mul_(factor)  # in place, because a captured CUDA graph reads this tensor
-                else:
-                    group[name] *= factor
-            self._own_step(self._optimizer)
-        finally:
-            for group, name, value, _ in changed:
-                if isinstance(value, Tensor):
-                    group[name].copy_(value)
-                else:
-                    group[name] = value
+            try:
+                for group, name, _, factor in changed:
+                    if isinstance(group[name], Tensor):
+                        group[name].mul_(factor)  # in place: a captured graph reads this very tensor
+                    else:
+                        group[name] *= factor
+                self._own_step(self._optimizer)
+                moved = True
+            finally:
+                self._end_step(changed, coming if moved else None)
+        finally:  # an error or a second signal may have cut the first short
+            self._end_step(changed, coming if moved else None)
+
+    def _end_step(self, changed: Sequence[tuple[dict[str, Any], str, Any, float]], coming: GainProgress | None) -> None:
+        """Restore the settings, and count the step if the weights have moved; a second time, it changes nothing."""
+        for group, name, value, _ in changed:
+            if isinstance(value, Tensor):
+                group[name].copy_(value)
+            else:
+                group[name] = value
+        if coming is not None:
+            # a fused optimizer skips a step by itself
+            overflow = getattr(self._optimizer, "found_inf", None)
+            skipped = overflow is not None and bool(overflow)
+            self._progress = replace(self._progress, before=self._progress.time) if skipped else coming
+            self._source.stepped()
 
     def _refuse_closed(self) -> None:
         if self._handle is None:

@@ -7,6 +7,7 @@ import hashlib
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from svag.noise.batches import batch_size_of, split, tensors_of
 from svag.noise.group import Group
 from svag.noise.optimizer import sgd_settings, trained_parameters, unwrapped
 from svag.noise.parameters import batch_norms
-from svag.noise.uninterrupted import Uninterrupted
+from svag.noise.uninterrupted import Uninterrupted, completed
 from svag.theory import domain
 from svag.theory.optimizers import WHAT_WORKS
 from svag.theory.weights import IndependentSampling, noise_amplitude
@@ -136,12 +137,15 @@ class NoisyGD:
         try:
             return self._step(losses_fn, chunks, self._draw())
         except BaseException:
-            with Uninterrupted():
+
+            def undo() -> None:
                 if (self._clock.effective_step, self._clock.substep) == (clock.effective_step, clock.substep):
                     before.restore()
                     self._clock = clock
                     self._generator.set_state(generator)
                 self.optimizer.zero_grad()
+
+            completed(undo)
             raise
 
     def state_dict(self) -> dict[str, Any]:
@@ -182,8 +186,10 @@ class NoisyGD:
         total = self._weighted_pass(losses_fn, chunks, z, share)  # .grad = Σ c_i ∇L_i
         if self._group.size > 1:
             total = self._group.add_gradients(trained_parameters(self.optimizer), total)
+        after = replace(self._clock)
+        after.tick()
         with Uninterrupted(), self._refined:
-            self._refined.step(self._clock.tick)  # x ← x − (η/s) .grad
+            self._refined.step(partial(setattr, self, "_clock", after))  # x ← x − (η/s) .grad
         return total / self._n
 
     def _own_share(self, chunks: Iterable[Batch]) -> range:

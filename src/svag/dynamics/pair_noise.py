@@ -106,10 +106,12 @@ class PairNoise:
         self._staged.append(PairReading(numbers, to_batch, batch_size, step, settings, self._ell, self._population))
 
     def settle(self, *, taken: bool) -> None:
-        """Keep what was measured since the last call if its step was taken, otherwise forget it."""
-        staged, self._staged = self._staged, []
+        """Keep what was measured since the last time if its step was taken, forget it if not."""
         if taken:
-            self._pending.add(staged)
+            # moved in one call into C, so that none is lost or doubled wherever this is cut short and called again
+            self._pending.add(map(self._staged.pop, [0] * len(self._staged)))
+        else:
+            self._staged = []
 
     def collect(self) -> list[Reading]:
         """Return all readings. Pairs with gradients that are not finite are left out, with a warning at the first."""

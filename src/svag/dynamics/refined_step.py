@@ -3,26 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.optim import Optimizer
 
-from svag.noise.optimizer import (
-    from_substep_units,
-    refinable_settings,
-    refuse_coarse,
-    to_substep_units,
-    trained_parameters,
-    visible_settings,
-    write_settings,
-)
+from svag.noise.optimizer import SubstepState, refinable_settings, refuse_coarse, trained_parameters
+from svag.noise.uninterrupted import completed
 from svag.theory import domain
 from svag.theory.optimizers import MomentumLimit, OptimizerSettings, SGDSettings, refined_average, settings_from
-
-if TYPE_CHECKING:
-    from torch.utils.hooks import RemovableHandle
 
 
 @dataclass
@@ -153,64 +143,68 @@ class RunningStatistics:
 class RefinedStep:
     """One step of the optimizer at the held settings, refined; a context inside which no other code may step it.
 
-    The refined settings are put into the parameter groups after all step pre-hooks have run (by the closure that the
-    optimizer calls first) and taken out again before any step post-hook runs: loggers, schedulers and hooks only ever
-    see the user's own. The same goes for the units of the second moment of Adam and RMSprop and for their count of
-    steps, so that a state of the optimizer never depends on `ell`.
+    The refined settings take the place of the optimizer's own after all step pre-hooks have run (by the closure that
+    the optimizer calls first) and leave it before any step post-hook runs: loggers, schedulers and hooks only ever see
+    the user's own. The same goes for the units of the second moment of Adam and RMSprop and for their count of steps,
+    so that a state of the optimizer never depends on `ell`. A step that is cut short by an error, or by a signal that
+    was not held, is completed if the weights have moved; otherwise settings and state are as they were.
     """
 
     def __init__(self, optimizer: Optimizer, ell: int, momentum_limit: MomentumLimit | None) -> None:
         self.optimizer = optimizer
         self._ell = ell
         self._momentum_limit = momentum_limit
-        self._handles: list[RemovableHandle] = []
-        self._visible: list[dict[str, Any]] = []
-        self._in_substep_units = False
-        self._taken: Callable[[], None] | None = None
+        self._substep: SubstepState | None = None
+        self._taken: Callable[[], object] | None = None
+        self._moved = False
         self._next = self._refined(refinable_settings(optimizer))
         if ell > 1:
             refuse_coarse(optimizer, self._next)
 
     def __enter__(self) -> "RefinedStep":
-        guard = self.optimizer.register_step_pre_hook(self._refuse_strangers)
-        restore = self.optimizer.register_step_post_hook(self._after_update)
-        hooks = restore.hooks_dict_ref()
-        if hooks is not None:
-            hooks.move_to_end(restore.id, last=False)
-        self._handles = [guard, restore]
+        try:
+            self.optimizer.register_step_pre_hook(self._refuse_strangers)
+            restore = self.optimizer.register_step_post_hook(self._after_update)
+            hooks = restore.hooks_dict_ref()
+            if hooks is not None:
+                hooks.move_to_end(restore.id, last=False)
+        except BaseException:
+            completed(self._remove_hooks)
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        completed(self._remove_hooks)
+
+    def _remove_hooks(self) -> None:
+        """Those that are there, found by whose they are: the handle of one may not have been written down."""
+        for hooks in (self.optimizer._optimizer_step_pre_hooks, self.optimizer._optimizer_step_post_hooks):
+            for number in [number for number, hook in hooks.items() if getattr(hook, "__self__", None) is self]:
+                hooks.pop(number, None)
 
     def begin(self, clock: Clock) -> None:
         """Read the settings at the start of an effective step; refuse settings that have become unsuitable."""
         clock.start(refinable_settings(self.optimizer))
         self._next = self._refined(clock.held)
 
-    def step(self, taken: Callable[[], None]) -> None:
+    def step(self, taken: Callable[[], object]) -> None:
         """Take the sub-step that has begun with `.grad`, by the optimizer itself; for SGD, x ← x − (η/l)·.grad.
 
-        `taken` is called once the weights have moved, before any hook that others have registered can fail. Call this
-        with signals held (`Uninterrupted`): a half-finished sub-step cannot be undone.
+        `taken` is called once the weights have moved, before any hook that others have registered can fail, and a
+        second time if it was cut short. Call this with signals held (`Uninterrupted`): weights that have moved in part
+        cannot be taken back.
         """
-        self._taken = taken
+        self._taken, self._moved = taken, False
         try:
             self.optimizer.step(self._refine)  # type: ignore[arg-type]  # the loss of this closure is not used
         finally:
-            self._taken = None
-            self._restore()
+            completed(self._end)
 
     def _refine(self) -> None:
-        # saved before anything changes, so that an error at any moment can be undone
-        self._visible = visible_settings(self.optimizer, self._next)
-        write_settings(self.optimizer, self._next)
-        to_substep_units(self.optimizer, self._ell)
-        self._in_substep_units = True
+        self._substep = SubstepState(self.optimizer, self._next, self._ell)
+        self._substep.use()
 
     def _refined(self, held: Sequence[OptimizerSettings]) -> list[OptimizerSettings]:
         """The settings of one sub-step, for every parameter group."""
@@ -222,18 +216,22 @@ class RefinedStep:
         ]
 
     def _after_update(self, *_: Any) -> None:
-        self._restore()
-        if self._taken is not None:
-            self._taken()
+        self._moved = True
+        self._end()
 
-    def _restore(self) -> None:
-        if self._in_substep_units:
-            self._in_substep_units = False
-            from_substep_units(self.optimizer, self._ell)
-        if self._visible:
-            for group, own in zip(self.optimizer.param_groups, self._visible, strict=True):
-                group.update(own)
-            self._visible = []
+    def _end(self) -> None:
+        """Forwards if the weights have moved, and back if not; called again wherever it was cut short."""
+        try:
+            if self._substep is not None:
+                if self._moved:
+                    self._substep.keep()
+                else:
+                    self._substep.put_back()
+                self._substep = None
+        finally:
+            if self._moved and self._taken is not None:
+                self._taken()
+            self._taken = None
 
     def _refuse_strangers(self, *_: Any) -> None:
         if self._taken is None:

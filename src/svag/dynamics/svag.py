@@ -19,7 +19,7 @@ from svag.noise.group import Group
 from svag.noise.optimizer import settings_of, sgd_settings, trained_parameters, unwrapped, velocities
 from svag.noise.parameters import batch_norms, refuse_sharded, refuse_sparse
 from svag.noise.reading import Reading
-from svag.noise.uninterrupted import Uninterrupted
+from svag.noise.uninterrupted import Uninterrupted, completed
 from svag.theory import domain
 from svag.theory.optimizers import MomentumLimit
 from svag.theory.weights import finite_population_weights, svag_weights
@@ -78,14 +78,14 @@ class SVAG:
     two effective steps.
 
     - Before the optimizer moves the weights, the sub-step is taken back.
-    - An interrupt that arrives while they move is held until they have moved, and the sub-step is counted; the same
-      holds if a step post-hook of the optimizer fails. With `atomic`, the effective step is taken back in these cases
-      too.
-    - Only `atomic` takes back an update that fails halfway in the optimizer itself, for example out of memory. Without
-      it, settings and units are restored and nothing is counted, but some weights may have moved.
+    - An interrupt that comes while they move waits until they have, and the sub-step is counted; so it is if a step
+      post-hook of the optimizer fails. With `atomic`, what was done of the effective step is taken back all the same.
+    - Only `atomic` takes back an update that fails halfway in the optimizer itself, as for lack of memory or at a
+      second Ctrl-C, which does not wait. Without it nothing is counted, and settings, v and `step` are as they were,
+      but some weights may have moved.
 
-    A second Ctrl-C does not wait. Signals are held in the main thread; no other thread receives any. Gradients are
-    cleared, and batches that were drawn from `pairs` are gone.
+    Signals are held in the main thread; no other thread receives any. Gradients are cleared, and batches that were
+    drawn from `pairs` are gone. Around Adam and RMSprop the memory of another v is taken while the optimizer steps.
 
     Reference: Li, Malladi, Arora (2021), eq:svag_iter; for Adam and RMSprop Malladi, Lyu, Panigrahi, Arora (2022), who
     write ℓ for √l; `split` and `momentum_limit` are ours.
@@ -151,18 +151,24 @@ class SVAG:
         if self._open:
             raise RuntimeError("this svag.SVAG context is open already")
         with Uninterrupted():
-            self._refined.__enter__()
-            self._statistics.refine()
-            self._open = True
+            try:
+                self._refined.__enter__()
+                self._statistics.refine()
+                self._open = True
+            except BaseException:
+                completed(self._close)
+                raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with Uninterrupted():
-            self._open = False
-            self._statistics.restore()
-            self._refined.__exit__(kind, error, trace)
+        completed(self._close)
+
+    def _close(self) -> None:
+        self._open = False
+        self._statistics.restore()
+        self._refined.__exit__(None, None, None)
 
     @property
     def effective_step(self) -> int:
@@ -276,8 +282,10 @@ class SVAG:
                 f"the loss is not finite in effective step {self.effective_step}: the step was not taken, lower the "
                 "learning rate or look at the batch"
             )
+        after = replace(self._clock)
+        after.tick()
         with Uninterrupted():
-            self._refined.step(self._count)  # SGD: x ← x − (η/l) .grad
+            self._refined.step(partial(self._count, after))  # SGD: x ← x − (η/l) .grad
         return loss
 
     def _weights(self, batch: Batch) -> tuple[float, float]:
@@ -326,26 +334,31 @@ class SVAG:
                 with Uninterrupted():
                     self._commit()
         except BaseException:
-            with Uninterrupted():
+
+            def undo() -> None:
                 if not self._committed:
                     before.restore()
                     self._clock = clock
                     if self._noise:
                         self._noise.settle(taken=False)
                 self.optimizer.zero_grad()
+
+            completed(undo)
             raise
         return loss
 
-    def _count(self) -> None:
-        """Count the sub-step: its weights have moved, so an error or interrupt from here on does not undo it."""
-        self._clock.tick()
+    def _count(self, after: Clock) -> None:
+        """The weights have moved: from here on, an error or an interrupt leaves this sub-step taken and counted."""
+        self._clock = after
         if not self._whole:
             self._commit()
 
     def _commit(self) -> None:
-        if self._noise:
-            self._noise.settle(taken=True)
-        self._committed = True
+        try:
+            if self._noise:
+                self._noise.settle(taken=True)
+        finally:
+            self._committed = True
 
     def _next_pair(self, pairs: Iterator[tuple[Batch, Batch]], done: int) -> tuple[Batch, Batch]:
         pair: object = next(pairs, None)

@@ -58,7 +58,8 @@ class LoopProbe:
             must not depend on timing.
         loss_fn: takes a batch, returns its mean loss.
         base_batch_size: batch size of the baseline, whose steps a gain rule counts; None: only measure.
-        verbose: print a summary at the start, when "auto" has chosen, and at the end.
+        check_loss: where a batch is cut into parts, compare its gradient with that of the parts once.
+        verbose: print what there is to say: at the start, when "auto" has chosen, and at the end.
     """
 
     def __init__(
@@ -70,8 +71,12 @@ class LoopProbe:
         every: Every,
         loss_fn: BatchLoss | None,
         base_batch_size: int | None = None,
+        check_loss: bool = True,
         verbose: bool = True,
     ) -> None:
+        if not isinstance(check_loss, bool):
+            raise ValueError(f"check_loss must be True or False, got {domain.shown(check_loss)}")
+        self._check_loss = check_loss
         self.batch_size = None if batch_size is None else domain.whole("batch_size", batch_size, at_least=2)
         self.population, self.loss_fn = population, loss_fn
         self.parameters = None if parameters is None else list(parameters)
@@ -201,6 +206,11 @@ class LoopProbe:
         self._counted, self._examples, self._short = 0, 0, False
 
     @property
+    def checks_loss(self) -> bool:
+        """Whether the loss is checked at the first step; not again in a run that is continued."""
+        return self._check_loss and self._state is None
+
+    @property
     def restored_time(self) -> float:
         """Baseline steps passed in the run that is continued; 0 if there is none."""
         saved = None if self._state is None else self._state.get("rule")
@@ -240,6 +250,7 @@ class LoopProbe:
             population=population,
             parameters=self.parameters,
             every=1 if in_parts else self.every,
+            check_loss=self._check_loss,
         )
         self._cadence = Cadence(self.every, wait=partial(wait_for, model))
         if self._state is not None:

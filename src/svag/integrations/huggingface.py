@@ -3,6 +3,7 @@
 With `base_batch_size` it also trains by the gain rule.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from svag.dynamics.gain_rule import GainRule
 from svag.integrations import BatchLoss, LoopProbe, parts_of
 from svag.noise.batches import in_pieces
 from svag.noise.cadence import Every
+from svag.noise.loss_check import LossKind, NotAMean
+from svag.noise.loss_check import check_loss as compare_loss
 from svag.noise.reading import Reading
 from svag.prices.price_list import PriceList
 
@@ -44,7 +47,7 @@ class AttachedNoise(TrainerCallback):
         self._wrappers = {"training_step": self._training_step, "get_batch_samples": self._get_batch_samples}
         # methods that other code has set on the trainer instance are restored by remove()
         self._before = {name: value for name, value in vars(trainer).items() if name in self._wrappers}
-        self._cut = 1
+        self._cut, self._check = 1, False
         self._targets: float | None = None
         vars(trainer).update(self._wrappers)
         trainer.add_callback(self)
@@ -179,6 +182,9 @@ class AttachedNoise(TrainerCallback):
                 loop.measure(model, self._loss, trainer._prepare_inputs(inputs), step=step, scaler=scaler)
                 return self._own_step(model, inputs, num_items_in_batch)
             parts = in_pieces(inputs, self._cut)
+            if self._check:
+                self._check = False
+                self._refuse_other_losses(model, inputs, parts, num_items_in_batch)
         losses, steps = [], trainer.current_gradient_accumulation_steps
         try:
             trainer.current_gradient_accumulation_steps = steps * self._cut  # by which it divides an ordinary loss
@@ -192,6 +198,40 @@ class AttachedNoise(TrainerCallback):
             loop.end_step(step)
         return torch.stack(losses).sum()
 
+    def _refuse_other_losses(
+        self, model: nn.Module, inputs: Mapping[str, Any], parts: Sequence[Any], items: Any
+    ) -> None:
+        """Refuse a loss whose parts have another gradient than the batch, as `svag.NoiseProbe.backward` does."""
+        trainer = self._trainer
+
+        def loss_of(part: Any) -> Tensor:
+            prepared = trainer._prepare_inputs(dict(part))
+            with trainer.compute_loss_context_manager():
+                loss: Tensor = trainer.compute_loss(model, prepared, num_items_in_batch=items)
+            return loss
+
+        scaled = trainer.loss_is_scaled_for_ga
+        if scaled is None:  # as Trainer.training_step finds out whether a part is a share of the step's mean already
+            scaled = (trainer.model_accepts_loss_kwargs and items is not None) or trainer.compute_loss_func is not None
+        weight = 1.0 if scaled else 1 / len(parts)
+        found = compare_loss(
+            trainer.model,
+            loss_of,
+            inputs,
+            [(part, weight) for part in parts],
+            scaled=trainer.accelerator.scaler is not None,
+        )
+        if found.refused:
+            raise NotAMean(
+                found,
+                f"the loss of this Trainer is not a mean over examples ({found.kind.name.lower().replace('_', ' ')}), "
+                f"and the gradient computed in {found.parts} parts is off by {found.difference:.0%}: give attach() a "
+                "loss_fn= that is one, or accumulate gradients over micro-batches, which are then measured as they are "
+                "(check_loss=False trains in parts all the same)",
+            )
+        if found.kind != LossKind.MEAN:
+            warnings.warn(str(found), stacklevel=2)
+
     def _loss(self, part: Any) -> Tensor:
         """The user's own loss, in the precision of the run."""
         assert self._loop.loss_fn is not None
@@ -204,6 +244,7 @@ class AttachedNoise(TrainerCallback):
             raise ValueError("the trainer has no optimizer yet: call trainer.train(), which makes it")
         ranks, accumulated = trainer.args.world_size, trainer.args.gradient_accumulation_steps
         self._cut = parts_of(loop.size) if ranks * accumulated == 1 else 1
+        self._check = loop.checks_loss and loop.loss_fn is None  # with loss_fn, the probe does
         loop.start(
             model if isinstance(model, DistributedDataParallel) else trainer.model,
             trainer.optimizer,
@@ -223,6 +264,7 @@ def attach(
     every: Every = "auto",
     loss_fn: BatchLoss | None = None,
     base_batch_size: int | None = None,
+    check_loss: bool = True,
     verbose: bool = True,
 ) -> AttachedNoise:
     """Measure G, N and R in every step of a `transformers.Trainer`, log them, and print the price list at the end.
@@ -274,6 +316,8 @@ def attach(
         loss_fn: takes a batch and returns its mean loss; only used where a step is one backward pass on one device. The
             step is then left as it is, and the parts are back-propagated beside it and without a trace.
         base_batch_size: batch size of the baseline that optimizer and `max_steps` are set for; None: only measure.
+        check_loss: where a batch is cut into parts, compare its gradient with that of the parts at the first step, and
+            refuse a loss that is not a mean over examples, as `svag.NoiseProbe` does.
         verbose: print whether the run is long enough at its start, what "auto" chose, and the price list, or what the
             run by the rule has cost, at the end.
     """
@@ -288,6 +332,7 @@ def attach(
         every=every,
         loss_fn=loss_fn,
         base_batch_size=base_batch_size,
+        check_loss=check_loss,
         verbose=verbose,
     )
     return AttachedNoise(trainer, loop)

@@ -73,6 +73,8 @@ class NoiseCallback(Callback):
             and says how many readings that gives.
         loss_fn: takes a batch and returns its mean loss; only used where a step is one backward pass on one device, and
             by default the `training_step` of the module. With manual optimization it is needed there.
+        check_loss: where a batch is cut into parts, compare its gradient with that of the parts at the first step, and
+            refuse a loss that is not a mean over examples, as `svag.NoiseProbe` does.
         verbose: print whether the fit is long enough at its start, what "auto" chose, and the price list at the end.
     """
 
@@ -84,6 +86,7 @@ class NoiseCallback(Callback):
         parameters: Iterable[Tensor] | None = None,
         every: Every = "auto",
         loss_fn: BatchLoss | None = None,
+        check_loss: bool = True,
         verbose: bool = True,
     ) -> None:
         self._loop = LoopProbe(
@@ -92,6 +95,7 @@ class NoiseCallback(Callback):
             parameters=parameters,
             every=every,
             loss_fn=loss_fn,
+            check_loss=check_loss,
             verbose=verbose,
         )
         self._in_parts = False
@@ -268,6 +272,7 @@ class GainCallback(NoiseCallback):
         parameters: measure only these.
         every: measure every `every`-th step; the rule holds its averages in between.
         loss_fn: takes a batch and returns its mean loss.
+        check_loss: as for `NoiseCallback`.
         verbose: print what the run has cost, at the end.
     """
 
@@ -280,6 +285,7 @@ class GainCallback(NoiseCallback):
         parameters: Iterable[Tensor] | None = None,
         every: int = 1,
         loss_fn: BatchLoss | None = None,
+        check_loss: bool = True,
         verbose: bool = True,
     ) -> None:
         super().__init__()
@@ -290,6 +296,7 @@ class GainCallback(NoiseCallback):
             every=every,
             loss_fn=loss_fn,
             base_batch_size=base_batch_size,
+            check_loss=check_loss,
             verbose=verbose,
         )
         # schedulers with their intervals in baseline steps, and the time up to which each kind was stepped

@@ -96,8 +96,8 @@ class LossFound:
 class NotAMean(ValueError):  # noqa: N818  # named after what it says of a loss
     """The parts of a batch do not have the gradient of the whole; `found` says why."""
 
-    def __init__(self, found: LossFound) -> None:
-        super().__init__(str(found))
+    def __init__(self, found: LossFound, said: str = "") -> None:
+        super().__init__(said or str(found))
         self.found = found
 
 

@@ -1,10 +1,10 @@
 """The one place that reads and writes the state of a torch optimizer: its kind, its settings, its velocity, its v.
 
-Wrappers of other packages are taken off an optimizer first (`unwrapped`). Its settings are then read for two purposes.
-A `Reading` records what is known about any optimizer (`state_of`, `velocities`). SVAG and noisy gradient descent need
-the settings of an optimizer that the theory covers (`refinable_settings`), and replace them by refined ones for the
-duration of one step (`write_settings`). The second moment of Adam and RMSprop is converted to the units of such a step
-at the same time (`to_substep_units`).
+Wrappers of other packages are taken off an optimizer first (`unwrapped`). Its settings then have two readers.
+A `Reading` writes down what it can learn about any optimizer (`state_of`, `velocities`). SVAG and noisy gradient
+descent need the settings of an optimizer that the theory covers (`refinable_settings`), and put refined ones in their
+place for the duration of one step, and with them the second moment of Adam and RMSprop in the units of such a step
+(`SubstepState`).
 """
 
 import math
@@ -309,69 +309,93 @@ def refuse_coarse(optimizer: Optimizer, refined: Sequence[OptimizerSettings]) ->
                 )
 
 
-def visible_settings(optimizer: Optimizer, settings: Sequence[OptimizerSettings]) -> list[dict[str, Any]]:
-    """What `write_settings` would replace in each parameter group, to be put back after the step."""
-    return [
-        {name: group[name] for name in _REFINED_SETTINGS[type(setting)]}
-        for group, setting in zip(optimizer.param_groups, settings, strict=True)
-    ]
+class SubstepState:
+    """The settings and the state of an optimizer during one sub-step, in the place of its own.
 
+    Nothing is refined in place: an optimizer's own groups and state lie aside untouched while it steps with copies
+    (`use`), and both changes of place are one call into C, which no error and no signal handler can divide. So at every
+    moment the optimizer has either its own or those of the sub-step, and after an update that failed its own can come
+    back exactly (`put_back`). After one that was taken, `keep` writes the result into its own tensors; it may be called
+    again if it was cut short.
 
-def write_settings(optimizer: Optimizer, settings: Sequence[OptimizerSettings]) -> None:
-    """Put the settings of one sub-step into the parameter groups.
+    The gradient of a sub-step has l times the variance, and l sub-steps are one step. So second moments and counts of
+    steps are l times those of the optimizer meanwhile; what a division by l has rounded in a count is rounded back. SGD
+    has neither. With dampening, a velocity that does not exist yet is started at 0: torch would start it at the whole,
+    undamped gradient. RMSprop does not correct the bias of a second moment that begins at 0, and refined it has no
+    limit from there: a parameter without one is refused.
 
-    With dampening, a missing velocity is set to 0 first: torch would start it at the whole, undamped gradient.
+    Args:
+        optimizer: the one that takes the sub-step.
+        settings: those of one sub-step, for every parameter group.
+        ell: sub-steps in a step.
     """
-    for group, setting in zip(optimizer.param_groups, settings, strict=True):
-        group.update({name: getattr(setting, name) for name in _REFINED_SETTINGS[type(setting)]})
-        if not isinstance(setting, SGDSettings) or setting.dampening == 0:
-            continue
-        for p in group["params"]:
-            if p.grad is not None and optimizer.state[p].get("momentum_buffer") is None:
-                optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p)
 
+    def __init__(self, optimizer: Optimizer, settings: Sequence[OptimizerSettings], ell: int) -> None:
+        self._optimizer, self._ell = optimizer, ell
+        self._own: dict[str, Any] = {"param_groups": optimizer.param_groups, "state": optimizer.state}
+        self._groups = [
+            {**group, **{name: getattr(setting, name) for name in _REFINED_SETTINGS[type(setting)]}}
+            for group, setting in zip(optimizer.param_groups, settings, strict=True)
+        ]
+        self._state = optimizer.state.copy()
+        self._state.update({p: dict(mine) for p, mine in self._state.items()})
+        for group, setting in zip(self._groups, settings, strict=True):
+            if isinstance(setting, SGDSettings) and setting.dampening != 0:
+                for p in group["params"]:
+                    if p.grad is not None and self._state[p].get("momentum_buffer") is None:
+                        self._state[p]["momentum_buffer"] = torch.zeros_like(p)
+        if ell > 1:
+            self._to_substep_units()
 
-def to_substep_units(optimizer: Optimizer, ell: int) -> None:
-    """Multiply the second moments and the counts of steps by l, right before a sub-step; SGD has none.
+    def use(self) -> None:
+        """Give the optimizer the settings and the state of the sub-step."""
+        vars(self._optimizer).update(param_groups=self._groups, state=self._state)
 
-    The gradient of a sub-step has l times the variance, and l sub-steps are one step. A count is a whole number of
-    sub-steps, so rounding undoes the error of an earlier division by l. RMSprop does not correct the bias of a second
-    moment that starts at 0, so refined steps from there have no limit: a parameter without a second moment is refused.
-    """
-    if ell == 1 or type(optimizer) not in _SECOND_MOMENT:
-        return
-    if isinstance(optimizer, RMSprop) and any(
-        "square_avg" not in optimizer.state.get(p, {}) for p in _moving(optimizer)
-    ):
-        raise ValueError(
-            f"this RMSprop has no second moment to start from, and from 0 it has no limit with ell={ell}: take some "
-            "steps with ell=1 first, or use torch.optim.Adam with betas=(0.0, alpha), which corrects the bias"
-        )
-    moments, steps = _second_moments(optimizer)
-    if moments:
-        torch._foreach_mul_(moments, ell)
-        torch._foreach_mul_(steps, ell)
-        torch._foreach_round_(steps)
+    def keep(self) -> None:
+        """The update was taken: its result becomes the optimizer's own, in its own units."""
+        own, counted = self._own["state"], ("step", _SECOND_MOMENT.get(type(self._optimizer), ""))
+        try:
+            for name in counted if self._ell > 1 else ():
+                found = [(own[p], mine[name]) for p, mine in self._state.items() if name in mine]
+                self._in_own_units(name, [(kept, value) for kept, value in found if value is not kept.get(name)])
+            for p, mine in self._state.items():
+                for name, value in mine.items():
+                    if self._ell == 1 or name not in counted:
+                        own[p][name] = value
+        finally:
+            self.put_back()
 
+    def put_back(self) -> None:
+        """Give the optimizer its own settings and state back, as they are."""
+        vars(self._optimizer).update(self._own)
 
-def from_substep_units(optimizer: Optimizer, ell: int) -> None:
-    """Divide them by l again, right after the sub-step; state that the sub-step created is in these units as well."""
-    moments, steps = _second_moments(optimizer) if ell > 1 else ([], [])
-    if moments:
-        torch._foreach_div_(moments, ell)
-        torch._foreach_div_(steps, ell)
+    def _in_own_units(self, name: str, found: Sequence[tuple[dict[str, Any], Tensor]]) -> None:
+        """Write tensors divided by l into the states they belong to, or begin them there."""
+        if not found:
+            return
+        divided = torch._foreach_div([value for _, value in found], self._ell)
+        pairs = [(kept[name], own) for (kept, _), own in zip(found, divided, strict=True) if name in kept]
+        if pairs:
+            torch._foreach_copy_([tensor for tensor, _ in pairs], [own for _, own in pairs])
+        for (kept, _), own in zip(found, divided, strict=True):
+            kept.setdefault(name, own)
 
-
-def _moving(optimizer: Optimizer) -> list[nn.Parameter]:
-    """The parameters that a step would change now."""
-    return [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-
-
-def _second_moments(optimizer: Optimizer) -> tuple[list[Tensor], list[Tensor]]:
-    """v and the count of steps of every parameter that has them and that a step would change now."""
-    name = _SECOND_MOMENT.get(type(optimizer), "")
-    states = [state for p in _moving(optimizer) if name in (state := optimizer.state.get(p, {}))]
-    return [state[name] for state in states], [state["step"] for state in states]
+    def _to_substep_units(self) -> None:
+        name = _SECOND_MOMENT.get(type(self._optimizer), "")
+        moving = [p for group in self._own["param_groups"] for p in group["params"] if p.grad is not None]
+        present = [self._state[p] for p in moving if name in self._state.get(p, {})]
+        if name == _SECOND_MOMENT[RMSprop] and len(present) < len(moving):
+            raise ValueError(
+                "this RMSprop has no second moment to start from, and from 0 it has no limit with "
+                f"ell={self._ell}: take some steps with ell=1 first, or use torch.optim.Adam with betas=(0.0, alpha), "
+                "which corrects the bias"
+            )
+        if present:
+            moments = torch._foreach_mul([mine[name] for mine in present], self._ell)
+            steps = torch._foreach_mul([mine["step"] for mine in present], self._ell)
+            torch._foreach_round_(steps)
+            for mine, moment, step in zip(present, moments, steps, strict=True):
+                mine.update({name: moment, "step": step})
 
 
 def _refinable(optimizer: Optimizer, number: int, group: dict[str, Any]) -> OptimizerSettings:

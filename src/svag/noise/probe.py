@@ -27,6 +27,7 @@ from svag.noise.batches import (
     epoch_size,
     mean_loss,
     refuse_swapped,
+    scalar_loss,
     without_population,
 )
 from svag.noise.cadence import APART, Cadence, Every
@@ -441,14 +442,16 @@ class NoiseProbe(Printed):
             scaler: scales the losses, when the run uses one.
             step: effective step of the run; by default, how many came before, short ones included.
         """
-        self._refuse_closed()
-        refuse_swapped(loss_fn, batch)
         if weights is not None and (self._recording.shared or is_sharded(self._parameters)):
             raise ValueError("ranks that share a batch or shard the model have parts of one size: leave out weights")
+        if not self._measuring and self._tried and self._open:
+            plain = self._plain_step(loss_fn, batch, scaler)
+            if plain is not None:
+                return plain
+        self._refuse_closed()
+        refuse_swapped(loss_fn, batch)
         size, cutting, due = batch_size_of(batch), self._cutting, self.measuring
         short = self._tried and cutting.is_short(size)
-        if not due and self._tried and all(parameter.grad is None for parameter in self._parameters):
-            return self._plain_step(loss_fn, batch, size, short, scaler)
         pieces, measured = cutting.pieces(batch, parts, measured=due, short=short), due and not short
         if short and weights is not None and len(weights) not in (size, len(pieces)):
             pieces = [batch]  # the weights are those of the parts of a whole batch
@@ -514,23 +517,27 @@ class NoiseProbe(Printed):
             warnings.warn(str(checked), stacklevel=2)
         return loss
 
-    def _plain_step(
-        self, loss_fn: Callable[[Batch], Tensor], batch: Batch, size: int, short: bool, scaler: GradScaler | None
-    ) -> Tensor:
-        """Take a step that is not measured, in hardly more time than a plain one."""
-        cutting = self._cutting
-        (whole,) = cutting.pieces(batch, 1, measured=False, short=short)
-        self._begun, self._passed = None, 0
+    def _plain_step(self, loss_fn: Callable[[Batch], Tensor], batch: Batch, scaler: GradScaler | None) -> Tensor | None:
+        """A step that is not measured, in hardly more than the time of a plain one: some microseconds count here.
+
+        None, with nothing done, for a batch of another size and where gradients were not set to None.
+        """
+        size, cutting = batch_size_of(batch), self._cutting
+        if size >= self._batch_size if cutting.uneven else size * cutting.ranks != self._batch_size:
+            return None
+        for parameter in self._parameters:
+            if parameter.grad is not None:
+                return None
         try:
-            loss = mean_loss(loss_fn, whole)
+            loss = scalar_loss(loss_fn, batch)
             (loss if scaler is None else scaler.scale(loss)).backward()
             loss = self._recorder.skip(loss.detach(), size)
         except BaseException:
             self._forget()
             self._model.zero_grad()
             raise
-        known = cutting.ranks == 1 or not short
-        self._advance(ClosedStep((size if short else self._batch_size) if known else None))
+        self._begun, self._passed = None, 0
+        self._advance(ClosedStep(self._batch_size))
         return loss
 
     def _checked(
@@ -582,8 +589,8 @@ class NoiseProbe(Printed):
         """
         self._refuse_closed()
         passed, self._passed, self._begun = self._passed, 0, None
-        if not self.measuring:
-            self._recorder.skip(torch.zeros(()), passed)
+        if not self._measuring:
+            self._recorder.skip(_NOTHING, passed)
             self._advance(ClosedStep(self._batch_size))
             return
         if not passed:  # the ranks are the parts, and nothing was called before
@@ -649,8 +656,10 @@ class NoiseProbe(Printed):
         """Count a step that is over."""
         self._last_step = step
         self._closed += 1
-        self._measuring = self._cadence.next(self._closed)
-        self._recorder.listen(self.measuring)
+        measuring = self._cadence.next(self._closed)
+        if measuring is not self._measuring:
+            self._measuring = measuring
+            self._recorder.listen(measuring)
 
     def _unsynchronised(self, wait: bool) -> AbstractContextManager[None]:
         """Under data parallelism, only the last part of a step is reduced."""
@@ -682,6 +691,8 @@ class NoiseProbe(Printed):
         self._begun = moved
 
 
+# The loss of a step that nobody asks for.
+_NOTHING = torch.zeros(())
 # The probes of each model: the same parameters are not measured twice.
 _PROBES: "WeakKeyDictionary[nn.Module, WeakSet[NoiseProbe]]" = WeakKeyDictionary()
 
