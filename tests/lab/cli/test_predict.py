@@ -223,7 +223,7 @@ def test_a_window_in_steps_and_in_fractions(tmp_path: Path) -> None:
         ({}, "finished", "has no readings of the noise: run it with a probe"),
         ({}, "diverged", "diverged and has no equilibrium to measure at: lower the learning rate"),
         ({}, "failed", "failed (x): repair that"),
-        ({}, None, "was interrupted at effective step 0 of 18720: run its spec again into the same folder"),
+        ({}, None, "was interrupted at step 0 of 18720: run its spec again into the same folder"),
         ({"process": {"kind": "svag", "ell": 4}}, "finished", "is a run of svag, but predictions come from SGD"),
     ],
 )

@@ -255,12 +255,12 @@ def _problem(record: RunRecord) -> str | None:
     if record.state == "diverged":
         return f"{where} diverged and has no equilibrium to measure at: lower the learning rate and run it again"
     if record.state == "running":
-        return f"{where} is still running, at effective step {record.step} of {record.steps}: wait until it ends"
+        return f"{where} is still running, at step {record.step} of {record.steps}: wait until it ends"
     if record.state == "failed":
         return f"{where} failed ({record.problem}): repair that and run its spec again into the same folder"
     if record.state != "finished":
         return (
-            f"{where} was interrupted at effective step {record.step} of {record.steps}: run its spec again into the "
+            f"{where} was interrupted at step {record.step} of {record.steps}: run its spec again into the "
             "same folder, and it continues"
         )
     if not record.readings:
