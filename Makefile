@@ -19,8 +19,8 @@ demo: $(VENV)/base-installed  ## a first experiment on embedded data, with its p
 install: $(VENV)/dev-installed  ## make .venv with everything that developers need, in the tested versions
 
 # A stamp says that its stage is installed. The constraints are given to each of them: without, a later stage could move
-# the versions of an earlier one, torch among them.
-$(VENV)/base-installed: pyproject.toml constraints.txt
+# the versions of an earlier one, torch among them. The version of the package, which records and pages name, is installed too.
+$(VENV)/base-installed: pyproject.toml constraints.txt src/svag/__init__.py
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -e '.[lab]'
 	touch $@

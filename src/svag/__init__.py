@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # the same names for those who read types; a test compares th
     from svag.verdicts.sde import SDEVerdict as SDEVerdict
     from svag.verdicts.sde import sde_verdict as sde_verdict
 
-__version__ = "0.1.0"  # the only place that says it; the metadata of the package is built from here
+__version__ = "0.2.0"  # the only place that says it; the metadata of the package is built from here
 
 _NAMES = {
     "svag.dynamics.gain_rule": "GainRule",

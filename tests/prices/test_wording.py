@@ -107,6 +107,30 @@ def test_the_list_has_at_most_20_lines_of_80_columns(name: str, fast: bool) -> N
     assert "distortion" not in text, "one word for SGD, momentum and Adam: examples"
 
 
+@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("fast", [False, True])
+def test_the_short_list_has_every_row_and_the_first_doubt_in_11_lines(name: str, fast: bool) -> None:
+    found = price_list(LISTS[name])
+    base = found.batch_size
+    speeds = {base * 2**k: Estimate(100.0 * (k + 1), 50.0, 100.0 * (k + 1)) for k in range(7)} if fast else None
+    lines = wording.brief(found, 11, speeds).split("\n")
+    assert len(lines) <= 11
+    assert max(map(len, lines)) <= 80
+    if found.usable:
+        rows = wording.table(found, found.prices(throughput=speeds))
+        assert set(rows) <= set(lines)
+        bullets = [line for line in lines if line.startswith("- ")]
+        assert bool(bullets) == any(line.startswith("- ") for line in wording.answer(found, speeds).split("\n"))
+
+
+def test_a_note_comes_before_what_the_columns_mean() -> None:
+    found = price_list(settled())
+    plain, noted = wording.brief(found, 11), wording.brief(found, 11, notes=["Of an old version.", "x" * 200])
+    assert "Of an old version." in noted
+    assert noted.split("\n")[: len(found.prices()) + 2] == plain.split("\n")[: len(found.prices()) + 2]
+    assert len(noted.split("\n")) <= 11
+
+
 def test_every_row_is_printed_with_its_numbers() -> None:
     found = price_list(settled())
     lines = str(found).split("\n")

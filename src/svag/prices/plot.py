@@ -104,7 +104,7 @@ def plot_table(
         points.append(PlottedPrice("examples", row.batch_size, rate, row.examples))
         if row.time is not None:
             points.append(PlottedPrice("time", row.batch_size, rate, row.time))
-    title = wording.recommended(found, throughput) if throughput else wording.headline(found, rows)
+    title = wording.first_line(found, throughput, rows)
     known = any(row.examples.has_range for row in rows)
     untested = [str(reason) for reason in found.reasons if reason.code == Code.UNTESTED_OPTIMIZER]
     bars = ("Bars: 80% range from the ladders checked; cut at the edge if longer or open.",) * known

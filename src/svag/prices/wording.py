@@ -268,14 +268,51 @@ def answer(found: "PriceList", throughput: "Throughput | None" = None, rows: "Se
         told = [unusable(found), str(found.reasons[0]), _numbers(found)]
         return "\n".join(line for text in told for line in wrapped(text))
     rows = found.prices(throughput=throughput) if rows is None else rows
-    head = wrapped(recommended(found, throughput) if throughput else headline(found, rows))
-    lines = [*head, "", *table(found, rows), ""]
-    last = [line for text in (*_unsteady(throughput), *_meaning(found, rows)) for line in wrapped(text)]
-    for reason in (*found.reasons, *(reason for reason in found.linear.reasons if reason.code == Code.SDE_RULED_OUT)):
+    lines = [*wrapped(first_line(found, throughput, rows)), "", *table(found, rows), ""]
+    texts = (*_unsteady(throughput), *_meaning(found, rows), f"{_done(found)}More: print(found.details()).")
+    last = [line for text in texts for line in wrapped(text)]
+    for reason in _told(found):
         told = wrapped(str(reason), bullet=True)
-        if reason.code in _PRINTED and len(lines) + len(told) + len(last) <= LINES:
+        if len(lines) + len(told) + len(last) <= LINES:
             lines += told
     return "\n".join([*lines, *last])
+
+
+def brief(found: "PriceList", lines: int, throughput: "Throughput | None" = None, notes: Sequence[str] = ()) -> str:
+    """The list for a terminal: no blank lines, and of the sentences around it those that fit, doubts first.
+
+    Args:
+        found: the price list.
+        lines: how many there may be, of 80 columns.
+        throughput: as in `answer`.
+        notes: what else is to be said of the readings.
+    """
+    if not found.usable:
+        return answer(found)
+    rows = found.prices(throughput=throughput)
+    said = [*wrapped(first_line(found, throughput, rows)), *table(found, rows)]
+    bullets = [wrapped(str(reason), bullet=True) for reason in _told(found)]
+    known = ", with the 80% range of ladders checked" if _ranged(rows) else ""
+    meant = (f'"examples": to the same training loss{known}.', _schedule(found), _larger(found))
+    for told in (*bullets, *map(wrapped, (*notes, *_unsteady(throughput), *meant))):
+        if len(said) + len(told) <= lines:
+            said += told
+    return "\n".join(said)
+
+
+def first_line(
+    found: "PriceList", throughput: "Throughput | None" = None, rows: "Sequence[Price] | None" = None
+) -> str:
+    """The answer in a sentence: the recommendation where speeds are known, otherwise the largest row within C²."""
+    if not found.usable:
+        return unusable(found)
+    return recommended(found, throughput) if throughput else headline(found, found.prices() if rows is None else rows)
+
+
+def _told(found: "PriceList") -> Iterator[Reason]:
+    """What is said beside the list, the most important first."""
+    yield from (reason for reason in found.reasons if reason.code in _PRINTED)
+    yield from (reason for reason in found.linear.reasons if reason.code == Code.SDE_RULED_OUT)
 
 
 # What is printed below the list when there is room; everything else is among the details.
@@ -395,17 +432,27 @@ def _two(value: float) -> str:
 def _meaning(found: "PriceList", rows: Sequence["Price"]) -> Iterator[str]:
     """The legend: what the columns mean, what else may work, and what to multiply."""
     yield f'"examples": how many times as many to end at the same training loss{_checked(rows)}.'
+    yield _larger(found)
+    yield _schedule(found)
+
+
+def _larger(found: "PriceList") -> str:
     limit = "" if found.linear.rule is None else f", up to the {_RULES[found.linear.rule]}'s,"
-    yield f"A larger rate{limit} may need less or stop training."
+    return f"A larger rate{limit} may need less or stop training."
+
+
+def _schedule(found: "PriceList") -> str:
     rest = ""
     if found.setting.rule == "square_root":
         decay = ", weight decay × the factor of the rate" if found.setting.kind.decoupled else ""
         rest = f"; eps ÷ the factor of the rate{decay}; same betas"
     elif found.setting.momentum:
         rest = "; keep momentum"
-    yield f'In the schedule, change numbers of steps as under "steps"{rest}.'
-    done = "svag.GainRule.planned does all this. " if found.setting.kind.rule is not None else ""
-    yield f"{done}More: print(found.details())."
+    return f'In the schedule, change numbers of steps as under "steps"{rest}.'
+
+
+def _done(found: "PriceList") -> str:
+    return "svag.GainRule.planned does all this. " if found.setting.kind.rule is not None else ""
 
 
 _RULES = {"linear": "linear rule", "square_root": "square-root rule"}
@@ -413,11 +460,15 @@ _RULES = {"linear": "linear rule", "square_root": "square-root rule"}
 
 def _checked(rows: Sequence["Price"]) -> str:
     """How good the price was where it was checked; nothing for an optimizer that was never checked."""
-    known = [row.examples for row in rows if row.examples.has_range]
+    known = _ranged(rows)
     if not known:
         return ""
     last = "" if all(math.isfinite(examples.high) for examples in known) else "; no upper limit is known"
     return f"; in brackets, the 80% range from the ladders checked{last}"
+
+
+def _ranged(rows: Sequence["Price"]) -> list[Estimate]:
+    return [row.examples for row in rows if row.examples.low > 0 or math.isfinite(row.examples.high)]
 
 
 # Speeds whose rounds differ by more than this share are called unsteady.
@@ -455,13 +506,12 @@ def wrapped(text: str, bullet: bool = False) -> list[str]:
 
 
 def details(found: "PriceList", throughput: "Throughput | None" = None) -> str:
-    """Everything that is known, in lines of 80 columns; with a throughput, the list with times as well."""
-    if not found.usable:
-        lines = wrapped(unusable(found))
-    elif throughput is None:
-        lines = wrapped(headline(found, found.prices()))
-    else:
-        lines = [*wrapped(recommended(found, throughput)), "", *table(found, found.prices(throughput=throughput))]
+    """Everything that is known, in lines of 80 columns; with a throughput, the list has times."""
+    lines = wrapped(first_line(found, throughput))
+    if found.usable:
+        rows = found.prices(throughput=throughput)
+        lines += ["", *table(found, rows), ""]
+        lines += [line for text in (*_unsteady(throughput), *_meaning(found, rows)) for line in wrapped(text)]
     lines += ["", *wrapped(_numbers(found))]
     if found.usable:
         lines += [

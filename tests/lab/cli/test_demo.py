@@ -31,7 +31,7 @@ def test_scaling_predicts_before_it_checks_and_writes_the_page(tmp_path: Path) -
     first, second, answer = (
         done.output.index(one) for one in ("1. The price: train at batch size 8 (2 seeds)", "2. The check", "Page: ")
     )
-    assert first < done.output.index("From 2 runs, ", first) < second < answer
+    assert first < done.output.index("From 2 runs. ", first) < second < answer
     assert (out / "report" / "index.html").is_file()
     asked = load_experiment(out)
     assert isinstance(asked, Ladder)

@@ -1,7 +1,7 @@
 """`svag predict` as a user runs it."""
 
 import json
-import re
+import math
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import svag
 import svag.lab
+from svag.lab.experiments.wording import LINES
 from svag.lab.training.measuring import throughput_of
 from svag.noise.reading import append_readings
 from svag.paper.cli.app import app
@@ -31,8 +32,7 @@ def test_one_run_predicts(tmp_path: Path) -> None:
     folder = baseline(tmp_path)
     result = invoke(app, ["predict", str(folder)])
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith(f"From {folder}:\nBatch 256: 1.6×")
-    assert max(map(len, result.stdout.splitlines()[1:])) <= 80
+    assert result.stdout.startswith("Batch 256: 1.6× the examples, 4.9 times fewer steps")
     found = json.loads(invoke(app, ["predict", str(folder), "--json", "--c2", "3"]).stdout)
     limit = critical_batch_size(32, 10.0, c2=3.0, lr_wd=1e-4)
     assert found["linear"]["limit"]["value"] == pytest.approx(limit, rel=1e-9)
@@ -46,7 +46,47 @@ def test_details_say_the_rest(tmp_path: Path) -> None:
     brief, full = (invoke(app, ["predict", str(folder), *flags]).stdout for flags in ([], ["--details"]))
     assert "B* = 384" in full
     assert "B* = 384" not in brief
-    assert len(full.splitlines()) > len(brief.splitlines())
+    assert full.startswith(f"From {folder}:\n")
+    rows = [line for line in brief.splitlines() if line.split()[0].isdigit()]
+    assert len(rows) == 6
+    assert set(rows) <= set(full.splitlines())
+
+
+def fits(answer: str) -> bool:
+    """Whether an answer is one of at most 12 lines of 80 columns."""
+    lines = answer.rstrip("\n").split("\n")
+    return sum(max(math.ceil(len(line) / 80), 1) for line in lines) <= LINES == 12
+
+
+KINDS = {
+    "sgd": {},
+    "momentum": {"optimizer": {"kind": "sgd", "momentum": 0.9}},
+    "adamw": {"optimizer": {"kind": "adamw"}},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("noise", [0.09, 10.0])
+def test_an_answer_has_six_rows_and_at_most_12_lines_of_80_columns(tmp_path: Path, kind: str, noise: float) -> None:
+    spec = at(32, **KINDS[kind])
+    write_run(tmp_path, spec, 0.9, readings=readings_at(spec, 1.0, noise))
+    said = invoke(app, ["predict", str(tmp_path)]).stdout
+    assert fits(said), said
+    assert sum(line.split()[0].isdigit() for line in said.splitlines()) == 6
+
+
+@pytest.mark.parametrize("settings", [2, 30])
+def test_several_settings_have_a_line_each_and_at_most_12_lines(tmp_path: Path, settings: int) -> None:
+    for lr in range(1, settings + 1):
+        spec = at(32, lr=lr / 100)
+        write_run(tmp_path / ("x" * 30), spec, 0.9, readings=readings_at(spec, 1.0, 10.0))
+    said = invoke(app, ["predict", str(tmp_path)]).stdout
+    assert fits(said), said
+    lines = said.splitlines()
+    told = sum(line.startswith("From batch size 32, ") for line in lines)
+    more = [int(line.split()[1]) for line in lines if line.startswith("and ")]
+    assert told + sum(more) == settings
+    assert told == 2 or more
 
 
 def test_seeds_are_pooled_and_batch_sizes_are_not(tmp_path: Path) -> None:
@@ -60,9 +100,12 @@ def test_seeds_are_pooled_and_batch_sizes_are_not(tmp_path: Path) -> None:
     assert "critical_batch" not in found
 
 
-def test_the_answer_names_its_runs(tmp_path: Path) -> None:
+def test_the_answer_counts_its_runs_and_the_details_name_them(tmp_path: Path) -> None:
     seeds = [str(baseline(tmp_path, seed=seed)) for seed in range(4)]
-    said = invoke(app, ["predict", str(tmp_path)]).stdout.splitlines()[0]
+    brief, full = (invoke(app, ["predict", str(tmp_path), *flags]).stdout for flags in ([], ["--details"]))
+    assert "From 4 runs." in brief
+    said = full.splitlines()[0]
+    assert said.startswith("From 4 runs, ")
     assert sum(path in said for path in seeds) == 3
 
 
@@ -72,8 +115,11 @@ def test_a_file_of_readings_from_an_own_loop(tmp_path: Path) -> None:
         append_readings(file, [replace(one, run=run) for one in readings_at(at(size), 1.0, 10.0)])
     result = invoke(app, ["predict", str(file)])
     assert result.exit_code == 0, result.output
-    assert f"{file} seed 0, {file} seed 1:\nBatch 256: " in result.stdout
-    assert f"From {file} a:\nBatch 512: " in result.stdout
+    assert result.stdout.startswith(f"From batch size 32, {file} seed 0 and 1 more: Batch 256: ")
+    assert f"From batch size 64, {file} a: Batch 512: " in result.stdout
+    full = invoke(app, ["predict", str(file), "--details"]).stdout
+    assert full.startswith(f"From 2 runs, {file} seed 0, {file} seed 1:\nBatch 256: ")
+    assert f"From {file} a:\nBatch 512: " in full
     found = json.loads(invoke(app, ["predict", str(file), "--json", "--window", "0", "12160"]).stdout)
     assert [row["readings"] for row in found["predictions"]] == [400, 400]  # half of those at 32, all of those at 64
     own = svag.price_list(one for one in svag.load_readings(file) if one.batch_size == 64)
@@ -102,7 +148,8 @@ def test_throughput_adds_wall_clock_time(tmp_path: Path, monkeypatch: pytest.Mon
     result = invoke(app, ["predict", str(folder), "--throughput"])
     assert result.exit_code == 0, result.output
     # 1.64 times the examples at 4.07 times the speed
-    assert re.findall(r"[\d.]+×?", result.stdout.splitlines()[1])[:3] == ["256", "1.6×", "0.40×"]
+    assert result.stdout.startswith("Batch 256 is the fastest here: 1.6× the examples in 0.40× the time")
+    assert fits(result.stdout)
     full = invoke(app, ["predict", str(folder), "--throughput", "--details"]).stdout
     rows = [line for line in result.stdout.splitlines() if "×" in line and line.split()[0].isdigit()]
     assert rows
@@ -118,7 +165,7 @@ def test_throughput_adds_wall_clock_time(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_batch_that_saves_no_time_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("svag.lab.training.measuring.throughput_of", lambda spec, **how: {32: 1000.0, 64: 1001.0})
     result = invoke(app, ["predict", str(baseline(tmp_path)), "--throughput"])
-    assert "\nStay at batch 32" in result.stdout
+    assert result.stdout.startswith("Stay at batch 32: no other one is faster here")
 
 
 def test_speeds_are_measured_with_freed_memory_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,11 +195,12 @@ def test_the_throughput_behind_a_file_is_not_known(tmp_path: Path) -> None:
 
 
 def test_that_the_sde_is_ruled_out_is_said(tmp_path: Path) -> None:
-    for name, noise in (("a", 0.09), ("b", 10.0)):
-        folder = str(baseline(tmp_path / name, noise=noise))
-        assert ("The SDE does not describe" in invoke(app, ["predict", folder]).stdout) == (name == "a")
-        found = json.loads(invoke(app, ["predict", folder, "--json"]).stdout)
-        assert found["linear"]["sde_ruled_out"] == (name == "a")
+    told, quiet = (
+        invoke(app, ["predict", str(baseline(tmp_path / str(noise), noise=noise)), "--details"]).stdout
+        for noise in (0.09, 10.0)
+    )
+    assert "The SDE does not describe this run" in told
+    assert "The SDE does not describe" not in quiet
 
 
 def test_a_window_in_steps_and_in_fractions(tmp_path: Path) -> None:
@@ -174,7 +222,7 @@ def test_a_window_in_steps_and_in_fractions(tmp_path: Path) -> None:
         ({}, "finished", "has no readings of the noise: run it with a probe"),
         ({}, "diverged", "diverged and has no equilibrium to measure at: lower the learning rate"),
         ({}, "failed", "failed (x): repair that"),
-        ({}, None, "was interrupted at effective step 0 of 18720: run its spec again into the same folder"),
+        ({}, None, "was interrupted at step 0 of 18720: run its spec again into the same folder"),
         ({"process": {"kind": "svag", "ell": 4}}, "finished", "is a run of svag, but predictions come from SGD"),
     ],
 )
@@ -192,6 +240,15 @@ def test_a_run_that_says_nothing_says_what_to_do(
     assert f"Note: {folder} " in together.stderr
 
 
+def test_one_run_that_is_not_used_says_why_and_the_others_are_counted(tmp_path: Path) -> None:
+    baseline(tmp_path / "b", seed=5)
+    for seed in range(3):
+        write_run(tmp_path / "a", at(32, seed=seed), None, state="diverged")
+    brief, full = (invoke(app, ["predict", str(tmp_path), *flags]).stderr for flags in ([], ["--details"]))
+    assert (brief.count("diverged"), full.count("diverged")) == (1, 3)
+    assert "2 more runs" in brief
+
+
 def test_folders_without_runs(tmp_path: Path) -> None:
     for folder in (tmp_path / "none", tmp_path):
         result = invoke(app, ["predict", str(folder)])
@@ -204,9 +261,10 @@ def test_the_version_of_the_runs_and_that_they_have_no_digest_is_said_once(tmp_p
     for size in (32, 64):
         baseline(tmp_path, size)  # written without a digest, as version 1 did
     said, found = (invoke(app, ["predict", str(tmp_path), *flags]).stdout for flags in ([], ["--json"]))
-    (note,) = json.loads(found)["record_notes"]
-    assert note.startswith("2 of 2 ")
-    assert " ".join(said.split()).count(f"version 1 of the numerics; {note}") == 1
+    sentence = "2 of 2 runs: no digest of the metrics, so that damage to them would not be noticed"
+    assert f"Computed by version 1 of the numerics; {sentence}." in " ".join(said.split())
+    assert said.count("no digest") == 1
+    assert json.loads(found)["record_notes"] == [sentence]
     assert [row["numerics"] for row in json.loads(found)["predictions"]] == [1, 1]
 
 

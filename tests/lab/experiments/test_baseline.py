@@ -7,7 +7,13 @@ import pytest
 from tests.lab.experiments.on_disk import at, readings_at, write_run
 
 from svag import Reading, price_list
-from svag.lab.experiments.baseline import BaselinePrediction, predict_from_runs, shortfall, start_over_settled
+from svag.lab.experiments.baseline import (
+    BaselinePrediction,
+    BaselinePredictions,
+    predict_from_runs,
+    shortfall,
+    start_over_settled,
+)
 from svag.lab.experiments.ladder import Ladder, LadderPanel
 from svag.lab.experiments.ladder_finding import LadderFinding
 from svag.lab.records.record import RunRecord, load_records
@@ -49,7 +55,9 @@ def test_with_a_throughput_the_recommendation_comes_first() -> None:
     speeds = {64: 100.0, 128: 190.0}
     for name in ("AdamW", "SGD"):
         found = price_list([replace(r, optimizer=name) for r in readings])
-        assert str(BaselinePrediction(found, ("r",), speeds)).startswith("From r:\nBatch 128 is the fastest here")
+        one = BaselinePrediction(found, ("r",), speeds)
+        assert one.details().startswith("From r:\nBatch 128 is the fastest here")
+        assert str(BaselinePredictions((one,), ())).startswith("Batch 128 is the fastest here")
         assert BaselinePrediction(found, ("r",)).details() == f"From r:\n{found.details()}"
 
 

@@ -17,12 +17,12 @@ from tests.lab.report.folders import BASE, CASES, write_run
 from svag.lab.experiments import load_experiment
 from svag.lab.experiments.data_price import SHARES
 from svag.lab.experiments.ladder_finding import LadderFinding, LadderPanelFinding
-from svag.lab.experiments.wording import Answer
+from svag.lab.experiments.wording import LINES, Answer
 from svag.lab.records.record import RunRecord, load_records
 from svag.lab.report.charts import costs as charts
 from svag.lab.report.content import Card, Table
 from svag.lab.report.costs import LadderCosts, RungCost, cost_table, headline, ladder_costs
-from svag.lab.report.render import LINES, render_brief, render_markdown, render_page
+from svag.lab.report.render import render_brief, render_markdown, render_page
 from svag.lab.report.write import build_report
 from svag.lab.specs.spec import plan_of
 from svag.noise.reading import Reading

@@ -265,6 +265,7 @@ def _predict_first(experiment: Ladder, folder: Path, execution: Execution) -> No
     from svag.lab.experiments.demo import baseline_runs
     from svag.lab.experiments.gain_finding import baseline_prices
     from svag.lab.records.storage import make_folder
+    from svag.lab.specs.fields import visible
 
     make_folder(folder)  # a place that cannot be written is refused before a worker has started
     plan = plan_runs(baseline_runs(experiment), folder)
@@ -273,7 +274,8 @@ def _predict_first(experiment: Ladder, folder: Path, execution: Execution) -> No
         f"1. The price: train at batch size {size} ({len(plan)} seeds) and measure the gradient noise.", err=True
     )
     records = execute(plan, execution)
-    echo(f"\n{predict_from_runs(records)}\n", err=True)
+    found = predict_from_runs(records).brief(f"svag predict {visible(str(folder))} --details")
+    echo(f"\n{found}\n", err=True)
     for larger, price in baseline_prices(experiment, records).items():
         typer.echo(f"Price of batch size {larger}: {price:.2f}× the examples of batch size {size}.", err=True)
     typer.echo("\n2. The check: the same training at larger batches. Was the price right?", err=True)

@@ -97,19 +97,23 @@ def predict(
 ) -> None:
     """What does a larger batch cost? Print the price list of larger batches from a run with a probe.
 
-    Several seeds of one setting are averaged; each batch size gets its own list. No batch size is promised to be safe.
-    --device, --data-dir, --threads and --trust-code apply to --throughput only.
+    Several seeds of one setting are averaged; several settings get a line each, and with --details a list each. No
+    batch size is promised to be safe. --device, --data-dir, --threads and --trust-code apply to --throughput only.
 
     Example: svag predict runs/baseline --window 0.5 0.8
     """
     from svag.lab.cli.errors import all_printed, aloud, echo, reported
+    from svag.lab.experiments.wording import count
 
     with reported():
-        predictions = _predictions(paths, c2, confidence, window, throughput, device, data_dir, threads, trust_code)
-    for sentence in predictions.skipped:
+        found = _predictions(paths, c2, confidence, window, throughput, device, data_dir, threads, trust_code)
+    said = found.skipped if details else found.skipped[:1]
+    for sentence in said:
         aloud(f"Note: {sentence}")
-    text = predictions.details() if details else str(predictions)
-    echo(json.dumps(predictions.to_dict(), ensure_ascii=False, indent=2) if as_json else text)
+    if more := len(found.skipped) - len(said):
+        aloud(f"Note: {count(more, 'more run')} not used; --details says why")
+    text = found.details() if details else str(found)
+    echo(json.dumps(found.to_dict(), ensure_ascii=False, indent=2) if as_json else text)
     all_printed()
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from svag.lab.experiments.arms import shared_by_seeds
 from svag.lab.experiments.runs import by_seed, one_version
+from svag.lab.experiments.wording import LINES, count
 from svag.lab.records.identity import NUMERICS_VERSION
 from svag.lab.records.record import RunFailed, RunRecord, notes_on
 from svag.lab.specs.fields import SpecError, step_of, visible
@@ -60,22 +61,28 @@ class BaselinePrediction:
             fields["throughput"] = {str(size): float(speed) for size, speed in self.throughput.items()}
         return fields
 
-    def __str__(self) -> str:
-        return f"{_named(self.runs)}\n{wording.answer(self.price_list, self.throughput)}"
-
     def details(self) -> str:
         """Everything that is known, as text."""
-        return f"{_named(self.runs)}\n{wording.details(self.price_list, self.throughput)}"
+        return f"From {_named(self.runs)}:\n{wording.details(self.price_list, self.throughput)}"
 
 
-def _named(runs: Sequence[str]) -> str:
-    """The runs that an answer is about, in words.
+def _named(runs: Sequence[str], most: int = _NAMED) -> str:
+    """Which runs an answer is about.
 
-    >>> _named(["runs/0"]), _named(["a", "b", "c", "d"])
-    ('From runs/0:', 'From 4 runs, a, b, c and 1 more:')
+    >>> _named(["runs/0"]), _named(["a", "b", "c", "d"]), _named(["a", "b"], most=1)
+    ('runs/0', '4 runs, a, b, c and 1 more', 'a and 1 more')
     """
-    more = f" and {len(runs) - _NAMED} more" if len(runs) > _NAMED else ""
-    return f"From {f'{len(runs)} runs, ' if len(runs) > 1 else ''}{', '.join(map(visible, runs[:_NAMED]))}{more}:"
+    more = f" and {len(runs) - most} more" if len(runs) > most else ""
+    return f"{f'{len(runs)} runs, ' if len(runs) > 1 < most else ''}{', '.join(map(visible, runs[:most]))}{more}"
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, wording.WIDTH)
+
+
+def _lines(text: str) -> int:
+    """How many lines a terminal needs for it."""
+    return sum(max(math.ceil(len(line) / wording.WIDTH), 1) for line in text.split("\n"))
 
 
 @dataclass(frozen=True)
@@ -97,18 +104,41 @@ class BaselinePredictions:
 
     def details(self) -> str:
         """Everything that is known, as text."""
-        return self._text([prediction.details() for prediction in self.predictions])
+        parts = [prediction.details() for prediction in self.predictions]
+        return "\n\n".join([*parts, *map(_filled, self._notes())])
+
+    def brief(self, more: str = "--details") -> str:
+        """The answer in at most 12 lines: the price list of a single setting, the headlines of several.
+
+        Args:
+            more: where the rest is.
+        """
+        if len(self.predictions) == 1:
+            [one] = self.predictions
+            said = wording.brief(one.price_list, LINES - 1, one.throughput, self._notes())
+            return f"{said}\nFrom {count(len(one.runs), 'run')}. All numbers: {more}"
+        below = [*map(_filled, self._notes()), f"All numbers: {more}"]
+        left = LINES - sum(map(_lines, below)) - 1  # one for how many are left out
+        lines: list[str] = []
+        for one in self.predictions:
+            runs = f"batch size {one.price_list.batch_size}, {_named(one.runs, most=1)}"
+            line = f"From {runs}: {wording.first_line(one.price_list, one.throughput)}"
+            if sum(map(_lines, lines)) + _lines(line) > left:
+                break
+            lines.append(line)
+        if len(lines) < len(self.predictions):
+            lines.append(f"and {count(len(self.predictions) - len(lines), 'more setting')}")
+        return "\n".join([*lines, *below])
 
     def __str__(self) -> str:
-        return self._text([str(prediction) for prediction in self.predictions])
+        return self.brief()
 
-    def _text(self, parts: list[str]) -> str:
+    def _notes(self) -> list[str]:
+        """What is to be known of the records, in a sentence if there is anything."""
         notes = notes_on(self._records)
         if self._records and (version := self._records[0].numerics) != NUMERICS_VERSION:
             notes = [f"Computed by version {version} of the numerics", *notes]
-        if notes:
-            parts.append(textwrap.fill("; ".join(notes) + ".", wording.WIDTH))
-        return "\n\n".join(parts)
+        return ["; ".join(notes) + "."] if notes else []
 
 
 def predict_from_runs(
@@ -225,12 +255,12 @@ def _problem(record: RunRecord) -> str | None:
     if record.state == "diverged":
         return f"{where} diverged and has no equilibrium to measure at: lower the learning rate and run it again"
     if record.state == "running":
-        return f"{where} is still running, at effective step {record.step} of {record.steps}: wait until it ends"
+        return f"{where} is still running, at step {record.step} of {record.steps}: wait until it ends"
     if record.state == "failed":
         return f"{where} failed ({record.problem}): repair that and run its spec again into the same folder"
     if record.state != "finished":
         return (
-            f"{where} was interrupted at effective step {record.step} of {record.steps}: run its spec again into the "
+            f"{where} was interrupted at step {record.step} of {record.steps}: run its spec again into the "
             "same folder, and it continues"
         )
     if not record.readings:

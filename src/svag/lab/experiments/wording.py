@@ -18,6 +18,9 @@ ClaimCode = Literal[
 ]
 Numbers = tuple[tuple[str, str], ...]
 
+LINES = 12
+"""Lines of an answer in a terminal; the rest is for `--details`."""
+
 
 @dataclass(frozen=True)
 class Answer:

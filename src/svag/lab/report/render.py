@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
-from svag.lab.experiments.wording import Answer, Numbers, count
+from svag.lab.experiments.wording import LINES, Answer, Numbers, count
 from svag.lab.report import look
 from svag.lab.report.content import Report, Table
 from svag.lab.report.save import script_json, specification, template, vega_bundle
@@ -22,8 +22,7 @@ MARKS = {"yes": "✓", "no": "✗", "open": "?", "note": ""}  # a note makes no 
 _COLOURS = {"yes": "green", "no": "yellow", "open": "cyan", "note": ""}
 WARNED = "yellow"
 _BLOCKS = "▁▂▃▄▅▆▇█"
-# Number of lines of an answer in a terminal, including the two printed below it, on the page and on --details.
-LINES = 12
+# Lines of an answer that name the page and --details; they are printed below it.
 _BELOW = 2
 # Characters that Markdown or its HTML would treat as markup; a run may have any name.
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
