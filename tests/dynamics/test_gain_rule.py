@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -558,6 +559,32 @@ def test_an_error_in_the_optimizer_is_followed_by_an_honest_step() -> None:
     expected = before - 1.5 * 0.1 * (gradient + 0.01 * before)
     assert torch.allclose(broken.detach(), expected, rtol=1e-12)
     assert rule.time == 1.5
+
+
+@pytest.mark.parametrize("asks", ["due", "passed", "time", "nothing"])
+def test_a_schedule_by_the_steps_of_the_large_run_is_warned_of_once(asks: str) -> None:
+    """The likeliest slip: `scheduler.step()` stays as it was, and the rate hardly decays."""
+    x = nn.Parameter(torch.ones(1))
+    optimizer = SGD([x], lr=0.1)
+    rule, schedule = GainRule.planned(optimizer, plan_of(optimizer, ((0, 4.0),), 20)), CosineAnnealingLR(optimizer, 20)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        while not rule.done:
+            x.grad = torch.ones(1)
+            optimizer.step()
+            if asks != "nothing":
+                rule.passed(5) if asks == "passed" else getattr(rule, asks)
+            schedule.step()
+    assert [warning.category for warning in said] == [UserWarning] * (asks == "nothing")
+
+
+def test_a_constant_rate_need_not_be_counted() -> None:
+    x = nn.Parameter(torch.ones(1))
+    optimizer = SGD([x], lr=0.1)
+    rule = GainRule.planned(optimizer, plan_of(optimizer, ((0, 4.0),), 20))
+    while not rule.done:  # a warning would be an error
+        x.grad = torch.ones(1)
+        optimizer.step()
 
 
 class Lookahead(SGD):

@@ -137,6 +137,21 @@ def test_without_batch_norm_nothing_is_compared_and_a_moment_can_be_chosen() -> 
     assert probe.readings[0].parts_ratio == found.ratio
 
 
+def test_a_comparison_after_the_run_counts_for_the_readings_before_it() -> None:
+    model = net("batch")
+    probe = NoiseProbe(model, sgd(model), batch_size=32)
+    for batch in easy(30, 32):
+        model.zero_grad()
+        probe.backward(loss_of(model), batch)
+    codes = {reason.code for reason in probe.price_list().reasons}
+    assert Code.PARTS_UNCHECKED in codes
+    found = probe.compare(loss_of(model), easy(8, 32))
+    compared = next(reason for reason in probe.price_list().reasons if reason.code in (Code.PARTS_NEAR, Code.PARTS_FAR))
+    assert compared.values["ratio"] == found.ratio is not None
+    assert Code.PARTS_UNCHECKED not in {reason.code for reason in probe.price_list().reasons}
+    assert {reading.parts_ratio for reading in probe.readings} == {None}, "readings stay what was measured"
+
+
 def test_a_loader_is_left_where_it_was() -> None:
     x, y = (torch.cat(parts) for parts in zip(*easy(10, 32), strict=True))
     generator = torch.Generator().manual_seed(3)

@@ -138,6 +138,20 @@ def test_refused_at_construction() -> None:
         NoiseProbe(model.requires_grad_(False), sgd(model), batch_size=16)
 
 
+def test_what_is_given_in_the_wrong_place_is_refused_by_its_name() -> None:
+    model = net()
+    with pytest.raises(TypeError, match="optimizer"):
+        NoiseProbe(sgd(model), model, batch_size=16)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="every"):
+        NoiseProbe(model, sgd(model), batch_size=16, every="automatic")  # type: ignore[arg-type]
+
+
+def test_a_probe_that_was_never_called_has_no_price_list() -> None:
+    model = net()
+    with pytest.raises(ValueError, match=r"probe\.backward"):
+        NoiseProbe(model, sgd(model), batch_size=16).price_list()
+
+
 @pytest.mark.parametrize("dense_parts", [0, 1])
 def test_sparse_gradients_that_no_module_announces_are_refused(dense_parts: int) -> None:
     """As of `functional.embedding(…, sparse=True)`; the next step starts afresh."""

@@ -126,6 +126,14 @@ def test_plot_saves_a_page_and_a_picture(tmp_path: Path) -> None:
     assert "gradient noise scale" in words
 
 
+def test_the_steps_of_a_long_run_stand_apart() -> None:
+    """Nineteen labels such as 2,400 touched each other."""
+    spec = draw(plot_table(price_list(constant(3748)))).to_dict()["vconcat"][-1]
+    layers = [layer["encoding"]["x"] for layer in spec["layer"] if "axis" in layer.get("encoding", {}).get("x", {})]
+    assert layers
+    assert all(x["axis"]["tickCount"] <= 8 for x in layers)
+
+
 def test_altair_is_asked_for_only_when_something_is_drawn() -> None:
     tree = ast.parse(Path(svag.prices.plot.__file__).read_text(encoding="utf-8"))
     assert not any("altair" in ast.unparse(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom))

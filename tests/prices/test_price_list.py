@@ -306,6 +306,11 @@ def test_batch_norm_in_parts() -> None:
     assert not {Code.PARTS_UNCHECKED, Code.PARTS_NEAR, Code.PARTS_FAR} & set(codes(price_list(settled())))
 
 
+def test_one_batch_size_is_no_list_of_them() -> None:
+    with pytest.raises(TypeError, match="batch_sizes"):
+        price_list(settled()).prices(256)  # type: ignore[arg-type]
+
+
 def test_what_is_not_a_reading_is_refused() -> None:
     with pytest.raises(TypeError, match=r"^readings\b.*\bReading\b"):
         price_list(make(1.0, 1.0))  # type: ignore[arg-type]

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from tests.prices.streams import make, settled
 
-from svag import price_list
-from svag.prices.progress import FEWEST, progress, steps_needed
+from svag import Reading, price_list
+from svag.prices.basis import FEWEST
+from svag.prices.progress import progress, steps_needed
 from svag.prices.reasons import Code
 from svag.prices.scalars import logged_numbers
 from svag.theory import critical_batch_size
@@ -38,6 +39,31 @@ def test_steps_needed_are_those_of_the_window_that_the_list_averages() -> None:
     assert "Enough" not in progress(readings, 120, 1, 64)
 
 
+def rising(count: int) -> list[Reading]:
+    """Readings whose noise rises along the run, too few of them to tell that from autocorrelation."""
+    draw = np.random.default_rng(3).standard_normal(count)
+    return [make(1.0, 2.0 + 20 * k / count + 0.1 * draw[k], step=39 * k) for k in range(count)]
+
+
+@pytest.mark.parametrize("count", [10, 40, 60])
+def test_a_trend_does_not_ask_for_ever_more_steps(count: int) -> None:
+    """A rate of a block in `count` readings, taken literally, asked for fifty times as many as there were."""
+    reason = price_list(rising(count), window=(0.0, 1.0)).reasons[0]
+    assert reason.code == Code.TOO_FEW_READINGS
+    assert reason.values["needed"] == max(FEWEST, 4 * count)
+    assert steps_needed(rising(count), every=39) <= 39 * max(FEWEST, 4 * count)
+
+
+def test_a_first_list_is_told_of_before_it_is_reliable() -> None:
+    few, more = settled(20), settled(30)
+    assert (price_list(few).usable, price_list(more).usable) == (False, True)
+    assert "price_list()" not in progress(few, 20, 1, 64)
+    said = progress(more, 30, 1, 64)
+    assert "price_list()" in said
+    assert "Enough" not in said
+    assert f"about {steps_needed(more)} more steps" in said
+
+
 def test_a_list_with_a_lower_limit_only_is_a_list() -> None:
     drowned = [make(float(g), 10.0) for g in 1.0 + 20 * np.random.default_rng(2).standard_normal(400)]
     assert price_list(drowned).usable
@@ -57,7 +83,7 @@ def test_more_steps_do_not_help_a_phase_of_the_schedule_that_is_over() -> None:
 
 def test_progress_tells_where_it_is() -> None:
     assert "0 readings in 5 steps" in progress([], 5, 1, 64)
-    assert f"About {steps_needed(settled(30), 10)} more steps" in progress(settled(30), 300, 10, 64)
+    assert f"about {steps_needed(settled(30), 10)} more steps" in progress(settled(30), 300, 10, 64)
     assert "price_list()" in progress(settled(), 400, 1, 64)
     far = [replace(r, parts_ratio=4.0) for r in settled()]
     assert "more steps" not in progress(far, 400, 1, 64), "more steps would not help"

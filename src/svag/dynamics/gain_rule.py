@@ -5,6 +5,7 @@ it.
 """
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import TracebackType
@@ -268,7 +269,9 @@ class GainRule:
             base_steps: number of steps of the baseline; by default that of the plan.
         """
         if not isinstance(plan, GainPlan):
-            raise TypeError(f"plan must be a svag.GainPlan, got {domain.shown(plan)}: take that of a price")
+            raise TypeError(
+                f"plan must be a svag.GainPlan, got {domain.shown(plan)}: take price.plan of found.prices([…])[0]"
+            )
         end, inner = _checked_end(plan.base_steps if base_steps is None else base_steps), unwrapped(optimizer)
         rule = _rule_of(inner)
         if rule != plan.rule:
@@ -284,6 +287,8 @@ class GainRule:
         self._stepper, self._optimizer = optimizer, unwrapped(optimizer)
         self._rule, self._source, self._end = rule, source, end
         self._progress = GainProgress()
+        self._rates: list[Any] | None = None  # of the step before, until somebody asks how much time has passed
+        self._asked = False
         # The pre-hook hands the step to an optimizer of the same kind that holds nothing: its step only calls the
         # closure, which takes the real step. So settings are multiplied and restored in one block, which no exception
         # can leave halfway, while the hooks that others have registered run before and after it. A pair of hooks would
@@ -299,6 +304,7 @@ class GainRule:
     @property
     def time(self) -> float:
         """τ, the baseline steps passed."""
+        self._asked = True
         return self._progress.time
 
     @property
@@ -314,7 +320,7 @@ class GainRule:
 
         `every` may be a fraction; an epoch of the baseline has as many steps as its loader has batches.
         """
-        every = domain.positive("every", every)
+        every, self._asked = domain.positive("every", every), True
         if self._source.moved_on:
             return 0
         return math.floor(self._progress.time / every) - math.floor(self._progress.before / every)
@@ -370,7 +376,7 @@ class GainRule:
     def __repr__(self) -> str:
         end = "" if self._end is None else f" of {self._end}"
         gain = "" if self.gain is None else f", gain {self.gain:.4g}"
-        return f"<svag.GainRule at baseline step {self.time:.6g}{end}: {self._progress.steps} steps{gain}>"
+        return f"<svag.GainRule at baseline step {self._progress.time:.6g}{end}: {self._progress.steps} steps{gain}>"
 
     def __enter__(self) -> Self:
         return self
@@ -384,6 +390,7 @@ class GainRule:
         self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        self._warn_of_a_schedule_by_steps()
 
         def step_by_the_rule() -> Any:
             # with a closure, as in Lightning, the gradient and so the gain are known only after it was called
@@ -393,6 +400,20 @@ class GainRule:
             return loss
 
         return (self._idle, step_by_the_rule), {}
+
+    def _warn_of_a_schedule_by_steps(self) -> None:
+        """Warn of a learning rate that changes although nobody has asked how much time has passed."""
+        rates = [group["lr"] for group in self._optimizer.param_groups]
+        if self._asked or any(isinstance(rate, Tensor) for rate in rates):  # a comparison would wait for the device
+            return
+        if self._rates not in (None, rates):
+            self._asked = True  # said once
+            warnings.warn(
+                "the learning rate has changed, but rule.due was never asked: a schedule that counts the steps of this "
+                "run ends too late, because the baseline takes more; for _ in range(rule.due): scheduler.step()",
+                stacklevel=2,
+            )
+        self._rates = rates
 
     def _take_step(self) -> None:
         """Find the gain of this step, take the step at its settings, and count it."""

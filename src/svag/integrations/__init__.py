@@ -20,8 +20,8 @@ from svag.noise.probe import NoiseProbe
 from svag.noise.reading import Reading
 from svag.noise.throughput import wait_for
 from svag.noise.undisturbed import undisturbed
+from svag.prices.basis import FEWEST
 from svag.prices.price_list import PriceList, price_list
-from svag.prices.progress import FEWEST
 from svag.theory import domain
 
 BatchLoss = Callable[[Any], Tensor]

@@ -155,8 +155,8 @@ class NoiseProbe(Printed):
         if population is None and check is not None and (missing := without_population(batch_size, epoch_size(check))):
             warnings.warn(missing, stacklevel=2)
         refuse_deepspeed(model, optimizer)
-        refuse_flat_shards(model)
         self._optimizers = all_unwrapped(optimizer)
+        refuse_flat_shards(model)
         # a list of one optimizer is that optimizer
         self.optimizer = optimizer[0] if isinstance(optimizer, Sequence) and len(optimizer) == 1 else optimizer
         self.measure_short = False
@@ -165,7 +165,9 @@ class NoiseProbe(Printed):
         named = self._measured(model)
         self._model, self._batch_size, self._process_group = model, batch_size, process_group
         self._population, self._run = population, run
-        if not (isinstance(every, str) and every == "auto"):
+        if isinstance(every, str) and every != "auto":
+            raise ValueError(f'every must be a whole number or "auto", got {domain.shown(every)}')
+        if not isinstance(every, str):
             domain.whole("every", every)
         for name, flag in (("check_loss", check_loss), ("replace", replace)):
             if not isinstance(flag, bool):
@@ -331,7 +333,18 @@ class NoiseProbe(Printed):
         """
         from svag.prices.price_list import price_list
 
-        return price_list(self._pending.everything(), c2, confidence, window)
+        readings = self._pending.everything()
+        if not readings:
+            raise ValueError(
+                "no step has been measured: call probe.backward(loss_fn, batch) instead of loss.backward(), or "
+                "probe.micro_batch() and probe.close_step() beside it"
+            )
+        if self._comparison is not None:  # perhaps made after them
+            ratio = self._comparison.ratio
+            readings = [
+                replace(r, parts_ratio=ratio) if r.approximate and r.parts_ratio is None else r for r in readings
+            ]
+        return price_list(readings, c2, confidence, window)
 
     def __repr__(self) -> str:
         # without the readings, for which `str` waits for the device
@@ -387,7 +400,7 @@ class NoiseProbe(Printed):
     def compare(self, loss_fn: Callable[[Batch], Tensor], batches: Iterable[Batch], parts: int = 4) -> PartsComparison:
         """Compare parts with whole batches now, at frozen weights and without a trace, instead of at the first step.
 
-        Later readings of `backward` with BatchNorm carry the ratio.
+        Later readings of `backward` with BatchNorm carry the ratio, and `price_list` counts it for earlier ones too.
 
         Args:
             loss_fn: takes a batch, whole or a part, returns its mean loss.

@@ -36,6 +36,10 @@ THEOREMS = frozenset(("weight_norm", "pull"))
 BALANCED = MATERIAL
 # With fewer blocks than this, their spread is too uncertain (Student's t with 4 degrees of freedom is 2.8).
 _MIN_BLOCKS = 5
+FEWEST = 200
+"""Readings that a price list needs: 20 blocks of 10, if readings are independent."""
+# Readings are never said to be too few by more than this factor, beyond the fewest.
+_FORESIGHT = 4
 # If N/G of parts differs from that of whole batches by more than this factor, the parts are useless.
 _FAR = 2.0
 # Relative difference of V and G + N above which the premise of the square-root rule is in question.
@@ -213,7 +217,8 @@ def doubts(averages: Averages, interval: RatioInterval, low: float, high: float)
         needed = 2 * _MIN_BLOCKS * interval.block_length  # short series look more correlated than they are
         yield Reason(Code.TOO_FEW_FROZEN, {"readings": count, "needed": needed})
     elif interval.blocks < _MIN_BLOCKS:
-        needed = 20 * interval.block_length
+        # a trend makes a short series look correlated for longer than it is, and even for longer than itself
+        needed = min(20 * interval.block_length, max(FEWEST, _FORESIGHT * count))
         yield Reason(Code.TOO_FEW_READINGS, {"readings": count, "blocks": interval.blocks, "needed": needed})
     elif interval.kind == "unbounded":
         yield Reason(

@@ -227,7 +227,7 @@ def _noise_chart(alt: Any, table: PlotTable) -> Any:
         "start:Q",
         scale=alt.Scale(domain=[0, max(phase.end for phase in table.noise)], nice=False),
         title="step of the run" if table.has_steps else "the whole run (its readings have no steps)",
-    ).axis(grid=False, labels=table.has_steps, ticks=table.has_steps)
+    ).axis(grid=False, labels=table.has_steps, ticks=table.has_steps, tickCount=8)
     y = alt.Y("noise_scale:Q", scale=_log(alt, domain), title="gradient noise scale, in examples").axis(
         values=_ticks(domain, (1, 2, 5)), format=",~g"
     )

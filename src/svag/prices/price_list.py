@@ -127,6 +127,8 @@ class PriceList(Printed):
         """
         speeds = checked_throughput(throughput, self.batch_size)
         if batch_sizes is not None:
+            if not isinstance(batch_sizes, Iterable):
+                raise TypeError(f"batch_sizes must be several, got {domain.shown(batch_sizes)}: make a list")
             return Prices((self._price(size, speeds) for size in batch_sizes), self, throughput)
         sizes = sorted(speeds) if speeds else [self.batch_size * 2**k for k in range(1, _DOUBLINGS + 1)]
         most = math.inf if self.setting.population is None else self.setting.population

@@ -6,13 +6,10 @@ from dataclasses import dataclass
 
 from svag.noise.reading import Reading
 from svag.prices.averages import Averages, of_one_batch_size
-from svag.prices.basis import doubts, limits_of, one_sided, plain_ratio
+from svag.prices.basis import FEWEST, doubts, limits_of, one_sided, plain_ratio, window_only
 from svag.prices.estimate import Estimate, short
 from svag.prices.reasons import Code, Reason
 from svag.prices.windows import Choice, choose_window
-
-FEWEST = 200
-"""Readings that a price list needs: 20 blocks of 10, if readings are independent."""
 
 
 def steps_needed(readings: Sequence[Reading], every: int = 1) -> int:
@@ -50,6 +47,9 @@ def progress(readings: Sequence[Reading], steps: int, every: int, batch_size: in
     if standing.one_sided:  # of such readings there is a list, whose plan uses the lower limit of N/G
         resolved = f" About {needed} more steps would resolve G." if needed else ""
         return f"{start}, N/G ≥ {short(standing.ratio.low)}.\n{list_exists}{resolved}"
+    if needed and standing.window_only:  # of these there is a list too, about this window of this run
+        first = "print(probe.price_list()) gives a first price list"
+        return f"{start}.\n{first}; about {needed} more steps are needed for a reliable one."
     if needed:
         return f"{start}.\nAbout {needed} more steps are needed for a price list."
     if standing.doubts:
@@ -64,6 +64,7 @@ class _Standing:
     Attributes:
         ratio: N/G with its interval.
         one_sided: whether it has a lower limit only, because G is not resolved.
+        window_only: whether it is about the average over this window only.
         doubts: why it is not resolved.
         averaged: number of readings in the window.
         readings: number of all readings.
@@ -72,6 +73,7 @@ class _Standing:
 
     ratio: Estimate
     one_sided: bool
+    window_only: bool
     doubts: tuple[Reason, ...]
     averaged: int
     readings: int
@@ -86,6 +88,7 @@ class _Standing:
         return cls(
             ratio=ratio,
             one_sided=one_sided(averages, interval),
+            window_only=window_only(averages, interval),
             doubts=tuple(doubts(averages, interval, ratio.low, ratio.high)),
             averaged=len(chosen.readings),
             readings=len(readings),

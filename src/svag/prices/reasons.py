@@ -108,7 +108,7 @@ class Reason(Printed):
     >>> reason.code, reason.values["needed"]
     (<Code.TOO_FEW_READINGS: 'too_few_readings'>, 120)
     >>> print(reason)
-    Too few readings: 12 make only 2 independent blocks; record about 120.
+    Too few readings: 12, and a reliable list needs about 120.
 
     Attributes:
         code: which one.

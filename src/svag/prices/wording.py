@@ -34,7 +34,7 @@ def _number(values: Values, name: str) -> float:
 
 
 def _too_few_readings(v: Values) -> str:
-    return f"Too few readings: {v['readings']} make only {v['blocks']} independent blocks; record about {v['needed']}."
+    return f"Too few readings: {v['readings']}, and a reliable list needs about {v['needed']}."
 
 
 def _signal_unresolved(v: Values) -> str:
@@ -160,8 +160,8 @@ SENTENCES: dict[Code, Callable[[Values], str]] = {
     ),
     Code.FEW_BLOCKS: lambda v: f"Only {v['blocks']} independent blocks: more readings would narrow the interval.",
     Code.PARTS_UNCHECKED: lambda v: (
-        "Approximate: BatchNorm saw parts of the batch, and the error of N/G is unknown: give NoiseProbe some batches "
-        "to compare with (check=)."
+        "Approximate: BatchNorm saw parts of the batch, and the error of N/G is unknown: measure it, at any time, with "
+        "probe.compare(loss_fn, batches)."
     ),
     Code.PARTS_NEAR: lambda v: (
         f"Approximate: BatchNorm saw parts of the batch, whose N/G is {_number(v, 'ratio'):.3g} times that of whole "
