@@ -257,7 +257,7 @@ def test_a_page_is_called_by_its_question_and_a_figure_s_title_is_the_paper_s_cl
     assert report.title == "Does the SDE describe this SGD?"
     assert report.subject == "fig:svag_accs of the paper, size small"
     claim = "The paper's claim: SGD is its SDE."
-    assert report.notes == (claim, "Differs from the paper: one image for all of them.")
+    assert report.notes == (claim, "Setting: one image for all of them.")
     assert report.warnings == ()
 
 
