@@ -4,7 +4,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 # Signals whose handlers commonly raise: Ctrl-C, a scheduler's notice, a closed terminal, a time limit.

@@ -40,6 +40,16 @@ def test_ngd_is_where_sgd_is_and_gd_is_not(tmp_path: Path) -> None:
     assert len(panel.curves) == 27
 
 
+def test_where_gd_ends_there_too_any_noise_would_do(tmp_path: Path) -> None:
+    panel = find_in(tmp_path / "same", {**FINALS, "gd": (0.891, 0.892, 0.893)})
+    assert (given(panel.sgd_ngd).answer, given(panel.sgd_gd).answer) == ("equivalent", "equivalent")
+    assert panel.answer().tone == "open"
+    assert panel.status != "nothing more to run."
+    unknown = find_in(tmp_path / "unknown", {**FINALS, "gd": (0.86, 0.9, 0.92)})
+    assert (given(unknown.sgd_gd).answer, unknown.answer().tone) == ("inconclusive", "open")
+    assert find_in(tmp_path / "apart").answer().tone == "yes"
+
+
 def test_a_diverged_seed_is_not_dropped(tmp_path: Path) -> None:
     panel = find_in(tmp_path, {**FINALS, "ngd": (*FINALS["ngd"][:2], NAN)})
     assert given(panel.sgd_ngd).answer == "inconclusive"

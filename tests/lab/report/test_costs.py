@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import geometric_mean
+from typing import get_args
 
 import pytest
 from rich.console import Console
@@ -17,12 +18,12 @@ from tests.lab.report.folders import BASE, CASES, write_run
 from svag.lab.experiments import load_experiment
 from svag.lab.experiments.data_price import SHARES
 from svag.lab.experiments.ladder_finding import LadderFinding, LadderPanelFinding
-from svag.lab.experiments.wording import LINES, Answer
+from svag.lab.experiments.wording import LINES, Answer, Judgement, PaperVerdict
 from svag.lab.records.record import RunRecord, load_records
 from svag.lab.report.charts import costs as charts
 from svag.lab.report.content import Card, Table
 from svag.lab.report.costs import LadderCosts, RungCost, cost_table, headline, ladder_costs
-from svag.lab.report.render import render_brief, render_markdown, render_page
+from svag.lab.report.render import render_brief, render_markdown, render_page, render_terminal
 from svag.lab.report.write import build_report
 from svag.lab.specs.spec import plan_of
 from svag.noise.reading import Reading
@@ -261,6 +262,30 @@ def test_the_answer_takes_at_most_12_lines_of_80_columns_with_that_of_the_page(r
         assert len(lines) <= LINES - 2
         assert max(map(len, lines)) <= 80
         assert left_out or one is report
+
+
+def test_the_claims_about_a_figure_are_its_answer_those_that_differ_first(report_of: Build) -> None:
+    said_long = "found " * 20
+    claims = [
+        Judgement("p", f"claim {verdict} {number}", said_long, verdict, "drift" if number == 4 else "end")
+        for verdict in get_args(PaperVerdict)
+        for number in range(5)
+    ]
+    report = replace(report_of("ladder"), claims=tuple(claims), notes=("The paper's claim: so.",))
+    parts, left_out = render_brief(report)
+    lines = said(parts)
+    assert len(lines) <= LINES - 2
+    assert left_out
+    marked = [line[0] for line in lines if line.startswith(("✗", "?", "✓"))]
+    assert set(marked) == {"✗"}, "there is no room for the others"
+    everything = " ".join(said(render_terminal(report)))
+    table = report.judged
+    assert table is not None
+    assert [row["verdict"] for row in table.rows].count("agrees (counted apart)") == 1
+    assert len(table.warned) == 5
+    for text in (everything, render_markdown(report), render_page(report)):
+        assert all(claim.claim in text for claim in claims)
+    assert replace(report, claims=()).judged is None
 
 
 def test_a_row_with_a_wrong_price_has_the_colour_of_a_warning_everywhere(report_of: Build) -> None:

@@ -259,7 +259,7 @@ def test_a_page_is_called_by_its_question_and_a_figure_s_title_is_the_paper_s_cl
     report = build_report(folder)
     assert re.search(r"^fig:svag_accs .*\bsmall$", report.subject)
     claim = "The paper's claim: SGD is its SDE."
-    assert report.notes == (claim, "Differs from the paper: one image for all of them.")
+    assert report.notes == (claim, "Setting: one image for all of them.")
     assert report.warnings == ()
 
 

@@ -10,9 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from svag.paper.cli.app import app
+from svag.paper.cli.verify import _print
 from svag.paper.exact.processes import Ito, SmallerBatches
 from svag.paper.verify import svag_limit, thresholds
 from svag.paper.verify.beds import SKEWED
+from svag.paper.verify.check import Check
 
 run = CliRunner().invoke
 
@@ -24,9 +26,29 @@ def test_one_label_prints_a_table_and_succeeds() -> None:
     assert "9 of 9 checks pass for 1 label; 2 of them are negative controls." in result.stdout
 
 
+def test_without_details_the_answer_takes_twelve_lines_and_every_failure_is_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    good = [Check(f"lem:{label}", f"claim {n} " * 9, 1.0, 0.0, 2.0) for label in "abc" for n in range(9)]
+    bad = [Check("lem:c", f"broken {n}", 5.0, 0.0, 2.0) for n in range(14)]
+    for checks, lines, failing in ((good, 12, 0), (good + bad, 18, 14)):
+        _print(checks, details=False)
+        out = capsys.readouterr().out.splitlines()
+        assert len(out) <= lines
+        assert max(map(len, out)) <= 80
+        assert sum(line.startswith("FAIL") for line in out) == failing
+        _print(checks, details=True)
+        out = capsys.readouterr().out.splitlines()
+        assert sum(line.startswith(("pass", "FAIL")) for line in out) == len(checks)
+    _print(good, details=False)
+    out = capsys.readouterr().out
+    assert all(f"lem:{label}" in out for label in "abc")
+
+
 @pytest.mark.parametrize("columns", ["40", "60"])
 def test_a_narrow_terminal_still_shows_the_result_and_the_claim(columns: str) -> None:
-    result = run(app, ["verify", "app:lem:ito_taylor"], env={"COLUMNS": columns})
+    result = run(app, ["verify", "app:lem:ito_taylor", "--details"], env={"COLUMNS": columns})
     assert result.stdout.count("pass ") >= 2
     assert "without" in result.stdout
 

@@ -238,7 +238,7 @@ class Announcement:
         title = visible(self.title)
         lines = [f"{head}: {title}" if head else title]
         if self.note:
-            lines.append(f"Differs from the paper: {self.note}.")
+            lines.append(f"Setting: {self.note}.")
         lines += [self.planned] if self.planned else []
         lines.append(f"{visible(str(self.out))}: {self.estimate}")
         return "\n".join([*lines, *([f"Note: {self.caution}"] if self.caution else [])])

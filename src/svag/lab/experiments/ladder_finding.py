@@ -289,7 +289,7 @@ def _next(runs: PanelRuns, predictions: Sequence[RungPrediction], drift: Drift |
         return "take at least 12 readings at two or more batch sizes, in the same part of training."
     adaptive = first.linear.basis == "second_moment"
     if not (first.theorem or adaptive):
-        return f"{smallest}, no theorem applies: {first.linear.reasons[0]}"
+        return f"nothing more to run. About B={first.batch_size}: {first.linear.reasons[0]}"
     if math.isinf(drift.crossings[0].observed.value):
         size, claim = f"{first.linear.limit.value:,.0f}", "are estimated to" if adaptive else "must"
         return f"add batch sizes up to {size}, where the statistics {claim} have drifted apart."

@@ -14,7 +14,7 @@ from svag.lab.experiments.finding import TONES, ArmResult, Finding, PanelFinding
 from svag.lab.experiments.json_row import JsonRow, json_fields_of, json_value
 from svag.lab.experiments.ngd import Ngd, NgdPanel
 from svag.lab.experiments.runs import PanelRuns, gather
-from svag.lab.experiments.wording import Answer
+from svag.lab.experiments.wording import Answer, Tone
 from svag.lab.records.record import RunRecord
 from svag.stats.decisions import Decision, compare_rates, holm, samples_to_decide, three_way
 from svag.stats.means import paired, welch
@@ -204,7 +204,7 @@ class NgdPanelFinding(PanelFinding):
         return Answer(
             self.name,
             self.verdict,
-            "open" if self.sgd_ngd is None else TONES[self.sgd_ngd.answer],
+            _tone(self.sgd_ngd, self.sgd_gd),
             (*numbers, *self._more()),
             self.status,
             *sgd_curve(self.curves, self.metric),
@@ -304,9 +304,21 @@ def _best(runs: Iterable[RunRecord], metric: Metric) -> float:
     return math.fsum(values) / len(values) if values else math.nan
 
 
+def _tone(with_ngd: ArmGap | None, with_gd: ArmGap | None) -> Tone:
+    """That NGD ends where SGD ends is a yes only where GD does not: otherwise any noise would do."""
+    if with_ngd is None:
+        return "open"
+    if with_ngd.answer == "equivalent" and with_gd is not None and with_gd.answer != "different":
+        return "open"
+    return TONES[with_ngd.answer]
+
+
 def _verdict(with_ngd: ArmGap | None, with_gd: ArmGap | None) -> str:
     if with_ngd is None:
         return "No answer yet: SGD and NGD both need results."
+    if with_ngd.answer == "equivalent" and with_gd is not None and with_gd.answer != "different":
+        ends = "so does GD, without noise" if with_gd.answer == "equivalent" else "perhaps so does GD, without noise"
+        return f"Cannot tell: NGD ends where SGD ends, but {ends}. Where no noise does as well, any noise would do."
     noise = {
         "equivalent": "Yes: NGD ends where SGD ends, so only the covariance of the noise matters here",
         "different": "No: NGD does not end where SGD ends, so more than the covariance of the noise matters",
@@ -328,6 +340,8 @@ def _next(runs: PanelRuns, with_ngd: ArmGap | None, with_gd: ArmGap | None) -> s
     gaps = [gap for gap in (with_ngd, with_gd) if gap is not None]
     open_gaps = [gap for gap in gaps if gap.answer == "inconclusive"]
     if not open_gaps:
+        if [gap.answer for gap in gaps] == ["equivalent", "equivalent"]:
+            return "compare where GD ends elsewhere: another --metric, a smaller batch or a larger learning rate."
         return "nothing more to run."
     gap = open_gaps[0]
     if gap.p_divergence is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import altair as alt
 
-from svag.lab.experiments.wording import Answer
+from svag.lab.experiments.wording import Answer, Judgement
 from svag.lab.specs.fields import visible
 
 if TYPE_CHECKING:
@@ -163,6 +163,7 @@ class Report:
         provenance: how the numbers were obtained.
         runs: every run with its outcome.
         finding: the whole finding, for programs.
+        claims: what the paper claims of a figure, beside what its runs say.
     """
 
     title: str
@@ -176,6 +177,22 @@ class Report:
     provenance: Provenance
     runs: Table
     finding: dict[str, Any]
+    claims: tuple[Judgement, ...] = ()
+
+    @property
+    def judged(self) -> Table | None:
+        """The claims as a table; None where nobody claims anything."""
+        rows = [
+            {
+                "verdict": verdict_said(claim),
+                "panel": claim.panel,
+                "the paper says": claim.claim,
+                "these runs say": claim.found,
+            }
+            for claim in self.claims
+        ]
+        differ = frozenset(number for number, claim in enumerate(self.claims) if claim.verdict == "differs")
+        return Table("claims", "the paper's claims", rows, differ) if rows else None
 
     @property
     def answers(self) -> tuple[Answer, ...]:
@@ -184,6 +201,16 @@ class Report:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """All tables: the runs, the costs of the panels, and the data of the figures."""
+        """All tables: the runs, the claims, the costs of the panels, and the data of the figures."""
         costs = (card.prices for card in self.cards if card.prices is not None)
-        return (self.runs, *costs, *(table for figure in self.figures for table in figure.tables))
+        claims = () if self.judged is None else (self.judged,)
+        return (self.runs, *claims, *costs, *(table for figure in self.figures for table in figure.tables))
+
+
+def verdict_said(claim: Judgement) -> str:
+    """The verdict on a claim, and whether it counts as evidence.
+
+    >>> verdict_said(Judgement("p", "c", "f", "agrees", "drift"))
+    'agrees (counted apart)'
+    """
+    return claim.verdict if claim.counted else f"{claim.verdict} (counted apart)"

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 from importlib.resources import files
@@ -12,14 +13,16 @@ from rich.console import Console, RenderableType
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
-from svag.lab.experiments.wording import LINES, Answer, Numbers, count
+from svag.lab.experiments.wording import LINES, Answer, Judgement, Numbers, PaperVerdict, Tone, count
 from svag.lab.report import look
-from svag.lab.report.content import Report, Table
+from svag.lab.report.content import Report, Table, verdict_said
 from svag.lab.report.save import script_json, specification, template, vega_bundle
 from svag.lab.specs.fields import visible
 
 MARKS = {"yes": "✓", "no": "✗", "open": "?", "note": ""}  # a note makes no claim, so it gets no tick
 _COLOURS = {"yes": "green", "no": "yellow", "open": "cyan", "note": ""}
+# In the order in which a terminal shows them.
+_VERDICTS: dict[PaperVerdict, Tone] = {"differs": "no", "cannot tell": "open", "agrees": "yes"}
 WARNED = "yellow"
 _BLOCKS = "▁▂▃▄▅▆▇█"
 # Lines of an answer that name the page and --details; they are printed below it.
@@ -62,6 +65,8 @@ def render_markdown(report: Report) -> str:
         lines += [f"> {escape(note)}", ""]
     for warning in report.warnings:
         lines += [f"> **{escape(warning)}**", ""]
+    if report.judged is not None:
+        lines += [*_markdown_rows(report.judged), ""]
     for card in report.cards:
         answer = card.answer
         lines += [f"### {escape(_panel(answer))}", "", f"**{escape(answer.headline)}**", ""]
@@ -115,6 +120,7 @@ def render_terminal(report: Report) -> Iterator[RenderableType]:
         yield _text(note)
     for warning in report.warnings:
         yield _text(warning, style=WARNED)
+    yield from map(_claim, report.claims)
     for card in report.cards:
         yield _text("")
         yield _headline(card.answer)
@@ -159,12 +165,14 @@ def render_brief(report: Report, width: int = 80) -> tuple[list[RenderableType],
     """The answer in at most 12 lines, with room for where the page is, and whether something was left out.
 
     Headlines come first. Then, as far as they fit: warnings, what a single panel costs or its first numbers, what to do
-    next, and notes.
+    next, and notes. Of a figure of the paper its claims are the answer, those that differ and the open ones first.
 
     Args:
         report: what to show.
         width: columns of the terminal.
     """
+    if report.claims:
+        return _brief_claims(report, width), True
     room, alone = _Room(LINES - _BELOW, width), len(report.cards) == 1
     answers = room.take(_headline(answer, alone=alone) for answer in report.answers)
     if len(answers) < len(report.cards):
@@ -179,6 +187,23 @@ def render_brief(report: Report, width: int = 80) -> tuple[list[RenderableType],
         answers += room.take([_text(f"Next: {answer.next}")] if answer.next else [])
     notes = room.take(map(_text, report.notes))
     return [*warnings, *answers, *notes], room.left_out or any(answer.folded for answer in report.answers) or not alone
+
+
+def _brief_claims(report: Report, width: int) -> list[RenderableType]:
+    room = _Room(LINES - _BELOW - 1, width)
+    before = room.take([*map(_text, report.notes[:1]), *(_text(warning, style=WARNED) for warning in report.warnings)])
+    ranked = sorted(report.claims, key=lambda claim: (not claim.counted, list(_VERDICTS).index(claim.verdict)))
+    parts = [(claim, room.take([_claim(claim)])) for claim in ranked]
+    left = Counter(claim.verdict for claim, part in parts if not part)
+    said = ", ".join(f"{number} × {verdict}" for verdict, number in left.items())
+    more = [_text(f"and {count(left.total(), 'more claim')}: {said}")] if left else []
+    return [*before, *(line for _, part in parts for line in part), *more]
+
+
+def _claim(claim: Judgement) -> Text:
+    tone = _VERDICTS[claim.verdict]
+    apart = "" if claim.counted else f" ({verdict_said(claim)})"
+    return _text(f"{MARKS[tone]} {claim.panel}: {claim.claim}{apart}: {claim.found}", style=_COLOURS[tone])
 
 
 def _headline(answer: Answer, *, alone: bool = False) -> Text:

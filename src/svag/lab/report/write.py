@@ -165,6 +165,7 @@ def report_on(
         provenance=provenance(experiment, records),
         runs=runs_table(records),
         finding={**finding.to_dict(), "paper": paper} if claims else finding.to_dict(),
+        claims=tuple(claims),
     )
 
 
@@ -181,9 +182,11 @@ _COMPARED = {"agrees": "agree with it", "differs": "differ from it", "cannot tel
 def _notes(experiment: Experiment, claims: Sequence[Judgement]) -> tuple[str, ...]:
     notes = []
     if experiment.label is not None:
-        runs = f" These runs {_COMPARED[overall(claims)]}." if claims else ""
+        seeds = sorted({len(experiment.seeds_of(panel)) for panel in experiment.panels})
+        said = count(seeds[-1], "seed") if len(seeds) == 1 else f"{seeds[0]} to {count(seeds[-1], 'seed')}"
+        runs = f" These runs ({said}) {_COMPARED[overall(claims)]}." if claims else ""
         notes.append(f"The paper's claim: {experiment.title}.{runs}")
-    return (*notes, f"Differs from the paper: {experiment.note}.") if experiment.note else tuple(notes)
+    return (*notes, f"Setting: {experiment.note}.") if experiment.note else tuple(notes)
 
 
 def provenance(experiment: Experiment | None, records: Sequence[RunRecord]) -> Provenance:

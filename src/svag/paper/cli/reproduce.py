@@ -383,7 +383,7 @@ def _theory(label: str, size: "Size", edits: "Mapping[str, Any]", out: Path, set
     paths = _save(figures, out)
     if label in LABELS:
         _tell(figures, paths, as_json=False, quiet=setup.as_json)
-        verify([label], as_json=setup.as_json)
+        verify([label], as_json=setup.as_json, details=setup.details)
     else:
         _tell(figures, paths, as_json=setup.as_json)
 

@@ -10,8 +10,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from svag.paper.verify.check import Check
 
+# Lines of an answer in a terminal: the summary, where the rest is, and as many checks as fit between them.
+LINES = 12
 NETWORK_LABELS = {"lem:sc", "cor:sc", "lem:2nd_sde_hessian", "lem:D", "eq:noisy_gd"}
 
 
@@ -22,11 +26,13 @@ def verify(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the simulated checks.")] = 0,
+    details: Annotated[bool, typer.Option("--details", help="Print every check.")] = False,
 ) -> None:
     """Check the paper's theorems against exact answers, in half a minute.
 
-    Rows marked "control" test something wrong on purpose, such as a misprinted formula: they pass if the check catches
-    it. Exit code 1 if a check fails, 2 if there is no such label.
+    Prints how many pass, those that fail, and a few of the others; --details prints all. Rows marked "control" test
+    something wrong on purpose, such as a misprinted formula: they pass if the check catches it. Exit code 1 if a check
+    fails, 2 if there is no such label.
 
     Example: svag verify thm:sde_svag lem:sc
     """
@@ -53,7 +59,7 @@ def verify(
     if as_json:
         typer.echo(json.dumps([check.to_dict() for check in checks], indent=2))
     else:
-        _print(checks)
+        _print(checks, details=details)
     if not all(check.passed for check in checks):
         raise typer.Exit(1)
 
@@ -88,7 +94,35 @@ def _progress() -> Progress:
     return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
-def _print(checks: "list[Check]") -> None:
+def _print(checks: "list[Check]", *, details: bool) -> None:
+    console = Console(highlight=False)
+    passed, labels = sum(check.passed for check in checks), len({check.label for check in checks})
+    controls = sum(check.control for check in checks)
+    said = f"{passed} of {len(checks)} checks pass for {labels} label{'' if labels == 1 else 's'}; "
+    console.print(f"{said}{controls} of them are negative controls.\n")
+    if details:
+        console.print(_table(checks))
+        return
+    shown = [check for check in checks if not check.passed]
+    for check in _one_of_each_label_first([check for check in checks if check.passed]):
+        more = sorted([*shown, check], key=lambda one: (one.passed, checks.index(one)))
+        if len(console.render_lines(_table(more))) > LINES - 3:  # the summary, an empty line, and the last
+            break
+        shown = more
+    console.print(_table(shown))
+    if len(shown) < len(checks):
+        console.print(f"{len(checks) - len(shown)} more: add --details.")
+
+
+def _one_of_each_label_first(checks: "Sequence[Check]") -> "list[Check]":
+    before: dict[str, int] = {}
+    rank = {}
+    for number, check in enumerate(checks):
+        rank[number] = before[check.label] = before.get(check.label, -1) + 1
+    return [checks[number] for number in sorted(rank, key=lambda number: (rank[number], number))]
+
+
+def _table(checks: "Sequence[Check]") -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("", no_wrap=True, min_width=4)
     table.add_column("label", overflow="fold")
@@ -105,12 +139,4 @@ def _print(checks: "list[Check]") -> None:
             check.tolerance,
         )
         previous = check.label
-    console = Console()
-    console.print(table)
-    failed = sum(not check.passed for check in checks)
-    controls = sum(check.control for check in checks)
-    labels = len({check.label for check in checks})
-    console.print(
-        f"\n{len(checks) - failed} of {len(checks)} checks pass for {labels} label{'' if labels == 1 else 's'}; "
-        f"{controls} of them are negative controls."
-    )
+    return table
