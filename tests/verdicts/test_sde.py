@@ -132,6 +132,18 @@ def test_a_gap_larger_than_the_last_move_in_ell_is_a_difference_without_converge
     assert -7.2 + 0.8 < found.high < 0
 
 
+def test_the_last_move_is_that_from_a_quarter_of_the_largest_ell() -> None:
+    """SGD 30 below: an ell between a quarter of the largest and the largest takes nothing from what the others show."""
+    noise = np.array([-0.1, 0.0, 0.1, 0.05, -0.05])
+    arms = {1: 35 + noise, 4: 60 + noise, 16: 65 + noise}
+    without = svag.sde_verdict(arms, margin=0.5)
+    found = svag.sde_verdict(arms | {8: 64 + noise}, margin=0.5)
+    assert (found.limit, found.converged, found.answer) == ("largest_ell", False, "different")
+    assert (found.low, found.high) == pytest.approx((without.low, without.high), rel=1e-12)
+    close = svag.sde_verdict({ell: arm for ell, arm in (arms | {8: 64 + noise}).items() if ell != 4}, margin=0.5)
+    assert (close.answer, close.low) == ("inconclusive", -math.inf)  # 8 and 16 alone are too close together
+
+
 def test_returning_curves_are_not_called_different_before_they_converge() -> None:
     """No gap at all: the error at ell falls like 1/ell from 4 on, and SGD happens to sit at the limit."""
     noise = np.array([-0.1, 0.0, 0.1, 0.05, -0.05])

@@ -348,13 +348,18 @@ def _gap(arms: Sequence[Arm], still_missing: float | None, *, extrapolate: bool 
     if extrapolate and (fit.lack_of_fit is None or fit.lack_of_fit >= _LEVEL):
         return _Gap(fit.slope, "fit", fit.lack_of_fit, 0.0, seeds)
     if still_missing is None:
-        # From l to 4l an error of order 1/l falls to a quarter: what is left is less than that move. A shorter last
-        # step in l would leave more than it moved, by an unknown amount while the line does not fit.
-        last_move = welch(used[-2].finite, used[-1].finite)
-        wide = used[-2].key > 1 and used[-1].key >= 4 * used[-2].key
-        still_missing = max(map(abs, last_move.interval())) if wide else math.inf
+        # From l to 4l an error of order 1/l falls to a quarter: what is left is less than that move. A shorter step in
+        # l would leave more than it moved, by an unknown amount while the line does not fit.
+        before = _a_quarter_of_the_largest(used)
+        move = None if before is None else welch(before.finite, used[-1].finite)
+        still_missing = math.inf if move is None else max(map(abs, move.interval()))
     source: LimitSource = "largest_ell" if extrapolate else "collapsed"
     return _Gap(welch(used[0].finite, used[-1].finite), source, fit.lack_of_fit, still_missing, seeds)
+
+
+def _a_quarter_of_the_largest(arms: Sequence[Arm]) -> Arm | None:
+    """The SVAG arm with the largest ell that is at most a quarter of the largest of all."""
+    return max((arm for arm in arms if 1 < arm.key <= arms[-1].key / 4), key=lambda arm: arm.key, default=None)
 
 
 def _planned_gap(arms: Sequence[Arm], weights: Mapping[int, float], bias: float) -> _Gap:
@@ -374,7 +379,7 @@ def _next_step(found: _Evidence, optimizer: str) -> str:
 
 
 def _step(found: _Evidence, optimizer: str) -> str:
-    before, largest, unused = found.arms[-2].key, found.arms[-1].key, found.unused
+    before, largest, unused = _a_quarter_of_the_largest(found.arms), found.arms[-1].key, found.unused
     if found.p_divergence < _LEVEL:
         return (
             f"nothing more to run: {optimizer} and its SDE do not diverge equally often; "
@@ -385,10 +390,10 @@ def _step(found: _Evidence, optimizer: str) -> str:
     if unused:
         return f"run more seeds at ell = {unused}, which fewer than two seeds finished: they are not in the estimate."
     if not found.trusted:
-        if found.answer == "different":
+        if found.answer == "different" and before is not None:
             return (
                 f"add ell={4 * largest} if you want to know the SDE's value: SVAG has not converged in ell, but even "
-                f"if it moves as far again as from ell={before} to {largest}, {optimizer} does not end there."
+                f"if it moves as far again as from ell={before.key} to {largest}, {optimizer} does not end there."
             )
         line = "an arm collapsed" if found.gap.limit == "collapsed" else "E_∞ + c/ell does not fit"
         return (

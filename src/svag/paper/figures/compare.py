@@ -403,7 +403,7 @@ ROWS = (
         ),
         small=(
             PanelRow("PreResNet-8", SHORT | BATCH | TRIANGLE, seeds=MORE, fewer=CHECKED),
-            PanelRow("VGG-11", SHORT | _VGG_BN | TRIANGLE, seeds=MORE),
+            PanelRow("VGG-11", SHORT | _VGG_BN | TRIANGLE, seeds=2 * MORE, fewer=((2, MORE), (4, MORE))),
         ),
         note=_note(_RESIDUAL, _THIN_VGG, _BUDGET),
     ),
@@ -416,7 +416,7 @@ ROWS = (
         ),
         small=(
             PanelRow("PreResNet-8", SHORT | BATCH | COSINE, seeds=MORE, fewer=CHECKED),
-            PanelRow("VGG-11", SHORT | _VGG_BN | COSINE, seeds=MORE),
+            PanelRow("VGG-11", SHORT | _VGG_BN | COSINE, seeds=2 * MORE, fewer=((2, MORE), (4, MORE))),
         ),
         note=_note(_RESIDUAL, _THIN_VGG, _BUDGET),
     ),
@@ -430,10 +430,17 @@ ROWS = (
             PanelRow("VGG-19 GN", PHASES | CIFAR100 | network("vgg19", "group"), shows="below"),
         ),
         small=(
-            PanelRow("PreResNet-8 BN", SHORT | FEW | BATCH),
+            PanelRow("PreResNet-8 BN", SHORT | FEW | BATCH, seeds=12),
             PanelRow("PreResNet-8 GN", SHORT | FEW | GROUP | NOISE, split=2, ells=HALVED, shows="below"),
-            PanelRow("VGG-11 BN", SHORT | FEW | _VGG_BN),
-            PanelRow("VGG-11 GN", SHORT | FEW | _VGG_GN | NOISE | {"lr": 0.2}, split=2, ells=HALVED, shows="below"),
+            PanelRow("VGG-11 BN", SHORT | FEW | _VGG_BN, seeds=16),
+            PanelRow(
+                "VGG-11 GN",
+                SHORT | FEW | _VGG_GN | NOISE | {"lr": 0.2},
+                split=2,
+                ells=HALVED,
+                seeds=10,
+                shows="below",
+            ),
         ),
         note="2,000 images of Fashion-MNIST at 7×7, with its 10 classes, for CIFAR-100; PreResNet-8 at half width for "
         "PreResNet-32 4×, VGG-11 at an eighth (BN) and a quarter of the width (GN) for VGG-19; a learning rate of 0.8 "
