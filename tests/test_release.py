@@ -78,7 +78,7 @@ def test_the_library_needs_three_packages() -> None:
 def test_the_library_works_with_torch_numpy_and_scipy_alone(built: Path) -> None:
     """A fresh environment with the wheel and what it asks for; the loops of the front page run there, and SVAG."""
     wheel = built / f"svag-{svag.__version__}-py3-none-any.whl"
-    command = [sys.executable, ROOT / "tools" / "try_wheel.py", wheel]
+    command = [sys.executable, str(ROOT / "tools" / "try_wheel.py"), str(wheel)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -35,9 +35,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)
         python = Path(folder) / ("Scripts" if os.name == "nt" else "bin") / "python"
-        pip = [python, "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", wheel.resolve()]
+        pip = [
+            str(python),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "-c",
+            str(ROOT / "constraints.txt"),
+            str(wheel.resolve()),
+        ]
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-        for command in (pip, [python, "-W", "error", Path(__file__).resolve()]):
+        for command in (pip, [str(python), "-W", "error", str(Path(__file__).resolve())]):
             subprocess.run(command, cwd=folder, env=environment, check=True)
 
 

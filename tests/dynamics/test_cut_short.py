@@ -174,7 +174,7 @@ class Failing(TorchDispatchMode):
     """The k-th kernel raises, and with `for_good` all that follow."""
 
     def __init__(self, at: int | None, for_good: bool = False) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.count, self._at, self._for_good = 0, at, for_good
 
     def __torch_dispatch__(self, kernel: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

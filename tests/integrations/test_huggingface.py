@@ -12,7 +12,7 @@ from transformers import Trainer
 
 from svag.integrations import huggingface
 from svag.integrations.huggingface import attach
-from svag.noise.loss_check import LossFound, LossKind, NotAMean
+from svag.noise.loss_check import LossFound, LossKind, NotAMean, check_loss
 
 
 class Regression(nn.Module):
@@ -174,7 +174,7 @@ def test_a_loss_that_is_not_a_mean_is_refused_before_the_first_step(
 
 def test_checking_the_loss_leaves_no_trace_and_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[LossFound] = []
-    ends, compare = [], huggingface.compare_loss
+    ends, compare = [], check_loss
 
     def noted(*arguments: Any, **more: Any) -> LossFound:
         calls.append(compare(*arguments, **more))

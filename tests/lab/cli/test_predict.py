@@ -58,7 +58,7 @@ def fits(answer: str) -> bool:
     return sum(max(math.ceil(len(line) / 80), 1) for line in lines) <= LINES == 12
 
 
-KINDS = {
+KINDS: dict[str, dict[str, object]] = {
     "sgd": {},
     "momentum": {"optimizer": {"kind": "sgd", "momentum": 0.9}},
     "adamw": {"optimizer": {"kind": "adamw"}},

@@ -42,8 +42,8 @@ def test_without_details_the_answer_takes_twelve_lines_and_every_failure_is_show
         out = capsys.readouterr().out.splitlines()
         assert sum(line.startswith(("pass", "FAIL")) for line in out) == len(checks)
     _print(good, details=False)
-    out = capsys.readouterr().out
-    assert all(f"lem:{label}" in out for label in "abc")
+    brief = capsys.readouterr().out
+    assert all(f"lem:{label}" in brief for label in "abc")
 
 
 @pytest.mark.parametrize("columns", ["40", "60"])

@@ -10,7 +10,7 @@ from tests.lab.report.conftest import Build, Find
 from tests.lab.report.folders import CASES
 
 from svag.lab.experiments.compare_finding import CompareFinding, ComparePanelFinding
-from svag.lab.experiments.runs import CurveRow, MeanPoint, RunRow
+from svag.lab.experiments.runs import CurveRow, RunRow
 from svag.lab.report.charts import gap, training_curves
 
 
@@ -30,7 +30,7 @@ def run(seed: int, state: str = "finished", arm: str = "SGD") -> RunRow:
 
 def test_several_seeds_have_bands() -> None:
     found = training_curves.table([evaluation(0, 20, 0.5), evaluation(1, 20, 0.9)], [run(0), run(1)], "test_accuracy")
-    assert found.rows == (MeanPoint("SGD", 20, 1.0, 0.7, 0.5, 0.9, 2),)
+    assert found.rows == (training_curves.MeanPoint("SGD", 20, 1.0, 0.7, 0.5, 0.9, 2),)
     assert marks(training_curves.chart(found)) == ["area", "line", "point"]
 
 
