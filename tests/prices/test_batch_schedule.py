@@ -72,7 +72,7 @@ def test_a_gradient_estimated_below_zero_allows_no_more_than_its_error_can_tell(
     nothing = Phase(0, 100, 50, Estimate(math.inf, 90.0, math.inf), math.inf, math.inf, signal_error=0.02)
     found = batch_schedule(History(16, 100, (nothing,), starts_at=0), max_price=1.5)
     assert found.rows[0].batch_size == 16 * 16  # 1.5 + .5/(1.2816·.02) = 21
-    with pytest.raises(ValueError, match="longer"):
+    with pytest.raises(ValueError, match="more readings"):
         batch_schedule(History(16, 100, (replace(nothing, signal_error=0.0),), starts_at=0))
 
 

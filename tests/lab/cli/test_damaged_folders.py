@@ -47,7 +47,9 @@ def test_the_others_are_answered_and_the_bad_one_is_named(
         shutil.copytree(healthy, folder / name)
     damage(folder / "bad")
     with answers_within(120):
-        listed, predicted, reported = (invoke(app, [name, str(folder)]) for name in ("list", "predict", "report"))
+        listed, predicted, reported = (
+            invoke(app, [*command, str(folder)]) for command in (["list"], ["predict", "--details"], ["report"])
+        )
     assert (listed.exit_code, predicted.exit_code, reported.exit_code) == (0, 0, 0)
     [row] = [line for line in listed.stdout.splitlines() if line.startswith("bad")]
     assert "broken" in row

@@ -250,7 +250,7 @@ def test_of_adam_the_second_moment_is_compared_and_no_theorem_is_claimed(tmp_pat
     assert isinstance(found["pairs"], list)
     assert found["pairs"][0]["second_moment_over_noise"]["value"] == pytest.approx(distortion(10.0, 2.0), rel=0.005)
     assert isinstance(found["predictions"], list)
-    assert found["predictions"][0]["second_moment_ratio"] == pytest.approx(1.0, abs=0.005)
+    assert found["predictions"][0]["linear"]["second_moment_ratio"] == pytest.approx(1.0, abs=0.005)
 
 
 def test_a_second_moment_that_lags_behind_is_seen_as_it_is(tmp_path: Path) -> None:
