@@ -72,6 +72,14 @@ def test_at_equilibrium_with_one_noise_scale_the_spread_is_the_distortion(tmp_pa
     assert panel.answer().tone == "yes"
 
 
+def test_a_rung_that_has_not_settled_is_no_evidence_for_the_theorem(tmp_path: Path) -> None:
+    for size in SIZES:
+        write_rung(tmp_path, size, growth=1.2 if size == 64 else 1.0)
+    panel = found_in(tmp_path, window=ALL)
+    assert [size for size, _ in panel.unbalanced] == [64]
+    assert panel.answer().tone == "open"
+
+
 def test_a_noise_scale_that_falls_explains_the_gap(tmp_path: Path) -> None:
     write_rung(tmp_path, 16)
     write_rung(tmp_path, 128, scale=0.5)

@@ -1,11 +1,13 @@
 """`svag list` and `svag data`: listing runs and data sets, and downloading a data set."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -42,22 +44,68 @@ def _quality(record: "RunRecord") -> str:
     return f"{bits:.3f} bits" if bits is not None else "" if accuracy is None else f"{accuracy:.4f}"
 
 
+_DESCRIBED = ("data", "network", "process", "batch", "lr", "seed")
+_NUMBERS = frozenset(("batch", "lr", "seed"))
+_ANY_WIDTH = 10_000
+
+
 def _print(records: "list[RunRecord]", folder: Path) -> None:
+    """Print one row per run; in a narrow terminal, first what all runs share, and two lines per run if need be."""
+    from svag.lab.specs.fields import visible
+
+    console = Console() if Console().is_terminal else Console(width=250)  # do not cut lines in a file
+    described = [dict(zip(_DESCRIBED, _description(record), strict=True)) for record in records]
+    table = _table(records, described, _DESCRIBED, folder)
+    if _width(table, console) > console.width:
+        known = [one for record, one in zip(records, described, strict=True) if record.spec is not None]
+        shared = {name: known[0][name] for name in _DESCRIBED if len({one[name] for one in known}) == 1}
+        if shared:
+            said = ", ".join(_said(name, value) for name, value in shared.items())
+            console.print(Text(visible(f"all runs: {said}")))
+        names = [name for name in _DESCRIBED if name not in shared]
+        table = _table(records, described, names, folder)
+        if _width(table, console) > console.width:
+            below = [", ".join(_said(name, one[name]) for name in names if one[name]) for one in described]
+            table = _table(records, described, (), folder, below)
+    console.print(table)
+
+
+def _said(name: str, value: str) -> str:
+    """A cell without its column: numbers need the name."""
+    return f"{name} {value}" if name in _NUMBERS else value
+
+
+def _width(table: Table, console: Console) -> int:
+    return Measurement.get(console, console.options.update(max_width=_ANY_WIDTH), table).maximum
+
+
+def _table(
+    records: "Sequence[RunRecord]",
+    described: Sequence[Mapping[str, str]],
+    names: Sequence[str],
+    folder: Path,
+    below: Sequence[str] = (),
+) -> Table:
+    """The runs with these columns; `below` is a second line for each of them."""
     from svag.lab.specs.fields import visible
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("run", "state", "data", "network", "process"):
-        table.add_column(name, no_wrap=True)
-    for name in ("batch", "lr", "seed", "step", "test accuracy"):
+    table.add_column("run", overflow="fold")
+    table.add_column("state", no_wrap=True)
+    for name in names:
+        table.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
+    for name in ("step", "test accuracy"):
         table.add_column(name, justify="right", no_wrap=True)
-    for record in records:
-        colour = COLOURS.get(record.state, "bold red")
+    for record, cells, more in zip(records, described, below or [""] * len(records), strict=True):
         where = str(record.path.relative_to(folder)) if record.path != folder else record.path.name
-        cells = [*_description(record), f"{record.step}/{record.steps}", _quality(record)]
+        shown = [*(cells[name] for name in names), f"{record.step}/{record.steps}", _quality(record)]
         # as Text, so that a folder called [bold] is not taken for markup
-        table.add_row(Text(visible(where)), Text(record.state, style=colour), *(Text(visible(cell)) for cell in cells))
-    wide = None if Console().is_terminal else 250  # do not cut lines in a file
-    Console(width=wide).print(table)
+        state = Text(record.state, style=COLOURS.get(record.state, "bold red"))
+        name = Text(visible(where))
+        if more:
+            name.append(f"\n  {visible(more)}", style="dim")
+        table.add_row(name, state, *(Text(visible(cell)) for cell in shown))
+    return table
 
 
 def _description(record: "RunRecord") -> tuple[str, ...]:
