@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 
 from svag.theory.adaptive import AdamSettings
@@ -94,6 +95,8 @@ def test_momentum_without_a_limit_and_unknown_limits_are_refused() -> None:
         SGDSettings(lr=0.1, momentum=0.9).refined(2)
     with pytest.raises(ValueError, match=r"^momentum_limit\b.*got 'naive'"):
         SGDSettings(lr=0.1, momentum=0.9).refined(2, "naive")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^momentum_limit\b"):
+        SGDSettings(lr=0.1, momentum=0.9).refined(4, np.ones(3))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"^momentum\b.*got 1"):
         SGDSettings(lr=0.1, momentum=1.0).refined(2)
 

@@ -93,16 +93,16 @@ class SGDSettings:
         ell, eta, beta = domain.whole("ell", ell), domain.non_negative("lr", self.lr), domain.momentum(self.momentum)
         if self.without_limit:
             raise ValueError(f"{self.without_limit} has no limit: {WHAT_WORKS}")
+        limits = get_args(MomentumLimit)
+        if momentum_limit is not None and not (isinstance(momentum_limit, str) and momentum_limit in limits):
+            raise ValueError(f"momentum_limit must be one of {', '.join(limits)}, got {domain.shown(momentum_limit)}")
         if momentum_limit is None and beta != 0:
             raise ValueError(
                 f"momentum={self.momentum} has two limits: say momentum_limit='underdamped' (the velocity keeps its "
                 "own time scale) or 'overdamped' (the SDE with learning rate lr/(1 − momentum))"
             )
-        if momentum_limit is None or momentum_limit == "overdamped":
-            return replace(self, lr=eta / ell, momentum=beta)
         if momentum_limit != "underdamped":
-            given = domain.shown(momentum_limit)
-            raise ValueError(f"momentum_limit must be one of {', '.join(get_args(MomentumLimit))}, got {given}")
+            return replace(self, lr=eta / ell, momentum=beta)
         # β + (1 − β)(1 − 1/l) is 1 − (1 − β)/l, and exactly β at l = 1
         return replace(self, lr=eta / ell, momentum=beta + (1 - beta) * (1 - 1 / ell), dampening=1 - 1 / ell)
 
