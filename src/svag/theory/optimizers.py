@@ -11,7 +11,7 @@ such refinement.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from svag.printed import Printed
 from svag.theory import domain
@@ -93,9 +93,9 @@ class SGDSettings:
         ell, eta, beta = domain.whole("ell", ell), domain.non_negative("lr", self.lr), domain.momentum(self.momentum)
         if self.without_limit:
             raise ValueError(f"{self.without_limit} has no limit: {WHAT_WORKS}")
-        limits = get_args(MomentumLimit)
-        if momentum_limit is not None and not (isinstance(momentum_limit, str) and momentum_limit in limits):
-            raise ValueError(f"momentum_limit must be one of {', '.join(limits)}, got {domain.shown(momentum_limit)}")
+        limits, given = get_args(MomentumLimit), cast("object", momentum_limit)  # an array has no truth value
+        if given is not None and not (isinstance(given, str) and given in limits):
+            raise ValueError(f"momentum_limit must be one of {', '.join(limits)}, got {domain.shown(given)}")
         if momentum_limit is None and beta != 0:
             raise ValueError(
                 f"momentum={self.momentum} has two limits: say momentum_limit='underdamped' (the velocity keeps its "

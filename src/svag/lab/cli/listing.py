@@ -101,10 +101,10 @@ def _table(
         shown = [*(cells[name] for name in names), f"{record.step}/{record.steps}", _quality(record)]
         # as Text, so that a folder called [bold] is not taken for markup
         state = Text(record.state, style=COLOURS.get(record.state, "bold red"))
-        name = Text(visible(where))
+        run = Text(visible(where))
         if more:
-            name.append(f"\n  {visible(more)}", style="dim")
-        table.add_row(name, state, *(Text(visible(cell)) for cell in shown))
+            run.append(f"\n  {visible(more)}", style="dim")
+        table.add_row(run, state, *(Text(visible(cell)) for cell in shown))
     return table
 
 
