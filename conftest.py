@@ -9,6 +9,7 @@ the end wherever they ran: what a worker of pytest-xdist prints is lost.
 """
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from typing import Any
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+if hasattr(signal, "SIGHUP"):  # nohup ignores it, the commands under test would inherit that, and never end
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 ROOT = Path(__file__).parent
 INTEGRATIONS = [ROOT / "src" / "svag" / "integrations", ROOT / "tests" / "integrations"]
