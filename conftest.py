@@ -17,7 +17,10 @@ from typing import Any
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-if hasattr(signal, "SIGHUP"):  # nohup ignores it, the commands under test would inherit that, and never end
+# A shell starts `command &` with SIGINT ignored, and nohup ignores SIGHUP: the commands under test would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 ROOT = Path(__file__).parent

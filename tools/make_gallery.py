@@ -79,6 +79,13 @@ class Entry:
         """How long all runs took together, on one core each."""
         return _duration(sum(float(record.outcome.get("seconds", 0.0)) for record in self.records))
 
+    def said(self, claim: Judgement) -> str:
+        """What the runs of a claim show; of an open one also what would decide it, and in how much time on one core."""
+        if claim.remedy is None or not claim.remedy.runs:
+            return claim.said
+        own = [float(record.outcome.get("seconds", 0.0)) for record in self.records]
+        return f"{claim.said}, about {_duration(claim.remedy.runs * sum(own) / len(own))}"
+
     @property
     def picture(self) -> Path:
         """Where it is drawn."""
@@ -144,7 +151,7 @@ def _section(one: Entry) -> Iterator[str]:
         yield from _head("panel", "the paper says", "our runs say", "seeds", "verdict")
         for claim in one.claims:
             verdict = _bold(claim.verdict) if claim.counted else f"{claim.verdict} (counted apart)"
-            yield _row(claim.panel, claim.claim, claim.found, _seeds(one.experiment, claim.panel), verdict)
+            yield _row(claim.panel, claim.claim, one.said(claim), _seeds(one.experiment, claim.panel), verdict)
         yield ""
     if one.printed:
         both = ", ".join(f"{arm} {100 * paper:.1f}% ({100 * ours:.1f}%)" for arm, paper, ours in one.printed)
@@ -185,7 +192,7 @@ def ladders(gallery: Sequence[Entry]) -> Iterator[str]:
         finding = find_ladder(experiment, load_records(RESULTS / name))
         lowest = f"{min(rung.error for rung in finding.panels[0].rungs):.1%}"
         for claim in row.judged(finding, "small"):
-            cells = (claim.claim, claim.found, lowest, len(experiment.seeds), _bold(claim.verdict))
+            cells = (claim.claim, claim.said, lowest, len(experiment.seeds), _bold(claim.verdict))
             yield _row(f"`results/{name}`", said, *cells)
 
 

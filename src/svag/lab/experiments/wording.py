@@ -70,6 +70,40 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Remedy:
+    """What would decide an open claim, and how many runs that takes.
+
+    >>> print(Remedy("seeds", seeds=32, runs=72))
+    32 seeds would probably decide (72 more runs)
+
+    Attributes:
+        code: "seeds", more of them; "margin", another setting, since the result is so close to the margin that seeds
+            hardly help; "batch sizes", beyond those of the ladder; "equilibrium", weights at equilibrium from the start
+            of the window; "control", a setting in which GD ends apart from SGD.
+        seeds: per arm in all.
+        runs: how many more runs that is; 0 if not known.
+    """
+
+    code: Literal["seeds", "margin", "batch sizes", "equilibrium", "control"]
+    seeds: int = 0
+    runs: int = 0
+
+    def __str__(self) -> str:
+        what = _REMEDIES[self.code].format(seeds=self.seeds) if self.seeds or self.code != "seeds" else _MORE_SEEDS
+        return f"{what} ({count(self.runs, 'more run')})" if self.runs else what
+
+
+_MORE_SEEDS = "more seeds would decide"
+_REMEDIES = {
+    "seeds": "{seeds} seeds would probably decide",
+    "margin": "too close to the margin for more seeds to decide",
+    "batch sizes": "larger batch sizes would decide",
+    "equilibrium": "weights that start at their final norm (model.init_scale) would decide",
+    "control": "only a setting in which GD ends apart from SGD can decide",
+}
+
+
+@dataclass(frozen=True)
 class Judgement:
     """A claim of the paper about one panel, and what its runs show.
 
@@ -80,6 +114,7 @@ class Judgement:
         verdict: whether the two agree.
         code: which claim it is.
         reason: why it is not judged, if so: a measured premise that does not hold.
+        remedy: what would decide it, if it is open and that is known.
     """
 
     panel: str
@@ -88,6 +123,12 @@ class Judgement:
     verdict: PaperVerdict
     code: ClaimCode = ""
     reason: Code | None = None
+    remedy: Remedy | None = None
+
+    @property
+    def said(self) -> str:
+        """What the runs show, and what would decide an open claim."""
+        return self.found if self.remedy is None else f"{self.found}; {self.remedy}"
 
     @property
     def counted(self) -> bool:
@@ -235,8 +276,9 @@ def interval(low: float, high: float, metric: str) -> str:
 
 
 def _signed(number: float, metric: str) -> str:
-    number = float(f"{100 * number if is_share(metric) else number:.9g}")  # ties round alike everywhere
-    text = f"{number:+.2f}" if is_share(metric) else f"{number:+.3g}"
+    # Ties round alike everywhere, and what rounds to 0 has one sign: the last bits of a sum differ between machines.
+    number = float(f"{100 * number if is_share(metric) else number:.9g}")
+    text = f"{round(number, 2) + 0.0:+.2f}" if is_share(metric) else f"{round(number, 9) + 0.0:+.3g}"
     return text.replace("-", "−")
 
 

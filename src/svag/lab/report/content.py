@@ -187,7 +187,7 @@ class Report:
                 "verdict": verdict_said(claim),
                 "panel": claim.panel,
                 "the paper says": claim.claim,
-                "these runs say": claim.found,
+                "these runs say": claim.said,
             }
             for claim in self.claims
         ]

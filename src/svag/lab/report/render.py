@@ -203,7 +203,7 @@ def _brief_claims(report: Report, width: int) -> list[RenderableType]:
 def _claim(claim: Judgement) -> Text:
     tone = _VERDICTS[claim.verdict]
     apart = "" if claim.counted else f" ({verdict_said(claim)})"
-    return _text(f"{MARKS[tone]} {claim.panel}: {claim.claim}{apart}: {claim.found}", style=_COLOURS[tone])
+    return _text(f"{MARKS[tone]} {claim.panel}: {claim.claim}{apart}: {claim.said}", style=_COLOURS[tone])
 
 
 def _headline(answer: Answer, *, alone: bool = False) -> Text:

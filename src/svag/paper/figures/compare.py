@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from svag.lab.experiments import wording
+from svag.lab.experiments.arms import svag_arm
 from svag.lab.experiments.bases import FASHION, Edits, at
 from svag.lab.experiments.compare import Compare, ComparePanel
 from svag.lab.experiments.experiment import MARGIN, Metric, Size
-from svag.lab.experiments.wording import Judgement, PaperVerdict
+from svag.lab.experiments.wording import Judgement, PaperVerdict, Remedy
 from svag.lab.specs.spec import RunSpec
 from svag.paper.figures.bases import BATCH, CIFAR, GROUP, MEDIUM, PLAIN, decays, network
+from svag.paper.figures.remedies import for_curves, for_gap
 
 if TYPE_CHECKING:
     from svag.lab.experiments.compare_finding import AcrossPanels, CompareFinding, ComparePanelFinding, Difference
@@ -121,9 +123,11 @@ class PanelRow:
         elif panel.collapsed:
             arms = ", ".join("SGD" if ell == 1 else f"SVAG l = {ell}" for ell in panel.collapsed)
             said += f"; {arms} collapsed, so the SDE is taken to be the largest l"
-        elif answer == "cannot tell" and verdict.seeds_needed is not None:
-            said += f"; {verdict.seeds_needed} seeds would probably decide"
-        return Judgement(self.name, CLAIMS[self.shows], said, answer, "end")
+        remedy = None
+        if answer == "cannot tell" and verdict.seeds_needed is not None:
+            more = verdict.seeds_needed - _seeds(panel, 1)
+            remedy = Remedy("seeds", verdict.seeds_needed, more * len(verdict.arms))
+        return Judgement(self.name, CLAIMS[self.shows], said, answer, "end", remedy=remedy)
 
     def _paper_verdict(self, answer: str, above: float) -> PaperVerdict:
         """`above`: by how much SGD is better than its SDE."""
@@ -176,7 +180,16 @@ def _convergence_judged(panel: str, finding: "ComparePanelFinding") -> Judgement
         f"{wording.UNITS[metric]}: l = {shown[0].ell} still misses {bias[0]} {bias[1]}, from l = {shown[0].ell} and "
         f"{shown[0].against}; half the margin is {wording.size(verdict.margin / 2, metric)}"
     )
-    return Judgement(panel, claim, said, _VERDICTS[shown[0].answer], "converged")
+    remedy = None
+    if shown[0].answer == "inconclusive":
+        seeds = min(_seeds(finding, shown[0].ell), _seeds(finding, shown[0].against))
+        remedy = for_gap(shown[0].value, shown[0].low, shown[0].high, seeds, verdict.margin / 2)
+    return Judgement(panel, claim, said, _VERDICTS[shown[0].answer], "converged", remedy=remedy)
+
+
+def _seeds(finding: "ComparePanelFinding", ell: int) -> int:
+    """How many seeds of SVAG with this l have a result."""
+    return sum(row.arm == str(svag_arm(ell)) for row in finding.runs)
 
 
 def _trajectory_judged(panel: str, finding: "ComparePanelFinding") -> Judgement:
@@ -196,7 +209,10 @@ def _trajectory_judged(panel: str, finding: "ComparePanelFinding") -> Judgement:
     )
     apart = f", surely {wording.size(curve.apart, finding.metric)} apart at some step" if curve.apart else ""
     said = f"SVAG l = {curve.ell}: {reach}{apart} (95% at all steps at once, running means)"
-    return Judgement(panel, claim, said, verdict, "trajectory")
+    remedy = None
+    if verdict == "cannot tell" and not curve.diverged:
+        remedy = for_curves(curve.apart, curve.reach, min(_seeds(finding, 1), _seeds(finding, curve.ell)), CLOSE)
+    return Judgement(panel, claim, said, verdict, "trajectory", remedy=remedy)
 
 
 def _steps_judged(panel: str, finding: "ComparePanelFinding") -> Iterator[Judgement]:

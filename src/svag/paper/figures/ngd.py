@@ -10,9 +10,10 @@ from svag.lab.experiments.arms import GD
 from svag.lab.experiments.bases import FASHION, Edits
 from svag.lab.experiments.experiment import Size
 from svag.lab.experiments.ngd import Ngd, NgdPanel
-from svag.lab.experiments.wording import Judgement, PaperVerdict
+from svag.lab.experiments.wording import Judgement, PaperVerdict, Remedy
 from svag.paper.figures.bases import CIFAR, MEDIUM, PLAIN, decays, network
 from svag.paper.figures.compare import CLOSE
+from svag.paper.figures.remedies import for_curves
 
 if TYPE_CHECKING:
     from svag.lab.experiments.ngd_finding import ArmGap, CurvesApart, NgdFinding, NgdPanelFinding
@@ -96,9 +97,21 @@ def _ngd_judged(panel: "NgdPanelFinding", where: str, ngd: "ArmGap | None", gd: 
         verdict = "agrees"
     claim = f"NGD ends where SGD ends, and GD does not ({where})"
     said = f"{_said(panel, ngd)}; " + ("no GD" if gd is None else f"SGD − GD {gd.said(panel.metric)}")
-    if ngd is not None and ngd.seeds_needed is not None:
-        said += f"; {ngd.seeds_needed} seeds would probably decide"
-    return Judgement(panel.name, claim, said, verdict, "ngd")
+    remedy = None
+    if verdict == "cannot tell" and ngd is not None and gd is not None:
+        remedy = _remedy(panel, ngd, gd)
+    return Judgement(panel.name, claim, said, verdict, "ngd", remedy=remedy)
+
+
+def _remedy(panel: "NgdPanelFinding", ngd: "ArmGap", gd: "ArmGap") -> Remedy | None:
+    """More seeds of all three arms, unless GD ends where SGD ends."""
+    needed = [gap.seeds_needed for gap in (ngd, gd) if gap.answer == "inconclusive"]
+    if gd.answer == "equivalent":
+        return Remedy("control")
+    if None in needed:
+        return Remedy("margin")
+    seeds = max(filter(None, needed))
+    return Remedy("seeds", seeds, len(panel.arms) * (seeds - max(arm.seeds for arm in panel.arms)))
 
 
 def _curves_judged(panel: "NgdPanelFinding") -> Judgement:
@@ -112,7 +125,12 @@ def _curves_judged(panel: "NgdPanelFinding") -> Judgement:
         verdict = "agrees"
     said = "; ".join(map(_curves_said, panel.apart)) or "no curves"
     claim = f"train and test curves of SGD and NGD are close (within {100 * CLOSE:g} points)"
-    return Judgement(panel.name, claim, said, verdict, "curves")
+    remedy = None
+    if verdict == "cannot tell" and not lost:
+        seeds = min((arm.seeds for arm in panel.arms), default=0)
+        remedies = [for_curves(one.apart, one.reach, seeds, CLOSE) for one in shares if one.reach > CLOSE]
+        remedy = max(filter(None, remedies), key=lambda one: (one.code == "margin", one.seeds), default=None)
+    return Judgement(panel.name, claim, said, verdict, "curves", remedy=remedy)
 
 
 def _curves_said(curves: "CurvesApart") -> str:
@@ -130,7 +148,10 @@ def _gd_judged(panel: "NgdPanelFinding") -> Judgement:
         verdict = "differs"
     elif gap is not None and gap.answer == "different" and gap.gap > 0:
         verdict = "agrees"
-    return Judgement(panel.name, "GD ends below SGD", _said(panel, gap), verdict, "gd")
+    remedy = None
+    if gap is not None and verdict == "cannot tell" and gap.seeds_needed is not None:
+        remedy = Remedy("seeds", gap.seeds_needed, 2 * (gap.seeds_needed - max(arm.seeds for arm in panel.arms)))
+    return Judgement(panel.name, "GD ends below SGD", _said(panel, gap), verdict, "gd", remedy=remedy)
 
 
 def _said(panel: "NgdPanelFinding", gap: "ArmGap | None") -> str:
