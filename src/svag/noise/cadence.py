@@ -9,8 +9,9 @@ from svag.theory import domain
 
 Every = int | Literal["auto"]
 
-# The share of a run that readings may cost with "auto"; the rest of the 3% is for calls in steps that are not measured.
-_SPENT = 0.02
+# The share of a run that a probe may cost with "auto", the seconds of it that calls take in a step that is not measured
+# (of a tiny network, nearly all of the share), and what readings may cost even there.
+_SHARE, _CALLS, _LEAST = 0.028, 20e-6, 0.005
 # Number of steps that are timed, and the distance between those that are measured.
 TIMED, APART = 50, 5
 # The first steps allocate memory, compile, and check the loss.
@@ -22,8 +23,8 @@ class Cadence:
 
     With "auto" the first 50 steps are timed, from the end of one step to the end of the next, and every fifth of them
     is measured. From the lower quartiles of both kinds, k is the smallest number for which measuring every k-th step
-    costs at most 2% of the plain run; 1% is left for calls in the other steps. The ten steps measured so far count as
-    well: measuring pauses until the run is within this budget.
+    costs what calls in the other steps leave of 3%, but 0.5% at least. The ten steps measured so far count as well:
+    measuring pauses until the run is within this budget.
 
     >>> Cadence(10).next(20), Cadence(10).next(21)
     (True, False)
@@ -91,9 +92,12 @@ class Cadence:
 
 
 def chosen(plain: float, measured: float) -> int:
-    """The smallest k for which measuring every k-th step costs at most 2%, from the times of both kinds of step.
+    """The smallest k at which measuring stays within its share of the run, from the seconds that both kinds of step take.
 
-    >>> chosen(1.0, 2.9), chosen(1.0, 1.02), chosen(1.0, 0.9)
-    (95, 1, 1)
+    >>> chosen(0.1, 0.29), chosen(0.1, 0.102), chosen(0.1, 0.09), chosen(0.0003, 0.0009)
+    (69, 1, 1, 400)
     """
-    return max(1, math.ceil(round((measured - plain) / (_SPENT * plain), 9))) if plain > 0 else 1
+    if plain <= 0:
+        return 1
+    spent = max(_LEAST, _SHARE - _CALLS / plain)
+    return max(1, math.ceil(round((measured - plain) / (spent * plain), 9)))
