@@ -29,13 +29,14 @@ import scipy  # whose parts are imported when they are first used
 from svag.arrays import FloatArray
 from svag.lab.experiments.arms import SGD
 from svag.lab.experiments.json_row import JsonRow
-from svag.lab.experiments.rungs import RungPrediction, ratio_of
+from svag.lab.experiments.rungs import RungPrediction
 from svag.lab.experiments.runs import PanelRuns
 from svag.noise.reading import Reading
 from svag.prices.basis import THEOREMS, Signal
 from svag.prices.estimate import Estimate
 from svag.prices.linear import LinearRule
 from svag.stats.means import mean_deviations
+from svag.stats.ratios import Interval, quotient
 from svag.theory.bounds import critical_batch_size
 from svag.theory.distortion import distortion
 from svag.theory.equilibrium import estimated_momentum_signal, momentum_signal, pull
@@ -63,9 +64,13 @@ def steps_of(window: Fractions, steps: int) -> tuple[int, int]:
     return round(window[0] * steps), max(round(window[1] * steps), round(window[0] * steps) + 1)
 
 
-def readings_between(readings: Sequence[Reading], start: int, stop: int) -> list[Reading]:
-    """The readings from one effective step to another, the latter excluded."""
-    return [reading for reading in readings if reading.step is not None and start <= reading.step < stop]
+def readings_in(window: Fractions, runs: PanelRuns, batch_size: int) -> list[list[Reading]]:
+    """The readings of SGD at one batch size from a window of training time, seed by seed."""
+    start, stop = steps_of(window, runs.steps(batch_size))
+    return [
+        [reading for reading in readings if reading.step is not None and start <= reading.step < stop]
+        for readings in runs.readings(SGD, batch_size).values()
+    ]
 
 
 @dataclass(frozen=True)
@@ -223,11 +228,7 @@ def ladder_drift(runs: PanelRuns, rules: Sequence[LinearRule], window: Fractions
     The second moment V is compared where the optimizer has one, the pull T where two predictions rest on it, the weight
     norm otherwise.
     """
-    rungs = {}
-    for rule in rules:
-        start, stop = steps_of(window, runs.steps(rule.batch_size))
-        seeds = runs.readings(SGD, rule.batch_size).values()
-        rungs[rule.batch_size] = [readings_between(readings, start, stop) for readings in seeds]
+    rungs = {rule.batch_size: readings_in(window, runs, rule.batch_size) for rule in rules}
     # ηλ is linear in the batch size, and known where the theorem of the paper applies
     settled = next((rule for rule in rules if rule.lr_wd), None)
     lr_wd = 0.0 if settled is None else settled.lr_wd * rules[0].batch_size / settled.batch_size
@@ -273,7 +274,8 @@ def _as_priced(drift: Drift, rules: Mapping[int, LinearRule]) -> Drift:
 def _over(observed: Estimate, predicted: Estimate) -> Estimate:
     if not (math.isfinite(observed.value) and math.isfinite(predicted.value)):
         return Estimate(math.inf, 0.0, math.inf)
-    return ratio_of(observed, predicted)
+    ratio = quotient(Interval(**vars(observed)), Interval(**vars(predicted)))
+    return Estimate(ratio.value, ratio.low, ratio.high)
 
 
 def covered(pair: PairDrift, predictions: Sequence[RungPrediction]) -> bool:

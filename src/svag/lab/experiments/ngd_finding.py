@@ -57,7 +57,7 @@ class ArmGap(JsonRow):
 
     def said(self, metric: Metric) -> str:
         """The difference with its interval."""
-        return f"{wording.difference(self.gap, metric)} {wording.interval(self.low, self.high, metric)}"
+        return wording.estimated(self.gap, self.low, self.high, metric)
 
 
 def arm_gap(name: str, first: Mapping[int, float], second: Mapping[int, float], margin: float) -> ArmGap | None:
