@@ -99,16 +99,20 @@ class SDEVerdict(Printed):
         if math.isfinite(self.low):
             gap += f" [{self.low:+.4g}, {self.high:+.4g}]"
         found = f"{self.answer}: SGD − SDE = {gap}, margin ±{self.margin:g}"
+        shown = f"converged in ell from {self.converged_at} on" if self.converged else "convergence in ell not shown"
+        return f"{found}\n{describe(self.arms, 'ell')}; {self.limit_said}; {shown}\nNext: {self.status}"
+
+    @property
+    def limit_said(self) -> str:
+        """Where the SDE limit comes from, in words."""
         tested = "untested" if self.lack_of_fit is None else f"lack of fit p = {self.lack_of_fit:.2g}"
-        fit = {
+        return {
             "fit": f"limit from E_∞ + c/ell ({tested})",
             "largest_ell": f"limit is the largest ell, because E_∞ + c/ell does not fit ({tested})",
             "collapsed": "limit is the largest ell, because an arm collapsed",
             "plan": "limit by the planned weights",
             "none": "spread unknown",
         }[self.limit]
-        shown = f"converged in ell from {self.converged_at} on" if self.converged else "convergence in ell not shown"
-        return f"{found}\n{describe(self.arms, 'ell')}; {fit}; {shown}\nNext: {self.status}"
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; unknown and infinite numbers are null."""

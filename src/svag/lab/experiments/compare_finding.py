@@ -200,7 +200,8 @@ class ComparePanelFinding(PanelFinding):
         if self.curve is not None:
             yield "over the curve", self.curve.said(self.metric, self.optimizer)
         if self.verdict is not None:
-            yield "convergence in ell", _convergence(self.verdict)
+            shown = f"shown from ell = {self.verdict.converged_at} on" if self.verdict.converged else "not shown"
+            yield "convergence in ell", f"{shown}; {self.verdict.limit_said}"
         if self.loss is not None:
             gap = wording.estimated(self.loss.gap, self.loss.low, self.loss.high, "test_loss")
             yield "final test loss", f"{self.loss.answer}: {self.optimizer} − SDE {gap}"
@@ -291,19 +292,6 @@ def _headline(verdict: SDEVerdict, metric: Metric, optimizer: str) -> str:
             return f"Not decided: these runs cannot tell whether the gap is within ±{margin}."
 
 
-def _convergence(verdict: SDEVerdict) -> str:
-    shown = f"shown from ell = {verdict.converged_at} on" if verdict.converged else "not shown"
-    tested = "untested" if verdict.lack_of_fit is None else f"lack of fit p = {verdict.lack_of_fit:.2g}"
-    limit = {
-        "fit": f"the limit is E_∞ of E_∞ + c/ell ({tested})",
-        "largest_ell": f"the limit is the largest ell, because E_∞ + c/ell does not fit ({tested})",
-        "collapsed": "the limit is the largest ell, because an arm collapsed",
-        "plan": "the limit is by the planned weights",
-        "none": "the spread is unknown",
-    }
-    return f"{shown}; {limit[verdict.limit]}"
-
-
 def find_compare(experiment: Compare, records: Sequence[RunRecord]) -> CompareFinding:
     """Find in each panel whether SGD ends where its SDE ends."""
     gathered, strangers = gather(experiment, records, experiment.metric)
@@ -369,6 +357,8 @@ def _panel(experiment: Compare, panel: ComparePanel, runs: PanelRuns) -> Compare
     finals = {arm: runs.finals(arm, size, metric) for arm, _ in panel.arms()}
     by_ell = {ell: own for ell in sorted({1, *panel.ells}) if (own := finals[svag_arm(ell)])}
     largest = max(by_ell, default=1)
+    measured = runs.pooled_readings(SGD, size)
+    refined_measured = runs.pooled_readings(svag_arm(largest), size) if largest > 1 else []
     weights, bias = (None, 0.0) if panel.plan is None else (panel.plan.limit_weights, panel.plan.bias)
     compared = 1 in by_ell and largest > 1
     collapsed = _collapsed(runs, size, by_ell, metric)
@@ -394,8 +384,8 @@ def _panel(experiment: Compare, panel: ComparePanel, runs: PanelRuns) -> Compare
         limit=None if limit is None else limit.limit,
         richardson=None if refined is None else refined.limit,
         curve=_curve_gap(runs, size, by_ell, metric),
-        closeness=None if largest == 1 else _closeness(runs, size, largest),
-        own_noise=own_noise(runs.pooled_readings(SGD, size)),
+        closeness=equilibrium_closeness(measured, refined_measured, largest),
+        own_noise=own_noise(measured),
         decompositions=_decompositions(panel, finals, by_ell),
         **runs.listed(),
         status=runs.remedy if verdict is None or runs.missing else _next_step(verdict, panel, metric),
@@ -443,11 +433,6 @@ def _curve_gap(
     test = None if ell == 1 else curves_compared(sgd, svag, metric)
     diverged = sum(run.state == "diverged" for run in (*sgd, *svag))
     return None if test is None else CurveGap(**vars(test), ell=ell, diverged=diverged)
-
-
-def _closeness(runs: PanelRuns, size: int, ell: int) -> Closeness | None:
-    sgd, svag = (runs.pooled_readings(arm, size) for arm in (SGD, svag_arm(ell)))
-    return equilibrium_closeness(sgd, svag, ell)
 
 
 def _decompositions(
