@@ -154,8 +154,9 @@ def judged(experiment: Experiment, finding: Any) -> tuple[Judgement, ...]:
     own = [panel.name for panel in figure(label, size).panels]
     if [panel.name for panel in experiment.panels] != own:
         return ()
-    with_norms = label == compare.WITH_NORMS and isinstance(experiment, Compare)
-    remarks = compare.norms_judged(experiment, finding) if with_norms else ()
+    remarks: tuple[Judgement, ...] = ()
+    if label == compare.WITH_NORMS and isinstance(experiment, Compare):
+        remarks = compare.norms_judged(experiment, finding)
     return (*_ROWS[label].judged(finding, size), *remarks)
 
 

@@ -347,11 +347,15 @@ def _ends(panel: "ComparePanelFinding", ell: int = 1) -> dict[int, float]:
 
 
 def _norm_judged(panel: str, claim: str, gap: "ArmGap | None") -> Judgement:
-    verdict: PaperVerdict = "cannot tell"
-    if gap is not None and gap.answer != "inconclusive" and not math.isnan(gap.gap):
-        verdict = "agrees" if gap.answer == "different" and gap.gap > 0 else "differs"
     said = "no result" if gap is None else f"{gap.name} {gap.said('test_accuracy')}"
-    return Judgement(panel, claim, said, verdict)
+    return Judgement(panel, claim, said, ends_above(gap))
+
+
+def ends_above(gap: "ArmGap | None") -> PaperVerdict:
+    """Whether the first of two arms ends above the second, as the paper claims."""
+    if gap is None or gap.answer == "inconclusive" or math.isnan(gap.gap):
+        return "cannot tell"
+    return "agrees" if gap.answer == "different" and gap.gap > 0 else "differs"
 
 
 _IMAGES = "Fashion-MNIST at 7×7 for {}"
