@@ -18,7 +18,7 @@ from svag.stats.means import Contrast, contrast, welch
 
 @dataclass(frozen=True)
 class Term(JsonRow):
-    """A difference with its 95% interval, and its name."""
+    """A number with its interval, and its name."""
 
     name: str
     value: float

@@ -86,8 +86,6 @@ class PairDrift(JsonRow):
         noise: n = κN′/N.
         noise_scale: B_simple′/B_simple = n/g; where it is 1, the spread is the distortion.
         spread: largest of the three over the smallest.
-        strict: the smallest C² in the sense of def:lsi: the square of the largest factor between one of the three and
-            1.
         distortion: D(κ) as the smaller rung predicts it.
         moving: X′/X with momentum; None without, or where X is not positive.
         second_moment_over_noise: (κV′/V)/n, which D predicts; None where V is not compared.
@@ -103,7 +101,6 @@ class PairDrift(JsonRow):
     noise: Estimate
     noise_scale: Estimate
     spread: Estimate
-    strict: Estimate
     distortion: Estimate
     moving: Estimate | None
     second_moment_over_noise: Estimate | None
@@ -116,7 +113,6 @@ class Crossing(JsonRow):
 
     Attributes:
         baseline: batch size of the baseline.
-        noise_to_signal: its N/G; with momentum N/X or N/X̂.
         predicted: B* as the baseline predicts it.
         observed: the batch size at which the spread reaches C², on logarithmic scales between rungs; `math.inf` when
             it does not up to the largest rung.
@@ -126,7 +122,6 @@ class Crossing(JsonRow):
     """
 
     baseline: int
-    noise_to_signal: Estimate
     predicted: Estimate
     observed: Estimate
     over_predicted: Estimate
@@ -394,6 +389,7 @@ class _Pair:
 
     @cached_property
     def strict(self) -> FloatArray:
+        """The smallest C² in the sense of def:lsi: the square of the largest factor between one of the three and 1."""
         return np.asarray(np.exp(2 * np.abs(np.log(self.ratios)).max(axis=1)))
 
     def distortion(self) -> Estimate:
@@ -415,7 +411,6 @@ class _Pair:
             noise=noise,
             noise_scale=_estimate(self.ratios[:, 2] / self.ratios[:, 1]),
             spread=_estimate(self.spread),
-            strict=_estimate(self.strict),
             distortion=predicted,
             moving=_estimate(moving) if self.base.moving[0] > 0 and self.other.moving[0] > 0 else None,
             second_moment_over_noise=over,
@@ -436,7 +431,6 @@ def _crossing(base: _Rung, above: Sequence[_Pair], c2: float, lr_wd: float) -> C
         over, strict_over = observed / predicted, strict / predicted
     return Crossing(
         baseline=base.batch_size,
-        noise_to_signal=_estimate(base.noise_to_signal),
         predicted=_estimate(predicted),
         observed=_estimate(observed),
         over_predicted=_estimate(over),

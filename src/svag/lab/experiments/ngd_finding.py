@@ -118,11 +118,6 @@ class CurvesApart(CurvesCompared):
     metric: str
     answer: Decision
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields for a JSON document; unknown numbers are null."""
-        left_out = {"max_t", "until_step", "times"}
-        return {name: value for name, value in super().to_dict().items() if name not in left_out}
-
     def said(self) -> str:
         """The test, and where the two are furthest apart."""
         within = ""
