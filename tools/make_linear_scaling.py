@@ -13,7 +13,6 @@ from pathlib import Path
 from page_tables import head, rewritten, row
 from svag.lab.experiments import wording
 from svag.lab.experiments.data_price import DataPrice
-from svag.lab.experiments.ladder_finding import size_said
 from svag.lab.report.save import save
 from svag.paper.atlas import answer as atlas_answer
 from svag.paper.atlas.atlas import Atlas, AtlasBaseline, AtlasLadder, AtlasPair, find_atlas
@@ -80,9 +79,9 @@ def baselines(atlas: Atlas) -> Iterator[str]:
                 one.setting.ladder,
                 one.batch_size,
                 _basis(one),
-                size_said(one.predicted),
-                size_said(crossing.observed) if seen else f"not up to {ladder.sizes[-1]}",
-                f"{one.over_predicted.value:.2f}" if seen else "–",
+                wording.batch_estimate(one.predicted),
+                wording.batch_estimate(crossing.observed) if seen else f"not up to {ladder.sizes[-1]}",
+                f"{crossing.over_predicted.value:.2f}" if seen else "–",
                 f"{one.strict_over_predicted:.2f}" if math.isfinite(crossing.strict.value) else "–",
                 atlas_answer.error_said(ladder) if first else "",
             )
@@ -111,8 +110,8 @@ def momentum(atlas: Atlas) -> Iterator[str]:
                 ladder.setting.ladder,
                 size,
                 *map(wording.batch, (own, moving)),
-                size_said(one.predicted),
-                size_said(seen) if math.isfinite(seen.value) else f"not up to {ladder.sizes[-1]}",
+                wording.batch_estimate(one.predicted),
+                wording.batch_estimate(seen) if math.isfinite(seen.value) else f"not up to {ladder.sizes[-1]}",
                 wording.batch(math.sqrt(own * moving)),
             )
 

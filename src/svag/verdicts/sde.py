@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Literal
 
 from numpy.typing import ArrayLike
@@ -99,16 +99,20 @@ class SDEVerdict(Printed):
         if math.isfinite(self.low):
             gap += f" [{self.low:+.4g}, {self.high:+.4g}]"
         found = f"{self.answer}: SGD − SDE = {gap}, margin ±{self.margin:g}"
+        shown = f"converged in ell from {self.converged_at} on" if self.converged else "convergence in ell not shown"
+        return f"{found}\n{describe(self.arms, 'ell')}; {self.limit_said}; {shown}\nNext: {self.status}"
+
+    @property
+    def limit_said(self) -> str:
+        """Where the SDE limit comes from, in words."""
         tested = "untested" if self.lack_of_fit is None else f"lack of fit p = {self.lack_of_fit:.2g}"
-        fit = {
+        return {
             "fit": f"limit from E_∞ + c/ell ({tested})",
             "largest_ell": f"limit is the largest ell, because E_∞ + c/ell does not fit ({tested})",
             "collapsed": "limit is the largest ell, because an arm collapsed",
             "plan": "limit by the planned weights",
             "none": "spread unknown",
         }[self.limit]
-        shown = f"converged in ell from {self.converged_at} on" if self.converged else "convergence in ell not shown"
-        return f"{found}\n{describe(self.arms, 'ell')}; {fit}; {shown}\nNext: {self.status}"
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields for a JSON document; unknown and infinite numbers are null."""
@@ -180,7 +184,7 @@ def sde_verdict(
         margin=found.margin,
         converged=found.converged_at is not None,
         converged_at=found.converged_at,
-        biases=tuple(_reported(bias, found.margin) for bias in reversed(found.biases)),
+        biases=tuple(found.biases),
         status=_next_step(found, optimizer),
         limit=found.gap.limit,
         lack_of_fit=found.gap.lack_of_fit,
@@ -222,7 +226,7 @@ class _Evidence:
 
     Attributes:
         arms: the outcomes, in increasing ell.
-        biases: (ell, the larger ell, bias of the first) for every ell > 1 that can be tested, largest first.
+        biases: how far each ell > 1 that can be tested still is from the limit; in increasing ell.
         converged_at: smallest ell that has converged.
         p_gap: p value for a gap, after Holm; 1 when there is no estimate.
         p_rates: Fisher's p value for unequal divergence, before Holm; None when no seed diverged.
@@ -232,7 +236,7 @@ class _Evidence:
     arms: Sequence[Arm]
     margin: float
     gap: _Gap
-    biases: Sequence[tuple[int, int, Contrast]]
+    biases: Sequence[RemainingBias]
     converged_at: int | None
     p_gap: float
     p_rates: float | None
@@ -278,22 +282,14 @@ class _Evidence:
 
 
 def _weigh(
-    arms: Sequence[Arm],
-    margin: float,
-    limit_weights: Mapping[int, float] | None = None,
-    bias: float = 0.0,
-    *,
-    extrapolate: bool = True,
+    arms: Sequence[Arm], margin: float, limit_weights: Mapping[int, float] | None, bias: float, *, extrapolate: bool
 ) -> _Evidence:
     """Test everything: `arms` in increasing ell, the first of them SGD."""
     several = [arm for arm in arms if arm.key > 1 and arm.finite.size > 1]
     # The factor r/(r − 1) multiplies the noise: 4/3 from l and 4l, 2 from l and 2l.
     fourfold = [(arm, other) for arm in several for other in several if other.key == 4 * arm.key]
-    biases = [
-        (arm.key, other.key, remaining_bias(1 / arm.key, 1 / other.key, arm.finite, other.finite))
-        for arm, other in fourfold or list(pairwise(several))
-    ][::-1]
-    converged_at = _converged_at(biases, margin)
+    biases = [_bias(arm, other, margin) for arm, other in fourfold or pairwise(several)]
+    converged_at = _converged_at(biases)
     gap = _gap(arms, None if converged_at is None else margin / 2, extrapolate=extrapolate)
     if limit_weights is not None and gap.limit != "none":
         gap = _planned_gap(arms, limit_weights, bias)
@@ -315,29 +311,24 @@ def _weigh(
     )
 
 
-def _converged_at(biases: Sequence[tuple[int, int, Contrast]], margin: float) -> int | None:
-    """Smallest ell that has converged together with all larger ones: a fixed sequence of tests needs no correction."""
-    found = None
-    for ell, _, bias in biases:
-        if _bias_answer(bias, margin) != "equivalent":
-            break
-        found = ell
-    return found
-
-
-def _bias_answer(bias: Contrast, margin: float) -> Decision:
-    """Whether a remaining bias is within half the margin, beyond it, or neither is shown."""
+def _bias(arm: Arm, larger: Arm, margin: float) -> RemainingBias:
+    """Whether the remaining bias of an arm is within half the margin, beyond it, or neither is shown."""
+    bias = remaining_bias(1 / arm.key, 1 / larger.key, arm.finite, larger.finite)
+    answer: Decision = "inconclusive"
     if bias.error > 0 and bias.p_equivalent(margin / 2) < _LEVEL:
-        return "equivalent"
-    return "different" if bias.error > 0 and bias.p_different(beyond=margin / 2) < _LEVEL else "inconclusive"
+        answer = "equivalent"
+    elif bias.error > 0 and bias.p_different(beyond=margin / 2) < _LEVEL:
+        answer = "different"
+    return RemainingBias(arm.key, larger.key, bias.value, *bias.interval(), answer)
 
 
-def _reported(found: tuple[int, int, Contrast], margin: float) -> RemainingBias:
-    ell, against, bias = found
-    return RemainingBias(ell, against, bias.value, *bias.interval(), _bias_answer(bias, margin))
+def _converged_at(biases: Sequence[RemainingBias]) -> int | None:
+    """Smallest ell that has converged together with all larger ones: a fixed sequence of tests needs no correction."""
+    converged = takewhile(lambda bias: bias.answer == "equivalent", reversed(biases))
+    return min((bias.ell for bias in converged), default=None)
 
 
-def _gap(arms: Sequence[Arm], still_missing: float | None, *, extrapolate: bool = True) -> _Gap:
+def _gap(arms: Sequence[Arm], still_missing: float | None, *, extrapolate: bool) -> _Gap:
     """`still_missing` is the possible bias of the largest ell if SVAG has converged."""
     used = [arm for arm in arms if arm.finite.size > 1]
     if len(used) < 2 or used[0].key != 1 or not any(arm.has_spread for arm in used):
@@ -444,6 +435,6 @@ def _convergence(found: _Evidence) -> str:
         return "nothing more to run"
     if not found.biases:
         return f"add ell={largest // 4 if largest >= 16 else 4 * largest} to see whether SVAG has converged in ell"
-    if abs(found.biases[0][2].value) < found.margin / 2:
+    if abs(found.biases[-1].value) < found.margin / 2:
         return "more seeds may show that SVAG has converged in ell"
     return f"add ell={4 * largest}, because SVAG has not converged in ell"

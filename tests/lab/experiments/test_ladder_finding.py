@@ -55,9 +55,6 @@ def test_what_is_known_comes_out(tmp_path: Path) -> None:
         assert one.linear.limit.value == pytest.approx(
             critical_batch_size(size, B_SIMPLE / size, lr_wd=lr_wd), rel=1e-10
         )
-        ratio = given(one.over_observed)
-        assert ratio.value == pytest.approx(one.linear.limit.value / OBSERVED)
-        assert ratio.low < ratio.value < ratio.high
         assert len(one.by_seed) == 3
         assert one.usable is (size <= B_SIMPLE)  # N/G is B_SIMPLE/size
         assert list(one.sizes) == [larger for larger in SIZES if larger > size]
@@ -162,7 +159,6 @@ def test_missing_runs_are_said_first(tmp_path: Path) -> None:
     assert re.match(r"Incomplete: 6 .*: SGD B=128 seed 0 \(interrupted\)", str(finding))
     assert str(finding).endswith("Next: start the same command again: it continues with the runs that have no result.")
     assert panel.observed is None
-    assert [one.over_observed for one in panel.predictions] == [None, None, None]
 
 
 def test_nothing_at_all_is_an_answer_too() -> None:
@@ -244,7 +240,7 @@ def test_a_prediction_in_json_is_a_price_list_and_so_is_each_seed(tmp_path: Path
     prediction, row = panel_of(finding).predictions[0], found["predictions"][0]
     listed = prediction.price_list.to_dict()
     assert {name: row[name] for name in listed} == listed
-    assert set(row) - set(listed) == {"usable", "status", "over_observed", "distortion", "by_seed"}
+    assert set(row) - set(listed) == {"usable", "status", "distortion", "by_seed"}
     assert [(at["batch_size"], at["distortion"]) for at in row["distortion"]] == [
         (size, prediction.linear.distortion(size).to_dict()) for size in prediction.sizes
     ]

@@ -11,7 +11,7 @@ import pytest
 from tests.lab.report.conftest import Find
 from tests.lab.report.folders import ladder_folder
 
-from svag.lab.experiments.closeness import Closeness, ClosenessRatio, OwnNoise
+from svag.lab.experiments.closeness import Closeness, OwnNoise
 from svag.lab.experiments.compare_finding import CompareFinding, ComparePanelFinding, decided
 from svag.lab.experiments.decomposition import Decomposition, Term
 from svag.lab.experiments.ladder_finding import LadderFinding, LadderPanelFinding
@@ -23,7 +23,7 @@ from svag.lab.experiments.wording import Answer
 from svag.lab.report.write import build_report
 from svag.stats.means import Contrast
 
-CLOSE = Closeness(16, (ClosenessRatio("R", 1.5, 1.25, math.inf),), 2.25, 1.5625, 0.875, None, (10, 10))
+CLOSE = Closeness(16, (Term("R", 1.5, 1.25, math.inf),), 2.25, 1.5625, 0.875, None, (10, 10))
 GAP = Contrast(0.001, 0.002, 8.0)
 STEP = Term("SDE − NGD", 0.01, 0.005, 0.015)
 ROUTES = (

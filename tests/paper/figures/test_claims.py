@@ -149,7 +149,7 @@ def test_the_more_precise_of_accuracy_and_loss_decides() -> None:
 def test_a_trajectory_is_followed_within_5_points(
     reach: float, apart: float, diverged: int, verdict: PaperVerdict
 ) -> None:
-    curve = CurveGap(0.5, 0.01, 1.0, 40, 0.0, -0.1, 0.1, 400, 16, reach, apart, ell=8, diverged=diverged)
+    curve = CurveGap(0.5, 0.01, 40, 0.0, -0.1, 0.1, 400, reach, apart, ell=8, diverged=diverged)
     panel = panel_with(verdict=sde_verdict({1: SGD, 4: THERE}, 0.01), curve=curve)
     assert claim_of(panel, "trajectory").verdict == verdict
     codes = [one.code for one in PanelRow(panel.name, {}, shows="apart").judged(panel)]
@@ -231,7 +231,7 @@ def test_curves_are_held_against_the_claim_that_they_are_close(
     found = figure("fig:ngd_sgd_accs", "small").find([])
     assert isinstance(found, NgdFinding)
     curves = [
-        CurvesApart(0.5, 0.01, 1.0, 40, 0.01, 0, 0.02, 400, 16, reach, far, "test curves", metric, "inconclusive")
+        CurvesApart(0.5, 0.01, 40, 0.01, 0, 0.02, 400, reach, far, "test curves", metric, "inconclusive")
         for metric, reach, far in zip(metrics, reaches, apart, strict=True)
     ]
     panel = replace(found.panels[0], apart=tuple(curves))

@@ -12,7 +12,7 @@ from svag.lab.experiments.experiment import Size
 from svag.lab.experiments.runs import RunRow
 from svag.lab.experiments.wording import PaperVerdict
 from svag.paper.figures import figure
-from svag.paper.figures.remarks import CIFAR100, norms_judged
+from svag.paper.figures.compare import WITH_NORMS, norms_judged
 
 LOW = (0.70, 0.701, 0.699, 0.702)
 HIGH = (0.80, 0.801, 0.799, 0.802)
@@ -23,7 +23,7 @@ def verdicts(
     batch: Sequence[float], group: Sequence[float], refined: Sequence[float], size: Size = "small"
 ) -> dict[tuple[str, str], PaperVerdict]:
     """What is said when SGD ends at `batch` or `group` by its norm, and the largest ell at `refined`."""
-    experiment = figure(CIFAR100, size)
+    experiment = figure(WITH_NORMS, size)
     assert isinstance(experiment, Compare)
     found = experiment.find([])
     panels = []

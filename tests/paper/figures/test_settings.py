@@ -56,7 +56,7 @@ def test_no_reason_covers_what_is_not_as_it_says(
     changed = figure(label, "paper").edited(edits).model_copy(update={"size": "small"})
     paper = figure(label, "paper")
     monkeypatch.setattr("svag.paper.figures.settings.figure", lambda _, size: paper if size == "paper" else changed)
-    assert {one.name for one in settings(label, "small") if one.unexplained} == set(edits)
+    assert {one.name for one in settings(label, "small") if one.differs and one.reason is None} == set(edits)
 
 
 def test_the_reasons_of_the_headline_figure() -> None:

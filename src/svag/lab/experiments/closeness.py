@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from svag.arrays import FloatArray
 from svag.lab.experiments import wording
+from svag.lab.experiments.decomposition import Term
 from svag.lab.experiments.json_row import JsonRow
 from svag.noise.reading import Reading
 from svag.prices.averages import Averages
@@ -21,22 +22,13 @@ _CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
-class ClosenessRatio(JsonRow):
-    """The average of a test function under SGD over that under SVAG; infinite limits if an average is unresolved."""
-
-    name: str
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Closeness(JsonRow):
     """How close SGD and SVAG at a large ell are over the last window of one learning rate.
 
     Attributes:
         ell: the ell of the SVAG that stands for the SDE.
-        ratios: ratios of R, G and N, each SGD over SVAG; N is that of a batch of the same size B in both.
+        ratios: ratios of R, G and N, each SGD over SVAG; N is that of a batch of the same size B in both. Limits are
+            infinite if an average is unresolved.
         c2: the square of the smallest C for which they are C-close; infinite when G is not resolved.
         c2_low: they are not C-close for any C² below this, at 95% for the three together.
         sgd_balance: growth over decay of SGD's weights, 1 at equilibrium; None when unknown.
@@ -45,7 +37,7 @@ class Closeness(JsonRow):
     """
 
     ell: int
-    ratios: tuple[ClosenessRatio, ...]
+    ratios: tuple[Term, ...]
     c2: float
     c2_low: float
     sgd_balance: float | None
@@ -108,12 +100,12 @@ def _equilibrium(averages: Averages) -> Equilibrium:
     return Equilibrium(float(averages.param_sq.mean()), float(averages.grad_sq.mean()), float(averages.noise.mean()))
 
 
-def _ratio(name: str, ours: FloatArray, theirs: FloatArray) -> ClosenessRatio:
+def _ratio(name: str, ours: FloatArray, theirs: FloatArray) -> Term:
     above, below = _average(ours), _average(theirs)
     if above is None or below is None:
-        return ClosenessRatio(name, math.inf, 0.0, math.inf)
+        return Term(name, math.inf, 0.0, math.inf)
     ratio = quotient(above, below)
-    return ClosenessRatio(name, ratio.value, ratio.low, ratio.high)
+    return Term(name, ratio.value, ratio.low, ratio.high)
 
 
 def _average(series: FloatArray) -> Interval | None:

@@ -15,12 +15,12 @@ from svag.lab.experiments.arms import NGD, SGD, ArmName, shared_by_seeds, svag_a
 from svag.lab.experiments.closeness import Closeness, OwnNoise, equilibrium_closeness, own_noise
 from svag.lab.experiments.compare import Compare, ComparePanel
 from svag.lab.experiments.curve_gap import CurvesCompared, curves_compared
-from svag.lab.experiments.decomposition import Decomposition, gaussian_route, ladder_route
+from svag.lab.experiments.decomposition import Decomposition, Term, gaussian_route, ladder_route
 from svag.lab.experiments.experiment import Metric
 from svag.lab.experiments.finding import TONES, ArmResult, Finding, PanelFinding, arm_result, sgd_curve
 from svag.lab.experiments.json_row import JsonRow, json_fields_of, json_value
 from svag.lab.experiments.runs import PanelRuns, gather
-from svag.lab.experiments.sde_limit import Limit, LimitEstimate, fitted_limit, planned_limit, richardson_limit
+from svag.lab.experiments.sde_limit import Finals, Limit, LimitEstimate, fitted_limit, planned_limit, richardson_limit
 from svag.lab.experiments.sde_plan import SdePlan
 from svag.lab.experiments.wording import Answer
 from svag.lab.records.record import RunRecord
@@ -61,30 +61,18 @@ class CurveGap(CurvesCompared):
 
 
 @dataclass(frozen=True)
-class Difference(JsonRow):
+class Difference(Term):
     """The difference of two values estimated from different runs.
 
     Attributes:
-        name: which minus which.
         answer: "equivalent" within the margin, "different" or "inconclusive".
-        value: the difference.
-        low: lower 95% limit.
-        high: upper 95% limit.
         p_equivalent: p value for "smaller than the margin".
         p_different: p value for a difference.
     """
 
-    name: str
     answer: Decision
-    value: float
-    low: float
-    high: float
     p_equivalent: float
     p_different: float
-
-    def said(self, metric: Metric) -> str:
-        """The difference with its interval."""
-        return f"{self.name} = {wording.difference(self.value, metric)} {wording.interval(self.low, self.high, metric)}"
 
 
 def decided(name: str, estimate: Contrast, margin: float, *, trusted: bool = True) -> Difference:
@@ -98,7 +86,7 @@ def decided(name: str, estimate: Contrast, margin: float, *, trusted: bool = Tru
     if answer == "equivalent" and not trusted:
         answer = "inconclusive"
     p_values = estimate.p_equivalent(margin), estimate.p_different()
-    return Difference(name, answer, estimate.value, *estimate.interval(), *p_values)
+    return Difference(name, estimate.value, *estimate.interval(), answer, *p_values)
 
 
 @dataclass(frozen=True)
@@ -190,8 +178,8 @@ class ComparePanelFinding(PanelFinding):
         numbers = []
         if verdict is not None:
             headline, tone = _headline(verdict, metric, self.optimizer), TONES[verdict.answer]
-            limits = wording.interval(verdict.low, verdict.high, metric)
-            numbers.append((f"{self.optimizer} − SDE", f"{wording.difference(verdict.gap, metric)} {limits}"))
+            gap = wording.estimated(verdict.gap, verdict.low, verdict.high, metric)
+            numbers.append((f"{self.optimizer} − SDE", gap))
         if self.limit is not None:
             numbers.append(("SDE limit", self.limit.said(metric)))
         if self.plan is not None:
@@ -212,11 +200,11 @@ class ComparePanelFinding(PanelFinding):
         if self.curve is not None:
             yield "over the curve", self.curve.said(self.metric, self.optimizer)
         if self.verdict is not None:
-            yield "convergence in ell", _convergence(self.verdict)
+            shown = f"shown from ell = {self.verdict.converged_at} on" if self.verdict.converged else "not shown"
+            yield "convergence in ell", f"{shown}; {self.verdict.limit_said}"
         if self.loss is not None:
-            apart = wording.difference(self.loss.gap, "test_loss")
-            limits = wording.interval(self.loss.low, self.loss.high, "test_loss")
-            yield "final test loss", f"{self.loss.answer}: {self.optimizer} − SDE {apart} {limits}"
+            gap = wording.estimated(self.loss.gap, self.loss.low, self.loss.high, "test_loss")
+            yield "final test loss", f"{self.loss.answer}: {self.optimizer} − SDE {gap}"
         if self.richardson is not None:
             ells = " and ".join(map(str, self.richardson.ells))
             yield "Richardson", f"{self.richardson.said(self.metric)} from ell = {ells}"
@@ -232,10 +220,10 @@ class ComparePanelFinding(PanelFinding):
         for decomposition in self.loss_decompositions:
             yield f"test loss, {_ROUTES[decomposition.route]}", decomposition.said("test_loss")
         if self.euler is not None:
-            limit, gap = self.euler
+            limit, apart = self.euler
             steps = " and ".join(map(str, limit.ells))
             yield "Euler–Maruyama", f"{limit.said(self.metric)} from refine = {steps}"
-            yield "the same limit?", f"{gap.answer}: {gap.said(self.metric)}"
+            yield "the same limit?", f"{apart.answer}: {apart.said(self.metric)}"
         if self.verdict is not None:
             yield (
                 "p values",
@@ -304,19 +292,6 @@ def _headline(verdict: SDEVerdict, metric: Metric, optimizer: str) -> str:
             return f"Not decided: these runs cannot tell whether the gap is within ±{margin}."
 
 
-def _convergence(verdict: SDEVerdict) -> str:
-    shown = f"shown from ell = {verdict.converged_at} on" if verdict.converged else "not shown"
-    tested = "untested" if verdict.lack_of_fit is None else f"lack of fit p = {verdict.lack_of_fit:.2g}"
-    limit = {
-        "fit": f"the limit is E_∞ of E_∞ + c/ell ({tested})",
-        "largest_ell": f"the limit is the largest ell, because E_∞ + c/ell does not fit ({tested})",
-        "collapsed": "the limit is the largest ell, because an arm collapsed",
-        "plan": "the limit is by the planned weights",
-        "none": "the spread is unknown",
-    }
-    return f"{shown}; {limit[verdict.limit]}"
-
-
 def find_compare(experiment: Compare, records: Sequence[RunRecord]) -> CompareFinding:
     """Find in each panel whether SGD ends where its SDE ends."""
     gathered, strangers = gather(experiment, records, experiment.metric)
@@ -347,8 +322,8 @@ def _pairs(
         yield decided(f"{name} − {other}", ours.minus_limit(theirs), margin, trusted=trusted)
 
 
-def _finals(panel: ComparePanelFinding) -> dict[int, FloatArray]:
-    return {arm.refinement: np.array([value for _, value in arm.finals]) for arm in panel.arms if arm.kind in _REFINED}
+def _finals(panel: ComparePanelFinding) -> dict[int, dict[int, float]]:
+    return {arm.refinement: dict(arm.finals) for arm in panel.arms if arm.kind in _REFINED}
 
 
 def _limit_of(panel: ComparePanelFinding) -> LimitEstimate | None:
@@ -365,39 +340,40 @@ def _euler(
     finals: Mapping[ArmName, Mapping[int, float]], svag: LimitEstimate | None, margin: float
 ) -> tuple[Limit, Difference] | None:
     """The SDE by Euler–Maruyama, extrapolated from NGD (refine = 1) and finer steps, and SVAG's limit minus it."""
-    arms = {arm.refinement: _values(own) for arm, own in finals.items() if arm == NGD or arm.kind == "sde"}
-    limit = fitted_limit(arms)
+    limit = fitted_limit({arm.refinement: own for arm, own in finals.items() if arm == NGD or arm.kind == "sde"})
     if svag is None or limit is None:
         return None
     trusted = svag.trusted and limit.trusted
     return limit.limit, decided("SVAG's limit − Euler–Maruyama's", svag.minus_limit(limit), margin, trusted=trusted)
 
 
-def _values(by_seed: Mapping[int, float]) -> FloatArray:
-    return np.array(list(by_seed.values()))
+def _rows(finals: Finals) -> dict[int, FloatArray]:
+    """Ell → the final metric of every seed."""
+    return {ell: np.array(list(by_seed.values())) for ell, by_seed in finals.items()}
 
 
 def _panel(experiment: Compare, panel: ComparePanel, runs: PanelRuns) -> ComparePanelFinding:
     size, metric = panel.base.batch_size, experiment.metric
     finals = {arm: runs.finals(arm, size, metric) for arm, _ in panel.arms()}
     by_ell = {ell: own for ell in sorted({1, *panel.ells}) if (own := finals[svag_arm(ell)])}
-    arrays = {ell: _values(own) for ell, own in by_ell.items()}
     largest = max(by_ell, default=1)
+    measured = runs.pooled_readings(SGD, size)
+    refined_measured = runs.pooled_readings(svag_arm(largest), size) if largest > 1 else []
     weights, bias = (None, 0.0) if panel.plan is None else (panel.plan.limit_weights, panel.plan.bias)
     compared = 1 in by_ell and largest > 1
     collapsed = _collapsed(runs, size, by_ell, metric)
     judge = partial(sde_verdict, limit_weights=weights, bias=bias, extrapolate=not collapsed, optimizer=panel.optimizer)
-    verdict = judge(arrays, experiment.margin) if compared else None
-    limit = None if weights is None else planned_limit(arrays, weights, bias)
+    verdict = judge(_rows(by_ell), experiment.margin) if compared else None
+    limit = None if weights is None else planned_limit(by_ell, weights, bias)
     if weights is None and largest > 1:
-        limit = fitted_limit(arrays, extrapolate=not collapsed)
-    refined = richardson_limit(arrays) if largest > 1 else None
+        limit = fitted_limit(by_ell, extrapolate=not collapsed)
+    refined = richardson_limit(by_ell) if largest > 1 else None
     loss: SDEVerdict | None = None
     loss_decompositions: tuple[Decomposition, ...] = ()
     if compared and experiment.loss_margin is not None:
         losses = {arm: runs.finals(arm, size, "test_loss") for arm in finals}
         loss_by_ell = {ell: losses[svag_arm(ell)] for ell in by_ell}
-        loss = judge({ell: _values(own) for ell, own in loss_by_ell.items()}, experiment.loss_margin)
+        loss = judge(_rows(loss_by_ell), experiment.loss_margin)
         loss_decompositions = _decompositions(panel, losses, loss_by_ell)
     return ComparePanelFinding(
         name=panel.name,
@@ -408,8 +384,8 @@ def _panel(experiment: Compare, panel: ComparePanel, runs: PanelRuns) -> Compare
         limit=None if limit is None else limit.limit,
         richardson=None if refined is None else refined.limit,
         curve=_curve_gap(runs, size, by_ell, metric),
-        closeness=None if largest == 1 else _closeness(runs, size, largest),
-        own_noise=own_noise(runs.pooled_readings(SGD, size)),
+        closeness=equilibrium_closeness(measured, refined_measured, largest),
+        own_noise=own_noise(measured),
         decompositions=_decompositions(panel, finals, by_ell),
         **runs.listed(),
         status=runs.remedy if verdict is None or runs.missing else _next_step(verdict, panel, metric),
@@ -430,7 +406,7 @@ def _collapsed(
         dict(run.curve(metric)).get(0, math.nan) for ell in by_ell for run in runs.of(svag_arm(ell), size).values()
     ]
     start = float(np.mean(first)) if first else math.nan
-    learned = {ell: np.abs(_values(finals) - start) for ell, finals in by_ell.items()}
+    learned = {ell: np.abs(finals - start) for ell, finals in _rows(by_ell).items()}
     most = max((float(np.nanmean(seeds)) for seeds in learned.values() if np.isfinite(seeds).any()), default=math.nan)
     return tuple(ell for ell, seeds in learned.items() if np.any(seeds < most / 2))
 
@@ -457,11 +433,6 @@ def _curve_gap(
     test = None if ell == 1 else curves_compared(sgd, svag, metric)
     diverged = sum(run.state == "diverged" for run in (*sgd, *svag))
     return None if test is None else CurveGap(**vars(test), ell=ell, diverged=diverged)
-
-
-def _closeness(runs: PanelRuns, size: int, ell: int) -> Closeness | None:
-    sgd, svag = (runs.pooled_readings(arm, size) for arm in (SGD, svag_arm(ell)))
-    return equilibrium_closeness(sgd, svag, ell)
 
 
 def _decompositions(

@@ -21,14 +21,12 @@ class CurvesCompared(JsonRow):
     Attributes:
         p_value: p value of the test that the group does not matter, at all steps at once.
         smallest_p: the smallest p value that this many seeds can reach.
-        max_t: the largest |t| over time; infinite where the two groups do not overlap and have no spread.
-        at_step: the effective step of that largest |t|.
+        at_step: the effective step at which |t| is largest.
         gap: difference of the means there, in the metric's units.
         low: lower 95% limit of the gap. It holds at all steps at once, hence also at this selected one; −∞ with too few
             seeds.
         high: upper limit.
         until_step: the last effective step compared; earlier than the end if a seed diverged.
-        times: number of evaluations compared.
         reach: the largest distance from 0 of any 95% limit at any step: the margin within which the trajectories, means
             of `SMOOTHED` evaluations in a row, are known to be.
         apart: lower 95% limit of the largest distance of the trajectories; 0 if the limits include 0 at every step.
@@ -36,13 +34,11 @@ class CurvesCompared(JsonRow):
 
     p_value: float
     smallest_p: float
-    max_t: float
     at_step: int
     gap: float
     low: float
     high: float
     until_step: int
-    times: int
     reach: float
     apart: float
 
@@ -66,13 +62,11 @@ def curves_compared(first: Iterable[RunRecord], second: Iterable[RunRecord], met
     return CurvesCompared(
         p_value=test.p_value,
         smallest_p=test.smallest_p,
-        max_t=test.max_t,
         at_step=steps[test.index],
         gap=float(band.gap[test.index]),
         low=float(band.low[test.index]),
         high=float(band.high[test.index]),
         until_step=steps[-1],
-        times=len(steps),
         reach=float(np.maximum(-smooth.low, smooth.high).max()),
         apart=max(float(np.maximum(smooth.low, -smooth.high).max()), 0.0),
     )

@@ -10,6 +10,7 @@ import numpy as np
 from svag.arrays import FloatArray
 from svag.lab.experiments import wording
 from svag.lab.experiments.experiment import Metric
+from svag.lab.experiments.finding import finished
 from svag.lab.experiments.json_row import JsonRow
 from svag.lab.experiments.sde_limit import LimitEstimate, fitted_limit
 from svag.stats.means import Contrast, contrast, welch
@@ -17,12 +18,16 @@ from svag.stats.means import Contrast, contrast, welch
 
 @dataclass(frozen=True)
 class Term(JsonRow):
-    """One step of a route, with its 95% interval."""
+    """A number with its interval, and its name."""
 
     name: str
     value: float
     low: float
     high: float
+
+    def said(self, metric: Metric) -> str:
+        """The difference with its interval."""
+        return f"{self.name} = {wording.estimated(self.value, self.low, self.high, metric)}"
 
 
 @dataclass(frozen=True)
@@ -47,10 +52,7 @@ class Decomposition(JsonRow):
 
     def said(self, metric: Metric) -> str:
         """The total and its two steps."""
-        steps = ", ".join(
-            f"{term.name} = {wording.difference(term.value, metric)} {wording.interval(term.low, term.high, metric)}"
-            for term in self.terms
-        )
+        steps = ", ".join(term.said(metric) for term in self.terms)
         lost = f"; {self.left_out} diverged left out" if self.left_out else ""
         total = f"{self.total.name} = {wording.difference(self.total.value, metric)}"
         return f"{total}: {steps} ({wording.count(self.seeds, 'seed')}{lost})"
@@ -68,8 +70,7 @@ def gaussian_route(
         ngd: the same for NGD.
         svag: ell → the same for SVAG.
     """
-    ours, gaussian = _finite(sgd), _finite(ngd)
-    limit = fitted_limit({1: ours, **{ell: _finite(finals) for ell, finals in svag.items()}})
+    ours, gaussian, limit = finished(sgd), finished(ngd), fitted_limit({1: sgd, **svag})
     if ours.size < 2 or gaussian.size < 2 or limit is None:
         return None
     return Decomposition(
@@ -115,10 +116,6 @@ def ladder_route(
         len(finite),
         len(shared) - len(finite),
     )
-
-
-def _finite(finals: Mapping[int, float]) -> FloatArray:
-    return np.array([value for value in finals.values() if math.isfinite(value)])
 
 
 def _term(name: str, estimate: Contrast) -> Term:

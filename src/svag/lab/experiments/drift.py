@@ -29,13 +29,14 @@ import scipy  # whose parts are imported when they are first used
 from svag.arrays import FloatArray
 from svag.lab.experiments.arms import SGD
 from svag.lab.experiments.json_row import JsonRow
-from svag.lab.experiments.rungs import RungPrediction, ratio_of
+from svag.lab.experiments.rungs import RungPrediction
 from svag.lab.experiments.runs import PanelRuns
 from svag.noise.reading import Reading
 from svag.prices.basis import THEOREMS, Signal
 from svag.prices.estimate import Estimate
 from svag.prices.linear import LinearRule
 from svag.stats.means import mean_deviations
+from svag.stats.ratios import Interval, quotient
 from svag.theory.bounds import critical_batch_size
 from svag.theory.distortion import distortion
 from svag.theory.equilibrium import estimated_momentum_signal, momentum_signal, pull
@@ -63,9 +64,13 @@ def steps_of(window: Fractions, steps: int) -> tuple[int, int]:
     return round(window[0] * steps), max(round(window[1] * steps), round(window[0] * steps) + 1)
 
 
-def readings_between(readings: Sequence[Reading], start: int, stop: int) -> list[Reading]:
-    """The readings from one effective step to another, the latter excluded."""
-    return [reading for reading in readings if reading.step is not None and start <= reading.step < stop]
+def readings_in(window: Fractions, runs: PanelRuns, batch_size: int) -> list[list[Reading]]:
+    """The readings of SGD at one batch size from a window of training time, seed by seed."""
+    start, stop = steps_of(window, runs.steps(batch_size))
+    return [
+        [reading for reading in readings if reading.step is not None and start <= reading.step < stop]
+        for readings in runs.readings(SGD, batch_size).values()
+    ]
 
 
 @dataclass(frozen=True)
@@ -81,8 +86,6 @@ class PairDrift(JsonRow):
         noise: n = κN′/N.
         noise_scale: B_simple′/B_simple = n/g; where it is 1, the spread is the distortion.
         spread: largest of the three over the smallest.
-        strict: the smallest C² in the sense of def:lsi: the square of the largest factor between one of the three and
-            1.
         distortion: D(κ) as the smaller rung predicts it.
         moving: X′/X with momentum; None without, or where X is not positive.
         second_moment_over_noise: (κV′/V)/n, which D predicts; None where V is not compared.
@@ -98,7 +101,6 @@ class PairDrift(JsonRow):
     noise: Estimate
     noise_scale: Estimate
     spread: Estimate
-    strict: Estimate
     distortion: Estimate
     moving: Estimate | None
     second_moment_over_noise: Estimate | None
@@ -111,7 +113,6 @@ class Crossing(JsonRow):
 
     Attributes:
         baseline: batch size of the baseline.
-        noise_to_signal: its N/G; with momentum N/X or N/X̂.
         predicted: B* as the baseline predicts it.
         observed: the batch size at which the spread reaches C², on logarithmic scales between rungs; `math.inf` when
             it does not up to the largest rung.
@@ -121,7 +122,6 @@ class Crossing(JsonRow):
     """
 
     baseline: int
-    noise_to_signal: Estimate
     predicted: Estimate
     observed: Estimate
     over_predicted: Estimate
@@ -223,11 +223,7 @@ def ladder_drift(runs: PanelRuns, rules: Sequence[LinearRule], window: Fractions
     The second moment V is compared where the optimizer has one, the pull T where two predictions rest on it, the weight
     norm otherwise.
     """
-    rungs = {}
-    for rule in rules:
-        start, stop = steps_of(window, runs.steps(rule.batch_size))
-        seeds = runs.readings(SGD, rule.batch_size).values()
-        rungs[rule.batch_size] = [readings_between(readings, start, stop) for readings in seeds]
+    rungs = {rule.batch_size: readings_in(window, runs, rule.batch_size) for rule in rules}
     # ηλ is linear in the batch size, and known where the theorem of the paper applies
     settled = next((rule for rule in rules if rule.lr_wd), None)
     lr_wd = 0.0 if settled is None else settled.lr_wd * rules[0].batch_size / settled.batch_size
@@ -273,7 +269,8 @@ def _as_priced(drift: Drift, rules: Mapping[int, LinearRule]) -> Drift:
 def _over(observed: Estimate, predicted: Estimate) -> Estimate:
     if not (math.isfinite(observed.value) and math.isfinite(predicted.value)):
         return Estimate(math.inf, 0.0, math.inf)
-    return ratio_of(observed, predicted)
+    ratio = quotient(Interval(**vars(observed)), Interval(**vars(predicted)))
+    return Estimate(ratio.value, ratio.low, ratio.high)
 
 
 def covered(pair: PairDrift, predictions: Sequence[RungPrediction]) -> bool:
@@ -392,6 +389,7 @@ class _Pair:
 
     @cached_property
     def strict(self) -> FloatArray:
+        """The smallest C² in the sense of def:lsi: the square of the largest factor between one of the three and 1."""
         return np.asarray(np.exp(2 * np.abs(np.log(self.ratios)).max(axis=1)))
 
     def distortion(self) -> Estimate:
@@ -413,7 +411,6 @@ class _Pair:
             noise=noise,
             noise_scale=_estimate(self.ratios[:, 2] / self.ratios[:, 1]),
             spread=_estimate(self.spread),
-            strict=_estimate(self.strict),
             distortion=predicted,
             moving=_estimate(moving) if self.base.moving[0] > 0 and self.other.moving[0] > 0 else None,
             second_moment_over_noise=over,
@@ -434,7 +431,6 @@ def _crossing(base: _Rung, above: Sequence[_Pair], c2: float, lr_wd: float) -> C
         over, strict_over = observed / predicted, strict / predicted
     return Crossing(
         baseline=base.batch_size,
-        noise_to_signal=_estimate(base.noise_to_signal),
         predicted=_estimate(predicted),
         observed=_estimate(observed),
         over_predicted=_estimate(over),

@@ -8,6 +8,7 @@ from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
+from svag.arrays import FloatArray
 from svag.lab.experiments import wording
 from svag.lab.experiments.arms import SGD, ArmName
 from svag.lab.experiments.experiment import Metric
@@ -148,6 +149,11 @@ class ArmResult(JsonRow):
         return f"{wording.value(self.mean, metric)}{spread} ({wording.count(self.seeds, 'seed')}{lost})"
 
 
+def finished(finals: Mapping[int, float]) -> FloatArray:
+    """The final metrics of the seeds that did not diverge."""
+    return np.array([value for value in finals.values() if math.isfinite(value)])
+
+
 def arm_result(arm: ArmName, finals: Mapping[int, float]) -> ArmResult:
     """Sum up one arm from its final metric by seed.
 
@@ -155,7 +161,7 @@ def arm_result(arm: ArmName, finals: Mapping[int, float]) -> ArmResult:
     >>> result.arm, result.said("test_accuracy")
     ('SVAG ell=4', '60.00% ± 14.14% (3 seeds, 1 diverged)')
     """
-    values = np.array([value for value in finals.values() if math.isfinite(value)])
+    values = finished(finals)
     low, high = contrast([values], [1.0]).interval() if values.size > 1 else (-math.inf, math.inf)
     return ArmResult(
         arm=str(arm),

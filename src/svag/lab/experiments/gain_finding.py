@@ -15,7 +15,7 @@ import numpy as np
 
 from svag.lab.experiments.arms import SGD
 from svag.lab.experiments.data_price import SHARES, DataPrice, ratio_of_means
-from svag.lab.experiments.drift import Fractions, PairDrift, measure_drift, readings_between, steps_of
+from svag.lab.experiments.drift import Fractions, PairDrift, measure_drift, readings_in, steps_of
 from svag.lab.experiments.json_row import json_fields_of, json_value
 from svag.lab.experiments.ladder import Ladder, LadderPanel
 from svag.lab.experiments.runs import PanelRuns, gather
@@ -355,11 +355,7 @@ def _paid(runs: Iterable[RunRecord], examples: int) -> float:
 
 def _drifts(panel: LadderPanel, runs: PanelRuns, window: Fractions) -> dict[int, PairDrift]:
     """R, G and κN of every larger rung over the baseline's, in one window of baseline time."""
-    rungs = {}
-    for size in panel.sizes:
-        if seeds := runs.readings(SGD, size):
-            start, stop = steps_of(window, runs.steps(size))
-            rungs[size] = [readings_between(readings, start, stop) for readings in seeds.values()]
+    rungs = {size: seeds for size in panel.sizes if (seeds := readings_in(window, runs, size))}
     if panel.sizes[0] not in rungs:
         return {}
     # fixed, so that reports of the same records are identical
@@ -372,7 +368,7 @@ def _least(panel: LadderPanel, runs: PanelRuns, size: int, window: Fractions) ->
     """The least spread of R, G and κN that theorem (iii) allows plain SGD at the gain of the window."""
     base = panel.baseline
     start, stop = steps_of(window, runs.steps(base.batch_size))
-    readings = readings_between(runs.pooled_readings(SGD, base.batch_size), start, stop)
+    readings = [reading for seed in readings_in(window, runs, base.batch_size) for reading in seed]
     large = runs.of(SGD, size).values()
     gains = [gain for run in large if (gain := gain_between(loss_points(run), start, stop)) is not None]
     return least_drift(base, size / base.batch_size, readings, gains)

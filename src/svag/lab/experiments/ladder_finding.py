@@ -47,7 +47,6 @@ from svag.prices.basis import BALANCED
 from svag.prices.estimate import Estimate
 from svag.prices.windows import choose_window
 from svag.theory.adaptive import step_shortfall
-from svag.theory.optimizers import Rule
 from svag.verdicts.scaling import ScalingVerdict, scaling_verdict
 
 NumberRows = Iterator[tuple[str, str]]
@@ -80,7 +79,8 @@ class LadderPanelFinding(PanelFinding):
             rungs.
         certificates: what the measured N/G rule out.
         c2: C² of the predictions.
-        rule: the rule of the optimizer, "linear" or "square_root", which the batch sizes follow unless `gain` is set.
+        adaptive: whether the optimizer has the square-root rule, which the batch sizes follow unless `gain` is set: all
+            predictions are then estimates, as no theorem applies.
         gain: the results by the gain rule; None along the other rules. Then only the smallest batch size predicts, and
             `drift`, `shortfalls` and `certificates`, which are about the other rules, are empty.
     """
@@ -96,13 +96,8 @@ class LadderPanelFinding(PanelFinding):
     slope: Estimate | None
     certificates: tuple[Certificate, ...]
     c2: float
-    rule: Rule
+    adaptive: bool
     gain: GainFinding | None = None
-
-    @property
-    def adaptive(self) -> bool:
-        """Whether the optimizer is adaptive: all predictions are then estimates, as no theorem applies."""
-        return self.rule == "square_root"
 
     @property
     def unbalanced(self) -> tuple[tuple[int, float | None], ...]:
@@ -205,7 +200,7 @@ def _panel(experiment: Ladder, panel: LadderPanel, runs: PanelRuns) -> LadderPan
     window = experiment.window or _shared_window(runs, baselines)
     # Predictions use the same part of training in which they are checked.
     windows = {} if window is None else {size: steps_of(window, runs.steps(size)) for size in errors}
-    predictions, unread = predictions_of(runs, baselines, sizes, experiment.c2, windows, scaling)
+    predictions, unread = predictions_of(runs, baselines, sizes, experiment.c2, windows)
     rules = [prediction.linear for prediction in predictions]
     rungs = tuple(rung_of(panel, runs, size, errors.get(size, {}), rules) for size in sizes)
     data = data_prices(loss_curves({size: runs.of(SGD, size).values() for size in sizes}))
@@ -234,7 +229,7 @@ def _panel(experiment: Ladder, panel: LadderPanel, runs: PanelRuns) -> LadderPan
         **runs.listed(),
         status=status,
         metric=own_metric([panel]),
-        rule=panel.base.optimizer.rule,
+        adaptive=panel.base.optimizer.rule == "square_root",
         gain=gain,
     )
 
@@ -313,7 +308,7 @@ def drift_headline(panel: LadderPanelFinding) -> str:
     prediction, crossing = panel.checked[0]
     limit = prediction.linear.limit
     start = f"Scaling {'by the square-root rule ' if panel.adaptive else ''}from batch size {prediction.batch_size}, "
-    factor, size = f"drift apart by a factor of {panel.c2:g}", f"B* = {size_said(limit)}"
+    factor, size = f"drift apart by a factor of {panel.c2:g}", f"B* = {wording.batch_estimate(limit)}"
     if math.isinf(limit.value):
         start += f"training statistics were never expected to {factor}"
     elif prediction.theorem:
@@ -323,7 +318,7 @@ def drift_headline(panel: LadderPanelFinding) -> str:
     if math.isinf(crossing.observed.value):
         seen = f"up to {panel.rungs[-1].batch_size:,}, the largest batch here, they did not"
     else:
-        seen = f"they did at {size_said(crossing.observed)}"
+        seen = f"they did at {wording.batch_estimate(crossing.observed)}"
         seen += f", {_ratio(crossing.over_predicted)} of B*" if math.isfinite(crossing.over_predicted.value) else ""
     rests = "These are estimates" if panel.adaptive else "No theorem applies here"
     return f"{start}; {seen}.{'' if prediction.theorem else f' {rests}: no batch size is ruled out.'}"
@@ -348,11 +343,6 @@ def _judged(panel: LadderPanelFinding) -> tuple[Tone, str]:
     return "yes", "agrees with the theorem"
 
 
-def size_said(size: Estimate) -> str:
-    """A batch size with its interval."""
-    return f"{wording.batch(size.value)} {wording.batch_interval(size.low, size.high)}"
-
-
 def _ratio(ratio: Estimate) -> str:
     high = f"{ratio.high:.2f}]" if math.isfinite(ratio.high) else "∞)"
     return f"{ratio.value:.2f} [{ratio.low:.2f}, {high}"
@@ -363,7 +353,7 @@ def _crossed(crossing: Crossing, last: int) -> str:
         low = f" (at least {wording.batch(crossing.observed.low)})" if math.isfinite(crossing.observed.low) else ""
         return f"not reached up to {last:,}{low}"
     share = f", {_ratio(crossing.over_predicted)} of it" if math.isfinite(crossing.over_predicted.value) else ""
-    return f"measured {size_said(crossing.observed)}{share}"
+    return f"measured {wording.batch_estimate(crossing.observed)}{share}"
 
 
 def _predicted(panel: LadderPanelFinding) -> NumberRows:
@@ -372,7 +362,7 @@ def _predicted(panel: LadderPanelFinding) -> NumberRows:
     for prediction, crossing in panel.checked:
         kind = "B*" if prediction.theorem else "estimated B*"
         mark = " (these runs only)" if prediction.linear.window_only else ""
-        said = f"{kind} = {size_said(prediction.linear.limit)}{mark}"
+        said = f"{kind} = {wording.batch_estimate(prediction.linear.limit)}{mark}"
         yield f"from {prediction.batch_size}", f"{said}; {_crossed(crossing, last)}"
     if panel.predictions and not panel.checked:
         yield "predicted", "no baseline predicts: see Next"
@@ -431,7 +421,8 @@ def _invariance(panel: LadderPanelFinding) -> NumberRows:
     if not panel.checked or panel.drift is None:
         return
     said = [
-        f"at {size_said(crossing.strict)} from {crossing.baseline}, {crossing.strict_over_predicted.value:.2f} of B*"
+        f"at {wording.batch_estimate(crossing.strict)} from {crossing.baseline}, "
+        f"{crossing.strict_over_predicted.value:.2f} of B*"
         if math.isfinite(crossing.strict.value)
         else f"not up to {panel.rungs[-1].batch_size:,} from {crossing.baseline}"
         for _, crossing in panel.checked
@@ -565,8 +556,8 @@ def _rungs(panel: LadderPanelFinding) -> NumberRows:
             value, low, high = (wording.value(edge, panel.metric) for edge in edges)
             limits.append(f"{value} ({low} to {high}) at B = {rung.batch_size}")
         if (gap := rung.sde_gap) is not None:
-            interval = wording.interval(gap.low, gap.high, panel.metric)
-            gaps.append(f"{wording.difference(gap.value, panel.metric)} {interval} at B = {rung.batch_size}")
+            said = wording.estimated(gap.value, gap.low, gap.high, panel.metric)
+            gaps.append(f"{said} at B = {rung.batch_size}")
     if limits:
         yield f"SDE limit of the {judged_by(panel.metric).removeprefix('test ')}", ", ".join(limits)
         yield "SGD above its SDE limit", ", ".join(gaps)

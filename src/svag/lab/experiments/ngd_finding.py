@@ -57,7 +57,7 @@ class ArmGap(JsonRow):
 
     def said(self, metric: Metric) -> str:
         """The difference with its interval."""
-        return f"{wording.difference(self.gap, metric)} {wording.interval(self.low, self.high, metric)}"
+        return wording.estimated(self.gap, self.low, self.high, metric)
 
 
 def arm_gap(name: str, first: Mapping[int, float], second: Mapping[int, float], margin: float) -> ArmGap | None:
@@ -117,11 +117,6 @@ class CurvesApart(CurvesCompared):
     name: str
     metric: str
     answer: Decision
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields for a JSON document; unknown numbers are null."""
-        left_out = {"max_t", "until_step", "times"}
-        return {name: value for name, value in super().to_dict().items() if name not in left_out}
 
     def said(self) -> str:
         """The test, and where the two are furthest apart."""

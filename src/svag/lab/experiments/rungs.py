@@ -1,7 +1,7 @@
 """The rungs of a ladder: the test errors of each, what it predicts for larger ones, and what that rules out."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,11 +9,11 @@ import numpy as np
 
 from svag.lab.experiments.arms import SGD, ArmName, svag_arm
 from svag.lab.experiments.experiment import own_metric
-from svag.lab.experiments.finding import by_seed_rows
+from svag.lab.experiments.finding import arm_result, by_seed_rows
 from svag.lab.experiments.json_row import JsonRow, json_fields_of
 from svag.lab.experiments.ladder import LadderPanel
 from svag.lab.experiments.runs import PanelRuns
-from svag.lab.experiments.sde_limit import Limit, LimitEstimate, fitted_limit
+from svag.lab.experiments.sde_limit import Limit, fitted_limit
 from svag.noise.reading import Reading
 from svag.prices.averages import Averages
 from svag.prices.basis import THEOREMS, Signal, signal_series
@@ -21,10 +21,8 @@ from svag.prices.estimate import Estimate
 from svag.prices.linear import LinearRule
 from svag.prices.price_list import PriceList, price_list
 from svag.prices.windows import parts_of_runs
-from svag.stats.means import Contrast, contrast
-from svag.stats.ratios import Interval, quotient
+from svag.stats.means import Contrast
 from svag.theory.bounds import large_run_refutes, large_run_threshold, sde_threshold
-from svag.verdicts.scaling import ScalingVerdict
 
 _NORMAL = 1.959964  # two-sided 95% quantile
 _UNKNOWN = Estimate(math.nan, math.nan, math.nan)
@@ -82,20 +80,19 @@ def rung_of(
     panel: LadderPanel, runs: PanelRuns, size: int, errors: Mapping[int, float], rules: Sequence[LinearRule]
 ) -> Rung:
     """One batch size of a panel, from the final test error by seed and from what was measured at any batch size."""
-    values = np.array([error for error in errors.values() if math.isfinite(error)])
-    low, high = contrast([values], [1.0]).interval() if values.size > 1 else (-math.inf, math.inf)
+    sgd = arm_result(SGD, errors)
     own = next((rule for rule in rules if rule.batch_size == size), None)
     rho = _UNKNOWN if own is None else own.noise_to_signal
-    limit = _sde_limit(panel, runs, size, errors)
+    limit = fitted_limit({ell: final_errors(panel, runs, svag_arm(ell), size) for ell in (1, *panel.ells)})
     return Rung(
         batch_size=size,
         lr=panel.rate_at(size),
-        seeds=len(errors),
-        diverged=len(errors) - values.size,
-        errors=tuple(sorted(errors.items())),
-        error=float(values.mean()) if values.size else math.nan,
-        error_low=low,
-        error_high=high,
+        seeds=sgd.seeds,
+        diverged=sgd.diverged,
+        errors=sgd.finals,
+        error=sgd.mean,
+        error_low=sgd.low,
+        error_high=sgd.high,
         signal_to_noise=_inverse(rho.value),
         signal_to_noise_low=_inverse(rho.high),
         signal_to_noise_high=_inverse(rho.low),
@@ -138,15 +135,6 @@ def _above(below: Contrast) -> Estimate:
     return Estimate(-below.value, -high, -low)
 
 
-def _sde_limit(panel: LadderPanel, runs: PanelRuns, size: int, errors: Mapping[int, float]) -> LimitEstimate | None:
-    finals = {1: np.array(list(errors.values()))}
-    for ell in panel.ells:
-        refined = final_errors(panel, runs, svag_arm(ell), size)
-        if ell > 1 and refined:
-            finals[ell] = np.array(list(refined.values()))
-    return fitted_limit(finals) if len(finals) > 1 else None
-
-
 # Smallest N/G from which a baseline predicts. B* = C²B + (C² − 1)·B·N/G is at least C²B for any measurement: below N/G
 # = 1, more than two thirds of it (at C² = 2) would be the baseline's batch size rather than its noise.
 PREDICTS_FROM = 1.0
@@ -164,8 +152,6 @@ class RungPrediction:
         usable: whether it predicts: N/G is at least `PREDICTS_FROM`, and `linear` is `resolved` or `window_only`, which
             is enough because rungs are compared over the same window of the same seeds.
         status: how reliable the prediction is, or why there is none.
-        over_observed: B* over the batch size at which test error was seen to fail, with a 95% interval; no theorem
-            connects the two. None when it did not fail.
     """
 
     price_list: PriceList
@@ -174,7 +160,6 @@ class RungPrediction:
     rise: float | None
     usable: bool
     status: str
-    over_observed: Estimate | None
 
     @property
     def linear(self) -> LinearRule:
@@ -205,7 +190,7 @@ class RungPrediction:
         """Return a row for a JSON document: the price list, the linear rule at the larger rungs, and every seed."""
         return {
             **self.price_list.to_dict(),
-            **json_fields_of(self, "usable", "status", "over_observed"),
+            **json_fields_of(self, "usable", "status"),
             "distortion": [{"batch_size": size, **self.linear.at(size).to_dict()} for size in self.sizes],
             "by_seed": [{"seed": seed, **own.to_dict()} for seed, own in self.by_seed],
         }
@@ -238,7 +223,6 @@ def predictions_of(
     sizes: Sequence[int],
     c2: float,
     windows: Mapping[int, tuple[int, int]],
-    scaling: ScalingVerdict | None,
 ) -> tuple[tuple[RungPrediction, ...], str]:
     """One prediction per baseline, from the readings of all its seeds together; or why there is none.
 
@@ -248,7 +232,6 @@ def predictions_of(
         sizes: all rungs.
         c2: C².
         windows: batch size → effective steps over which to average; chosen by the readings where none is given.
-        scaling: where test error was seen to fail; None if that is not known.
     """
     predictions = []
     problem = "add a probe to the base spec, probe: {kind: in_run}: without readings nothing can be predicted."
@@ -261,7 +244,7 @@ def predictions_of(
             together = price_list(pooled, c2, window=window)
             by_seed = tuple((seed, price_list(own, c2, window=window)) for seed, own in readings.items())
             rise = _rise(pooled, together.linear.signal)
-            predictions.append(_prediction(together, by_seed, rise, sizes, scaling))
+            predictions.append(_prediction(together, by_seed, rise, sizes))
         except ValueError as error:
             problem = f"at B={size}, {error}."
     return tuple(predictions), problem
@@ -272,7 +255,6 @@ def _prediction(
     by_seed: tuple[tuple[int, PriceList], ...],
     rise: float | None,
     sizes: Sequence[int],
-    scaling: ScalingVerdict | None,
 ) -> RungPrediction:
     rule = together.linear
     enough = rule.noise_to_signal.value >= PREDICTS_FROM
@@ -284,23 +266,7 @@ def _prediction(
         rise=rise,
         usable=(rule.resolved or rule.window_only) and enough,
         status=str(rule.reasons[0]) if enough else f"{ratio}: B* would be little more than C²B, whatever was measured.",
-        over_observed=_over_observed(rule, scaling),
     )
-
-
-def _over_observed(rule: LinearRule, scaling: ScalingVerdict | None) -> Estimate | None:
-    """B* over where test error failed; None when the ladder gives no such failure, or only a bound on it."""
-    if scaling is None or scaling.observed is None or scaling.answer != "fails" or math.isinf(rule.limit.value):
-        return None
-    # the interval is an inverted test, and may exclude the estimate
-    low, high = min(scaling.low, scaling.observed), max(scaling.high, scaling.observed)
-    return ratio_of(rule.limit, Estimate(scaling.observed, low, high))
-
-
-def ratio_of(above: Estimate, below: Estimate) -> Estimate:
-    """The ratio of two estimates that are finite, both uncertainties included."""
-    ratio = quotient(Interval(**vars(above)), Interval(**vars(below)))
-    return Estimate(ratio.value, ratio.low, ratio.high)
 
 
 @dataclass(frozen=True)
@@ -345,28 +311,18 @@ def certificates(rules: Sequence[LinearRule], batch_sizes: Sequence[int]) -> tup
 
     Only rules that are `proved` count, and only when the whole interval is on the other side of the threshold.
     """
-    proved = [rule for rule in rules if rule.proved]
-    tests = (_baseline_certificates, _large_run_certificates, _sde_certificates)
-    return tuple(fired for test in tests for rule in proved for fired in test(rule, batch_sizes))
-
-
-def _baseline_certificates(rule: LinearRule, batch_sizes: Sequence[int]) -> Iterator[Certificate]:
-    for size in batch_sizes:
-        if size > rule.batch_size and rule.ruled_out(size):
-            yield Certificate("baseline", size, rule.batch_size, rule.limit.high, size)
-
-
-def _large_run_certificates(rule: LinearRule, batch_sizes: Sequence[int]) -> Iterator[Certificate]:
-    for size in batch_sizes:
-        kappa = rule.batch_size / size
-        if kappa > 1 and large_run_refutes(rule.noise_to_signal.high, kappa, rule.c2):
-            threshold = large_run_threshold(kappa, rule.c2)
-            yield Certificate("large_run", rule.batch_size, size, rule.noise_to_signal.high, threshold)
-
-
-def _sde_certificates(rule: LinearRule, batch_sizes: Sequence[int]) -> Iterator[Certificate]:
-    if rule.sde_ruled_out:
-        yield Certificate("sde", rule.batch_size, None, rule.noise_to_signal.high, sde_threshold(rule.c2))
+    baselines, large_runs, against_sde = [], [], []
+    for rule in (rule for rule in rules if rule.proved):
+        size, ratio, c2 = rule.batch_size, rule.noise_to_signal.high, rule.c2
+        for other in batch_sizes:
+            if other > size and rule.ruled_out(other):
+                baselines.append(Certificate("baseline", other, size, rule.limit.high, other))
+            if other < size and large_run_refutes(ratio, size / other, c2):
+                threshold = large_run_threshold(size / other, c2)
+                large_runs.append(Certificate("large_run", size, other, ratio, threshold))
+        if rule.sde_ruled_out:
+            against_sde.append(Certificate("sde", size, None, ratio, sde_threshold(c2)))
+    return (*baselines, *large_runs, *against_sde)
 
 
 def ruled_out(fired: Sequence[Certificate]) -> dict[int, str]:

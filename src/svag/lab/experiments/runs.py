@@ -165,16 +165,12 @@ class PanelRuns:
 
     def listed(self) -> Listed:
         """Results, evaluations and missing runs, as the fields of a finding."""
-        return {"runs": self.rows(), "curves": self.curves(), "missing": self.missing}
-
-    def rows(self) -> tuple[RunRow, ...]:
-        """All results, as a table."""
-        return tuple(run_row(str(slot.arm), slot.batch_size, slot.seed, run) for slot, run in self.results.items())
-
-    def curves(self) -> tuple[CurveRow, ...]:
-        """All evaluations, as a table; a diverged run until it diverged."""
-        results = self.results.items()
-        return tuple(row for slot, run in results for row in curve_rows(str(slot.arm), slot.batch_size, slot.seed, run))
+        named = [(str(slot.arm), slot.batch_size, slot.seed, run) for slot, run in self.results.items()]
+        return {
+            "runs": tuple(run_row(*one) for one in named),
+            "curves": tuple(row for one in named for row in curve_rows(*one)),
+            "missing": self.missing,
+        }
 
 
 def _named(reading: Reading, run: str) -> Reading:

@@ -4,15 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
-
 from svag.arrays import FloatArray
 from svag.lab.experiments import wording
 from svag.lab.experiments.experiment import Metric
+from svag.lab.experiments.finding import finished
 from svag.lab.experiments.json_row import JsonRow
 from svag.stats.means import Contrast, contrast, fit_limit
 
 LimitMethod = Literal["fit", "richardson", "largest_ell", "collapsed", "plan"]
+Finals = Mapping[int, Mapping[int, float]]
+"""Ell → final metric by seed; NaN for a diverged seed."""
+
 _LEVEL = 0.05
 
 
@@ -79,12 +81,12 @@ class LimitEstimate:
         return contrast(list(self.groups.values()), weights)
 
 
-def fitted_limit(finals: Mapping[int, FloatArray], *, extrapolate: bool = True) -> LimitEstimate | None:
+def fitted_limit(finals: Finals, *, extrapolate: bool = True) -> LimitEstimate | None:
     """The limit from all ell, ell = 1 being SGD, or from the largest when 1/ell does not fit; None without spread.
 
     If an arm collapsed (`extrapolate` is False), no line is fitted: the limit is the largest ell.
 
-    >>> estimate = fitted_limit({1: np.array([3.0, 5.0]), 4: np.array([1.0, 1.0])})
+    >>> estimate = fitted_limit({1: {0: 3.0, 1: 5.0}, 4: {0: 1.0, 1: 1.0}})
     >>> estimate.limit.source, round(estimate.limit.value, 12)
     ('fit', 0.0)
     """
@@ -99,10 +101,10 @@ def fitted_limit(finals: Mapping[int, FloatArray], *, extrapolate: bool = True) 
     return _weighted(used, [float(ell == largest) for ell in used], source, (largest,), diverged)
 
 
-def planned_limit(finals: Mapping[int, FloatArray], weights: Mapping[int, float], bias: float) -> LimitEstimate | None:
+def planned_limit(finals: Finals, weights: Mapping[int, float], bias: float) -> LimitEstimate | None:
     """The limit by weights that were chosen beforehand, its interval widened by `bias`; None while an arm is missing.
 
-    >>> arms = {1: np.ones(2), 4: np.array([1.0, 1.0]), 16: np.array([2.0, 4.0])}
+    >>> arms = {1: {0: 1.0, 1: 1.0}, 4: {0: 1.0, 1: 1.0}, 16: {0: 2.0, 1: 4.0}}
     >>> estimate = planned_limit(arms, {16: 1.0}, bias=0.5)
     >>> estimate.limit.value, estimate.limit.source
     (3.0, 'plan')
@@ -116,10 +118,10 @@ def planned_limit(finals: Mapping[int, FloatArray], weights: Mapping[int, float]
     return replace(estimate, limit=replace(limit, low=limit.low - bias, high=limit.high + bias))
 
 
-def richardson_limit(finals: Mapping[int, FloatArray]) -> LimitEstimate | None:
+def richardson_limit(finals: Finals) -> LimitEstimate | None:
     """The limit from the two largest ell: (r E_rl − E_l)/(r − 1), which is of second order in 1/ell; None without two.
 
-    >>> estimate = richardson_limit({1: np.array([9.0, 9.5]), 4: np.array([3.0, 3.2]), 16: np.array([2.0, 2.2])})
+    >>> estimate = richardson_limit({1: {0: 9.0, 1: 9.5}, 4: {0: 3.0, 1: 3.2}, 16: {0: 2.0, 1: 2.2}})
     >>> round(estimate.limit.value, 12)  # (4 × 2.1 − 3.1)/3
     1.766666666667
     """
@@ -131,10 +133,10 @@ def richardson_limit(finals: Mapping[int, FloatArray]) -> LimitEstimate | None:
     return _weighted(last, fit.limit_weights, "richardson", tuple(last), diverged)
 
 
-def _finished(finals: Mapping[int, FloatArray]) -> tuple[dict[int, FloatArray], int]:
+def _finished(finals: Finals) -> tuple[dict[int, FloatArray], int]:
     """The finished seeds of the arms that have two or more, and how many seeds diverged in all."""
-    finite = {ell: values[np.isfinite(values)] for ell, values in sorted(finals.items())}
-    diverged = sum(values.size for values in finals.values()) - sum(values.size for values in finite.values())
+    finite = {ell: finished(by_seed) for ell, by_seed in sorted(finals.items())}
+    diverged = sum(map(len, finals.values())) - sum(values.size for values in finite.values())
     return {ell: values for ell, values in finite.items() if values.size > 1}, diverged
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from svag.lab.specs.optimizers import TITLES
+from svag.prices.estimate import Estimate
 from svag.prices.reasons import Code
 
 Tone = Literal["yes", "no", "open", "note"]
@@ -275,6 +276,15 @@ def interval(low: float, high: float, metric: str) -> str:
     return f"{left}, {right}"
 
 
+def estimated(number: float, low: float, high: float, metric: str) -> str:
+    """A difference with its interval.
+
+    >>> estimated(0.002, -0.01, math.inf, "test_accuracy")
+    '+0.20 points [−1.00, ∞)'
+    """
+    return f"{difference(number, metric)} {interval(low, high, metric)}"
+
+
 def _signed(number: float, metric: str) -> str:
     # Ties round alike everywhere, and what rounds to 0 has one sign: the last bits of a sum differ between machines.
     number = float(f"{100 * number if is_share(metric) else number:.9g}")
@@ -312,6 +322,15 @@ def batch_interval(low: float, high: float) -> str:
     """
     left = f"[{batch(low)}" if low > 0 else "(0"
     return f"{left}, {batch(high)}]" if math.isfinite(high) else f"{left}, ∞)"
+
+
+def batch_estimate(size: Estimate) -> str:
+    """An estimated batch size with its interval.
+
+    >>> batch_estimate(Estimate(115.6, 103.2, 132.5))
+    '116 [103, 132]'
+    """
+    return f"{batch(size.value)} {batch_interval(size.low, size.high)}"
 
 
 def count(number: int, noun: str) -> str:

@@ -7,7 +7,6 @@ from statistics import median
 
 from svag.lab.experiments import wording
 from svag.lab.experiments.json_row import JsonRow, json_fields_of, json_value
-from svag.lab.experiments.ladder_finding import size_said
 from svag.lab.experiments.wording import Answer, Numbers, Tone
 from svag.paper.atlas.atlas import Atlas, AtlasBaseline, AtlasLadder, AtlasPair
 from svag.stats.samples import rank_correlation
@@ -141,7 +140,7 @@ def successes(atlas: Atlas) -> tuple[Success, ...]:
     criteria = [Success("drift at least D, where a theorem applies", sum(held), len(held), 1.0)]
     for invariant, (low, high), needed in ((True, SCALE_INVARIANT, 0.9), (False, ORDINARY, 1.0)):
         word = "scale-invariant" if invariant else "ordinary"
-        ratios = [baseline.over_predicted.value for baseline in _seen(atlas, invariant)]
+        ratios = [baseline.crossing.over_predicted.value for baseline in _seen(atlas, invariant)]
         what = f"between {low:g} and {high:g} of B* with {word} networks"
         criteria.append(Success(what, sum(low <= ratio <= high for ratio in ratios), len(ratios), needed))
     return tuple(criteria)
@@ -317,10 +316,10 @@ def _crossing_answer(atlas: Atlas) -> Answer:
 def crossing_said(baseline: AtlasBaseline) -> str:
     """B*, where the spread reached C², and where strict invariance was lost."""
     kind, crossing = "B*" if baseline.prediction.theorem else "estimated B*", baseline.crossing
-    said = f"{kind} = {size_said(baseline.predicted)}; "
+    said = f"{kind} = {wording.batch_estimate(baseline.predicted)}; "
     if math.isinf(crossing.observed.value):
         return f"{said}not reached"
-    said += f"measured {size_said(crossing.observed)}, {baseline.over_predicted.value:.2f} of it"
+    said += f"measured {wording.batch_estimate(crossing.observed)}, {crossing.over_predicted.value:.2f} of it"
     return f"{said}; invariance lost at {wording.batch(crossing.strict.value)}"
 
 

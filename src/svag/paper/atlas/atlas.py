@@ -189,13 +189,8 @@ class AtlasBaseline:
         return rise if rise is not None and math.isfinite(rise) else None
 
     @property
-    def over_predicted(self) -> Estimate:
-        """The batch size at which the spread reaches C² over B*."""
-        return self.crossing.over_predicted
-
-    @property
     def strict_over_predicted(self) -> float:
-        """The batch size at which def:lsi is lost over B*."""
+        """The batch size at which def:lsi is lost over B* of the price list."""
         return self.crossing.strict.value / self.predicted.value
 
 

@@ -168,7 +168,7 @@ def baseline_row(baseline: AtlasBaseline, ladder: AtlasLadder) -> Row:
         "b_simple": _known(baseline.prediction.price_list.noise_scale.value),
         **_columns("critical_batch", baseline.predicted),
         **_columns("crossing", baseline.crossing.observed),
-        **_columns("over_predicted", baseline.over_predicted),
+        **_columns("over_predicted", baseline.crossing.over_predicted),
         **_columns("strict", baseline.crossing.strict),
         "strict_over_predicted": _known(baseline.strict_over_predicted),
         "test_error_fails_at": ladder.fails_at,

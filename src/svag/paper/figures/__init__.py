@@ -21,7 +21,6 @@ from svag.lab.specs.parts import NoProbe
 from svag.lab.specs.spec import RunSpec
 from svag.paper.figures import compare, ladder, ngd
 from svag.paper.figures.bases import CIFAR, smoke
-from svag.paper.figures.remarks import CIFAR100, norms_judged
 
 THEORY = {
     "thm:sde_svag": "SVAG is an order-1 weak approximation of the Itô SDE",
@@ -155,7 +154,9 @@ def judged(experiment: Experiment, finding: Any) -> tuple[Judgement, ...]:
     own = [panel.name for panel in figure(label, size).panels]
     if [panel.name for panel in experiment.panels] != own:
         return ()
-    remarks = norms_judged(experiment, finding) if label == CIFAR100 and isinstance(experiment, Compare) else ()
+    remarks: tuple[Judgement, ...] = ()
+    if label == compare.WITH_NORMS and isinstance(experiment, Compare):
+        remarks = compare.norms_judged(experiment, finding)
     return (*_ROWS[label].judged(finding, size), *remarks)
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
 from svag.lab.experiments import wording
@@ -18,6 +19,7 @@ from svag.paper.figures.remedies import for_curves, for_gap
 if TYPE_CHECKING:
     from svag.lab.experiments.compare_finding import AcrossPanels, CompareFinding, ComparePanelFinding, Difference
     from svag.lab.experiments.decomposition import Decomposition
+    from svag.lab.experiments.ngd_finding import ArmGap
     from svag.verdicts.sde import SDEVerdict
 
 ELLS = (1, 2, 4, 8, 16)
@@ -39,6 +41,7 @@ LONG = {"budget": {"epochs": 300}, **decays(250 / 300)}
 COSINE: Edits = {"schedule": {"kind": "cosine", "floor": 0.001 / 0.8}}
 TRIANGLE: Edits = {"schedule": {"kind": "triangle", "peaks": [1.0, 0.5], "floor": 0.001 / 0.8}}
 CIFAR100 = {"data.name": "cifar100"}
+WITH_NORMS = "fig:app_svag_c100"
 SVHN: Edits = {"data": {"name": "svhn"}, "budget": {"epochs": 120}, **decays(100 / 120)}
 
 # λ is raised so that the weight norm is at equilibrium, after some multiples of 1/(4ηλ) steps, within the budget.
@@ -155,8 +158,8 @@ def _by_precision(panel: "ComparePanelFinding") -> list[tuple["SDEVerdict", Metr
 
 
 def _gap_said(verdict: "SDEVerdict", metric: Metric) -> str:
-    gap, limits = wording.difference(verdict.gap, metric), wording.interval(verdict.low, verdict.high, metric)
-    return f"{wording.UNITS[metric]}: SGD − SDE {gap} {limits}, margin ±{wording.size(verdict.margin, metric)}"
+    gap = wording.estimated(verdict.gap, verdict.low, verdict.high, metric)
+    return f"{wording.UNITS[metric]}: SGD − SDE {gap}, margin ±{wording.size(verdict.margin, metric)}"
 
 
 def _through_sgd(verdict: "SDEVerdict") -> bool:
@@ -174,17 +177,17 @@ def _convergence_judged(panel: str, finding: "ComparePanelFinding") -> Judgement
     if len(refined) < _REFINED or not verdict.biases:
         said = f"l = {', '.join(map(str, refined))} cannot show it: {_REFINED} values above 1 are needed"
         return Judgement(panel, claim, said, "cannot tell", "converged")
-    shown = [missed for missed in verdict.biases if missed.ell == verdict.converged_at] or verdict.biases[-1:]
-    bias = wording.difference(shown[0].value, metric), wording.interval(shown[0].low, shown[0].high, metric)
+    bias = next((one for one in verdict.biases if one.ell == verdict.converged_at), verdict.biases[-1])
     said = (
-        f"{wording.UNITS[metric]}: l = {shown[0].ell} still misses {bias[0]} {bias[1]}, from l = {shown[0].ell} and "
-        f"{shown[0].against}; half the margin is {wording.size(verdict.margin / 2, metric)}"
+        f"{wording.UNITS[metric]}: l = {bias.ell} still misses "
+        f"{wording.estimated(bias.value, bias.low, bias.high, metric)}, from l = {bias.ell} and {bias.against}; half "
+        f"the margin is {wording.size(verdict.margin / 2, metric)}"
     )
     remedy = None
-    if shown[0].answer == "inconclusive":
-        seeds = min(_seeds(finding, shown[0].ell), _seeds(finding, shown[0].against))
-        remedy = for_gap(shown[0].value, shown[0].low, shown[0].high, seeds, verdict.margin / 2)
-    return Judgement(panel, claim, said, _VERDICTS[shown[0].answer], "converged", remedy=remedy)
+    if bias.answer == "inconclusive":
+        seeds = min(_seeds(finding, bias.ell), _seeds(finding, bias.against))
+        remedy = for_gap(bias.value, bias.low, bias.high, seeds, verdict.margin / 2)
+    return Judgement(panel, claim, said, _VERDICTS[bias.answer], "converged", remedy=remedy)
 
 
 def _seeds(finding: "ComparePanelFinding", ell: int) -> int:
@@ -307,6 +310,52 @@ def _sampling_judged(across: "AcrossPanels", metric: Metric) -> Judgement:
     said = f"furthest apart: {furthest.said(metric)}, margin ±{wording.size(across.margin, metric)}"
     claim = f"{across.of} is the same however batches are drawn"
     return Judgement("all panels", claim, said, _VERDICTS[across.answer], "sampling")
+
+
+def norms_judged(experiment: Compare, finding: "CompareFinding") -> tuple[Judgement, ...]:
+    """What the caption of fig:app_svag_c100 remarks about norms, wherever the panels of an experiment allow it.
+
+    BatchNorm ends above GroupNorm, and GroupNorm improves with ell. The first is judged where two panels differ in
+    their norm alone: at small size VGG with GroupNorm is wider and has another rate, because it does not train
+    otherwise.
+    """
+    from svag.lab.experiments.ngd_finding import arm_gap
+
+    panels = list(zip(experiment.panels, finding.panels, strict=True))
+    claims = []
+    for (one, batch), (other, group) in combinations(panels, 2):
+        if (one.base.model.norm, other.base.model.norm) == ("batch", "group") and _alike(one, other):
+            above = arm_gap("BN − GN", _ends(batch), _ends(group), experiment.margin)
+            claims.append(_norm_judged(f"{batch.name}, {group.name}", "BatchNorm ends above GroupNorm", above))
+    for panel, group in panels:
+        if panel.base.model.norm == "group":
+            ell = max(panel.ells)
+            above = arm_gap(f"ell={ell} − SGD", _ends(group, ell), _ends(group), experiment.margin)
+            claims.append(_norm_judged(group.name, "GroupNorm improves with ell", above))
+    return tuple(claims)
+
+
+def _alike(one: ComparePanel, other: ComparePanel) -> bool:
+    """Whether two panels differ in their norm and in what is measured alone."""
+    same = {"model.norm": "group", "probe": "none"}
+    return one.base.edited(same) == other.base.edited(same)
+
+
+def _ends(panel: "ComparePanelFinding", ell: int = 1) -> dict[int, float]:
+    """Test accuracy at the end, by seed."""
+    return {row.seed: row.test_accuracy for row in panel.runs if row.arm == str(svag_arm(ell))}
+
+
+def _norm_judged(panel: str, claim: str, gap: "ArmGap | None") -> Judgement:
+    said = "no result" if gap is None else f"{gap.name} {gap.said('test_accuracy')}"
+    return Judgement(panel, claim, said, ends_above(gap))
+
+
+def ends_above(gap: "ArmGap | None") -> PaperVerdict:
+    """Whether the first of two arms ends above the second, as the paper claims."""
+    if gap is None or gap.answer == "inconclusive" or math.isnan(gap.gap):
+        return "cannot tell"
+    return "agrees" if gap.answer == "different" and gap.gap > 0 else "differs"
 
 
 _IMAGES = "Fashion-MNIST at 7×7 for {}"

@@ -167,15 +167,13 @@ def _drift_judged(panel: "LadderPanelFinding") -> Judgement:
         return Judgement(panel.name, claim, "no baseline predicts", "cannot tell", "drift")
     baseline, crossing = panel.checked[0]
     seen, ratio, last = crossing.observed, crossing.over_predicted, panel.rungs[-1].batch_size
-    predicted = wording.batch(baseline.linear.limit.value)
-    limits = wording.batch_interval(baseline.linear.limit.low, baseline.linear.limit.high)
-    said = f"B* = {predicted} {limits} from {baseline.batch_size}; "
+    said = f"B* = {wording.batch_estimate(baseline.linear.limit)} from {baseline.batch_size}; "
     verdict: PaperVerdict = "cannot tell"
     if math.isinf(seen.value):
         said += f"not seen up to {last:,}"
         verdict = "differs" if last > baseline.linear.limit.high else "cannot tell"
     else:
-        said += f"seen at {wording.batch(seen.value)} {wording.batch_interval(seen.low, seen.high)}"
+        said += f"seen at {wording.batch_estimate(seen)}"
         if ratio.low > 1:
             verdict = "differs"
         elif ratio.high <= _NEAR:

@@ -12,7 +12,7 @@ from svag.lab.experiments.experiment import Size
 from svag.lab.experiments.ngd import Ngd, NgdPanel
 from svag.lab.experiments.wording import Judgement, PaperVerdict, Remedy
 from svag.paper.figures.bases import CIFAR, MEDIUM, PLAIN, decays, network
-from svag.paper.figures.compare import CLOSE
+from svag.paper.figures.compare import CLOSE, ends_above
 from svag.paper.figures.remedies import for_curves
 
 if TYPE_CHECKING:
@@ -142,13 +142,8 @@ def _curves_said(curves: "CurvesApart") -> str:
 
 def _gd_judged(panel: "NgdPanelFinding") -> Judgement:
     """Whether GD, without noise, ends below SGD."""
-    gap = panel.sgd_gd
-    verdict: PaperVerdict = "cannot tell"
-    if gap is not None and (gap.answer == "equivalent" or (gap.answer == "different" and gap.gap < 0)):
-        verdict = "differs"
-    elif gap is not None and gap.answer == "different" and gap.gap > 0:
-        verdict = "agrees"
-    remedy = None
+    gap, remedy = panel.sgd_gd, None
+    verdict = ends_above(gap)
     if gap is not None and verdict == "cannot tell" and gap.seeds_needed is not None:
         remedy = Remedy("seeds", gap.seeds_needed, 2 * (gap.seeds_needed - max(arm.seeds for arm in panel.arms)))
     return Judgement(panel.name, "GD ends below SGD", _said(panel, gap), verdict, "gd", remedy=remedy)

@@ -95,11 +95,6 @@ class FigureSetting:
         """Whether the paper says something else."""
         return self.paper is not None and self.paper != self.here
 
-    @property
-    def unexplained(self) -> bool:
-        """Whether it differs without a reason."""
-        return self.differs and self.reason is None
-
     def row(self) -> tuple[str, str, str, str]:
         """Name, what the paper says, what is used here, and why, for a table."""
         said = (self.paper or "") + self.source.said
