@@ -100,14 +100,3 @@ def test_constants_stay_and_more_nodes_do_not_matter(process: CharacteristicProc
     np.testing.assert_allclose(PROBLEM.step_matrix(process).sum(axis=1), 1, atol=1e-11)
     after = [np.linalg.matrix_power(bed.step_matrix(process), 8) @ np.cos(bed.grid) for bed in (PROBLEM, fine)]
     np.testing.assert_allclose(after[0], after[1][::2], atol=1e-10)
-
-
-def test_bad_input() -> None:
-    with pytest.raises(ValueError, match="length"):
-        CircleProblem((0.1,), (1.0, 2.0), (0.0,), (1.0,), lr=0.1)
-    with pytest.raises(ValueError, match=r"\b1\b"):
-        replace(PROBLEM, probabilities=(0.5, 0.6))
-    with pytest.raises(ValueError, match="sign"):
-        PROBLEM.generator(Levy(printed=True))
-    with pytest.raises(ValueError, match="nodes"):
-        replace(PROBLEM, nodes=4)

@@ -83,10 +83,6 @@ def test_points_that_coincide_are_one_point(process: Svag) -> None:
     assert np.diff(law.points).min() > 1e-3
 
 
-def test_bad_input() -> None:
+def test_sums_by_convolution_need_whole_numbers() -> None:
     with pytest.raises(ValueError, match="consecutive"):
         repeated(DiscreteLaw(np.array([0.0, 2.0]), np.array([0.5, 0.5])), 2)
-    with pytest.raises(ValueError, match="cumulants 1"):
-        poisson_law(1.0).cumulant(5)
-    with pytest.raises(ValueError, match="examples"):
-        PoissonProblem(lr=0.1, examples=0)

@@ -13,7 +13,6 @@ from scipy.linalg import expm
 
 from svag.arrays import FloatArray
 from svag.paper.exact.processes import CharacteristicProcess, ComplexArray, ExactLimit, Levy, SecondOrder
-from svag.theory import domain
 
 
 @dataclass(frozen=True)
@@ -35,14 +34,6 @@ class CircleProblem:
     probabilities: tuple[float, ...]
     lr: float
     nodes: int = 48
-
-    def __post_init__(self) -> None:
-        if not len(self.offsets) == len(self.amplitudes) == len(self.phases) == len(self.probabilities) > 0:
-            raise ValueError("offsets, amplitudes, phases and probabilities must have the same, positive length")
-        if min(self.probabilities) <= 0 or not np.isclose(sum(self.probabilities), 1):
-            raise ValueError(f"probabilities must be positive and sum to 1, got {self.probabilities}")
-        domain.positive("lr", self.lr)
-        domain.whole("nodes", self.nodes, at_least=8)
 
     @property
     def grid(self) -> FloatArray:

@@ -13,7 +13,6 @@ import numpy as np
 
 from svag.arrays import FloatArray
 from svag.paper.exact.processes import EulerMaruyama, Svag
-from svag.theory import domain
 from svag.theory.weights import noise_amplitude, svag_weights
 
 
@@ -22,10 +21,6 @@ class RayleighProblem:
     """The loss ⟨a_i, x⟩²/|x|² of each row a_i of `examples` (n × d)."""
 
     examples: FloatArray
-
-    def __post_init__(self) -> None:
-        if self.examples.ndim != 2 or len(self.examples) < 2:
-            raise ValueError(f"examples must be a table of at least two rows, got shape {self.examples.shape}")
 
     def losses(self, x: FloatArray) -> FloatArray:
         """L_i(x): chains × examples."""
@@ -92,9 +87,6 @@ class SecondOrderEuler:
 
     ell: int
 
-    def __post_init__(self) -> None:
-        domain.whole("ell", self.ell)
-
 
 ChainProcess: TypeAlias = Svag | EulerMaruyama | SecondOrderEuler | Momentum
 Draw: TypeAlias = Callable[[np.random.Generator], FloatArray]
@@ -138,10 +130,9 @@ def simulate(
     rng: np.random.Generator,
 ) -> Paths:
     """Run one chain a row of `start` for `steps` effective steps."""
-    h = domain.positive("lr", lr) / process.ell
-    domain.non_negative("weight_decay", weight_decay)
-    beta = domain.momentum(process.beta) if isinstance(process, Momentum) else 0.0
-    draw = example_weights(process, len(problem.examples), domain.whole("batch_size", batch_size), len(start))
+    h = lr / process.ell
+    beta = process.beta if isinstance(process, Momentum) else 0.0
+    draw = example_weights(process, len(problem.examples), batch_size, len(start))
     x, velocity = start.copy(), np.zeros_like(start)
     record = np.empty((4, steps + 1, len(start)))
     for step in range(steps + 1):

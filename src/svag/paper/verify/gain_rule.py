@@ -19,7 +19,7 @@ import numpy as np
 from svag.arrays import FloatArray
 from svag.paper.exact.processes import SGD, WeakOrder
 from svag.paper.exact.rayleigh import ChainAverages, ChainProcess, Momentum
-from svag.paper.exact.regression import RegressionProblem, augmented
+from svag.paper.exact.regression import RegressionProblem
 from svag.paper.verify.adaptive import (
     CONTROL_SLOPE,
     COORDINATES,
@@ -294,7 +294,7 @@ def _stationary(bed: RegressionProblem, weight_decay: float) -> StationaryRun:
     """R, T, G and N from E yyᵀ of the run with weight decay; G and N are those of the loss alone."""
     d = bed.start.size
     moments = replace(bed, hessians=bed.hessians + weight_decay * np.eye(d)).equilibrium()
-    each = augmented(bed)
+    each = bed.augmented()
     squares = np.einsum("nij,jk,nik->n", each, moments, each)
     mean = each.mean(axis=0)
     grad_sq = float(np.einsum("ij,jk,ik->", mean, moments, mean))
