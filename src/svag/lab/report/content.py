@@ -47,7 +47,7 @@ class Table:
         return [name for name in self.columns if any(row.get(name) not in (None, "") for row in self.rows)]
 
     def csv(self) -> str:
-        r"""The rows as CSV with a header; what is unknown (None, NaN) is an empty cell.
+        r"""The rows as CSV with a header; what is unknown (None, NaN) or unbounded is an empty cell.
 
         Text that a spreadsheet would take for a formula gets an apostrophe in front; numbers stay numbers.
 
@@ -71,7 +71,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 def _cell(value: object) -> object:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return ""
     if not isinstance(value, str):
         return value
