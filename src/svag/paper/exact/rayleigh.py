@@ -13,6 +13,7 @@ import numpy as np
 
 from svag.arrays import FloatArray
 from svag.paper.exact.processes import EulerMaruyama, Svag
+from svag.theory.bounds import Equilibrium
 from svag.theory.weights import noise_amplitude, svag_weights
 
 
@@ -94,7 +95,10 @@ Draw: TypeAlias = Callable[[np.random.Generator], FloatArray]
 
 @dataclass(frozen=True)
 class Paths:
-    """R, G, N (and |v|² with momentum) at every effective step: steps + 1 rows, one column a chain."""
+    """R, G, N (and |v|² with momentum) at every effective step: steps + 1 rows, one column a chain.
+
+    Averages over time have one value a chain. Chains are independent, so their spread gives the standard error.
+    """
 
     param_sq: FloatArray
     grad_sq: FloatArray
@@ -102,20 +106,14 @@ class Paths:
     velocity_sq: FloatArray
     weights: FloatArray
 
-    def means(self, start: int) -> "ChainAverages":
-        """Averages over time from effective step `start` on, one value a chain."""
+    def means(self, start: int) -> "Paths":
+        """Averages over time from effective step `start` on."""
         columns = (self.param_sq, self.grad_sq, self.noise_trace, self.velocity_sq)
-        return ChainAverages(*(rows[start:].mean(axis=0) for rows in columns))
+        return Paths(*(rows[start:].mean(axis=0) for rows in columns), weights=self.weights)
 
-
-@dataclass(frozen=True)
-class ChainAverages:
-    """Time averages of R, G, N and |v|², one value a chain: independent, so their spread gives the standard error."""
-
-    param_sq: FloatArray
-    grad_sq: FloatArray
-    noise_trace: FloatArray
-    velocity_sq: FloatArray
+    def equilibrium(self) -> Equilibrium:
+        """R, G and N on average over chains too."""
+        return Equilibrium(float(self.param_sq.mean()), float(self.grad_sq.mean()), float(self.noise_trace.mean()))
 
 
 def simulate(

@@ -13,7 +13,7 @@ from statistics import NormalDist
 import numpy as np
 
 from svag.paper.exact.processes import NGD, SGD, EulerMaruyama, Svag
-from svag.paper.exact.rayleigh import ChainAverages, Paths, simulate
+from svag.paper.exact.rayleigh import Paths, simulate
 from svag.paper.verify.beds import equilibrium_run, rayleigh, sphere
 from svag.theory.equilibrium import (
     Balance,
@@ -90,7 +90,7 @@ def norm_balances(*, chains: int = 1000, window: int = 200, seed: int = 0) -> No
     """
     rng = np.random.default_rng(seed)
 
-    def run(process: Svag | EulerMaruyama) -> ChainAverages:
+    def run(process: Svag | EulerMaruyama) -> Paths:
         return equilibrium_run(rng, process, lr=_LR, weight_decay=_WEIGHT_DECAY, chains=chains, window=window)
 
     runs = {"SGD": run(SGD), "NGD": run(NGD), "SVAG(4)": run(Svag(4)), "Itô SDE": run(_SDE)}
@@ -110,7 +110,7 @@ def norm_balances(*, chains: int = 1000, window: int = 200, seed: int = 0) -> No
     )
 
 
-def _ratio(balance: Callable[[float, float, float], Balance], found: ChainAverages) -> tuple[float, float]:
+def _ratio(balance: Callable[[float, float, float], Balance], found: Paths) -> tuple[float, float]:
     """Growth over decay of the averages, and its standard error from the residuals of the chains (delta method)."""
     mean = balance(float(found.param_sq.mean()), float(found.grad_sq.mean()), float(found.noise_trace.mean()))
     sides = [balance(*row) for row in zip(found.param_sq, found.grad_sq, found.noise_trace, strict=True)]
