@@ -147,7 +147,7 @@ class Provenance:
     specs: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """Everything that is reported about a folder of runs.
 
@@ -168,10 +168,10 @@ class Report:
 
     title: str
     subject: str
-    method: str
+    method: str = ""
     words: tuple[tuple[str, str], ...]
-    notes: tuple[str, ...]
-    warnings: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     cards: tuple[Card, ...]
     figures: tuple[Figure, ...]
     provenance: Provenance

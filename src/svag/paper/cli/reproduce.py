@@ -349,18 +349,17 @@ def _refuse_what_theory_has_not(
     label: str, edits: "Mapping[str, Any]", seeds: int | None, setup: Setup, *, fresh: bool
 ) -> None:
     """Refuse flags that would change nothing."""
-    if fresh:
-        raise SpecError("--fresh", "a label of the theory has no records: it is computed every time")
-    if edits and label != TAILS:
-        raise SpecError(f"--{next(iter(edits))}", "a label of the theory has no spec to change")
-    if seeds is not None:
-        raise SpecError("--seeds", "a label of the theory has no arms to run with several seeds")
-    if setup.execution.shard is not None:
-        raise SpecError("--shard", "a label of the theory has no runs to share")
-    if setup.execution.executor == "ray":
-        raise SpecError("--executor", "a label of the theory is checked on this machine")
-    if setup.track is not None:
-        raise SpecError("--track", "a label of the theory has no curves to log")
+    given = {
+        "fresh": (fresh, "has no records: it is computed every time"),
+        next(iter(edits), ""): (edits and label != TAILS, "has no spec to change"),
+        "seeds": (seeds, "has no arms to run with several seeds"),
+        "shard": (setup.execution.shard, "has no runs to share"),
+        "executor": (setup.execution.executor == "ray", "is checked on this machine"),
+        "track": (setup.track, "has no curves to log"),
+    }
+    for flag, (value, why) in given.items():
+        if value:
+            raise SpecError(f"--{flag}", f"a label of the theory {why}")
 
 
 def _theory(label: str, size: "Size", edits: "Mapping[str, Any]", out: Path, setup: Setup) -> None:

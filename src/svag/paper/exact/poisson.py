@@ -12,7 +12,7 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import poisson
 
 from svag.arrays import FloatArray
-from svag.paper.exact.processes import ExactProcess, Ito, SmallerBatches, Svag
+from svag.paper.exact.processes import ExactProcess, SmallerBatches, Svag
 from svag.theory.weights import svag_weights
 
 
@@ -51,12 +51,9 @@ class DiscreteLaw:
         return np.concatenate([[0.0], np.cumsum(self.probabilities)])[below]
 
     def cumulant(self, j: int) -> float:
-        """The j-th cumulant, j = 1 … 4."""
+        """The j-th cumulant, j = 1, 2, 3."""
         mean = float(self.probabilities @ self.points)
-        centred = self.points - mean
-        variance = float(self.probabilities @ centred**2)
-        moment = float(self.probabilities @ centred**j)
-        return {1: mean, 4: moment - 3 * variance**2}.get(j, moment)
+        return mean if j == 1 else float(self.probabilities @ (self.points - mean) ** j)
 
 
 def poisson_law(mean: float) -> DiscreteLaw:
@@ -131,10 +128,6 @@ class PoissonProblem:
         """Law of the Itô SDE, and of NGD at every batch size: N(−ηT, η²T)."""
         return NormalLaw(-self.lr * self.examples, self.lr * float(np.sqrt(self.examples)))
 
-    def cumulant(self, j: int, process: ExactProcess | Ito) -> float:
+    def cumulant(self, j: int, process: ExactProcess) -> float:
         """The j-th cumulant in closed form: (−η)^j T f_j / l^(j−1), f_j the factor of the process."""
-        if isinstance(process, Ito):
-            factor = 1.0 if j <= 2 else 0.0
-        else:
-            factor = process.cumulant_factor(j) / process.ell ** (j - 1)
-        return (-self.lr) ** j * self.examples * factor
+        return (-self.lr) ** j * self.examples * (process.cumulant_factor(j) / process.ell ** (j - 1))
