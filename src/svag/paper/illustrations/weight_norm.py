@@ -14,6 +14,7 @@ import numpy as np
 
 from svag.paper.exact.processes import NGD, SGD, EulerMaruyama, Svag
 from svag.paper.exact.rayleigh import Paths, simulate
+from svag.paper.illustrations.curves import Illustration
 from svag.paper.verify.beds import equilibrium_run, rayleigh, sphere
 from svag.theory.equilibrium import (
     Balance,
@@ -62,22 +63,7 @@ class BalanceRatio:
         return self.ratio + Z95 * self.error
 
 
-@dataclass(frozen=True)
-class NormBalances:
-    """Growth over decay of several processes, each in its own balance and in another's."""
-
-    rows: tuple[BalanceRatio, ...]
-
-    def __str__(self) -> str:
-        own = max(abs(row.ratio - 1) for row in self.rows if row.kind == OWN)
-        other = min(abs(row.ratio - 1) for row in self.rows if row.kind == OTHER)
-        return (
-            f"Each process keeps its own balance to within {own:.1%}; "
-            f"another process's balance is off by {other:.1%} or more."
-        )
-
-
-def norm_balances(*, chains: int = 1000, window: int = 200, seed: int = 0) -> NormBalances:
+def norm_balances(*, chains: int = 1000, window: int = 200, seed: int = 0) -> Illustration[BalanceRatio]:
     """SGD, NGD, SVAG(4) and the SDE (Euler–Maruyama at η/32) at equilibrium (thm:eq_sde_sgd).
 
     >>> [(row.process, row.balance) for row in norm_balances(chains=2, window=2).rows[:2]]
@@ -101,13 +87,18 @@ def norm_balances(*, chains: int = 1000, window: int = 200, seed: int = 0) -> No
     }
     own = {"SGD": "SGD", "NGD": "SGD", "SVAG(4)": "SVAG(4)", "Itô SDE": "Itô SDE"}
     other = {"SGD": "Itô SDE", "NGD": "Itô SDE", "SVAG(4)": "SGD", "Itô SDE": "SGD"}
-    return NormBalances(
-        tuple(
-            BalanceRatio(name, formula[name], kind, *_ratio(balances[formula[name]], averages))
-            for name, averages in runs.items()
-            for kind, formula in ((OWN, own), (OTHER, other))
-        )
+    rows = tuple(
+        BalanceRatio(name, formula[name], kind, *_ratio(balances[formula[name]], averages))
+        for name, averages in runs.items()
+        for kind, formula in ((OWN, own), (OTHER, other))
     )
+    kept = max(abs(row.ratio - 1) for row in rows if row.kind == OWN)
+    off = min(abs(row.ratio - 1) for row in rows if row.kind == OTHER)
+    said = (
+        f"Each process keeps its own balance to within {kept:.1%}; "
+        f"another process's balance is off by {off:.1%} or more."
+    )
+    return Illustration(rows, said)
 
 
 def _ratio(balance: Callable[[float, float, float], Balance], found: Paths) -> tuple[float, float]:
