@@ -130,4 +130,5 @@ class PoissonProblem:
 
     def cumulant(self, j: int, process: ExactProcess) -> float:
         """The j-th cumulant in closed form: (−η)^j T f_j / l^(j−1), f_j the factor of the process."""
-        return (-self.lr) ** j * self.examples * (process.cumulant_factor(j) / process.ell ** (j - 1))
+        factor = process.cumulant_factor(j) / process.ell ** (j - 1)
+        return float((-self.lr) ** j * self.examples * factor)

@@ -95,21 +95,21 @@ Draw: TypeAlias = Callable[[np.random.Generator], FloatArray]
 
 @dataclass(frozen=True)
 class Paths:
-    """R, G, N (and |v|² with momentum) at every effective step: steps + 1 rows, one column a chain.
+    """The last weights, and R, G, N (and |v|² with momentum) at every effective step: one column a chain.
 
     Averages over time have one value a chain. Chains are independent, so their spread gives the standard error.
     """
 
+    weights: FloatArray
     param_sq: FloatArray
     grad_sq: FloatArray
     noise_trace: FloatArray
     velocity_sq: FloatArray
-    weights: FloatArray
 
     def means(self, start: int) -> "Paths":
         """Averages over time from effective step `start` on."""
         columns = (self.param_sq, self.grad_sq, self.noise_trace, self.velocity_sq)
-        return Paths(*(rows[start:].mean(axis=0) for rows in columns), weights=self.weights)
+        return Paths(self.weights, *(rows[start:].mean(axis=0) for rows in columns))
 
     def equilibrium(self) -> Equilibrium:
         """R, G and N on average over chains too."""
@@ -144,8 +144,7 @@ def simulate(
                 gradient += lr / 2 * (problem.hessian_product(x, full) + weight_decay * full)
             velocity = beta * velocity + gradient
             x -= h * velocity
-    r, g, n, v = record
-    return Paths(r, g, n, v, weights=x)
+    return Paths(x, *record)
 
 
 def example_weights(process: ChainProcess, n: int, batch_size: int, chains: int) -> Draw:

@@ -105,7 +105,7 @@ def chart(ratios: RatioTable) -> look.Picture:
     x, tooltip = look.batch_axis(), look.tips("series", batch_size=",.0f", signal_to_noise=".3g")
     intervals = look.tips(low=".3g", high=".3g")
     base = alt.Chart(look.data(values)).encode(x=x, color=colour, tooltip=[*tooltip, *intervals])
-    layers = []
+    layers: list[alt.Chart] = []
     if ratios.c2 is not None:
         layers += look.level(y, "signal_to_noise", ratios.c2, f"C² = {ratios.c2:g}")
         if ends := [end for line in ratios.lines for end in _line_ends(line, ratios.c2)]:
