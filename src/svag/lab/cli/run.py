@@ -6,13 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from svag.lab.cli.errors import all_printed, aloud, echo, processes, reported
 from svag.lab.cli.flags import AsJson, DataDir, DeviceFlag, Threads, Track, TrustCode, ask_about_code, edits_from
+from svag.lab.experiments.wording import count
+from svag.lab.records.identity import identity
+from svag.lab.records.record import load_records, read_record
+from svag.lab.report.tracking import following
+from svag.lab.specs.fields import SpecError, time_point
+from svag.lab.specs.spec import RunSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from svag.lab.experiments.baseline import BaselinePredictions
-    from svag.lab.specs.spec import RunSpec
     from svag.prices.price import Throughput
 
 
@@ -36,11 +42,7 @@ def run(
 
     Example: svag run base.yaml --lr 0.1 --process.kind svag --process.ell 4
     """
-    from svag.lab.cli.errors import echo, processes
     from svag.lab.experiments.baseline import shortfall
-    from svag.lab.records.identity import identity
-    from svag.lab.records.record import read_record
-    from svag.lab.specs.spec import RunSpec
 
     with processes(device) as ranks:
         quiet = ranks is not None and ranks.rank > 0
@@ -55,7 +57,6 @@ def run(
             )
         if not quiet and (caution := shortfall([chosen])):
             typer.echo(f"Note: {caution}", err=True)
-        from svag.lab.report.tracking import following
         from svag.lab.training.run import keep_freed_memory
         from svag.lab.training.run import run as run_spec
 
@@ -104,10 +105,8 @@ def predict(
 
     Example: svag predict runs/baseline --window 0.5 0.8
     """
-    from svag.lab.cli.errors import all_printed, aloud, echo, reported
-    from svag.lab.experiments.wording import count
 
-    def speeds(spec: "RunSpec") -> "Throughput":
+    def speeds(spec: RunSpec) -> "Throughput":
         ask_about_code([spec], trusted=trust_code)
         from svag.lab.training.measuring import throughput_of
         from svag.lab.training.run import keep_freed_memory
@@ -135,8 +134,6 @@ def _predictions(
     speeds: "Callable[[RunSpec], Throughput] | None",
 ) -> "BaselinePredictions":
     from svag.lab.experiments.baseline import BaselinePredictions, predict_from_files, predict_from_runs
-    from svag.lab.records.record import load_records
-    from svag.lab.specs.fields import SpecError
 
     files = [path for path in paths if path.is_file()]
     for path in paths:
@@ -162,7 +159,6 @@ def _predictions(
 
 
 def _steps_or_fractions(window: tuple[str, str] | None) -> tuple[float, float] | None:
-    from svag.lab.specs.fields import SpecError, time_point
 
     if window is None:
         return None
