@@ -30,7 +30,7 @@ import numpy as np
 from svag.arrays import FloatArray
 from svag.paper.exact.affine import AffineProblem
 from svag.paper.exact.processes import Ito, Svag
-from svag.paper.exact.regression import RegressionProblem, augmented
+from svag.paper.exact.regression import RegressionProblem
 from svag.paper.verify.beds import CIRCLE, EFFECTIVE_STEPS, EXAMPLES, SKEWED, SYMMETRIC
 from svag.stats.allocation import Allocation, Level, cheapest
 from svag.theory.weights import pair_cost, svag_weights
@@ -119,7 +119,7 @@ def least_squares() -> RegressionProblem:
 
 def regression_beds(name: str, problem: RegressionProblem) -> list[Bed]:
     """The mean of the first weight, and the loss, whose variance takes the fourth moments of y = (1, x)."""
-    size, each = problem.start.size + 1, augmented(problem)
+    size, each = problem.start.size + 1, problem.augmented()
     hessian, target = problem.hessians.mean(axis=0), problem.targets.mean(axis=0)
     loss = np.zeros((size, size))  # ½xᵀHx − bᵀx as a form in y
     loss[1:, 1:], loss[0, 1:], loss[1:, 0] = hessian / 2, -target / 2, -target / 2

@@ -121,8 +121,8 @@ GROUPS: dict[str, dict[str, tuple[str, str | None]]] = {
         "eq:2nd-sgd-sde-wd": ("the same, written out", None),
         "thm:2nd_order_sde": (THEORY["thm:2nd_order_sde"], VERIFIED),
         "lem:sc": (THEORY["lem:sc"], "noise/test_invariance.py"),
-        "cor:sc": (THEORY["cor:sc"], "noise/test_invariance.py"),
-        "lem:2nd_sde_hessian": (THEORY["lem:2nd_sde_hessian"], "noise/test_invariance.py"),
+        "cor:sc": (THEORY["cor:sc"], "paper/verify/test_network.py"),
+        "lem:2nd_sde_hessian": (THEORY["lem:2nd_sde_hessian"], "paper/verify/test_network.py"),
     },
     "Noise that is not Gaussian": {
         "sec:counterexample": (THEORY["sec:counterexample"], "paper/exact/test_poisson.py"),

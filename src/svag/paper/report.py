@@ -42,7 +42,6 @@ def atlas_report(atlas: Atlas) -> Report:
         method="For every two batch sizes of a ladder: what the run at the smaller one predicted for the larger one, "
         "and what was measured there.",
         words=ATLAS_WORDS,
-        notes=(),
         warnings=tuple(f"{sentence.rstrip('.')}." for sentence in atlas.left_out),
         cards=tuple(map(Card, atlas_answer.answers(atlas))),
         figures=tuple(atlas_figures(atlas)),
@@ -82,7 +81,6 @@ def ladders_report(root: Path) -> Report:
         subject=f"{count(len(findings), 'ladder')} in {root.resolve().name}",
         method="For every ladder: what its smallest batch size predicted for the larger ones, and what they took.",
         words=WORDS["ladder"],
-        notes=(),
         warnings=tuple(warnings),
         cards=(summary, *cards),
         figures=tuple(figures),

@@ -203,7 +203,7 @@ def domains(chart: object) -> dict[str, tuple[float, float]]:
 def test_no_interval_leaves_the_chart_of_the_data_needed() -> None:
     costs = costs_of(rung(around(9.0)), rung(Estimate(2.0, 0.3, 40.0), size=128), rung(at_least=3.0, size=256))
     rows = charts.needed_rows(costs)
-    assert [row.high for row in rows if row.kind != charts.PREDICTED] == [around(9.0).high, 40.0, None]
+    assert [row.high for row in rows if row.kind != charts.PREDICTED] == [around(9.0).high, 40.0, math.inf]
     chart = charts.needed_chart(rows)
     low, high = domains(chart)["y"]
     for row in (row for layer in layers(chart) for row in layer["rows"]):
@@ -221,7 +221,7 @@ def test_the_noise_scale_is_that_of_the_phases_in_examples() -> None:
     ]
     low, high = domains(charts.noise_chart(rows, 16))["y"]
     assert low < 16 < 14 * 16 < high
-    open_ended = [replace(rows[0], noise_scale=None, high=None), *rows[1:]]
+    open_ended = [replace(rows[0], noise_scale=math.nan, high=math.inf), *rows[1:]]
     drawn = layers(charts.noise_chart(open_ended, 16))[0]["rows"][0]
     assert drawn["to"] == domains(charts.noise_chart(open_ended, 16))["y"][1]
     assert charts.noise_rows(price_list([Reading(1.0, 8.0, 1.0, 16, 4) for _ in range(30)])) == []

@@ -23,16 +23,15 @@ def test_a_number_that_json_cannot_say_is_left_out_of_its_row() -> None:
 
 def test_twelve_series_are_twelve_looks_and_each_colour_has_two_dashes() -> None:
     series = [f"s{i}" for i in range(12)]
-    colours = scale(look.colour("x", series))["range"]
-    dashes = scale(look.dash("x", series))["range"]
-    shapes = scale(look.shape("x", series))["range"]
+    drawn = look.DrawnSeries("x", series)
+    colours, dashes, shapes = (scale(each)["range"] for each in (drawn.colour, drawn.dash(), drawn.shape))
     assert len({(c, tuple(d)) for c, d in zip(colours, dashes, strict=True)}) == 12
     assert len(set(zip(colours, shapes, strict=True))) == 12
     assert len({tuple(dash) for dash in dashes[:6]}) == 6
 
 
 def test_a_reference_is_grey_and_does_not_take_a_colour() -> None:
-    assert scale(look.colour("x", ["a"], grey=["limit"])) == {
+    assert scale(look.DrawnSeries("x", ["a"], grey=["limit"]).colour) == {
         "domain": ["a", "limit"],
         "range": [look.COLOURS[0], look.GREY],
     }

@@ -12,7 +12,6 @@ from scipy.integrate import quad
 from svag.arrays import FloatArray
 from svag.paper.exact.adaptive import (
     AdaptiveProblem,
-    AdaptiveProcess,
     AdaptiveSettings,
     CircleNodes,
     GridState,
@@ -223,16 +222,3 @@ def test_noise_has_mean_0_and_the_variance_of_its_batch(chance: float, law: str,
     assert p.sum() == pytest.approx(1)
     assert p @ z == pytest.approx(0, abs=1e-12)
     assert p @ z**2 == pytest.approx(variance)
-
-
-def test_bad_input() -> None:
-    with pytest.raises(ValueError, match="odd"):
-        CircleNodes(8)
-    with pytest.raises(ValueError, match=r"^low\b"):
-        IntervalNodes(1.0, 1.0, 4)
-    with pytest.raises(ValueError, match="chance"):
-        replace(BED, chance=1.0)
-    with pytest.raises(ValueError, match="deviation"):
-        replace(BED, deviation=-1.0)
-    with pytest.raises(ValueError, match="amsgrad"):
-        AdaptiveProcess(replace(ADAM, amsgrad=True).refined(2), (), 2)

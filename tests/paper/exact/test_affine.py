@@ -157,14 +157,3 @@ def test_reuse_by_enumerating_every_path() -> None:
 def test_reuse_needs_single_examples() -> None:
     with pytest.raises(ValueError, match="example"):
         reused_batch_moments(replace(PROBLEM, batch_size=2), 2, 1, 2)
-
-
-@pytest.mark.parametrize(
-    ("slopes", "intercepts", "probabilities", "word"),
-    [((1.0,), (1.0, 2.0), (1.0,), "length"), ((1.0,), (1.0,), (0.5,), "sum to 1"), ((), (), (), "length")],
-)
-def test_atoms_are_a_law(
-    slopes: tuple[float, ...], intercepts: tuple[float, ...], probabilities: tuple[float, ...], word: str
-) -> None:
-    with pytest.raises(ValueError, match=word):
-        Atoms(slopes, intercepts, probabilities)

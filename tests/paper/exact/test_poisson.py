@@ -16,13 +16,13 @@ from svag.paper.exact.poisson import (
     repeated,
     wasserstein,
 )
-from svag.paper.exact.processes import EulerMaruyama, ExactProcess, Ito, SmallerBatches, Svag
+from svag.paper.exact.processes import EulerMaruyama, ExactProcess, SmallerBatches, Svag
 
 PROBLEM = PoissonProblem(lr=0.1, examples=9.0)
 
 
 @pytest.mark.parametrize("process", [Svag(1), Svag(4), Svag(8, 2), SmallerBatches(3)])
-@pytest.mark.parametrize("j", [1, 2, 3, 4])
+@pytest.mark.parametrize("j", [1, 2, 3])
 def test_laws_have_the_cumulants_of_the_closed_form(process: Svag | SmallerBatches, j: int) -> None:
     assert PROBLEM.law(process).cumulant(j) == pytest.approx(PROBLEM.cumulant(j, process), rel=1e-9)
 
@@ -43,9 +43,9 @@ def test_split_equal_to_ell_is_the_ladder(ell: int) -> None:
 @pytest.mark.parametrize("process", [EulerMaruyama(1), EulerMaruyama(8)])
 def test_ngd_has_the_law_of_the_sde(process: ExactProcess) -> None:
     law = PROBLEM.sde_law()
-    assert PROBLEM.cumulant(1, process) == pytest.approx(law.mean) == PROBLEM.cumulant(1, Ito())
+    assert PROBLEM.cumulant(1, process) == pytest.approx(law.mean)
     assert PROBLEM.cumulant(2, process) == pytest.approx(law.sd**2)
-    assert PROBLEM.cumulant(3, process) == 0 == PROBLEM.cumulant(3, Ito())
+    assert PROBLEM.cumulant(3, process) == 0
 
 
 def test_kolmogorov_by_hand() -> None:
@@ -83,10 +83,6 @@ def test_points_that_coincide_are_one_point(process: Svag) -> None:
     assert np.diff(law.points).min() > 1e-3
 
 
-def test_bad_input() -> None:
+def test_sums_by_convolution_need_whole_numbers() -> None:
     with pytest.raises(ValueError, match="consecutive"):
         repeated(DiscreteLaw(np.array([0.0, 2.0]), np.array([0.5, 0.5])), 2)
-    with pytest.raises(ValueError, match="cumulants 1"):
-        poisson_law(1.0).cumulant(5)
-    with pytest.raises(ValueError, match="examples"):
-        PoissonProblem(lr=0.1, examples=0)

@@ -62,11 +62,11 @@ def test_no_noise_is_gradient_descent() -> None:
     np.testing.assert_allclose(moments[1:, 1:], np.outer(x, x), rtol=1e-12)
 
 
-@pytest.mark.parametrize(("ell", "noise"), [(1, 1.0), (4, 1.0), (1, 0.0)])
-def test_the_threshold_separates_decay_from_growth(ell: int, noise: float) -> None:
-    limit = stable_lr(HESSIANS, 1, ell, noise)
+@pytest.mark.parametrize("ell", [1, 4])
+def test_the_threshold_separates_decay_from_growth(ell: int) -> None:
+    limit = stable_lr(HESSIANS, 1, ell)
     for factor, grows in ((0.98, False), (1.02, True)):
-        size = np.trace(problem(limit * factor).moments(4000, ell, noise), axis1=1, axis2=2)
+        size = np.trace(problem(limit * factor).moments(4000, ell), axis1=1, axis2=2)
         assert (size[-1] > 10 * size[len(size) // 2]) == grows
 
 
@@ -78,20 +78,11 @@ def test_the_threshold_of_the_sde() -> None:
 
 
 def test_the_thresholds_differ_and_add_up() -> None:
-    sgd, sde, gd = stable_lr(HESSIANS, 1), stable_lr(HESSIANS, 1, math.inf), stable_lr(HESSIANS, 1, noise=0.0)
-    assert gd == pytest.approx(2 / np.linalg.eigvalsh(HESSIANS.mean(axis=0)).max(), rel=1e-12)
+    sgd, sde = stable_lr(HESSIANS, 1), stable_lr(HESSIANS, 1, math.inf)
+    gd = 2 / np.linalg.eigvalsh(HESSIANS.mean(axis=0)).max()
     assert sgd < min(sde, gd)
     assert 1 / sgd <= 1 / sde + 1 / gd
     assert stable_lr(HESSIANS, 8, math.inf) == pytest.approx(8 * sde, rel=1e-9), "the SDE knows only lr/B"
-
-
-def test_bad_input() -> None:
-    with pytest.raises(ValueError, match="shapes"):
-        RegressionProblem(HESSIANS, TARGETS, 0.1, 1, np.ones(3))
-    with pytest.raises(ValueError, match="definite"):
-        stable_lr(np.zeros((2, 2, 2)), 1)
-    with pytest.raises(ValueError, match="ell"):
-        stable_lr(HESSIANS, 1, ell=0.5)
 
 
 def test_the_stationary_law_is_where_a_long_run_ends() -> None:

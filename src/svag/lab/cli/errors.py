@@ -13,28 +13,27 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from svag.lab.records.record import RunFailed
+from svag.lab.records.storage import DiskError, FolderInUse
+from svag.lab.specs.fields import visible
+from svag.lab.training.watching import Lossy, Stopped, stoppable
+
 if TYPE_CHECKING:
     from svag.lab.training.ranks import Ranks
 
 
 def echo(text: str, *, err: bool = False) -> None:
     """Print text that may come from records, without the escape codes that would act on the terminal."""
-    from svag.lab.specs.fields import visible
-
     typer.echo(visible(text, lines=True), err=err)
 
 
 def aloud(sentence: str) -> None:
     """Print a sentence on standard error, in one line."""
-    from svag.lab.specs.fields import visible
-
     typer.echo(visible(sentence), err=True)
 
 
 def all_printed() -> None:
     """Exit with code 1 if the output of a command could not be printed."""
-    from svag.lab.training.watching import Lossy
-
     sys.stdout.flush()
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     if isinstance(raw, Lossy) and raw.lost is not None:
@@ -53,8 +52,6 @@ def reported(say: Callable[[str], None] = aloud) -> Iterator[None]:
 
     `say` prints the sentence; under torchrun only one process does.
     """
-    from svag.lab.training.watching import Stopped, stoppable
-
     try:
         with stoppable():
             yield
@@ -86,8 +83,6 @@ def exit_code(kind: type[BaseException]) -> int | None:
     (2, None)
     """
     from svag.lab.data.formats import DataError
-    from svag.lab.records.record import RunFailed
-    from svag.lab.records.storage import DiskError, FolderInUse
 
     if issubclass(kind, RunFailed | DiskError):
         return 1

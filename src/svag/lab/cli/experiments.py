@@ -25,18 +25,22 @@ from svag.lab.cli.flags import (
     with_options,
     with_setup,
 )
+from svag.lab.cli.report import tell
+from svag.lab.execution.estimate import Announcement
 from svag.lab.execution.execution import Execution
+from svag.lab.execution.plan import plan_runs
 from svag.lab.experiments.compare import ELLS, Compare, CompareOptions
+from svag.lab.experiments.experiment import Experiment
 from svag.lab.experiments.ladder import Ladder, LadderOptions
 from svag.lab.experiments.ngd import Ngd, NgdOptions
 from svag.lab.experiments.sde_plan import PILOT_ELL, PILOT_SEEDS
-from svag.lab.specs.fields import SpecError
+from svag.lab.records.storage import make_folder
+from svag.lab.report.tracking import following
+from svag.lab.specs.fields import SpecError, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from svag.lab.execution.estimate import Announcement
-    from svag.lab.experiments.experiment import Experiment
     from svag.lab.report.write import Judge
 
     Learned = Callable[[Any], Iterable[str]]  # from the finding of its experiment
@@ -157,7 +161,7 @@ def ngd(
 
 
 def answer(
-    experiment: "Experiment",
+    experiment: Experiment,
     out: Path,
     setup: Setup,
     learned: "Learned | None" = None,
@@ -173,7 +177,6 @@ def answer(
         judge: compares the finding with claims made elsewhere.
     """
     from svag.lab.execution.conduct import carry_out, known_plans, preview
-    from svag.lab.execution.plan import plan_runs
 
     if setup.dry_run:
         experiment = known_plans(experiment, out)
@@ -184,7 +187,6 @@ def answer(
     code = [spec for spec in experiment.runs() if spec.model.is_callable]
     left = [run.spec for run in plan_runs(code, out) if run.record().to_do]
     ask_about_code(left, trusted=setup.trust_code)
-    from svag.lab.report.tracking import following
 
     with following(out, setup.track):
         experiment, done = carry_out(experiment, out, setup.execution)
@@ -198,7 +200,6 @@ def answer(
         counts = {"runs": len(done.plan), "left": done.left, **({"planned": False} if experiment.waits else {})}
         typer.echo(json.dumps(counts) if setup.as_json else sentence)
     else:
-        from svag.lab.cli.report import tell
         from svag.lab.report.write import no_claims, report_on, write_files
 
         finding = experiment.find(done.records)
@@ -212,7 +213,7 @@ def answer(
         raise typer.Exit(1)
 
 
-def announce(announcement: "Announcement", setup: Setup) -> None:
+def announce(announcement: Announcement, setup: Setup) -> None:
     """Print what is about to be done: on standard output in a dry run, otherwise on standard error."""
     if setup.dry_run and setup.as_json:
         echo(json.dumps(announcement.to_dict(), indent=2, ensure_ascii=False))
@@ -260,12 +261,9 @@ def demo(
 def _predict_first(experiment: Ladder, folder: Path, execution: Execution) -> None:
     """Train only the smallest batch size, and print its prediction before the others are trained."""
     from svag.lab.execution.conduct import execute
-    from svag.lab.execution.plan import plan_runs
     from svag.lab.experiments.baseline import predict_from_runs
     from svag.lab.experiments.demo import baseline_runs
     from svag.lab.experiments.gain_finding import baseline_prices
-    from svag.lab.records.storage import make_folder
-    from svag.lab.specs.fields import visible
 
     make_folder(folder)  # a place that cannot be written is refused before a worker has started
     plan = plan_runs(baseline_runs(experiment), folder)

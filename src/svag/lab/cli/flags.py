@@ -8,11 +8,11 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, TypeAlias, get_args
 
 import typer
 from typer.core import TyperCommand, TyperOption
@@ -165,74 +165,75 @@ class Setup:
     track: Tracker | None = None
 
 
-def with_setup(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the parameter `setup` of a command by the flags of `Execution` and of `Setup`.
+Command: TypeAlias = Callable[..., None]
+
+
+def in_place_of(
+    parameter: str, flags: Mapping[str, tuple[Any, Any]], value_of: Callable[[dict[str, Any]], object]
+) -> Callable[[Command], Command]:
+    """Give a command flags in place of one of its parameters.
+
+    Args:
+        parameter: the name of the parameter.
+        flags: annotation and default of each flag.
+        value_of: what the command gets, from the values of the flags.
+    """
+    shown = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+        for name, (annotation, default) in flags.items()
+    ]
+
+    def decorated(command: Command) -> Command:
+        own = inspect.signature(command).parameters
+        every = [flag for name in own for flag in (shown if name == parameter else [own[name]])]
+
+        @wraps(command)
+        def with_flags(**given: Any) -> None:
+            value = value_of({name: given.pop(name) for name in flags})
+            command(**given, **{parameter: value})
+
+        with_flags.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+        with_flags.__annotations__ = {flag.name: flag.annotation for flag in every}
+        return with_flags
+
+    return decorated
+
+
+def with_setup(command: Command) -> Command:
+    """Give a command the flags of `Execution` and of `Setup` in place of its parameter `setup`.
 
     Errors that a user can do something about are reported in one sentence.
     """
-    *own, last = inspect.signature(command).parameters.values()
-    assert last.name == "setup"
     default = {field.name: field.default for field in fields(Execution)}
+    flags: dict[str, tuple[Any, Any]] = {name: (flag, default[name]) for name, flag in EXECUTION.items()}
+    switches = {"trust_code": TrustCode, "dry_run": DryRun, "details": Details, "as_json": AsJson}
+    flags |= {"track": (Track, None), **{name: (switch, False) for name, switch in switches.items()}}
 
-    def flag(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    def setup_of(given: dict[str, Any]) -> Setup:
+        return Setup(execution_from({name: given.pop(name) for name in EXECUTION}), **given)
 
-    shared = [flag(name, annotation, default[name]) for name, annotation in EXECUTION.items()]
-    alone = {"trust_code": TrustCode, "dry_run": DryRun, "details": Details, "as_json": AsJson}
-    switches = [flag(name, annotation, False) for name, annotation in alone.items()]
-    every = [*own, *shared, flag("track", Track, None), *switches]
-
-    @wraps(command)
-    def with_flags(**given: Any) -> None:
-        with reported():
-            execution = execution_from({name: given.pop(name) for name in EXECUTION})
-            setup = Setup(execution, track=given.pop("track"), **{name: given.pop(name) for name in alone})
-            command(**given, setup=setup)
-
-    with_flags.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
-    with_flags.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
-    return with_flags
+    return reported()(in_place_of("setup", flags, setup_of)(command))
 
 
-def with_options(family: type[Experiment]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_options(family: type[Experiment]) -> Callable[[Command], Command]:
     """Give a command the flags of an experiment's options in place of its parameter `options`.
 
     The experiment lists the options, and its fields have the defaults.
     """
-    names = list(family.options.__annotations__)
     panel = get_args(family.model_fields["panels"].annotation)[0]
-    fields = {**panel.model_fields, **family.model_fields}
-    flags = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            # an empty tuple, or a default that depends on the other fields, is a flag that was not given
-            default=fields[name].default if isinstance(fields[name].default, bool | int | float) else None,
-            annotation=OPTIONS[name],
-        )
-        for name in names
-    ]
+    known = {**panel.model_fields, **family.model_fields}
+    default = {name: known[name].default for name in family.options.__annotations__}
+    # an empty tuple, or a default that depends on the other fields, is a flag that was not given
+    flags = {
+        name: (OPTIONS[name], value if isinstance(value, bool | int | float) else None)
+        for name, value in default.items()
+    }
 
-    def decorated(command: Callable[..., None]) -> Callable[..., None]:
-        own = list(inspect.signature(command).parameters.values())
-        at = [parameter.name for parameter in own].index("options")
+    def options_of(given: dict[str, Any]) -> dict[str, Any]:
+        lists = given.keys() & {"ells", "glsr"}
+        return given | {name: whole_numbers(f"--{name.removesuffix('s')}", given[name] or []) for name in lists}
 
-        @wraps(command)
-        def with_flags(**given: Any) -> None:
-            values = {name: given.pop(name) for name in names}
-            numbers = {
-                name: whole_numbers(f"--{name.removesuffix('s')}", values[name] or [])
-                for name in ("ells", "glsr")
-                if name in values
-            }
-            command(**given, options={**values, **numbers})
-
-        every = [*own[:at], *flags, *own[at + 1 :]]
-        with_flags.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
-        with_flags.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
-        return with_flags
-
-    return decorated
+    return in_place_of("options", flags, options_of)
 
 
 def execution_from(flags: dict[str, Any]) -> Execution:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -11,21 +11,16 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from svag.lab.cli.errors import all_printed, aloud, echo
 from svag.lab.cli.flags import AsJson, DataDir
-
-if TYPE_CHECKING:
-    from svag.lab.records.record import RunRecord
-
+from svag.lab.records.record import RunRecord, each_record
+from svag.lab.specs.fields import visible
 
 COLOURS = {"finished": "green", "diverged": "yellow", "running": "cyan", "interrupted": "yellow"}
 
 
 def list_runs(folder: Path, *, as_json: bool) -> None:
     """List the runs in a folder with their state and accuracy."""
-    from svag.lab.cli.errors import aloud, echo
-    from svag.lab.records.record import each_record
-    from svag.lab.specs.fields import visible
-
     if not folder.is_dir():
         aloud(f"Error: there is no folder {folder}")
         raise typer.Exit(2)
@@ -38,7 +33,7 @@ def list_runs(folder: Path, *, as_json: bool) -> None:
         echo(f"no runs in {visible(str(folder))}")
 
 
-def _quality(record: "RunRecord") -> str:
+def _quality(record: RunRecord) -> str:
     """The accuracy of the last evaluation, or for a text the bits per character."""
     bits, accuracy = record.final.get("test_bits_per_character"), record.final.get("test_accuracy")
     return f"{bits:.3f} bits" if bits is not None else "" if accuracy is None else f"{accuracy:.4f}"
@@ -49,10 +44,8 @@ _NUMBERS = frozenset(("batch", "lr", "seed"))
 _ANY_WIDTH = 10_000
 
 
-def _print(records: "list[RunRecord]", folder: Path) -> None:
+def _print(records: list[RunRecord], folder: Path) -> None:
     """Print one row per run; in a narrow terminal, first what all runs share, and two lines per run if need be."""
-    from svag.lab.specs.fields import visible
-
     console = Console() if Console().is_terminal else Console(width=250)  # do not cut lines in a file
     described = [dict(zip(_DESCRIBED, _description(record), strict=True)) for record in records]
     table = _table(records, described, _DESCRIBED, folder)
@@ -80,15 +73,13 @@ def _width(table: Table, console: Console) -> int:
 
 
 def _table(
-    records: "Sequence[RunRecord]",
+    records: Sequence[RunRecord],
     described: Sequence[Mapping[str, str]],
     names: Sequence[str],
     folder: Path,
     below: Sequence[str] = (),
 ) -> Table:
     """The runs with these columns; `below` is a second line for each of them."""
-    from svag.lab.specs.fields import visible
-
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("run", overflow="fold")
     table.add_column("state", no_wrap=True)
@@ -108,7 +99,7 @@ def _table(
     return table
 
 
-def _description(record: "RunRecord") -> tuple[str, ...]:
+def _description(record: RunRecord) -> tuple[str, ...]:
     spec = record.spec
     if spec is None:
         return record.problem, "", "", "", "", ""
@@ -125,11 +116,9 @@ def list_(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
     Example: svag data list --json
     """
-    from svag.lab.cli.errors import all_printed, echo
     from svag.lab.data import downloads, sources
     from svag.lab.data.downloads import data_folder
     from svag.lab.data.sources import SOURCES
-    from svag.lab.specs.fields import visible
 
     folder = data_folder(data_dir)
     embedded = {sources.NAME: sources.TITLE, **sources.TEXT_TITLES}
@@ -176,12 +165,10 @@ def get(
 
     Example: svag data get cifar10
     """
-    from svag.lab.cli.errors import aloud, echo
     from svag.lab.data import downloads, sources
     from svag.lab.data.downloads import data_folder
     from svag.lab.data.formats import DataError
     from svag.lab.data.sources import SOURCES
-    from svag.lab.specs.fields import visible
 
     if name in sources.TEXT_TITLES:
         typer.echo(json.dumps({"name": name, "where": "embedded"}) if as_json else f"{name} is embedded.")

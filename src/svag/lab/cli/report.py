@@ -3,6 +3,9 @@
 import json
 from typing import TYPE_CHECKING
 
+from svag.lab.cli.errors import echo
+from svag.lab.specs.fields import visible
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -27,15 +30,12 @@ def tell(
         details: print everything.
         learned: what a demo has shown, in plain words; without `details` only the last of them, which is what to do.
     """
-    from svag.lab.cli.errors import echo
-
     if as_json:
         echo(json.dumps({**report.finding, **written.to_dict()}, ensure_ascii=False, indent=2))
         return
     from rich.console import Console
 
     from svag.lab.report.render import render_brief, render_terminal
-    from svag.lab.specs.fields import visible
 
     console = Console()
     parts, left_out = (render_terminal(report), False) if details else render_brief(report, console.width)

@@ -6,11 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from svag.lab.cli.errors import all_printed, aloud, echo, processes, reported
 from svag.lab.cli.flags import AsJson, DataDir, DeviceFlag, Threads, Track, TrustCode, ask_about_code, edits_from
+from svag.lab.experiments.wording import count
+from svag.lab.records.identity import identity
+from svag.lab.records.record import load_records, read_record
+from svag.lab.report.tracking import following
+from svag.lab.specs.fields import SpecError, time_point
+from svag.lab.specs.spec import RunSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from svag.lab.experiments.baseline import BaselinePredictions
-    from svag.lab.specs.spec import RunSpec
     from svag.prices.price import Throughput
 
 
@@ -34,11 +42,7 @@ def run(
 
     Example: svag run base.yaml --lr 0.1 --process.kind svag --process.ell 4
     """
-    from svag.lab.cli.errors import echo, processes
     from svag.lab.experiments.baseline import shortfall
-    from svag.lab.records.identity import identity
-    from svag.lab.records.record import read_record
-    from svag.lab.specs.spec import RunSpec
 
     with processes(device) as ranks:
         quiet = ranks is not None and ranks.rank > 0
@@ -53,7 +57,6 @@ def run(
             )
         if not quiet and (caution := shortfall([chosen])):
             typer.echo(f"Note: {caution}", err=True)
-        from svag.lab.report.tracking import following
         from svag.lab.training.run import keep_freed_memory
         from svag.lab.training.run import run as run_spec
 
@@ -102,11 +105,17 @@ def predict(
 
     Example: svag predict runs/baseline --window 0.5 0.8
     """
-    from svag.lab.cli.errors import all_printed, aloud, echo, reported
-    from svag.lab.experiments.wording import count
+
+    def speeds(spec: RunSpec) -> "Throughput":
+        ask_about_code([spec], trusted=trust_code)
+        from svag.lab.training.measuring import throughput_of
+        from svag.lab.training.run import keep_freed_memory
+
+        keep_freed_memory()  # as in the run itself
+        return throughput_of(spec, device=device, data_dir=data_dir, threads=threads)
 
     with reported():
-        found = _predictions(paths, c2, confidence, window, throughput, device, data_dir, threads, trust_code)
+        found = _predictions(paths, c2, confidence, _steps_or_fractions(window), speeds if throughput else None)
     said = found.skipped if details else found.skipped[:1]
     for sentence in said:
         aloud(f"Note: {sentence}")
@@ -121,46 +130,28 @@ def _predictions(
     paths: list[Path],
     c2: float,
     confidence: float,
-    window: tuple[str, str] | None,
-    throughput: bool,
-    device: str,
-    data_dir: Path | None,
-    threads: int,
-    trust_code: bool,
+    window: tuple[float, float] | None,
+    speeds: "Callable[[RunSpec], Throughput] | None",
 ) -> "BaselinePredictions":
     from svag.lab.experiments.baseline import BaselinePredictions, predict_from_files, predict_from_runs
-    from svag.lab.records.record import load_records
-    from svag.lab.specs.fields import SpecError
 
     files = [path for path in paths if path.is_file()]
     for path in paths:
         if not path.exists():
             raise SpecError("", f"there is no folder or file {path}: give a finished run, or a file of readings")
-    if files and throughput:
+    if files and speeds is not None:
         raise SpecError(
             "--throughput",
             f"the network behind {files[0]} is not known: measure it with svag.measure_throughput, and give that to "
             "found.prices(throughput=…)",
         )
-
-    def speeds(spec: "RunSpec") -> "Throughput":
-        ask_about_code([spec], trusted=trust_code)
-        from svag.lab.training.measuring import (
-            throughput_of,  # and torch, which a price list without times does not need
-        )
-        from svag.lab.training.run import keep_freed_memory
-
-        keep_freed_memory()  # as in the run itself
-        return throughput_of(spec, device=device, data_dir=data_dir, threads=threads)
-
-    chosen = _steps_or_fractions(window)
-    parts = [predict_from_files(files, c2, confidence, chosen)] if files else []
+    parts = [predict_from_files(files, c2, confidence, window)] if files else []
     if len(files) < len(paths):
         folders = [path for path in paths if path not in files]
         records = {record.path.resolve(): record for folder in folders for record in load_records(folder)}
         if not records:
             raise SpecError("", f"there is no run in {folders[0]}: give a folder that svag run has written")
-        parts.append(predict_from_runs(records.values(), c2, confidence, chosen, speeds if throughput else None))
+        parts.append(predict_from_runs(records.values(), c2, confidence, window, speeds))
     return BaselinePredictions(
         tuple(prediction for part in parts for prediction in part.predictions),
         tuple(sentence for part in parts for sentence in part.skipped),
@@ -168,7 +159,6 @@ def _predictions(
 
 
 def _steps_or_fractions(window: tuple[str, str] | None) -> tuple[float, float] | None:
-    from svag.lab.specs.fields import SpecError, time_point
 
     if window is None:
         return None

@@ -47,7 +47,7 @@ class Table:
         return [name for name in self.columns if any(row.get(name) not in (None, "") for row in self.rows)]
 
     def csv(self) -> str:
-        r"""The rows as CSV with a header; what is unknown (None, NaN) is an empty cell.
+        r"""The rows as CSV with a header; what is unknown (None, NaN) or unbounded is an empty cell.
 
         Text that a spreadsheet would take for a formula gets an apostrophe in front; numbers stay numbers.
 
@@ -71,7 +71,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 def _cell(value: object) -> object:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return ""
     if not isinstance(value, str):
         return value
@@ -147,7 +147,7 @@ class Provenance:
     specs: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """Everything that is reported about a folder of runs.
 
@@ -168,10 +168,10 @@ class Report:
 
     title: str
     subject: str
-    method: str
+    method: str = ""
     words: tuple[tuple[str, str], ...]
-    notes: tuple[str, ...]
-    warnings: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     cards: tuple[Card, ...]
     figures: tuple[Figure, ...]
     provenance: Provenance

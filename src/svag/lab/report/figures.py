@@ -27,7 +27,7 @@ def compare_figures(finding: CompareFinding) -> Iterator[Figure]:
     judged = [(panel, panel.verdict) for panel in finding.panels if panel.verdict is not None]
     if judged:
         metric = judged[0][0].metric
-        rows = [gap.gap_row(p.name, v.answer, v.gap, v.low, v.high, v.margin) for p, v in judged]
+        rows = [gap.GapRow(p.name, v.answer, v.gap, v.low, v.high, v.margin) for p, v in judged]
         names = " or ".join(dict.fromkeys(panel.optimizer for panel, _ in judged))
         title = f"The gap between {names} and its SDE, and the margin"
         picture, sentence = gap.chart(rows, metric, f"{names} − SDE limit"), gap.sentence(rows, metric)
@@ -104,7 +104,7 @@ def ngd_figures(finding: NgdFinding) -> Iterator[Figure]:
     """Gaps and curves of every panel: the metric, and the training loss."""
     for number, panel in enumerate(finding.panels, 1):
         name = f"panel{number}"
-        rows = [gap.gap_row(pair.name, pair.answer, pair.gap, pair.low, pair.high, panel.margin) for pair in panel.gaps]
+        rows = [gap.GapRow(pair.name, pair.answer, pair.gap, pair.low, pair.high, panel.margin) for pair in panel.gaps]
         if rows:
             picture, sentence = gap.chart(rows, panel.metric, "difference"), gap.sentence(rows, panel.metric)
             yield Figure.of(f"{name}-gap", "Gaps and the margin", picture, sentence, "gaps", rows, panel.name)

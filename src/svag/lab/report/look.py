@@ -7,7 +7,7 @@ two series differ by colour alone: each also has its own dash or shape.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import altair as alt
 
@@ -21,6 +21,7 @@ WARNING = "#D55E00"  # for a value outside its predicted range
 BAR = "M-1,-.15H1V.15H-1Z"  # in the legend of a line without points
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 
+_Encoding = TypeVar("_Encoding", alt.Color, alt.Shape, alt.StrokeDash)
 Picture: TypeAlias = alt.LayerChart | alt.FacetChart | alt.HConcatChart
 
 WIDTH, HEIGHT = 640, 320
@@ -76,38 +77,6 @@ def _is_finite(value: object) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-def colour(field: str, series: Sequence[str], *, grey: Sequence[str] = ()) -> alt.Color:
-    """The colour of every series, the same however many of them are shown; `grey` for references."""
-    looks = _looks(series, COLOURS) + [GREY] * len(grey)
-    return alt.Color(f"{field}:N", title=None, scale=alt.Scale(domain=[*series, *grey], range=looks))
-
-
-def dash(field: str, series: Sequence[str], *, grey: Sequence[str] = (), quiet: bool = False) -> alt.StrokeDash:
-    """The dash of every series; a seventh series has the first colour again, but with another dash.
-
-    Args:
-        field: the field that distinguishes the series.
-        series: all of them, in order.
-        grey: references.
-        quiet: keep the dash out of the legend, which shows filled shapes already.
-    """
-    looks = _looks(series, [list(pattern) for pattern in DASHES], turn=True) + [[4, 4]] * len(grey)
-    scale = alt.Scale(domain=[*series, *grey], range=looks)
-    encoding = alt.StrokeDash(f"{field}:N", title=None, scale=scale)
-    return encoding.legend(symbolStrokeWidth=0) if quiet else encoding
-
-
-def shape(field: str, series: Sequence[str], *, grey: Sequence[str] = ()) -> alt.Shape:
-    """The shape of every series; a reference has none, and a bar in the legend."""
-    looks = _looks(series, SHAPES, turn=True) + [BAR] * len(grey)
-    return alt.Shape(f"{field}:N", title=None, scale=alt.Scale(domain=[*series, *grey], range=looks))
-
-
-def _looks(series: Sequence[str], looks: Sequence[Any], *, turn: bool = False) -> list[Any]:
-    n = len(looks)
-    return [looks[(i + (i // n if turn else 0)) % n] for i in range(len(series))]
-
-
 def log_scale(base: float = 10) -> alt.Scale:
     """A logarithmic scale that ends where the data end."""
     return alt.Scale(type="log", base=base, nice=False, padding=12)
@@ -130,6 +99,15 @@ def batch_axis() -> alt.X:
     return alt.X("batch_size:Q", title="batch size", scale=alt.Scale(type="log", base=2, nice=False, padding=18)).axis(
         format="~d"
     )
+
+
+def level(y: alt.Y, field: str, at: float, said: str) -> tuple[alt.Chart, alt.Chart]:
+    """A dashed line across a chart, and the words at its left end."""
+    chart = alt.Chart(data([{field: at, "said": said}]))
+    rule = chart.mark_rule(style="guide", strokeDash=[5, 4])
+    words = chart.mark_text(style="guide-words", align="left", baseline="bottom", dx=4, dy=-3)
+    tip = [alt.Tooltip("said:N", title="level")]
+    return rule.encode(y=y, tooltip=tip), words.encode(y=y, x=alt.value(0), text="said:N")
 
 
 def tips(*names: str, **formats: str) -> list[alt.Tooltip]:
@@ -159,17 +137,31 @@ class DrawnSeries:
 
     @property
     def colour(self) -> alt.Color:
-        """The colour of each."""
-        return colour(self.field, self.names, grey=self.grey)
+        """The colour of each, the same however many of them are shown."""
+        return self._encoded(alt.Color, COLOURS, GREY)
 
     @property
     def shape(self) -> alt.Shape:
-        """The shape of each."""
-        return shape(self.field, self.names, grey=self.grey)
+        """The shape of each; a reference has none, and a bar in the legend."""
+        return self._encoded(alt.Shape, SHAPES, BAR, turn=True)
 
     def dash(self, *, quiet: bool = False) -> alt.StrokeDash:
-        """The dash of each, see `dash`."""
-        return dash(self.field, self.names, grey=self.grey, quiet=quiet)
+        """The dash of each; a seventh series has the first colour again, but with another dash.
+
+        Args:
+            quiet: keep the dash out of the legend, which shows filled shapes already.
+        """
+        encoding = self._encoded(alt.StrokeDash, [list(pattern) for pattern in DASHES], [4, 4], turn=True)
+        return encoding.legend(symbolStrokeWidth=0) if quiet else encoding
+
+    def _encoded(
+        self, encoding: type[_Encoding], looks: Sequence[Any], reference: Any, *, turn: bool = False
+    ) -> _Encoding:
+        """The looks in order, from the start again after the last, where `turn` moves them by one."""
+        n = len(looks)
+        own = [looks[(i + (i // n if turn else 0)) % n] for i in range(len(self.names))]
+        scale = alt.Scale(domain=[*self.names, *self.grey], range=own + [reference] * len(self.grey))
+        return encoding(f"{self.field}:N", title=None, scale=scale)
 
     def base(
         self, rows: "Sequence[Mapping[str, object] | DataclassInstance]", x: alt.X, tooltip: Sequence[alt.Tooltip]
@@ -194,24 +186,22 @@ class DrawnSeries:
         return alt.layer(*layers).add_params(self.picked, zoom()).properties(width=WIDTH, height=height)
 
 
-def range_around(
-    values: Sequence[float], ends: Sequence[float | None], shares: bool = False
-) -> tuple[float, float] | None:
+def range_around(values: Sequence[float], ends: Sequence[float], shares: bool = False) -> tuple[float, float] | None:
     """The ends of an axis if bars of few seeds are much longer than the values differ; None if all bars fit.
 
-    >>> range_around([0.2, 0.3], [0.25, None]), range_around([0.2, 0.3], [1.5, 0.35])
+    >>> range_around([0.2, 0.3], [0.25, math.nan]), range_around([0.2, 0.3], [1.5, 0.35])
     (None, (0.1, 0.4))
     >>> range_around([0.2, 0.9], [1.2, 0.95], shares=True)
     (0.0, 1.0)
 
     Args:
         values: in the middle of the bars.
-        ends: the upper ones of the bars; None where there is no bar.
+        ends: the upper ones of the bars; NaN where there is no bar.
         shares: that the values are shares, at most 1.
     """
     span = max(values) - min(values) or max(values) or 1.0
     low, high = max(0.0, min(values) - span), min(max(values) + span, 1.0 if shares else math.inf)
-    if all(end is None or end <= high for end in ends):
+    if not any(end > high for end in ends):
         return None
     return round(low, 6), round(high, 6)
 

@@ -122,7 +122,7 @@ def cell(value: object) -> str:
     >>> cell(0.123456), cell(None), cell(12345.6), cell("x"), cell(3)
     ('0.1235', '–', '12346', 'x', '3')
     """
-    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
+    if value is None or value == "" or (isinstance(value, float) and not math.isfinite(value)):
         return "–"
     if isinstance(value, float):
         return f"{value:.0f}" if abs(value) >= 1e4 else f"{value:.4g}"

@@ -120,10 +120,8 @@ def build_report(path: str | Path, judge: Judge = no_claims) -> Report:
     return Report(
         title=loose_runs.QUESTION_OF_ONE if alone else loose_runs.QUESTION,
         subject=f"{'Run' if alone else 'Runs in'} {visible(root.resolve().name)}",
-        method="",
         words=WORDS["folder"],
         notes=(loose_runs.NOTE,) if len(records) > 1 else (),
-        warnings=(),
         cards=loose_runs.cards(records, predicted),
         figures=tuple(loose_runs.figures(records, predicted)),
         provenance=provenance(None, records),

@@ -16,8 +16,8 @@ NAMES: dict[GainArm, str] = {
     "linear": "linear or square-root",
 }
 _RULES, _GREY = [NAMES["on_line"], NAMES["planned"]], NAMES["linear"]
-_COLOUR = look.colour("arm", _RULES, grey=[_GREY])
-_SHAPE = look.shape("arm", list(NAMES.values()))
+_COLOUR = look.DrawnSeries("arm", _RULES, grey=[_GREY]).colour
+_SHAPE = look.DrawnSeries("arm", list(NAMES.values())).shape
 WORST, BEST = 4.0, 0.55
 """Where the axis of losses ends; runs beyond it, which stopped training, lie on the edge."""
 

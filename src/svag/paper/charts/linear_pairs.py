@@ -31,7 +31,7 @@ class PairPoint:
         predicted_high: upper limit.
         measured: the spread, or the factor in examples; its least value where it was not reached.
         low: lower end.
-        high: upper end; None where unbounded.
+        high: upper end; infinite where unbounded.
         reached: whether `measured` is a measurement, and not a bound.
         levels: how many of the levels of the training loss the larger rung reached; empty for the spread.
     """
@@ -45,7 +45,7 @@ class PairPoint:
     predicted_high: float
     measured: float
     low: float
-    high: float | None
+    high: float
     reached: bool = True
     levels: str = ""
 
@@ -82,7 +82,7 @@ def _point(pair: AtlasPair, seen: Estimate, *, reached: bool = True, levels: str
         predicted_high=pair.predicted.high,
         measured=seen.value,
         low=seen.low,
-        high=_known(seen.high),
+        high=seen.high,
         reached=reached,
         levels=levels,
     )
@@ -105,8 +105,7 @@ def chart(points: Sequence[PairPoint], measured: str) -> look.Picture:
     y = alt.Y("measured:Q", title=measured).axis(format="~g", tickCount=6)
     y = y.scale(type="log", domain=[bottom, top], nice=False, clamp=True)
     values = [
-        {**asdict(point), "to": top if point.high is None else point.high, "until": min(point.predicted_high, right)}
-        for point in points
+        {**asdict(point), "to": min(point.high, top), "until": min(point.predicted_high, right)} for point in points
     ]
     numbers = look.tips("pair", "setting", "carried", "levels", predicted=".3g", measured=".3g", low=".3g", high=".3g")
     base = series.base(values, x, numbers)
@@ -142,13 +141,13 @@ def pair_row(pair: AtlasPair) -> Row:
         "theorem": pair.theorem,
         **_columns("predicted", pair.predicted),
         **_columns("measured", pair.observed),
-        "over_predicted": _known(pair.over_predicted),
+        "over_predicted": pair.over_predicted,
         "overlap": pair.agrees,
         "compared": pair.compared,
-        "first": _known(drift.first.value),
-        "grad": _known(drift.grad.value),
-        "noise": _known(drift.noise.value),
-        "noise_scale": _known(drift.noise_scale.value),
+        "first": drift.first.value,
+        "grad": drift.grad.value,
+        "noise": drift.noise.value,
+        "noise_scale": drift.noise_scale.value,
         **_columns("examples", factor),
         "examples_at_least": None if pair.examples is None or factor is not None else pair.examples.at_least,
         "setting": str(pair.setting),
@@ -164,13 +163,13 @@ def baseline_row(baseline: AtlasBaseline, ladder: AtlasLadder) -> Row:
         "baseline": baseline.batch_size,
         "basis": rule.basis,
         "signal": rule.signal,
-        "noise_to_signal": _known(rule.noise_to_signal.value),
-        "b_simple": _known(baseline.prediction.price_list.noise_scale.value),
+        "noise_to_signal": rule.noise_to_signal.value,
+        "b_simple": baseline.prediction.price_list.noise_scale.value,
         **_columns("critical_batch", baseline.predicted),
         **_columns("crossing", baseline.crossing.observed),
         **_columns("over_predicted", baseline.crossing.over_predicted),
         **_columns("strict", baseline.crossing.strict),
-        "strict_over_predicted": _known(baseline.strict_over_predicted),
+        "strict_over_predicted": baseline.strict_over_predicted,
         "test_error_fails_at": ladder.fails_at,
         "distortion_there": ladder.distortion_there,
         "scale_drift": baseline.scale_drift,
@@ -181,11 +180,7 @@ def baseline_row(baseline: AtlasBaseline, ladder: AtlasLadder) -> Row:
     }
 
 
-def _known(number: float) -> float | None:
-    return number if math.isfinite(number) else None
-
-
 def _columns(name: str, estimate: Estimate | None) -> Row:
     if estimate is None:
         return {name: None, f"{name}_low": None, f"{name}_high": None}
-    return {name: _known(estimate.value), f"{name}_low": _known(estimate.low), f"{name}_high": _known(estimate.high)}
+    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}

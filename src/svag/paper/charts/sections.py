@@ -5,6 +5,7 @@ from typing import Any
 
 import altair as alt
 
+from svag.lab.report import look
 from svag.lab.report.content import Figure, Table
 from svag.lab.report.figures import PAGES, WORDS
 from svag.paper.atlas.atlas import Atlas
@@ -92,7 +93,43 @@ def theory_figures(label: str) -> tuple[Figure, ...]:
     >>> figure.title, theory_figures("lem:D")
     ('Learning rates', ())
     """
-    return _PICTURES[label]() if label in _PICTURES else ()
+    match label:
+        case "thm:sde_svag":
+            title = "Weak error against ell"
+            return (_figure("weak_error", title, "weak errors", weak_errors(), theory.weak_error_chart),)
+        case "fig:proof_concept":
+            paths = sample_paths()
+            picture, title = theory.sample_path_chart(paths), "Sample paths over the density of the SDE"
+            return (Figure.of("sample_paths", title, picture, str(paths), "paths", paths.paths),)
+        case "fig:app_proof_overview":
+            title = "From one step to many: SVAG first, then the SDE"
+            return (_figure("hybrids", title, "hybrids", hybrids(), theory.hybrid_chart),)
+        case "fig:diagram":
+            limits = diagram()
+            picture, title = theory.diagram_chart(limits), "Which process tends to which SDE"
+            return (Figure.of("diagram", title, picture, str(limits), "arrows", limits.arrows),)
+        case "sec:counterexample":
+            laws, distances = poisson_cdfs(), poisson_distances()
+            picture, title = theory.cdf_chart(laws), "Laws under Poisson gradients"
+            return (
+                Figure.of("poisson_laws", title, picture, str(distances), "laws", laws),
+                _figure("distances", "Distance to the SDE", "distances", distances, theory.distance_chart),
+            )
+        case "thm:eq_sde_sgd":
+            title = "Balances at equilibrium"
+            return (_figure("balances", title, "balances", norm_balances(), theory.balance_chart),)
+        case "eq:norm_sgd_wd" | "eq:norm_sde_wd":
+            title = "The squared norm on its way"
+            return (_figure("norm_transient", title, "squared norms", norm_transient(), theory.transient_chart),)
+        case "fig:app_exotic_lr":
+            rates = learning_rates()
+            return (_figure("schedules", "Learning rates", "learning rates", rates, theory.learning_rate_chart),)
+    return ()
+
+
+def _figure(name: str, title: str, what: str, found: Any, chart: Callable[[Any], look.Picture]) -> Figure:
+    """What was found, with a picture of its rows and what it says of itself."""
+    return Figure.of(name, title, chart(found.rows), str(found), what, found.rows)
 
 
 def tail_figure(tails: TailMoments) -> Figure:
@@ -100,68 +137,3 @@ def tail_figure(tails: TailMoments) -> Figure:
     rows = tails.traces()
     title = "Noise trace against the number of batches"
     return Figure.of("noise_trace", title, theory.noise_trace_chart(rows), str(tails), "noise traces", rows)
-
-
-def _weak_error() -> tuple[Figure, ...]:
-    errors = weak_errors()
-    picture = theory.weak_error_chart(errors.rows)
-    return (Figure.of("weak_error", "Weak error against ell", picture, str(errors), "weak errors", errors.rows),)
-
-
-def _sample_paths() -> tuple[Figure, ...]:
-    paths = sample_paths()
-    title = "Sample paths over the density of the SDE"
-    return (Figure.of("sample_paths", title, theory.sample_path_chart(paths), str(paths), "paths", paths.paths),)
-
-
-def _poisson() -> tuple[Figure, ...]:
-    laws, distances = poisson_cdfs(), poisson_distances()
-    sentence = str(distances)
-    of_laws, of_distances = theory.cdf_chart(laws), theory.distance_chart(distances.rows)
-    return (
-        Figure.of("poisson_laws", "Laws under Poisson gradients", of_laws, sentence, "laws", laws),
-        Figure.of("distances", "Distance to the SDE", of_distances, sentence, "distances", distances.rows),
-    )
-
-
-def _balances() -> tuple[Figure, ...]:
-    balances = norm_balances()
-    picture = theory.balance_chart(balances.rows)
-    return (Figure.of("balances", "Balances at equilibrium", picture, str(balances), "balances", balances.rows),)
-
-
-def _transient() -> tuple[Figure, ...]:
-    transient = norm_transient()
-    picture, title = theory.transient_chart(transient.rows), "The squared norm on its way"
-    return (Figure.of("norm_transient", title, picture, str(transient), "squared norms", transient.rows),)
-
-
-def _learning_rates() -> tuple[Figure, ...]:
-    rates = learning_rates()
-    picture = theory.learning_rate_chart(rates.rows)
-    return (Figure.of("schedules", "Learning rates", picture, str(rates), "learning rates", rates.rows),)
-
-
-def _diagram() -> tuple[Figure, ...]:
-    limits = diagram()
-    title = "Which process tends to which SDE"
-    return (Figure.of("diagram", title, theory.diagram_chart(limits), str(limits), "arrows", limits.arrows),)
-
-
-def _hybrids() -> tuple[Figure, ...]:
-    means = hybrids()
-    title = "From one step to many: SVAG first, then the SDE"
-    return (Figure.of("hybrids", title, theory.hybrid_chart(means.rows), str(means), "hybrids", means.rows),)
-
-
-_PICTURES: dict[str, Callable[[], tuple[Figure, ...]]] = {
-    "thm:sde_svag": _weak_error,
-    "fig:proof_concept": _sample_paths,
-    "fig:app_proof_overview": _hybrids,
-    "fig:diagram": _diagram,
-    "sec:counterexample": _poisson,
-    "thm:eq_sde_sgd": _balances,
-    "eq:norm_sgd_wd": _transient,
-    "eq:norm_sde_wd": _transient,
-    "fig:app_exotic_lr": _learning_rates,
-}

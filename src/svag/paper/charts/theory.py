@@ -43,7 +43,7 @@ def sample_path_chart(samples: SamplePaths) -> look.Picture:
     processes = list(dict.fromkeys(row.process for row in samples.paths))
     paths = look.data([{**asdict(row), "one": f"path {row.path + 1}"} for row in samples.paths])
     levels = look.data(samples.levels)
-    names = list(dict.fromkeys(f"path {row.path + 1}" for row in samples.paths))
+    names = [f"path {row.path + 1}" for row in samples.paths]
     x, y = (alt.X("x:Q", title="first weight"), alt.Y("y:Q", title="second weight"))
 
     def panel(process: str) -> look.Picture:
@@ -55,7 +55,7 @@ def sample_path_chart(samples: SamplePaths) -> look.Picture:
         lines = (
             alt.Chart(paths)
             .mark_line(strokeWidth=1.2, point=alt.OverlayMarkDef(size=20) if process == "SGD" else False)
-            .encode(x=x, y=y, order="order:Q", color=look.colour("one", names).legend(None))
+            .encode(x=x, y=y, order="order:Q", color=look.DrawnSeries("one", names).colour.legend(None))
             .transform_filter(alt.datum.process == process)
         )
         return alt.layer(ellipses, lines, title=process).properties(width=250, height=250)
@@ -67,7 +67,7 @@ def sample_path_chart(samples: SamplePaths) -> look.Picture:
 def learning_rate_chart(rows: Sequence[LearningRate]) -> look.Picture:
     """One column a schedule: above the rate η of the run, the same for every ell; below what each update applies."""
     rows_of = look.data([{**asdict(row), "series": f"ell = {row.ell}"} for row in rows])
-    series = list(dict.fromkeys(f"ell = {row.ell}" for row in rows))
+    series = look.DrawnSeries("series", [f"ell = {row.ell}" for row in rows])
     schedules = list(dict.fromkeys(row.schedule for row in rows))
 
     def panel(schedule: str, field: str, title: str) -> alt.Chart:
@@ -77,8 +77,8 @@ def learning_rate_chart(rows: Sequence[LearningRate]) -> look.Picture:
             .encode(
                 x=alt.X("effective_step:Q", title="effective steps (updates / ell)"),
                 y=alt.Y(f"{field}:Q", title="learning rate"),
-                color=look.colour("series", series),
-                strokeDash=look.dash("series", series),
+                color=series.colour,
+                strokeDash=series.dash(),
                 tooltip=look.tips("series", effective_step=",.0f", lr="g", applied="g"),
             )
             .transform_filter(alt.datum.schedule == schedule)
@@ -142,12 +142,12 @@ def diagram_chart(limits: Diagram) -> look.Picture:
         "x": alt.X("x:Q", axis=None, scale=alt.Scale(domain=[-0.25, 1.25])),
         "y": alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[-0.25, 1.25])),
     }
-    alongs = ["SVAG", "LSR"]
-    colour, turned = look.colour("along", alongs).legend(None), alt.Angle("turn:Q", scale=None)
+    series = look.DrawnSeries("along", ["SVAG", "LSR"])
+    colour, turned = series.colour.legend(None), alt.Angle("turn:Q", scale=None)
     drawn = [
         alt.Chart(look.data(lines))
         .mark_rule(strokeWidth=2)
-        .encode(**axes, x2="x2:Q", y2="y2:Q", color=colour, strokeDash=look.dash("along", alongs).legend(None)),
+        .encode(**axes, x2="x2:Q", y2="y2:Q", color=colour, strokeDash=series.dash().legend(None)),
         alt.Chart(look.data(heads))
         .mark_point(shape="triangle-up", filled=True, size=120, opacity=1)
         .encode(**axes, color=colour, angle=turned),
@@ -183,20 +183,20 @@ def hybrid_chart(rows: Sequence[HybridPoint]) -> look.Picture:
 
 def balance_chart(rows: Sequence[BalanceRatio]) -> look.Picture:
     """Growth over decay with 95% intervals, around the line at 1."""
-    kinds = [OWN, OTHER]
+    series = look.DrawnSeries("kind", [OWN, OTHER])
     values = [
         {**asdict(row), "held": f"{row.process} in the balance of {row.balance}", "low": row.low, "high": row.high}
         for row in rows
     ]
     base = alt.Chart(look.data(values)).encode(
         y=alt.Y("held:N", title=None, sort=None, axis=alt.Axis(labelLimit=300)),
-        color=look.colour("kind", kinds),
+        color=series.colour,
         tooltip=look.tips("held", "kind", ratio=".4f", error=".2g"),
     )
     x = alt.X("ratio:Q", title="growth / decay of |x|² (1 at equilibrium)", scale=alt.Scale(zero=False))
     one = alt.Chart(look.data([{"one": 1.0}])).mark_rule(style="guide", strokeDash=[4, 3]).encode(x="one:Q")
     bars = base.mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q")
-    points = base.mark_point(filled=True, size=80).encode(x=x.axis(tickCount=8), shape=look.shape("kind", kinds))
+    points = base.mark_point(filled=True, size=80).encode(x=x.axis(tickCount=8), shape=series.shape)
     return alt.layer(one, bars, points).properties(width=look.WIDTH, height=240)
 
 

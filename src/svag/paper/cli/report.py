@@ -6,8 +6,11 @@ from typing import Annotated
 
 import typer
 
+from svag.lab.cli.errors import reported
 from svag.lab.cli.flags import Details
-from svag.lab.report.tracking import Tracker
+from svag.lab.cli.report import tell
+from svag.lab.experiments.wording import count
+from svag.lab.report.tracking import Tracker, replay
 
 
 class Format(StrEnum):
@@ -39,9 +42,6 @@ def report(
 
     Example: svag report ladder --open
     """
-    from svag.lab.cli.errors import reported
-    from svag.lab.cli.report import tell
-
     with reported():
         from svag.lab.report.write import write_files
         from svag.paper.report import build_report
@@ -55,9 +55,6 @@ def report(
         chosen = [figure_format.value for figure_format in formats] if formats else ["png", "svg"]
         written = write_files(made, out or folder / "report", chosen)
         if track is not None:
-            from svag.lab.experiments.wording import count
-            from svag.lab.report.tracking import replay
-
             typer.echo(f"{count(replay(folder, track), 'run')} sent to {track}", err=True)
     tell(made, written, as_json=as_json, details=details)
     if open_page:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,14 +12,17 @@ import typer
 from svag.lab.cli.errors import aloud, echo
 from svag.lab.cli.experiments import announce, answer
 from svag.lab.cli.flags import Out, Setup, ask_about_code, field_edits, with_setup
+from svag.lab.cli.report import tell
+from svag.lab.execution.estimate import Announcement, TimeEstimate, Workload, roughly
+from svag.lab.execution.plan import copy_runs, ended_elsewhere, plan_runs
+from svag.lab.experiments.experiment import Experiment, Size
+from svag.lab.experiments.wording import count
+from svag.lab.records.record import RunRecord, holds_run
+from svag.lab.report.tracking import following
 from svag.lab.specs.fields import SpecError
+from svag.paper.cli.verify import verify
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from svag.lab.execution.estimate import Announcement
-    from svag.lab.experiments.experiment import Experiment, Size
-    from svag.lab.records.record import RunRecord
     from svag.lab.report.content import Figure, Report, Row
     from svag.lab.report.write import Written
 
@@ -90,7 +94,7 @@ def reproduce(
         _figure(figure(label, size).edited(edits, seeds), folder, results, setup)
 
 
-def _print_settings(label: str, size: "Size", edits: "Mapping[str, Any]", seeds: int | None, *, as_json: bool) -> None:
+def _print_settings(label: str, size: Size, edits: Mapping[str, Any], seeds: int | None, *, as_json: bool) -> None:
     """Every setting of every panel of a figure, or of all, with the reason of each deviation from the paper."""
     from svag.paper.figures import LABELS, family
     from svag.paper.figures.settings import LEGEND, PASSES, settings
@@ -124,10 +128,8 @@ def find_results(start: Path) -> Path | None:
     return None
 
 
-def _kept(experiment: "Experiment", folder: Path, results: Path | None) -> "list[RunRecord]":
+def _kept(experiment: Experiment, folder: Path, results: Path | None) -> list[RunRecord]:
     """The records in the checkout that answer an experiment; none if runs have begun in its own folder."""
-    from svag.lab.execution.plan import plan_runs
-    from svag.lab.records.record import holds_run
     from svag.paper.figures import kept_records
 
     if results is None or any(holds_run(run.folder) for run in plan_runs(experiment.runs(), folder)):
@@ -135,16 +137,15 @@ def _kept(experiment: "Experiment", folder: Path, results: Path | None) -> "list
     return kept_records(experiment, results)
 
 
-def _places(records: "Sequence[RunRecord]") -> str:
+def _places(records: Sequence[RunRecord]) -> str:
     """The folders that records are in."""
     folders = list(dict.fromkeys(str(record.path.parent.parent) for record in records))
     return folders[0] if len(folders) == 1 else f"{', '.join(folders[:-1])} and {folders[-1]}"
 
 
-def _figure(experiment: "Experiment", folder: Path, results: Path | None, setup: Setup) -> None:
+def _figure(experiment: Experiment, folder: Path, results: Path | None, setup: Setup) -> None:
     """Answer from the records of the checkout if it has them all, and run what is left otherwise."""
     from svag.lab.execution.conduct import preview
-    from svag.lab.execution.plan import copy_runs, ended_elsewhere, plan_runs
 
     records = _kept(experiment, folder, results)
     if records:
@@ -152,7 +153,6 @@ def _figure(experiment: "Experiment", folder: Path, results: Path | None, setup:
         if setup.dry_run:
             announce(_recorded(experiment, records), setup)
             return
-        from svag.lab.cli.report import tell
 
         echo(f"{_said(records)}\n--fresh computes them again, in {folder}.", err=True)
         tell(*_report(experiment, records, folder), as_json=setup.as_json, details=setup.details)
@@ -170,25 +170,21 @@ def _figure(experiment: "Experiment", folder: Path, results: Path | None, setup:
     answer(experiment, folder, setup, judge=judged)
 
 
-def _said(records: "Sequence[RunRecord]") -> str:
-    from svag.lab.execution.estimate import roughly
-    from svag.lab.experiments.wording import count
+def _said(records: Sequence[RunRecord]) -> str:
 
     seconds = sum(float(record.outcome.get("seconds", 0.0)) for record in records)
     runs = f"{count(len(records), 'run')}, {roughly(seconds)} of computing"
     return f"From the records in {_places(records)} ({runs}); nothing is run."
 
 
-def _recorded(experiment: "Experiment", records: "Sequence[RunRecord]") -> "Announcement":
+def _recorded(experiment: Experiment, records: Sequence[RunRecord]) -> Announcement:
     """What is announced of an experiment that the records answer."""
-    from svag.lab.execution.estimate import Announcement, TimeEstimate
-
     about = (experiment.kind, experiment.title, experiment.label, experiment.size, experiment.note)
     runs = len(records)
     return Announcement(*about, Path(_places(records)), runs, TimeEstimate(runs, runs, 0, 0.0, 1))
 
 
-def _refuse_what_records_have_not(records: "Sequence[RunRecord]", setup: Setup) -> None:
+def _refuse_what_records_have_not(records: Sequence[RunRecord], setup: Setup) -> None:
     """Refuse flags about computing where nothing is computed."""
     given = {"--shard": setup.execution.shard, "--executor": setup.execution.executor == "ray", "--track": setup.track}
     for flag, value in given.items():
@@ -197,7 +193,7 @@ def _refuse_what_records_have_not(records: "Sequence[RunRecord]", setup: Setup) 
             raise SpecError(flag, f"nothing is run, since {where} has the records: add --fresh to compute them again")
 
 
-def _report(experiment: "Experiment", records: "Sequence[RunRecord]", folder: Path) -> "tuple[Report, Written]":
+def _report(experiment: Experiment, records: Sequence[RunRecord], folder: Path) -> "tuple[Report, Written]":
     from svag.lab.report.write import report_of, write_files
     from svag.paper.figures import judged
 
@@ -205,7 +201,7 @@ def _report(experiment: "Experiment", records: "Sequence[RunRecord]", folder: Pa
     return report, write_files(report, folder / "report", formats=())
 
 
-def _all(size: "Size", seeds: int | None, out: Path, results: Path | None, setup: Setup) -> None:
+def _all(size: Size, seeds: int | None, out: Path, results: Path | None, setup: Setup) -> None:
     """Answer every figure, one after another; a dry run says what each of them costs.
 
     Runs that two figures share are computed once. Exit code 1 when a run failed.
@@ -252,16 +248,15 @@ def _drawn(label: str, folder: Path, setup: Setup) -> "Row":
 
 
 def _cost(
-    experiment: "Experiment",
+    experiment: Experiment,
     folder: Path,
-    records: "Sequence[RunRecord]",
-    places: "Sequence[Path]",
+    records: Sequence[RunRecord],
+    places: Sequence[Path],
     planned: set[str],
     setup: Setup,
 ) -> "Row":
     """What a figure costs; runs of the figures before it, which are in `planned`, count as done."""
     from svag.lab.execution.conduct import preview
-    from svag.lab.execution.plan import ended_elsewhere, plan_runs
 
     if records:
         announced = _recorded(experiment, records)
@@ -274,11 +269,9 @@ def _cost(
     return {**row, "out": str(announced.out), "recorded": bool(records)}
 
 
-def _carried_out(experiment: "Experiment", folder: Path, places: "Sequence[Path]", setup: Setup) -> "Row":
+def _carried_out(experiment: Experiment, folder: Path, places: Sequence[Path], setup: Setup) -> "Row":
     """Run what is left of a figure, and answer."""
     from svag.lab.execution.conduct import conduct
-    from svag.lab.execution.plan import copy_runs, ended_elsewhere, plan_runs
-    from svag.lab.report.tracking import following
 
     plan = plan_runs(experiment.runs(), folder)
     copy_runs(plan, ended_elsewhere(plan, places))
@@ -289,7 +282,7 @@ def _carried_out(experiment: "Experiment", folder: Path, places: "Sequence[Path]
     return {**_outcome(experiment, done.records, folder, str(folder)), "failures": done.failures}
 
 
-def _outcome(experiment: "Experiment", records: "Sequence[RunRecord]", folder: Path, where: str) -> "Row":
+def _outcome(experiment: Experiment, records: Sequence[RunRecord], folder: Path, where: str) -> "Row":
     """What the records of a figure say about the paper's claims, and its page."""
     report, written = _report(experiment, records, folder)
     paper = report.finding.get("paper", {"verdict": None, "claims": []})
@@ -297,8 +290,6 @@ def _outcome(experiment: "Experiment", records: "Sequence[RunRecord]", folder: P
 
 
 def _print_costs(rows: "Sequence[Row]", out: Path) -> None:
-    from svag.lab.execution.estimate import roughly
-    from svag.lab.experiments.wording import count
 
     table = []
     for row in rows:
@@ -330,7 +321,7 @@ def _print_outcomes(rows: "Sequence[Row]", out: Path) -> None:
     echo(f"\nPages: {out}/FIGURE/report/index.html")
 
 
-def _print(names: "Sequence[str]", rows: "Sequence[Sequence[str]]") -> None:
+def _print(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -346,27 +337,24 @@ def _print(names: "Sequence[str]", rows: "Sequence[Sequence[str]]") -> None:
 
 
 def _refuse_what_theory_has_not(
-    label: str, edits: "Mapping[str, Any]", seeds: int | None, setup: Setup, *, fresh: bool
+    label: str, edits: Mapping[str, Any], seeds: int | None, setup: Setup, *, fresh: bool
 ) -> None:
     """Refuse flags that would change nothing."""
-    if fresh:
-        raise SpecError("--fresh", "a label of the theory has no records: it is computed every time")
-    if edits and label != TAILS:
-        raise SpecError(f"--{next(iter(edits))}", "a label of the theory has no spec to change")
-    if seeds is not None:
-        raise SpecError("--seeds", "a label of the theory has no arms to run with several seeds")
-    if setup.execution.shard is not None:
-        raise SpecError("--shard", "a label of the theory has no runs to share")
-    if setup.execution.executor == "ray":
-        raise SpecError("--executor", "a label of the theory is checked on this machine")
-    if setup.track is not None:
-        raise SpecError("--track", "a label of the theory has no curves to log")
+    given = {
+        "fresh": (fresh, "has no records: it is computed every time"),
+        next(iter(edits), ""): (edits and label != TAILS, "has no spec to change"),
+        "seeds": (seeds, "has no arms to run with several seeds"),
+        "shard": (setup.execution.shard, "has no runs to share"),
+        "executor": (setup.execution.executor == "ray", "is checked on this machine"),
+        "track": (setup.track, "has no curves to log"),
+    }
+    for flag, (value, why) in given.items():
+        if value:
+            raise SpecError(f"--{flag}", f"a label of the theory {why}")
 
 
-def _theory(label: str, size: "Size", edits: "Mapping[str, Any]", out: Path, setup: Setup) -> None:
+def _theory(label: str, size: Size, edits: Mapping[str, Any], out: Path, setup: Setup) -> None:
     """Check a label and draw it, where there is something to draw; exit code 1 when a check fails."""
-    from svag.lab.execution.estimate import Announcement
-    from svag.paper.cli.verify import verify
     from svag.paper.figures import THEORY
     from svag.paper.verify import LABELS
 
@@ -388,11 +376,9 @@ def _theory(label: str, size: "Size", edits: "Mapping[str, Any]", out: Path, set
         _tell(figures, paths, as_json=setup.as_json)
 
 
-def _tails(size: "Size", edits: "Mapping[str, Any]", out: Path, setup: Setup) -> None:
+def _tails(size: Size, edits: Mapping[str, Any], out: Path, setup: Setup) -> None:
     """Train a network, and ask its gradients about their tails at several moments; exit code 1 if it cannot be."""
     from svag.lab.execution.conduct import execute, look_ahead, trouble
-    from svag.lab.execution.estimate import Announcement, Workload
-    from svag.lab.execution.plan import plan_runs
     from svag.paper.figures import THEORY, trained, until
 
     spec = trained(size).edited(edits)

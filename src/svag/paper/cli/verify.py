@@ -66,26 +66,10 @@ def verify(
 
 def _on_a_network(labels: list[str], seed: int) -> "list[Check]":
     """The same identities on a network, and the shipped optimizers stepped on one: the only checks that need torch."""
-    from svag.noise.invariance import network_checks
-    from svag.paper.verify.check import Claim
+    from svag.paper.verify.network import network_checks
     from svag.paper.verify.shipped_steps import dynamics_checks
 
-    # the first moment does not tell one batch twice from two batches
-    _, *repeated = (step for step in dynamics_checks(seed, repeated=True) if step.label == "lem:D")
-    checks = [
-        Claim(loss.label).at_most(f"network: {loss.claim}", loss.measured, loss.tolerance)
-        for loss in network_checks(seed)
-    ]
-    checks += [
-        Claim(loss.label, control=True).at_least(f"network with a trainable bias: {loss.claim}", loss.measured, 1e-6)
-        for loss in network_checks(seed, shift=True)
-    ]
-    checks += [Claim(step.label).at_most(step.claim, step.measured, step.tolerance) for step in dynamics_checks(seed)]
-    checks += [
-        Claim(step.label, control=True).at_least(f"the same batch twice: {step.claim}", step.measured, 1e-6)
-        for step in repeated
-    ]
-    return [check for check in checks if check.label in labels]
+    return [check for check in (*network_checks(seed), *dynamics_checks(seed)) if check.label in labels]
 
 
 def _progress() -> Progress:

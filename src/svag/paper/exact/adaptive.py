@@ -22,7 +22,6 @@ from scipy.integrate import solve_ivp
 
 from svag.arrays import FloatArray
 from svag.paper.exact.noise import NoiseLaw, TwoValues
-from svag.theory import domain
 from svag.theory.adaptive import AdamSettings, RMSpropSettings
 
 AdaptiveSettings: TypeAlias = AdamSettings | RMSpropSettings
@@ -37,10 +36,6 @@ class CircleNodes:
     """Trigonometric interpolation at an odd number of equidistant nodes."""
 
     nodes: int
-
-    def __post_init__(self) -> None:
-        if domain.whole("nodes", self.nodes) % 2 == 0:
-            raise ValueError(f"nodes must be odd on a circle, got {self.nodes}")
 
     @property
     def points(self) -> FloatArray:
@@ -67,11 +62,6 @@ class IntervalNodes:
     low: float
     high: float
     nodes: int
-
-    def __post_init__(self) -> None:
-        if not self.low < self.high:
-            raise ValueError(f"low must lie below high, got {self.low} and {self.high}")
-        domain.whole("nodes", self.nodes, at_least=2)
 
     @property
     def points(self) -> FloatArray:
@@ -163,10 +153,6 @@ class AdaptiveProblem:
     theta: CircleNodes = CircleNodes(33)
     first: IntervalNodes = IntervalNodes(-2.0, 2.0, 9)
     second: IntervalNodes = IntervalNodes(0.7, 2.6, 12)
-
-    def __post_init__(self) -> None:
-        domain.non_negative("deviation", self.deviation)
-        TwoValues(self.chance)
 
     @property
     def noise(self) -> TwoValues:

@@ -14,7 +14,6 @@ from scipy.special import comb
 from svag.arrays import FloatArray
 from svag.paper.exact.noise import Atoms, Noise, cumulants_to_moments
 from svag.paper.exact.processes import ExactLimit, ExactProcess, Levy, SecondOrder
-from svag.theory import domain
 from svag.theory.weights import svag_weights
 
 X = Polynomial([0.0, 1.0])
@@ -39,11 +38,6 @@ class AffineProblem:
     lr: float
     batch_size: int = 1
     start: float = 0.0
-
-    def __post_init__(self) -> None:
-        domain.positive("lr", self.lr)
-        domain.whole("batch_size", self.batch_size)
-        domain.finite("start", self.start)
 
     def cumulants(self, degree: int) -> list[Polynomial]:
         """Cumulants of the gradient of one batch of B: κ_j / B^(j−1), at index j."""
@@ -76,7 +70,7 @@ class AffineProblem:
 
     def limit_moments(self, limit: ExactLimit, steps: int, degree: int, ell: int = 1) -> FloatArray:
         """(1, E X, …, E X^degree) at the times kη/ell, k = 0 … steps × ell."""
-        flow = np.asarray(expm(self.lr / domain.whole("ell", ell) * self.generator(limit, degree)), dtype=np.float64)
+        flow = np.asarray(expm(self.lr / ell * self.generator(limit, degree)), dtype=np.float64)
         return orbit(flow, self._start(degree), steps * ell)
 
     def equilibrium(self, process: ExactProcess, degree: int) -> FloatArray:

@@ -12,8 +12,7 @@ import numpy as np
 from scipy.linalg import expm
 
 from svag.arrays import FloatArray
-from svag.paper.exact.processes import CharacteristicProcess, ComplexArray, ExactLimit, Levy, SecondOrder
-from svag.theory import domain
+from svag.paper.exact.processes import CharacteristicProcess, ComplexArray, Ito, Levy
 
 
 @dataclass(frozen=True)
@@ -35,14 +34,6 @@ class CircleProblem:
     probabilities: tuple[float, ...]
     lr: float
     nodes: int = 48
-
-    def __post_init__(self) -> None:
-        if not len(self.offsets) == len(self.amplitudes) == len(self.phases) == len(self.probabilities) > 0:
-            raise ValueError("offsets, amplitudes, phases and probabilities must have the same, positive length")
-        if min(self.probabilities) <= 0 or not np.isclose(sum(self.probabilities), 1):
-            raise ValueError(f"probabilities must be positive and sum to 1, got {self.probabilities}")
-        domain.positive("lr", self.lr)
-        domain.whole("nodes", self.nodes, at_least=8)
 
     @property
     def grid(self) -> FloatArray:
@@ -67,11 +58,11 @@ class CircleProblem:
         law = np.exp(1j * theta * mean + process.log_characteristic(centred, theta, variance))
         return self._on_nodes(law)
 
-    def flow(self, limit: ExactLimit, time: float) -> FloatArray:
+    def flow(self, limit: Ito | Levy, time: float) -> FloatArray:
         """Matrix that takes f at the nodes to E f(X_time) at the nodes."""
         return np.asarray(expm(time * self.generator(limit)), dtype=np.float64)
 
-    def generator(self, limit: ExactLimit) -> FloatArray:
+    def generator(self, limit: Ito | Levy) -> FloatArray:
         """The generator of the limit on functions at the nodes."""
         p, curves, k = np.array(self.probabilities), self.curves(), self._modes()
         if limit == Levy(printed=True):
@@ -79,10 +70,6 @@ class CircleProblem:
         if isinstance(limit, Levy):
             return self._on_nodes(np.exp(-1j * self.lr * k * curves[..., None]).swapaxes(1, 2) @ p - 1) / self.lr
         drift, variance = curves @ p, curves**2 @ p
-        slope = (np.array(self.amplitudes) * np.cos(self.grid[:, None] + np.array(self.phases))) @ p
-        if isinstance(limit, SecondOrder):
-            drift = drift * (1 + self.lr / 2 * slope)
-            variance = variance * (1 + self.lr * slope) if limit.corrected else variance
         return self._on_nodes(-1j * k * drift[:, None] - self.lr / 2 * k**2 * variance[:, None])
 
     def _modes(self) -> FloatArray:

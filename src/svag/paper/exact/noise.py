@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TypeAlias
 
-import numpy as np
 from numpy.polynomial import Polynomial
 from scipy.special import comb
 
-from svag.theory import domain
 from svag.theory.weights import svag_weights
 
 
@@ -20,12 +18,6 @@ class Atoms:
     slopes: tuple[float, ...]
     intercepts: tuple[float, ...]
     probabilities: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        if not len(self.slopes) == len(self.intercepts) == len(self.probabilities) > 0:
-            raise ValueError("slopes, intercepts and probabilities must have the same, positive length")
-        if min(self.probabilities) <= 0 or not np.isclose(sum(self.probabilities), 1):
-            raise ValueError(f"probabilities must be positive and sum to 1, got {self.probabilities}")
 
     @property
     def gradients(self) -> tuple[Polynomial, ...]:
@@ -89,10 +81,6 @@ class TwoValues:
 
     chance: float
 
-    def __post_init__(self) -> None:
-        if not 0 < self.chance < 1:
-            raise ValueError(f"chance must lie strictly between 0 and 1, got {self.chance}")
-
     def batch(self, kappa: int = 1) -> NoiseLaw:
         """The law at κ times the batch: the mean of κ independent values.
 
@@ -102,7 +90,7 @@ class TwoValues:
         p, upper = self.chance, math.sqrt((1 - self.chance) / self.chance)
         return tuple(
             (math.comb(kappa, k) * p**k * (1 - p) ** (kappa - k), (k * upper - (kappa - k) / upper) / kappa)
-            for k in range(domain.whole("kappa", kappa) + 1)
+            for k in range(kappa + 1)
         )
 
     def svag(self, ell: int) -> NoiseLaw:

@@ -13,7 +13,7 @@ import numpy as np
 
 from svag.arrays import FloatArray
 from svag.paper.exact.processes import EulerMaruyama, Svag
-from svag.theory import domain
+from svag.theory.bounds import Equilibrium
 from svag.theory.weights import noise_amplitude, svag_weights
 
 
@@ -22,10 +22,6 @@ class RayleighProblem:
     """The loss ⟨a_i, x⟩²/|x|² of each row a_i of `examples` (n × d)."""
 
     examples: FloatArray
-
-    def __post_init__(self) -> None:
-        if self.examples.ndim != 2 or len(self.examples) < 2:
-            raise ValueError(f"examples must be a table of at least two rows, got shape {self.examples.shape}")
 
     def losses(self, x: FloatArray) -> FloatArray:
         """L_i(x): chains × examples."""
@@ -92,9 +88,6 @@ class SecondOrderEuler:
 
     ell: int
 
-    def __post_init__(self) -> None:
-        domain.whole("ell", self.ell)
-
 
 ChainProcess: TypeAlias = Svag | EulerMaruyama | SecondOrderEuler | Momentum
 Draw: TypeAlias = Callable[[np.random.Generator], FloatArray]
@@ -102,28 +95,25 @@ Draw: TypeAlias = Callable[[np.random.Generator], FloatArray]
 
 @dataclass(frozen=True)
 class Paths:
-    """R, G, N (and |v|² with momentum) at every effective step: steps + 1 rows, one column a chain."""
+    """The last weights, and R, G, N (and |v|² with momentum) at every effective step: one column a chain.
 
-    param_sq: FloatArray
-    grad_sq: FloatArray
-    noise_trace: FloatArray
-    velocity_sq: FloatArray
+    Averages over time have one value a chain. Chains are independent, so their spread gives the standard error.
+    """
+
     weights: FloatArray
-
-    def means(self, start: int) -> "ChainAverages":
-        """Averages over time from effective step `start` on, one value a chain."""
-        columns = (self.param_sq, self.grad_sq, self.noise_trace, self.velocity_sq)
-        return ChainAverages(*(rows[start:].mean(axis=0) for rows in columns))
-
-
-@dataclass(frozen=True)
-class ChainAverages:
-    """Time averages of R, G, N and |v|², one value a chain: independent, so their spread gives the standard error."""
-
     param_sq: FloatArray
     grad_sq: FloatArray
     noise_trace: FloatArray
     velocity_sq: FloatArray
+
+    def means(self, start: int) -> "Paths":
+        """Averages over time from effective step `start` on."""
+        columns = (self.param_sq, self.grad_sq, self.noise_trace, self.velocity_sq)
+        return Paths(self.weights, *(rows[start:].mean(axis=0) for rows in columns))
+
+    def equilibrium(self) -> Equilibrium:
+        """R, G and N on average over chains too."""
+        return Equilibrium(float(self.param_sq.mean()), float(self.grad_sq.mean()), float(self.noise_trace.mean()))
 
 
 def simulate(
@@ -138,10 +128,9 @@ def simulate(
     rng: np.random.Generator,
 ) -> Paths:
     """Run one chain a row of `start` for `steps` effective steps."""
-    h = domain.positive("lr", lr) / process.ell
-    domain.non_negative("weight_decay", weight_decay)
-    beta = domain.momentum(process.beta) if isinstance(process, Momentum) else 0.0
-    draw = example_weights(process, len(problem.examples), domain.whole("batch_size", batch_size), len(start))
+    h = lr / process.ell
+    beta = process.beta if isinstance(process, Momentum) else 0.0
+    draw = example_weights(process, len(problem.examples), batch_size, len(start))
     x, velocity = start.copy(), np.zeros_like(start)
     record = np.empty((4, steps + 1, len(start)))
     for step in range(steps + 1):
@@ -155,8 +144,7 @@ def simulate(
                 gradient += lr / 2 * (problem.hessian_product(x, full) + weight_decay * full)
             velocity = beta * velocity + gradient
             x -= h * velocity
-    r, g, n, v = record
-    return Paths(r, g, n, v, weights=x)
+    return Paths(x, *record)
 
 
 def example_weights(process: ChainProcess, n: int, batch_size: int, chains: int) -> Draw:

@@ -17,7 +17,6 @@ from scipy.linalg import expm
 from svag.arrays import FloatArray
 from svag.paper.exact.affine import null_vector, orbit
 from svag.paper.exact.processes import WeakOrder, measure_weak_order
-from svag.theory import domain
 from svag.theory.weights import svag_weights
 
 
@@ -37,36 +36,40 @@ class RegressionProblem:
     batch_size: int
     start: FloatArray
 
-    def __post_init__(self) -> None:
+    def augmented(self) -> FloatArray:
+        """H_i on y = (1, x): the constant stays, the weights move by H_i x − b_i."""
         n, d = self.targets.shape
-        if self.hessians.shape != (n, d, d) or self.start.shape != (d,):
-            raise ValueError(
-                "hessians, targets and start must have shapes n×d×d, n×d and d, got "
-                f"{self.hessians.shape}, {self.targets.shape} and {self.start.shape}"
-            )
-        domain.positive("lr", self.lr)
-        domain.whole("batch_size", self.batch_size)
+        augmented = np.zeros((n, d + 1, d + 1))
+        augmented[:, 1:, 0], augmented[:, 1:, 1:] = -self.targets, self.hessians
+        return augmented
+
+    def drift(self) -> FloatArray:
+        """The mean of these matrices."""
+        return np.asarray(self.augmented().mean(axis=0), dtype=np.float64)
+
+    def spread(self) -> FloatArray:
+        """K = (1/nB) Σ (H_i − H̄) ⊗ (H_i − H̄) on y."""
+        return kronecker_covariance(self.augmented()) / self.batch_size
 
     def moments(self, steps: int, ell: int = 1, noise: float = 1.0) -> FloatArray:
         """E yyᵀ after each of `steps` × ell steps of SVAG(ell), or equally of NGD; `noise=0` is gradient descent."""
-        drift, spread = self._drift(), self._spread()
-        h = self.lr / domain.whole("ell", ell)
+        drift, spread = self.drift(), self.spread()
+        h = self.lr / ell
         step = np.eye(drift.shape[0]) - h * drift
         return self._orbit(np.kron(step, step) + noise * h**2 * ell * spread, steps * ell)
 
     def equilibrium(self) -> FloatArray:
         """E yyᵀ of the stationary law of SGD, if it settles."""
-        drift = self._drift()
+        drift = self.drift()
         contraction = np.eye(drift.shape[0]) - self.lr * drift
-        step = np.kron(contraction, contraction) + self.lr**2 * self._spread()
+        step = np.kron(contraction, contraction) + self.lr**2 * self.spread()
         if np.abs(np.linalg.eigvals(step[1:, 1:])).max() >= 1:
             raise ValueError(f"second moments do not settle at lr={self.lr}: lower it")
         return null_vector(step - np.eye(len(step))).reshape(contraction.shape)
 
     def sde_moments(self, steps: int, ell: int = 1) -> FloatArray:
         """E yyᵀ of the Itô SDE at the times kη/ell, k = 0 … steps × ell."""
-        drift = self._drift()
-        generator = -kronecker_sum(drift) + self.lr * self._spread()
+        generator = -kronecker_sum(self.drift()) + self.lr * self.spread()
         return self._orbit(np.asarray(expm(self.lr / ell * generator), dtype=np.float64), steps * ell)
 
     def loss(self, moments: FloatArray) -> FloatArray:
@@ -76,41 +79,22 @@ class RegressionProblem:
             0.5 * np.einsum("kij,ij->k", moments[:, 1:, 1:], hessian) - moments[:, 0, 1:] @ target, dtype=np.float64
         )
 
-    def _drift(self) -> FloatArray:
-        return np.asarray(self._augmented().mean(axis=0), dtype=np.float64)
-
-    def _spread(self) -> FloatArray:
-        """K = (1/nB) Σ (H_i − H̄) ⊗ (H_i − H̄) on y."""
-        return kronecker_covariance(self._augmented()) / self.batch_size
-
-    def _augmented(self) -> FloatArray:
-        """H_i on y = (1, x): the constant stays, the weights move by H_i x − b_i."""
-        n, d = self.targets.shape
-        augmented = np.zeros((n, d + 1, d + 1))
-        augmented[:, 1:, 0], augmented[:, 1:, 1:] = -self.targets, self.hessians
-        return augmented
-
     def _orbit(self, matrix: FloatArray, steps: int) -> FloatArray:
         y = np.concatenate([[1.0], self.start])
         return orbit(matrix, np.outer(y, y).ravel(), steps).reshape(-1, y.size, y.size)
 
 
-def stable_lr(hessians: FloatArray, batch_size: int, ell: float = 1.0, noise: float = 1.0) -> float:
+def stable_lr(hessians: FloatArray, batch_size: int, ell: float = 1.0) -> float:
     r"""Learning rate below which E|x − x*|² stays bounded (mean-square stability).
 
     $$\eta^* = 1/\lambda_{\max}\bigl[(\bar H\oplus\bar H)^{-1}(\bar H\otimes\bar H/l + K)\bigr]$$
 
-    where l is the argument `ell`: 1 is SGD, `math.inf` the Itô SDE; `noise=0` drops K and gives gradient descent,
-    2/λ_max(H̄). Since −η(H̄⊕H̄) + η²(…) keeps the cone of covariances, stability is lost at an eigenvalue 1.
+    where l is the argument `ell`: 1 is SGD, `math.inf` the Itô SDE; the mean Hessian is positive definite. Since
+    −η(H̄⊕H̄) + η²(…) keeps the cone of covariances, stability is lost at an eigenvalue 1.
     """
-    if not ell >= 1:
-        raise ValueError(f"ell must be at least 1, got {ell}")
     mean = hessians.mean(axis=0)
-    if np.linalg.eigvals(mean).real.min() <= 0:
-        raise ValueError("the mean Hessian must be positive definite: otherwise no learning rate is stable")
-    growth = np.kron(mean, mean) / ell + noise * kronecker_covariance(hessians) / domain.whole("batch_size", batch_size)
-    strongest = float(np.linalg.eigvals(np.linalg.solve(kronecker_sum(mean), growth)).real.max())
-    return 1 / strongest if strongest > 0 else np.inf
+    growth = np.kron(mean, mean) / ell + kronecker_covariance(hessians) / batch_size
+    return 1 / float(np.linalg.eigvals(np.linalg.solve(kronecker_sum(mean), growth)).real.max())
 
 
 def kronecker_sum(matrix: FloatArray) -> FloatArray:
@@ -135,7 +119,8 @@ def third_moment_order(
     bed: RegressionProblem, steps: int, draws: Callable[[RegressionProblem, int], Draws]
 ) -> WeakOrder:
     """Order in l of E x_i x_j x_k, maximum over effective steps, of steps drawn by `draws` against the Itô SDE."""
-    start = _cube(np.concatenate([[1.0], bed.start]))
+    y = np.concatenate([[1.0], bed.start])
+    start = np.kron(np.kron(y, y), y)
     columns = _columns(bed.start.size)
     limit = orbit(np.asarray(expm(bed.lr * _generator(bed)), dtype=np.float64), start, steps)[:, columns]
 
@@ -158,31 +143,22 @@ def svag_draws(bed: RegressionProblem, ell: int) -> Draws:
 
 def root_draws(bed: RegressionProblem, ell: int) -> Draws:
     """A mistake: one batch, its deviation from the mean amplified by √l; mean and covariance are SVAG's."""
-    mean = augmented(bed).mean(axis=0)
+    mean = bed.drift()
     for one, p in _batches(bed):
         yield mean + np.sqrt(ell) * (one - mean), p
 
 
-def augmented(bed: RegressionProblem) -> FloatArray:
-    """H_i on y = (1, x), by the definition of the gradient H_i x − b_i."""
-    n, d = bed.targets.shape
-    found = np.zeros((n, d + 1, d + 1))
-    found[:, 1:, 0], found[:, 1:, 1:] = -bed.targets, bed.hessians
-    return found
-
-
 def _batches(bed: RegressionProblem) -> Draws:
     """The mean of every batch of B examples, drawn with replacement, with its probability."""
-    each = augmented(bed)
+    each = bed.augmented()
     for chosen in product(range(len(each)), repeat=bed.batch_size):
         yield each[list(chosen)].mean(axis=0), 1 / len(each) ** bed.batch_size
 
 
 def _generator(bed: RegressionProblem) -> FloatArray:
     """−(D⊗I⊗I + …) + η(K on each pair of the three factors), K = Cov of one batch's matrix."""
-    each = augmented(bed)
-    drift, identity = each.mean(axis=0), np.eye(each.shape[1])
-    spread, d = kronecker_covariance(each) / bed.batch_size, each.shape[1]
+    drift, spread, d = bed.drift(), bed.spread(), bed.start.size + 1
+    identity = np.eye(d)
     alone = (
         np.kron(np.kron(drift, identity), identity)
         + np.kron(np.kron(identity, drift), identity)
@@ -191,10 +167,6 @@ def _generator(bed: RegressionProblem) -> FloatArray:
     outer = np.einsum("abcd,ef->aebcfd", spread.reshape((d,) * 4), identity)  # K on the first and the third factor
     pairs = np.kron(spread, identity) + np.kron(identity, spread) + outer.reshape(d**3, d**3)
     return np.asarray(-alone + bed.lr * pairs, dtype=np.float64)
-
-
-def _cube(y: FloatArray) -> FloatArray:
-    return np.kron(np.kron(y, y), y)
 
 
 def _columns(d: int) -> list[int]:

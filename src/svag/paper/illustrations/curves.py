@@ -7,6 +7,7 @@ sentence what they show. `svag reproduce LABEL` draws them; `svag verify LABEL` 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -19,6 +20,20 @@ from svag.paper.exact.rayleigh import example_weights
 from svag.paper.exact.regression import RegressionProblem
 from svag.paper.verify.beds import SKEWED, ornstein_uhlenbeck
 from svag.paper.verify.svag_limit import DEGREES, affine_order
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True)
+class Illustration(Generic[Row]):
+    """A table to be drawn, with what it shows in a sentence."""
+
+    rows: tuple[Row, ...]
+    said: str
+
+    def __str__(self) -> str:
+        return self.said
+
 
 # Weak errors (thm:sde_svag)
 
@@ -211,20 +226,6 @@ class LawDistance:
     distance: float
 
 
-@dataclass(frozen=True)
-class LawDistances:
-    """How far from the SDE the processes are, for several ell in increasing order."""
-
-    rows: tuple[LawDistance, ...]
-
-    def __str__(self) -> str:
-        svag, ladder = (next(row for row in self.rows[::-1] if row.process == name) for name, _ in _ALONG)
-        return (
-            f"Linear scaling is exact at every batch size and stays {ladder.distance:.3f} away from the SDE; "
-            f"SVAG is {svag.distance:.4f} away at ell = {svag.ell}."
-        )
-
-
 def poisson_cdfs(
     problem: PoissonProblem = POISSON, ells: Sequence[int] = (2, 8), points: int = 401
 ) -> tuple[CdfPoint, ...]:
@@ -249,20 +250,22 @@ def poisson_cdfs(
 
 def poisson_distances(
     problem: PoissonProblem = POISSON, ells: Sequence[int] = (1, 2, 4, 8, 16, 32, 64)
-) -> LawDistances:
+) -> Illustration[LawDistance]:
     """Distances from the SDE, along SVAG and along the ladder (sec:counterexample).
 
     >>> print(poisson_distances(ells=(1, 16)))
     Linear scaling is exact at every batch size and stays 0.087 away from the SDE; SVAG is 0.0026 away at ell = 16.
     """
     sde = problem.sde_law()
-    return LawDistances(
-        tuple(
-            LawDistance(name, ell, kolmogorov(problem.law(process(ell)), sde))
-            for name, process in _ALONG
-            for ell in ells
-        )
+    rows = [
+        LawDistance(name, ell, kolmogorov(problem.law(process(ell)), sde)) for name, process in _ALONG for ell in ells
+    ]
+    svag, ladder = (next(row for row in rows[::-1] if row.process == name) for name, _ in _ALONG)
+    said = (
+        f"Linear scaling is exact at every batch size and stays {ladder.distance:.3f} away from the SDE; "
+        f"SVAG is {svag.distance:.4f} away at ell = {svag.ell}."
     )
+    return Illustration(tuple(rows), said)
 
 
 # Learning rates (fig:app_exotic_lr)
@@ -284,20 +287,6 @@ class LearningRate:
     applied: float
 
 
-@dataclass(frozen=True)
-class LearningRates:
-    """The learning rates of several schedules and ell along a run."""
-
-    rows: tuple[LearningRate, ...]
-
-    def __str__(self) -> str:
-        ells = sorted({row.ell for row in self.rows})
-        return (
-            f"Against effective steps the learning rate of the run is one curve for ell = {', '.join(map(str, ells))}; "
-            "each update applies it divided by ell."
-        )
-
-
 def learning_rates(
     schedules: Mapping[str, Constant | Steps | Cosine | Triangle] = _PAPER,
     *,
@@ -305,7 +294,7 @@ def learning_rates(
     steps: int = 62_400,
     ells: Sequence[int] = (1, 4, 16),
     points: int = 81,
-) -> LearningRates:
+) -> Illustration[LearningRate]:
     """η and η/ell at `points` moments of a run of `steps` effective steps, each in the update in which it falls.
 
     >>> start, middle, end = learning_rates({"cosine": Cosine()}, steps=10, ells=(4,), points=3).rows
@@ -319,4 +308,8 @@ def learning_rates(
                 update = min(round(i * (steps * ell) / (points - 1)), steps * ell - 1)
                 rate = lr * schedule.multiplier(update // ell, steps)
                 rows.append(LearningRate(name, ell, update / ell, rate, rate / ell))
-    return LearningRates(tuple(rows))
+    said = (
+        f"Against effective steps the learning rate of the run is one curve for ell = "
+        f"{', '.join(map(str, sorted(ells)))}; each update applies it divided by ell."
+    )
+    return Illustration(tuple(rows), said)

@@ -13,7 +13,8 @@ from statistics import NormalDist
 import numpy as np
 
 from svag.paper.exact.processes import NGD, SGD, EulerMaruyama, Svag
-from svag.paper.exact.rayleigh import ChainAverages, Paths, simulate
+from svag.paper.exact.rayleigh import Paths, simulate
+from svag.paper.illustrations.curves import Illustration
 from svag.paper.verify.beds import equilibrium_run, rayleigh, sphere
 from svag.theory.equilibrium import (
     Balance,
@@ -62,22 +63,7 @@ class BalanceRatio:
         return self.ratio + Z95 * self.error
 
 
-@dataclass(frozen=True)
-class NormBalances:
-    """Growth over decay of several processes, each in its own balance and in another's."""
-
-    rows: tuple[BalanceRatio, ...]
-
-    def __str__(self) -> str:
-        own = max(abs(row.ratio - 1) for row in self.rows if row.kind == OWN)
-        other = min(abs(row.ratio - 1) for row in self.rows if row.kind == OTHER)
-        return (
-            f"Each process keeps its own balance to within {own:.1%}; "
-            f"another process's balance is off by {other:.1%} or more."
-        )
-
-
-def norm_balances(*, chains: int = 1000, window: int = 200, seed: int = 0) -> NormBalances:
+def norm_balances(*, chains: int = 1000, window: int = 200, seed: int = 0) -> Illustration[BalanceRatio]:
     """SGD, NGD, SVAG(4) and the SDE (Euler–Maruyama at η/32) at equilibrium (thm:eq_sde_sgd).
 
     >>> [(row.process, row.balance) for row in norm_balances(chains=2, window=2).rows[:2]]
@@ -90,7 +76,7 @@ def norm_balances(*, chains: int = 1000, window: int = 200, seed: int = 0) -> No
     """
     rng = np.random.default_rng(seed)
 
-    def run(process: Svag | EulerMaruyama) -> ChainAverages:
+    def run(process: Svag | EulerMaruyama) -> Paths:
         return equilibrium_run(rng, process, lr=_LR, weight_decay=_WEIGHT_DECAY, chains=chains, window=window)
 
     runs = {"SGD": run(SGD), "NGD": run(NGD), "SVAG(4)": run(Svag(4)), "Itô SDE": run(_SDE)}
@@ -101,16 +87,21 @@ def norm_balances(*, chains: int = 1000, window: int = 200, seed: int = 0) -> No
     }
     own = {"SGD": "SGD", "NGD": "SGD", "SVAG(4)": "SVAG(4)", "Itô SDE": "Itô SDE"}
     other = {"SGD": "Itô SDE", "NGD": "Itô SDE", "SVAG(4)": "SGD", "Itô SDE": "SGD"}
-    return NormBalances(
-        tuple(
-            BalanceRatio(name, formula[name], kind, *_ratio(balances[formula[name]], averages))
-            for name, averages in runs.items()
-            for kind, formula in ((OWN, own), (OTHER, other))
-        )
+    rows = tuple(
+        BalanceRatio(name, formula[name], kind, *_ratio(balances[formula[name]], averages))
+        for name, averages in runs.items()
+        for kind, formula in ((OWN, own), (OTHER, other))
     )
+    kept = max(abs(row.ratio - 1) for row in rows if row.kind == OWN)
+    off = min(abs(row.ratio - 1) for row in rows if row.kind == OTHER)
+    said = (
+        f"Each process keeps its own balance to within {kept:.1%}; "
+        f"another process's balance is off by {off:.1%} or more."
+    )
+    return Illustration(rows, said)
 
 
-def _ratio(balance: Callable[[float, float, float], Balance], found: ChainAverages) -> tuple[float, float]:
+def _ratio(balance: Callable[[float, float, float], Balance], found: Paths) -> tuple[float, float]:
     """Growth over decay of the averages, and its standard error from the residuals of the chains (delta method)."""
     mean = balance(float(found.param_sq.mean()), float(found.grad_sq.mean()), float(found.noise_trace.mean()))
     sides = [balance(*row) for row in zip(found.param_sq, found.grad_sq, found.noise_trace, strict=True)]

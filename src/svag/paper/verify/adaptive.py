@@ -170,20 +170,22 @@ def _steps(claim: Claim, control: Claim) -> Iterator[Check]:
 
 def _step_order(eps: float, *, eps_in_distortion: float, rule: ScalingRule = RMSpropSettings.scaled) -> WeakOrder:
     """Deviations from 1 of drift·√D and diffusion·D, for every κ and coordinate, as 1/(1 − β₂) grows."""
-    errors = []
-    for rate in RATES:
-        settings = RMSpropSettings(lr=0.25, alpha=1 - 1 / rate, eps=eps)
+
+    def deviations(settings: RMSpropSettings) -> Iterator[FloatArray]:
         base = settled(settings, 1)
-        row: list[FloatArray] = []
         for kappa in KAPPAS:
             large = settled(rule(settings, kappa), kappa)
             d = coordinate_distortion(kappa, eps_in_distortion)
-            row += [
-                field_of(large, "drift") / field_of(base, "drift") * np.sqrt(d) - 1,
-                field_of(large, "diffusion") / field_of(base, "diffusion") * d - 1,
-            ]
-        errors.append(np.abs(np.concatenate(row)))
-    return WeakOrder(RATES, np.array(errors))
+            yield field_of(large, "drift") / field_of(base, "drift") * np.sqrt(d) - 1
+            yield field_of(large, "diffusion") / field_of(base, "diffusion") * d - 1
+
+    return order_in_rate(eps, deviations)
+
+
+def order_in_rate(eps: float, deviations: Callable[[RMSpropSettings], Iterator[FloatArray]]) -> WeakOrder:
+    """How fast deviations from 0 fall as 1/(1 − β₂) grows."""
+    settings = [RMSpropSettings(lr=0.25, alpha=1 - 1 / rate, eps=eps) for rate in RATES]
+    return WeakOrder(RATES, np.array([np.abs(np.concatenate(list(deviations(each)))) for each in settings]))
 
 
 def _linear_rule(settings: RMSpropSettings, kappa: float) -> RMSpropSettings:

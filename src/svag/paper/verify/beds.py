@@ -16,7 +16,7 @@ from svag.paper.exact.adaptive import AdaptiveProblem, CircleNodes, IntervalNode
 from svag.paper.exact.affine import AffineProblem
 from svag.paper.exact.circle import CircleProblem
 from svag.paper.exact.noise import Atoms, CompoundPoisson
-from svag.paper.exact.rayleigh import ChainAverages, ChainProcess, RayleighProblem, simulate
+from svag.paper.exact.rayleigh import ChainProcess, Paths, RayleighProblem, simulate
 from svag.paper.exact.regression import RegressionProblem
 from svag.theory.equilibrium import steps_to_equilibrium
 
@@ -82,7 +82,7 @@ def equilibrium_run(
     chains: int,
     batch_size: int = 1,
     window: int = 200,
-) -> ChainAverages:
+) -> Paths:
     """Averages over `window` effective steps of a process on the Rayleigh quotient, eight e-folds after its start."""
     burn = round(steps_to_equilibrium(lr, weight_decay, e_folds=8)) + 20
     paths = simulate(

@@ -80,6 +80,13 @@ def z_score(differences: FloatArray) -> float:
     return float(differences.mean() / (differences.std(ddof=1) / np.sqrt(differences.size)))
 
 
+def raw_moments(values: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """E v, E v ⊗ v and E v ⊗ v ⊗ v of rows of equal probability."""
+    n = len(values)
+    second = np.einsum("ni,nj->ij", values, values) / n
+    return values.mean(axis=0), second, np.einsum("ni,nj,nk->ijk", values, values, values) / n
+
+
 def relative_error(value: FloatArray, reference: FloatArray) -> float:
     """Largest absolute difference, over the largest reference."""
     return float(np.abs(value - reference).max() / np.abs(reference).max())

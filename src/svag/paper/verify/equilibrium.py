@@ -14,7 +14,7 @@ import numpy as np
 from svag.arrays import FloatArray
 from svag.paper.bounds import printed_max_kappa
 from svag.paper.exact.processes import SGD, EulerMaruyama, Svag
-from svag.paper.exact.rayleigh import ChainAverages, Momentum, SecondOrderEuler
+from svag.paper.exact.rayleigh import Momentum, SecondOrderEuler
 from svag.paper.verify.beds import equilibrium_run
 from svag.paper.verify.check import Z_LIMIT, Check, claims, z_score
 from svag.theory.bounds import (
@@ -123,9 +123,8 @@ class ScaledRuns:
 def certificates(rng: np.random.Generator) -> Iterator[Check]:
     """thm:eq_sde_sgd, thm:lsr_condition, thm:lsr_kappa_bound, thm:app_1st_2nd_sde on one simulated ladder."""
     runs = {kappa: _sgd(rng, kappa) for kappa in (1, *KAPPAS)}
-    ladder = ScaledRuns(
-        runs, _equilibrium(equilibrium_run(rng, EulerMaruyama(4), lr=LR, weight_decay=WEIGHT_DECAY, chains=200))
-    )
+    sde = equilibrium_run(rng, EulerMaruyama(4), lr=LR, weight_decay=WEIGHT_DECAY, chains=200)
+    ladder = ScaledRuns(runs, sde.equilibrium())
     yield from _eq_sde_sgd(ladder)
     yield from _lsr_condition(ladder)
     yield from _lsr_kappa_bound(ladder)
@@ -202,7 +201,7 @@ def _fired(ladder: ScaledRuns) -> list[int]:
 
 def _sgd(rng: np.random.Generator, kappa: int) -> Equilibrium:
     run = equilibrium_run(rng, SGD, lr=kappa * LR, weight_decay=WEIGHT_DECAY, batch_size=kappa, chains=300)
-    return _equilibrium(run)
+    return run.equilibrium()
 
 
 def _second_order(rng: np.random.Generator, kappa: int) -> Equilibrium:
@@ -216,8 +215,4 @@ def _second_order(rng: np.random.Generator, kappa: int) -> Equilibrium:
         chains=80,
         window=max(20, 300 // kappa),  # as long in time at every κ
     )
-    return _equilibrium(run)
-
-
-def _equilibrium(run: ChainAverages) -> Equilibrium:
-    return Equilibrium(float(run.param_sq.mean()), float(run.grad_sq.mean()), float(run.noise_trace.mean()))
+    return run.equilibrium()

@@ -18,8 +18,8 @@ import numpy as np
 
 from svag.arrays import FloatArray
 from svag.paper.exact.processes import SGD, WeakOrder
-from svag.paper.exact.rayleigh import ChainAverages, ChainProcess, Momentum
-from svag.paper.exact.regression import RegressionProblem, augmented
+from svag.paper.exact.rayleigh import ChainProcess, Momentum, Paths
+from svag.paper.exact.regression import RegressionProblem
 from svag.paper.verify.adaptive import (
     CONTROL_SLOPE,
     COORDINATES,
@@ -27,6 +27,7 @@ from svag.paper.verify.adaptive import (
     SLOPE,
     coordinate_distortion,
     field_of,
+    order_in_rate,
     settled,
     signal_and_variance,
     statistics,
@@ -141,7 +142,7 @@ class RatePair:
 
 def _rayleigh(claim: Claim, control: Claim, rng: np.random.Generator) -> Iterator[Check]:
     base = _run(rng, SGD, 1, 1.0)
-    rho = float(base.noise_trace.mean() / base.grad_sq.mean())
+    rho = base.equilibrium().noise_to_signal
     for kappa in KAPPAS:
         d = distortion(rho, kappa)
         rates = {"m*": balanced_gain(rho, kappa, LR * WEIGHT_DECAY), "κ": kappa, "κ/D²": kappa / d**2}
@@ -165,7 +166,7 @@ def _rayleigh(claim: Claim, control: Claim, rng: np.random.Generator) -> Iterato
         yield control.at_least(f"R′/R = A, without μ, at m = κ, {said} (|z|)", without.z, Z_LIMIT)
 
 
-def _pair(base: ChainAverages, large: ChainAverages, rho: float, kappa: float, m: float) -> RatePair:
+def _pair(base: Paths, large: Paths, rho: float, kappa: float, m: float) -> RatePair:
     lr_wd = LR * WEIGHT_DECAY
     r, g, n = (
         float(getattr(large, name).mean() / getattr(base, name).mean())
@@ -180,7 +181,7 @@ def _pair(base: ChainAverages, large: ChainAverages, rho: float, kappa: float, m
     )
 
 
-def _run(rng: np.random.Generator, process: ChainProcess, kappa: int, m: float) -> ChainAverages:
+def _run(rng: np.random.Generator, process: ChainProcess, kappa: int, m: float) -> Paths:
     # at the same η/(1 − β), so that runs with momentum move as fast
     beta = process.beta if isinstance(process, Momentum) else 0.0
     lr = m * LR * (1 - beta)
@@ -210,7 +211,7 @@ def _momentum(claim: Claim, control: Claim, rng: np.random.Generator) -> Iterato
     yield control.at_least("momentum ½: at κ/D it is outside (standard errors)", plain.outside, Z_LIMIT)
 
 
-def _moving_pair(base: ChainAverages, large: ChainAverages, rho: float, kappa: float, m: float) -> RatePair:
+def _moving_pair(base: Paths, large: Paths, rho: float, kappa: float, m: float) -> RatePair:
     x, n = _signal(large) / _signal(base), kappa * float(large.noise_trace.mean() / base.noise_trace.mean())
     return RatePair(
         (float(large.param_sq.mean() / base.param_sq.mean()), x, n),
@@ -220,7 +221,7 @@ def _moving_pair(base: ChainAverages, large: ChainAverages, rho: float, kappa: f
     )
 
 
-def _signal(run: ChainAverages) -> float:
+def _signal(run: Paths) -> float:
     return momentum_signal(float(run.velocity_sq.mean()), float(run.noise_trace.mean()), 0.5)
 
 
@@ -294,7 +295,7 @@ def _stationary(bed: RegressionProblem, weight_decay: float) -> StationaryRun:
     """R, T, G and N from E yyᵀ of the run with weight decay; G and N are those of the loss alone."""
     d = bed.start.size
     moments = replace(bed, hessians=bed.hessians + weight_decay * np.eye(d)).equilibrium()
-    each = augmented(bed)
+    each = bed.augmented()
     squares = np.einsum("nij,jk,nik->n", each, moments, each)
     mean = each.mean(axis=0)
     grad_sq = float(np.einsum("ij,jk,ik->", mean, moments, mean))
@@ -347,11 +348,9 @@ def _adaptive_steps(claim: Claim, control: Claim) -> Iterator[Check]:
 def _own_gain_order(eps: float, *, power: float = 1.0, eps_factor: bool = True) -> WeakOrder:
     """Deviations from 1 of drift and of diffusion·D per baseline step, each coordinate at κ/D_i^power."""
     signal, variance = signal_and_variance()
-    errors = []
-    for rate in RATES:
-        settings = RMSpropSettings(lr=0.25, alpha=1 - 1 / rate, eps=eps)
+
+    def deviations(settings: RMSpropSettings) -> Iterator[FloatArray]:
         base = settled(settings, 1)
-        row: list[float] = []
         for kappa, (i, rho) in product(SMALL_KAPPAS, enumerate(variance / signal)):
             d = distortion(rho, kappa)
             gained = _gained(settings, kappa / d**power)
@@ -359,25 +358,23 @@ def _own_gain_order(eps: float, *, power: float = 1.0, eps_factor: bool = True) 
                 gained = replace(gained, eps=eps)
             large = STRONG.settled_step(STRONG.at_batch(gained, kappa), COORDINATES[i])
             # the bed divides by κ, and one step at κB counts as κ/D baseline steps
-            row += [large.drift * d / base[i].drift - 1, large.diffusion * d / base[i].diffusion * d - 1]
-        errors.append(np.abs(np.array(row)))
-    return WeakOrder(RATES, np.array(errors))
+            yield np.array([large.drift * d / base[i].drift - 1, large.diffusion * d / base[i].diffusion * d - 1])
+
+    return order_in_rate(eps, deviations)
 
 
 def _pooled_gain_order() -> WeakOrder:
     """Deviations from √(D/D_i) of the drift per baseline step, all coordinates at κ/D of Σs/Σg²."""
     signal, variance = signal_and_variance()
-    errors = []
-    for rate in RATES:
-        settings = RMSpropSettings(lr=0.25, alpha=1 - 1 / rate, eps=0.0)
+
+    def deviations(settings: RMSpropSettings) -> Iterator[FloatArray]:
         drifts = field_of(settled(settings, 1), "drift")
-        row = []
         for kappa in SMALL_KAPPAS:
             d = distortion(variance.sum() / signal.sum(), kappa)
             moved = field_of(settled(_gained(settings, kappa / d), kappa), "drift") * d
-            row.append(moved / drifts / np.sqrt(d / coordinate_distortion(kappa)) - 1)
-        errors.append(np.abs(np.concatenate(row)))
-    return WeakOrder(RATES, np.array(errors))
+            yield moved / drifts / np.sqrt(d / coordinate_distortion(kappa)) - 1
+
+    return order_in_rate(0.0, deviations)
 
 
 def _gained(settings: RMSpropSettings, made: float) -> RMSpropSettings:

@@ -11,7 +11,7 @@ from scipy.special import comb
 from svag.arrays import FloatArray
 from svag.paper.exact.processes import Copies, ExactProcess, Ito, SmallerBatches, Svag, WeakOrder
 from svag.paper.verify.beds import EFFECTIVE_STEPS, SKEWED, AdditiveNoise, ProportionalNoise, moments_of
-from svag.paper.verify.check import Check, Claim, claims, relative_error
+from svag.paper.verify.check import Check, Claim, claims, raw_moments, relative_error
 from svag.paper.verify.svag_limit import ELLS, ONE_STEP_ELLS, SLOPE, affine_order, furthest, one_step_order
 from svag.theory.weights import copy_weights, outer, sde_step_moments, svag_step_moments, svag_weights, symmetrise
 
@@ -22,18 +22,12 @@ def svag_increment(rng: np.random.Generator) -> Iterator[Check]:
     # enumeration is exact for any gradients: these are part of the problem, not of the draw
     gradients, lr = np.random.default_rng(2021).standard_normal((5, 3)) ** 3 + 1, 0.7
     mean = gradients.mean(axis=0)
-    centred = gradients - mean
-    covariance = np.einsum("ni,nj->ij", centred, centred) / len(gradients)
-    skewness = np.einsum("ni,nj,nk->ijk", centred, centred, centred) / len(gradients)
+    _, covariance, skewness = raw_moments(gradients - mean)
     worst, slips = np.zeros(3), np.full(2, np.inf)
     for ell, split in ((1, 1), (2, 1), (3, 1), (8, 1), (4, 2)):
         a, b = svag_weights(ell, split)
         moves = np.array([-lr / ell * (a * one + b * two) for one, two in product(gradients, repeat=2)])
-        enumerated = (
-            moves.mean(axis=0),
-            np.einsum("ni,nj->ij", moves, moves) / len(moves),
-            np.einsum("ni,nj,nk->ijk", moves, moves, moves) / len(moves),
-        )
+        enumerated = raw_moments(moves)
         # parts of one example each: the batch of the run has `split` of them
         batch = mean, covariance / split, skewness / split**2
         formula = svag_step_moments(*batch, lr=lr, ell=ell, split=split)

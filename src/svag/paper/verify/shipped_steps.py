@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from svag.arrays import FloatArray
 from svag.dynamics.noisy_gd import NoisyGD
 from svag.dynamics.svag import SVAG
-from svag.noise.invariance import NetworkCheck
+from svag.paper.verify.check import Check, claims, raw_moments, relative_error
 from svag.theory.weights import noise_amplitude, svag_step_moments
 
 LR = 0.3
@@ -60,51 +60,41 @@ class TinyProblem:
         return np.array(rows)
 
 
-def dynamics_checks(seed: int = 0, *, repeated: bool = False) -> list[NetworkCheck]:
-    """Step both through every batch; `repeated` gives SVAG one batch twice, the negative control.
+def dynamics_checks(seed: int = 0) -> list[Check]:
+    """Step both through every batch; giving SVAG one batch twice is the negative control.
 
-    >>> [check.holds for check in dynamics_checks()]
-    [True, True, True, True, True]
-    >>> [check.holds for check in dynamics_checks(repeated=True) if check.label == "lem:D"]
-    [True, False, False]
+    >>> [check.passed for check in dynamics_checks()]
+    [True, True, True, True, True, True, True]
     """
     problem = TinyProblem(seed)
-    return [*_svag(problem, ell=3, repeated=repeated), *_noisy_gd(problem)]
+    claim, control = claims("lem:D")
+    moments = [f"svag.SVAG: moment ({order}) of a sub-step over all pairs (relative)" for order in ("i", "ii", "iii")]
+    # the first moment does not tell one batch twice from two batches
+    twice = list(zip(moments, _svag(problem, ell=3, repeated=True), strict=True))[1:]
+    return [
+        *(claim.at_most(*moment, 1e-12) for moment in zip(moments, _svag(problem, ell=3), strict=True)),
+        *_noisy_gd(problem),
+        *(control.at_least(f"the same batch twice: {said}", error, 1e-6) for said, error in twice),
+    ]
 
 
-def _svag(problem: TinyProblem, ell: int, repeated: bool) -> list[NetworkCheck]:
-    """Moments of one sub-step over all pairs of examples, against lem:D."""
+def _svag(problem: TinyProblem, ell: int, *, repeated: bool = False) -> list[float]:
+    """Errors of the moments of one sub-step over all pairs of examples, against lem:D (relative)."""
     each = problem.gradients()
-    centred = each - each.mean(axis=0)
-    stated = svag_step_moments(
-        each.mean(axis=0),
-        np.einsum("ni,nj->ij", centred, centred) / 3,
-        np.einsum("ni,nj,nk->ijk", centred, centred, centred) / 3,
-        lr=LR,
-        ell=ell,
-    )
+    mean = each.mean(axis=0)
+    _, covariance, skewness = raw_moments(each - mean)
+    stated = svag_step_moments(mean, covariance, skewness, lr=LR, ell=ell)
     moves = []
     with SVAG(problem.model, torch.optim.SGD(problem.model.parameters(), lr=LR), ell=ell) as sim:
         for first, second in product(range(3), repeat=2):
             problem.reset()
             sim.substep(problem.loss, problem.batch(first), problem.batch(first if repeated else second))
             moves.append(problem.moved())
-    steps = np.array(moves)
-    found = (
-        steps.mean(axis=0),
-        np.einsum("ni,nj->ij", steps, steps) / len(steps),
-        np.einsum("ni,nj,nk->ijk", steps, steps, steps) / len(steps),
-    )
     expected = (stated.first, stated.second, stated.third)
-    return [
-        NetworkCheck(
-            "lem:D", f"svag.SVAG: moment ({order}) of a sub-step over all pairs (relative)", _apart(one, two), 1e-12
-        )
-        for order, one, two in zip(("i", "ii", "iii"), found, expected, strict=True)
-    ]
+    return [relative_error(*pair) for pair in zip(raw_moments(np.array(moves)), expected, strict=True)]
 
 
-def _noisy_gd(problem: TinyProblem, refine: int = 4, batch_size: int = 2) -> list[NetworkCheck]:
+def _noisy_gd(problem: TinyProblem, refine: int = 4, batch_size: int = 2) -> list[Check]:
     """One step of NoisyGD from known noise, and the covariance that this noise gives."""
     each, seed = problem.gradients(), 7
     optimizer = torch.optim.SGD(problem.model.parameters(), lr=LR)
@@ -124,19 +114,13 @@ def _noisy_gd(problem: TinyProblem, refine: int = 4, batch_size: int = 2) -> lis
     factor = alpha * (np.eye(3) - 1 / 3) @ each
     pairs = np.array([(each[i] + each[j]) / 2 for i, j in ((0, 1), (0, 2), (1, 2))])
     covariance = np.cov(pairs.T, bias=True)
-    problem_step = problem.moved()
+    moved = problem.moved()
+    claim, _ = claims("eq:noisy_gd")
     return [
-        NetworkCheck(
-            "eq:noisy_gd", "svag.NoisyGD: one step from known noise (relative)", _apart(problem_step, step), 1e-12
-        ),
-        NetworkCheck(
-            "eq:noisy_gd",
+        claim.at_most("svag.NoisyGD: one step from known noise (relative)", relative_error(moved, step), 1e-12),
+        claim.at_most(
             "and the covariance of its noise, against all batches of 2 of 3 (relative)",
-            _apart(factor.T @ factor, refine * covariance),
+            relative_error(factor.T @ factor, refine * covariance),
             1e-12,
         ),
     ]
-
-
-def _apart(value: FloatArray, reference: FloatArray) -> float:
-    return float(np.abs(value - reference).max() / np.abs(reference).max())

@@ -22,6 +22,7 @@ from svag.paper.exact.processes import (
     ExactLimit,
     ExactProcess,
     Ito,
+    Levy,
     SecondOrder,
     SmallerBatches,
     Svag,
@@ -59,7 +60,7 @@ def affine_order(
     )
 
 
-def circle_order(process: Callable[[int], CharacteristicProcess], limit: ExactLimit) -> WeakOrder:
+def circle_order(process: Callable[[int], CharacteristicProcess], limit: Ito | Levy) -> WeakOrder:
     """Order in l of cos x, sin x, cos 2x, sin 2x on the circle, maximum over all steps."""
     return measure_weak_order(ELLS, lambda ell: _circle_path(process(ell)), lambda ell: _circle_limit(limit, ell))
 
@@ -100,7 +101,7 @@ def _circle_path(process: CharacteristicProcess) -> FloatArray:
     return _circle_orbit(CIRCLE.step_matrix(process), EFFECTIVE_STEPS * process.ell)
 
 
-def _circle_limit(limit: ExactLimit, ell: int) -> FloatArray:
+def _circle_limit(limit: Ito | Levy, ell: int) -> FloatArray:
     return _circle_orbit(CIRCLE.flow(limit, CIRCLE.lr / ell), EFFECTIVE_STEPS * ell)
 
 

@@ -109,8 +109,8 @@ def test_under_the_limit_and_the_gap(finding_of: Find) -> None:
     assert "because E_∞ + c/ell does not fit" in largest
     assert none.startswith("No SDE limit")
     rows = [
-        gap.gap_row("a", "different", -0.05, -0.06, -0.04, 0.01),
-        gap.gap_row("b", "inconclusive", math.nan, -math.inf, math.inf, 0.01),
+        gap.GapRow("a", "different", -0.05, -0.06, -0.04, 0.01),
+        gap.GapRow("b", "inconclusive", math.nan, -math.inf, math.inf, 0.01),
     ]
     assert gap.sentence(rows, "test_accuracy") == (
         "a: different, −5.00 points [−6.00, −4.00]; b: inconclusive, unknown (−∞, ∞). Grey: the margin. Bars: 95% "

@@ -63,17 +63,16 @@ def test_numbers_of_a_csv_stay_numbers() -> None:
 
 def test_a_report_in_a_terminal_has_no_escape_codes_of_its_records() -> None:
     report = Report(
-        "\x1b[2Jtitle",
-        "",
-        "",
-        (),
-        ("\x9bm note",),
-        ("\u202ewarning",),
-        (),
-        (),
-        Provenance((), ()),
-        Table("t", "t", []),
-        {},
+        title="\x1b[2Jtitle",
+        subject="",
+        words=(),
+        notes=("\x9bm note",),
+        warnings=("\u202ewarning",),
+        cards=(),
+        figures=(),
+        provenance=Provenance((), ()),
+        runs=Table("t", "t", []),
+        finding={},
     )
     console = Console(file=io.StringIO())
     for part in render_terminal(report):

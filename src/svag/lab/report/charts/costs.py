@@ -27,14 +27,14 @@ class NeededRow:
         batch_size: of the larger batch.
         factor: examples over those of the smallest batch; a lower bound if no level of the loss was reached.
         low: lower end: of the range of a prediction, or of the levels of the loss.
-        high: upper end; None where unknown.
+        high: upper end; infinite where unknown.
     """
 
     kind: str
     batch_size: int
     factor: float
     low: float
-    high: float | None
+    high: float
 
 
 def needed_rows(costs: LadderCosts) -> list[NeededRow]:
@@ -48,7 +48,7 @@ def needed_rows(costs: LadderCosts) -> list[NeededRow]:
         if rung.reached:
             rows.append(NeededRow(kind, size, seen.value, seen.low, seen.high))
         elif rung.at_least:
-            rows.append(NeededRow(kind, size, rung.at_least, rung.at_least, None))
+            rows.append(NeededRow(kind, size, rung.at_least, rung.at_least, math.inf))
     return rows
 
 
@@ -60,7 +60,7 @@ def price_rows(batch_size: int, prices: Sequence[Price]) -> list[NeededRow]:
 
 
 def _predicted(size: int, value: float, low: float, high: float) -> NeededRow:
-    return NeededRow(PREDICTED, size, value, low if low > 0 else value, _finite(high))
+    return NeededRow(PREDICTED, size, value, low if low > 0 else value, high)
 
 
 def needed_chart(rows: Sequence[NeededRow]) -> look.Picture:
@@ -71,9 +71,9 @@ def needed_chart(rows: Sequence[NeededRow]) -> look.Picture:
         OUTSIDE: (look.WARNING, "diamond"),
     }
     kinds = [kind for kind in looks if any(row.kind == kind for row in rows)]
-    ends = [end for row in rows for end in (row.factor, row.low, row.high) if end is not None]
+    ends = [end for row in rows for end in (row.factor, row.low, row.high) if math.isfinite(end)]
     bottom, top = 0.93 * min(ends), 1.15 * max(ends)
-    values = [{**asdict(row), "to": top if row.high is None else row.high, "open": row.high is None} for row in rows]
+    values = [{**asdict(row), "to": min(row.high, top), "open": math.isinf(row.high)} for row in rows]
     y = alt.Y("factor:Q", title="times the examples").axis(look.log_axis(bottom, top))
     y = y.scale(type="log", base=2, domain=[bottom, top], nice=False)
     series = look.DrawnSeries("kind", kinds)
@@ -92,7 +92,7 @@ def needed_chart(rows: Sequence[NeededRow]) -> look.Picture:
             measured.mark_rule(strokeWidth=2).encode(y=alt.Y("low:Q"), y2="to:Q"),
             measured.mark_point(filled=True, size=110, opacity=1).encode(y=y, shape=shape),
         ]
-    if any(row.kind != PREDICTED and row.high is None for row in rows):
+    if any(row.kind != PREDICTED and math.isinf(row.high) for row in rows):
         arrows = measured.transform_filter("datum.open").mark_point(shape="triangle-up", filled=True, size=110)
         layers.append(arrows.encode(y="to:Q"))
     return series.layered(*layers, height=280)
@@ -104,7 +104,7 @@ def needed_sentence(rows: Sequence[NeededRow], *, ranged: bool) -> str:
     text = f"Line and band: the predicted factor in examples to the same training loss, with {band}."
     if any(row.kind != PREDICTED for row in rows):
         text += " Points: measured, with the least and the most of three levels of the loss."
-    if any(row.kind != PREDICTED and row.high is None for row in rows):
+    if any(row.kind != PREDICTED and math.isinf(row.high) for row in rows):
         text += " Arrow up: a level was not reached, so the factor is larger."
     return text
 
@@ -168,43 +168,31 @@ class NoiseRow:
     Attributes:
         start: first step of the phase.
         end: the step after its last one.
-        noise_scale: B·N/G in examples; None where G is not resolved from 0.
+        noise_scale: B·N/G in examples; not finite where G is not resolved from 0.
         low: lower 95% limit.
-        high: upper limit; None where unbounded.
+        high: upper limit; infinite where unbounded.
     """
 
     start: float
     end: float
-    noise_scale: float | None
+    noise_scale: float
     low: float
-    high: float | None
+    high: float
 
 
 def noise_rows(prices: PriceList) -> list[NoiseRow]:
     """The phases of the run behind a price list; none if its readings have no steps."""
-    table, rows = plot_table(prices), []
-    for phase in table.noise if table.has_steps else ():
-        scale, low, high = phase.noise_scale.value, phase.noise_scale.low, phase.noise_scale.high
-        rows.append(NoiseRow(phase.start, phase.end, _finite(scale), low, _finite(high)))
-    return rows
-
-
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None
+    table = plot_table(prices)
+    phases = [(phase.start, phase.end, phase.noise_scale) for phase in table.noise] if table.has_steps else []
+    return [NoiseRow(start, end, scale.value, scale.low, scale.high) for start, end, scale in phases]
 
 
 def noise_chart(rows: Sequence[NoiseRow], batch_size: int) -> look.Picture:
     """A level with its band for every phase, and the batch size of the run."""
-    ends = [end for row in rows for end in (row.noise_scale, row.low, row.high) if end] + [float(batch_size)]
+    ends = [end for row in rows for end in (row.noise_scale, row.low, row.high) if math.isfinite(end) and end > 0]
+    ends.append(float(batch_size))
     bottom, top = 0.8 * min(ends), 1.3 * max(ends)
-    values = [
-        {
-            **asdict(row),
-            "from": max(row.low, bottom),
-            "to": top if row.high is None else row.high,
-        }
-        for row in rows
-    ]
+    values = [{**asdict(row), "from": max(row.low, bottom), "to": min(row.high, top)} for row in rows]
     y = alt.Y("noise_scale:Q", title="gradient noise scale (examples)").axis(look.log_axis(bottom, top, "~s"))
     y = y.scale(type="log", domain=[bottom, top], nice=False)
     base = alt.Chart(look.data(values)).encode(
@@ -212,13 +200,10 @@ def noise_chart(rows: Sequence[NoiseRow], batch_size: int) -> look.Picture:
         x2="end:Q",
         tooltip=look.tips(start=",d", end=",d", noise_scale=",.3~g", low=",.3~g", high=",.3~g"),
     )
-    own = alt.Chart(look.data([{"noise_scale": batch_size, "said": f"batch size {batch_size}"}]))
-    words = own.mark_text(style="guide-words", align="left", baseline="bottom", dx=4, dy=-3)
     layers = [
         base.mark_rect(opacity=0.18, color=look.COLOURS[0]).encode(y=alt.Y("from:Q"), y2="to:Q"),
         base.transform_filter("isValid(datum.noise_scale)").mark_rule(strokeWidth=3, color=look.COLOURS[0]).encode(y=y),
-        own.mark_rule(style="guide", strokeDash=[5, 4]).encode(y=y),
-        words.encode(y=y, x=alt.value(0), text="said:N"),
+        *look.level(y, "noise_scale", batch_size, f"batch size {batch_size}"),
     ]
     return alt.layer(*layers).add_params(look.zoom()).properties(width=look.WIDTH, height=260)
 
@@ -229,4 +214,4 @@ def noise_sentence(rows: Sequence[NoiseRow]) -> str:
         "The batch size from which on noise no longer dominates a gradient: far below it, a larger batch costs hardly "
         "any extra data. Bands: 95% intervals."
     )
-    return text + (" A band to the upper edge has no upper limit." if any(row.high is None for row in rows) else "")
+    return text + (" A band to the upper edge has no upper limit." if any(math.isinf(row.high) for row in rows) else "")

@@ -25,29 +25,23 @@ class GapRow:
     Attributes:
         name: of the panel, or of the two arms.
         answer: "equivalent", "different" or "inconclusive".
-        gap: None when it is unknown.
-        low: lower 95% limit; None where unbounded.
-        high: upper 95% limit; None where unbounded.
+        gap: NaN when it is unknown.
+        low: lower 95% limit.
+        high: upper 95% limit.
         margin: the gap that would not matter.
     """
 
     name: str
     answer: str
-    gap: float | None
-    low: float | None
-    high: float | None
+    gap: float
+    low: float
+    high: float
     margin: float
-
-
-def gap_row(name: str, answer: str, gap: float, low: float, high: float, margin: float) -> GapRow:
-    """A row of plain values; numbers that are not finite become None."""
-    known = [number if math.isfinite(number) else None for number in (gap, low, high)]
-    return GapRow(name, answer, known[0], known[1], known[2], margin)
 
 
 def reach(rows: Sequence[GapRow]) -> float:
     """Half the width of the axis: room for all finite values, the margins, and arrows."""
-    finite = [abs(number) for row in rows for number in (row.gap, row.low, row.high) if number is not None]
+    finite = [abs(number) for row in rows for number in (row.gap, row.low, row.high) if math.isfinite(number)]
     return 1.25 * max([*finite, *(row.margin for row in rows)])
 
 
@@ -58,15 +52,15 @@ def chart(rows: Sequence[GapRow], metric: Metric, title: str) -> look.Picture:
     values = [
         {
             **asdict(row),
-            "x": None if row.gap is None else scale * row.gap,
-            "x1": scale * (-edge if row.low is None else row.low),
-            "x2": scale * (edge if row.high is None else row.high),
+            "x": scale * row.gap,
+            "x1": scale * max(row.low, -edge),
+            "x2": scale * min(row.high, edge),
             "inner": -scale * row.margin,
             "margin_drawn": scale * row.margin,
-            "open_left": row.low is None,
-            "open_right": row.high is None,
-            "difference": "unknown" if row.gap is None else difference(row.gap, metric),
-            "interval": interval(_or(row.low, -math.inf), _or(row.high, math.inf), metric),
+            "open_left": math.isinf(row.low),
+            "open_right": math.isinf(row.high),
+            "difference": "unknown" if math.isnan(row.gap) else difference(row.gap, metric),
+            "interval": interval(row.low, row.high, metric),
         }
         for row in rows
     ]
@@ -76,14 +70,14 @@ def chart(rows: Sequence[GapRow], metric: Metric, title: str) -> look.Picture:
         y=alt.Y("name:N", title=None, sort=None, axis=alt.Axis(labelLimit=260)),
         tooltip=look.tips("name", "answer", "difference", "interval", margin_drawn=".3g"),
     )
-    answers = list(ANSWERS)
-    coloured = base.encode(color=look.colour("answer", answers))
+    series = look.DrawnSeries("answer", ANSWERS)
+    coloured = base.encode(color=series.colour)
     margin = base.mark_bar(style="backdrop", height=alt.RelativeBandSize(0.95)).encode(
         x=alt.X("inner:Q"), x2="margin_drawn:Q"
     )
     zero = alt.Chart(look.data([{"x": 0}])).mark_rule(style="guide").encode(x=x)
     bars = coloured.mark_rule(strokeWidth=3).encode(x=alt.X("x1:Q"), x2="x2:Q")
-    points = coloured.mark_point(filled=True, size=120, opacity=1).encode(x=x, shape=look.shape("answer", answers))
+    points = coloured.mark_point(filled=True, size=120, opacity=1).encode(x=x, shape=series.shape)
     left, right = (
         coloured.transform_filter(f"datum.open_{side}")
         .mark_point(shape=f"triangle-{side}", filled=True, size=130, opacity=1)
@@ -94,16 +88,10 @@ def chart(rows: Sequence[GapRow], metric: Metric, title: str) -> look.Picture:
     return layers.add_params(look.zoom("x")).properties(width=look.WIDTH, height=60 + 44 * len(rows))
 
 
-def _or(number: float | None, otherwise: float) -> float:
-    return otherwise if number is None else number
-
-
 def sentence(rows: Sequence[GapRow], metric: Metric) -> str:
     """Each gap in words."""
     parts = [
-        f"{row.name}: {row.answer}, {difference(_or(row.gap, math.nan), metric)} "
-        f"{interval(_or(row.low, -math.inf), _or(row.high, math.inf), metric)}"
-        for row in rows
+        f"{row.name}: {row.answer}, {difference(row.gap, metric)} {interval(row.low, row.high, metric)}" for row in rows
     ]
     return (
         f"{'; '.join(parts)}. Grey: the margin. Bars: 95% intervals. Equivalence is judged by two one-sided tests at "

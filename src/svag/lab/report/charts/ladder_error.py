@@ -108,7 +108,7 @@ class ErrorRow:
         batch_size: B.
         lr: η there.
         error: a fraction.
-        low: lower 95% limit; None for one seed, or without spread.
+        low: lower 95% limit; NaN for one seed, or without spread.
         high: upper limit.
         seed: of one seed.
     """
@@ -117,8 +117,8 @@ class ErrorRow:
     batch_size: int
     lr: float
     error: float
-    low: float | None = None
-    high: float | None = None
+    low: float = math.nan
+    high: float = math.nan
     seed: int | None = None
 
 
@@ -157,9 +157,8 @@ def error_table(panel: LadderPanelFinding) -> ErrorTable:
         size, lr = rung.batch_size, rung.lr
         rows += [ErrorRow(SEED, size, lr, error, seed=seed) for seed, error in rung.errors if math.isfinite(error)]
         if math.isfinite(rung.error):
-            known = math.isfinite(rung.error_low)
-            low, high = (rung.error_low, rung.error_high) if known else (None, None)
-            rows.append(ErrorRow(mean, size, lr, rung.error, low, high))
+            limits = (rung.error_low, rung.error_high) if math.isfinite(rung.error_low) else ()
+            rows.append(ErrorRow(mean, size, lr, rung.error, *limits))
         if rung.sde is not None:
             rows.append(ErrorRow(SDE, size, lr, rung.sde.value, rung.sde.low, rung.sde.high))
     scaling = panel.scaling
@@ -193,7 +192,7 @@ def error_chart(errors: ErrorTable) -> look.Picture:
         pointed.transform_filter(alt.datum.kind != SEED).mark_point(filled=True, size=90, opacity=0.9),
         pointed.transform_filter(alt.datum.kind == SEED).mark_point(filled=True, size=35, opacity=0.9),
     ]
-    if any(row.low is not None for row in errors.rows):
+    if any(math.isfinite(row.low) for row in errors.rows):
         bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2)
         layers.append(bars.encode(y=alt.Y("from:Q"), y2="to:Q"))
     for end, shape in (("from", "triangle-down"), ("to", "triangle-up")):
@@ -208,10 +207,10 @@ def error_chart(errors: ErrorTable) -> look.Picture:
     return alt.layer(*layers).add_params(series.picked).properties(width=look.WIDTH, height=look.HEIGHT)
 
 
-def _ends(row: ErrorRow, cut: tuple[float, float] | None) -> dict[str, float | bool | None]:
+def _ends(row: ErrorRow, cut: tuple[float, float] | None) -> dict[str, float | bool]:
     """The ends of an interval as they are drawn, and which of them are cut off."""
     low, high = row.low, row.high
-    if cut is None or low is None or high is None:
+    if cut is None or not math.isfinite(low):
         return {"from": low, "to": high, "from_cut": False, "to_cut": False}
     return {"from": max(low, cut[0]), "to": min(high, cut[1]), "from_cut": low < cut[0], "to_cut": high > cut[1]}
 

@@ -20,14 +20,14 @@ class RatioRow:
     Attributes:
         batch_size: B.
         signal_to_noise: G/N, a ratio of averages.
-        low: lower 95% limit; None where it is 0, which a logarithmic axis cannot show.
-        high: upper limit; None where unbounded.
+        low: lower 95% limit; NaN where it is 0, which a logarithmic axis cannot show.
+        high: upper limit; infinite where unbounded.
     """
 
     batch_size: int
     signal_to_noise: float
-    low: float | None
-    high: float | None
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def table(panel: LadderPanelFinding) -> RatioTable:
         if not (math.isfinite(ratio) and ratio > 0):
             left_out.append(rung.batch_size)
             continue
-        rows.append(RatioRow(rung.batch_size, ratio, low if low > 0 else None, high if math.isfinite(high) else None))
+        rows.append(RatioRow(rung.batch_size, ratio, low if low > 0 else math.nan, high))
     ratios = [
         (prediction.batch_size, prediction.linear.noise_to_signal.value)
         for prediction in panel.predictions
@@ -90,30 +90,27 @@ def table(panel: LadderPanelFinding) -> RatioTable:
 
 def chart(ratios: RatioTable) -> look.Picture:
     """Points with intervals, the threshold G/N = C², and the slope-1 lines up to it."""
-    known = [number for row in ratios.rows for number in (row.signal_to_noise, row.low, row.high) if number is not None]
+    known = [end for row in ratios.rows for end in (row.signal_to_noise, row.low, row.high) if math.isfinite(end)]
     known += [] if ratios.c2 is None else [ratios.c2]
     bottom, top = min(known) / 1.5, max(known) * 1.5
-    values = [{**asdict(row), "from": row.low or bottom, "to": row.high or top, "series": RATIO} for row in ratios.rows]
+    values = [
+        {**asdict(row), "from": max(bottom, row.low), "to": min(row.high, top), "series": RATIO} for row in ratios.rows
+    ]
     series = [RATIO, *(line.name for line in ratios.lines)]
     scale = alt.Scale(type="log", domain=[bottom, top], nice=False)
     y = alt.Y("signal_to_noise:Q", title="G/N, signal over noise", scale=scale).axis(look.log_axis(bottom, top))
     # a line has a bar in the legend, and no points
-    colour, shapes = look.colour("series", series), look.shape("series", series[:1], grey=series[1:])
+    drawn = look.DrawnSeries("series", series)
+    colour, shapes = drawn.colour, look.DrawnSeries("series", series[:1], grey=series[1:]).shape
     x, tooltip = look.batch_axis(), look.tips("series", batch_size=",.0f", signal_to_noise=".3g")
     intervals = look.tips(low=".3g", high=".3g")
     base = alt.Chart(look.data(values)).encode(x=x, color=colour, tooltip=[*tooltip, *intervals])
-    layers = []
+    layers: list[alt.Chart] = []
     if ratios.c2 is not None:
-        rule = alt.Chart(look.data([{"signal_to_noise": ratios.c2, "said": f"C² = {ratios.c2:g}"}]))
-        words = rule.mark_text(style="guide-words", align="left", baseline="bottom", dx=4, dy=-3)
-        tip = [alt.Tooltip("signal_to_noise:Q", title="threshold C²")]
-        layers += [
-            rule.mark_rule(style="guide", strokeDash=[5, 4]).encode(y=y, tooltip=tip),
-            words.encode(y=y, x=alt.value(0), text="said:N"),
-        ]
+        layers += look.level(y, "signal_to_noise", ratios.c2, f"C² = {ratios.c2:g}")
         if ends := [end for line in ratios.lines for end in _line_ends(line, ratios.c2)]:
             lines = alt.Chart(look.data(ends)).mark_line(strokeWidth=2)
-            dashes = look.dash("series", series, quiet=True)
+            dashes = drawn.dash(quiet=True)
             layers.append(lines.encode(x=x, y=y, color=colour, strokeDash=dashes, tooltip=tooltip))
     layers += [
         base.mark_line().encode(y=y).add_params(look.zoom()),

@@ -21,7 +21,7 @@ class DriftRow:
         batch_size: of the larger run.
         factor: D, or what was measured.
         low: lower 95% limit.
-        high: upper limit; None where unbounded.
+        high: upper limit; infinite where unbounded.
     """
 
     series: str
@@ -29,7 +29,7 @@ class DriftRow:
     batch_size: float
     factor: float
     low: float
-    high: float | None
+    high: float
 
 
 @dataclass(frozen=True)
@@ -71,41 +71,36 @@ def table(panel: LadderPanelFinding) -> DriftTable | None:
         series, pairs = f"from {base}", [pair for pair in panel.drift.pairs if pair.baseline == base]
         for size, factor in prediction.curve(pairs[-1].batch_size):
             if math.isfinite(factor.value):  # infinite where weight decay alone makes the weights diverge
-                rows.append(DriftRow(series, PREDICTED, size, factor.value, factor.low, _known(factor.high)))
+                rows.append(DriftRow(series, PREDICTED, size, factor.value, factor.low, factor.high))
         for pair in pairs:
             for kind, seen in ((MEASURED, pair.spread), (SECOND_MOMENT, pair.second_moment_over_noise)):
                 if seen is not None:
-                    rows.append(DriftRow(series, kind, pair.batch_size, seen.value, seen.low, _known(seen.high)))
+                    rows.append(DriftRow(series, kind, pair.batch_size, seen.value, seen.low, seen.high))
     theorem = all(prediction.theorem for prediction in drawn)
     return DriftTable(rows, panel.c2, COMPARED[panel.drift.compared], theorem, drift_headline(panel), panel.adaptive)
-
-
-def _known(number: float) -> float | None:
-    return number if math.isfinite(number) else None
 
 
 def chart(drift: DriftTable) -> look.Picture:
     """Predicted lines with bands, measured points with bars, and a horizontal rule at C²."""
     series = look.DrawnSeries("series", [row.series for row in drift.rows])
     bottom = 0.95 * min([1.0, *(row.low for row in drift.rows if row.low > 0)])
-    top = 1.15 * max([drift.c2, *(row.factor for row in drift.rows), *(row.high or 0.0 for row in drift.rows)])
+    top = 1.15 * max([drift.c2, *(end for row in drift.rows for end in (row.factor, row.high) if math.isfinite(end))])
     scale = alt.Scale(type="log", domain=[bottom, top], nice=False)
     y = alt.Y("factor:Q", title="drift of training statistics (factor)", scale=scale)
     y = y.axis(look.log_axis(bottom, top))
-    values = [{**asdict(row), "to": top if row.high is None else row.high} for row in drift.rows]
+    values = [{**asdict(row), "to": min(row.high, top)} for row in drift.rows]
     tooltip = look.tips("kind", batch_size=",.0f", factor=".3g", low=".3g", high=".3g")
     base = series.base(values, look.batch_axis(), tooltip)
     predicted = base.transform_filter(alt.datum.kind == PREDICTED)
     measured = base.transform_filter(alt.datum.kind == MEASURED)
-    level = alt.Chart(look.data([{"factor": drift.c2, "said": f"C² = {drift.c2:g}"}]))
-    words = level.mark_text(style="guide-words", align="left", baseline="bottom", dx=4, dy=-3)  # D begins at 1 there
+    level, words = look.level(y, "factor", drift.c2, f"C² = {drift.c2:g}")
     layers = [
-        level.mark_rule(style="guide", strokeDash=[5, 4]).encode(y=y, tooltip=[alt.Tooltip("said:N", title="level")]),
+        level,
         predicted.mark_area(opacity=0.18, line=False).encode(y=alt.Y("low:Q", scale=scale), y2="to:Q"),
         predicted.mark_line().encode(y=y, strokeDash=series.dash(quiet=True)).add_params(look.zoom()),
         measured.mark_rule(strokeWidth=2).encode(y=alt.Y("low:Q", scale=scale), y2="to:Q"),
         measured.mark_point(filled=True, size=80, opacity=1).encode(y=y, shape=series.shape),
-        words.encode(y=y, x=alt.value(0), text="said:N"),
+        words,
     ]
     if drift.second_moment:
         moments = base.transform_filter(alt.datum.kind == SECOND_MOMENT)
