@@ -22,6 +22,7 @@ from svag.prices.estimate import Estimate
 from svag.prices.reasons import Code, Reason
 from svag.prices.setting import RunSetting
 from svag.printed import Printed
+from svag.stats.samples import JsonRow, json_fields_of
 from svag.theory import domain
 from svag.theory.bounds import critical_batch_size, sgd_refutes_sde
 from svag.theory.distortion import distortion
@@ -29,7 +30,7 @@ from svag.theory.optimizers import Rule
 
 
 @dataclass(frozen=True, repr=False)
-class LinearRow(Printed):
+class LinearRow(JsonRow, Printed):
     """What is known of the linear (Adam: square-root) rule at one batch size.
 
     >>> print(LinearRow("lr 1.6", "1.6", Estimate(2.5, 2.3, 2.7), ruled_out=True))
@@ -47,16 +48,6 @@ class LinearRow(Printed):
     rate: str
     distortion: Estimate | None
     ruled_out: bool
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields as JSON values."""
-        found = self.distortion
-        return {
-            "settings": self.settings,
-            "rate": self.rate,
-            "distortion": None if found is None else found.to_dict(),
-            "ruled_out": self.ruled_out,
-        }
 
     def __str__(self) -> str:
         return self.rate + ", ruled out" * self.ruled_out
@@ -188,23 +179,9 @@ class LinearRule(Printed):
     def to_dict(self) -> dict[str, object]:
         """Return everything for a JSON document; infinity is null."""
         return {
-            "limit": self.limit.to_dict(),
-            "basis": self.basis,
-            "rule": self.rule,
-            "signal": self.signal,
-            "noise_to_signal": self.noise_to_signal.to_dict(),
-            "measured": None if self.measured is None else self.measured.to_dict(),
-            "proved": self.proved,
-            "resolved": self.resolved,
-            "window_only": self.window_only,
-            "sde_ruled_out": self.sde_ruled_out,
-            "c2": self.c2,
-            "lr_wd": self.lr_wd,
-            "balance": self.balance,
-            "pull_share": self.pull_share,
-            "excess": self.excess,
-            "second_moment_ratio": self.second_moment_ratio,
-            "reasons": [reason.to_dict() for reason in self.reasons],
+            **json_fields_of(self, "limit", "basis", "rule", "signal", "noise_to_signal", "measured"),
+            **json_fields_of(self, "proved", "resolved", "window_only", "sde_ruled_out", "c2", "lr_wd"),
+            **json_fields_of(self, "balance", "pull_share", "excess", "second_moment_ratio", "reasons"),
         }
 
     def __repr__(self) -> str:

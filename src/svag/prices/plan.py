@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Any, get_args
 
 from svag.printed import Printed
+from svag.stats.samples import JsonRow
 from svag.theory import domain
 from svag.theory.gain import Factors
 from svag.theory.optimizers import Rule
@@ -26,7 +27,7 @@ _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, repr=False)
-class GainPlan(Printed):
+class GainPlan(JsonRow, Printed):
     """How to train at another batch size: the gain from each baseline step on.
 
     `svag.GainRule.planned(optimizer, plan)` trains by it; `lr_lambda` is for loops that only have a scheduler.
@@ -194,10 +195,6 @@ class GainPlan(Printed):
                 {"start": start, "end": end, "gain": gain, "price": self.kappa / gain, **vars(self.factors_of(gain))}
             )
         return rows
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON values; `GainPlan.from_dict` reads them back."""
-        return {**vars(self), "phases": [list(phase) for phase in self.phases]}
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> "GainPlan":

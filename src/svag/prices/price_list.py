@@ -29,7 +29,7 @@ from svag.prices.reasons import Code, Reason
 from svag.prices.setting import RunSetting
 from svag.prices.windows import Window, choose_window, steps_into_phase
 from svag.printed import Printed
-from svag.stats.samples import probability
+from svag.stats.samples import json_fields_of, json_value, probability
 from svag.theory import domain
 from svag.theory.bounds import b_simple, critical_batch_size
 from svag.theory.gain import gain
@@ -204,27 +204,11 @@ class PriceList(Printed):
     def to_dict(self) -> dict[str, object]:
         """Return everything for a JSON document; infinity is null."""
         return {
-            "batch_size": self.batch_size,
-            "optimizer": self.setting.optimizer,
-            "lr": self.setting.lr,
-            "weight_decay": self.setting.weight_decay,
-            "momentum": self.setting.momentum,
-            "betas": None if self.setting.betas is None else list(self.setting.betas),
-            "eps": self.setting.eps,
-            "population": self.setting.population,
-            "noise_to_signal": self.noise_to_signal.to_dict(),
-            "noise_scale": self.noise_scale.to_dict(),
-            "critical_batch": self.critical_batch.to_dict(),
-            "resolved": self.resolved,
-            "window_only": self.window_only,
-            "c2": self.c2,
-            "confidence": self.confidence,
-            "readings": self.readings,
-            "window": list(self.window),
-            "prices": [price.to_dict() for price in self.prices()],
-            "linear": self.linear.to_dict(),
-            "history": self.history.to_dict(),
-            "reasons": [reason.to_dict() for reason in self.reasons],
+            **self.setting.to_dict(),
+            **json_fields_of(self, "noise_to_signal", "noise_scale", "critical_batch", "resolved", "window_only"),
+            **json_fields_of(self, "c2", "confidence", "readings", "window"),
+            "prices": json_value(self.prices()),
+            **json_fields_of(self, "linear", "history", "reasons"),
         }
 
     def __repr__(self) -> str:
