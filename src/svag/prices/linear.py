@@ -6,18 +6,7 @@ This module bounds how far statistics of training must drift apart when the lear
 
 from dataclasses import dataclass
 
-from svag.prices.averages import Averages
-from svag.prices.basis import (
-    Basis,
-    Ground,
-    Signal,
-    doubts,
-    limits_of,
-    linear_remarks,
-    one_sided,
-    resolved,
-    window_only,
-)
+from svag.prices.basis import Basis, Ground, Signal, linear_remarks
 from svag.prices.estimate import Estimate
 from svag.prices.reasons import Code, Reason
 from svag.prices.setting import RunSetting
@@ -113,15 +102,14 @@ class LinearRule(Printed):
     second_moment_ratio: float | None
 
     @classmethod
-    def of(cls, averages: Averages, ground: Ground, c2: float) -> "LinearRule":
+    def of(cls, ground: Ground, c2: float) -> "LinearRule":
         """Conclude from averages and from what they rest on."""
-        ratio, setting = Estimate(*limits_of(ground.interval)), RunSetting.of(averages)
+        known, averages, ratio = ground.ratio, ground.ratio.averages, ground.ratio.estimate
+        setting = RunSetting.of(averages)
         limit = ratio.mapped(lambda rho: critical_batch_size(setting.batch_size, rho, c2, ground.lr_wd))
-        doubted = tuple(doubts(averages, ground.interval, limit.low, limit.high))
-        is_resolved = resolved(ground.interval) and not doubted
-        proved = is_resolved and ground.theorem
-        against_sde = ground.basis == "weight_norm" and is_resolved and sgd_refutes_sde(ratio.high, c2)
-        reasons = [*doubted, *ground.reasons]
+        proved = known.resolved and ground.theorem
+        against_sde = ground.basis == "weight_norm" and known.resolved and sgd_refutes_sde(ratio.high, c2)
+        reasons = [*known.doubts(limit), *ground.reasons]
         if proved:
             tested = averages.param_dot_grad is not None
             reasons.append(Reason(Code.PROVED, {"basis": ground.basis, "invariance_tested": tested}))
@@ -134,13 +122,13 @@ class LinearRule(Printed):
             rule=setting.kind.rule,
             signal=ground.signal,
             noise_to_signal=ratio,
-            measured=None if ground.measured is None else Estimate(*limits_of(ground.measured)),
+            measured=None if ground.measured is None else ground.measured.estimate,
             proved=proved,
-            resolved=is_resolved,
-            window_only=window_only(averages, ground.interval),
-            one_sided=one_sided(averages, ground.interval),
+            resolved=known.resolved,
+            window_only=known.window_only,
+            one_sided=known.one_sided,
             sde_ruled_out=against_sde,
-            reasons=(*reasons, *linear_remarks(averages, ground)),
+            reasons=(*reasons, *linear_remarks(ground)),
             c2=c2,
             lr_wd=ground.lr_wd,
             balance=averages.balance,

@@ -8,16 +8,7 @@ from typing import Self
 from svag.noise.reading import Reading
 from svag.prices import wording
 from svag.prices.averages import Averages
-from svag.prices.basis import (
-    doubts,
-    find_ground,
-    limits_of,
-    one_sided,
-    plain_ratio,
-    price_remarks,
-    resolved,
-    window_only,
-)
+from svag.prices.basis import MeasuredRatio, find_ground, price_remarks
 from svag.prices.batch_schedule import BatchSchedule, batch_schedule
 from svag.prices.estimate import Estimate
 from svag.prices.history import History, run_history
@@ -250,24 +241,23 @@ def price_list(
     chosen = choose_window(given, window)
     averages = Averages.over(chosen.readings)
     ground = find_ground(averages, steps_into_phase(given, chosen.readings[0]), confidence)
-    setting, plain = RunSetting.of(averages), plain_ratio(averages, confidence)
-    ratio = Estimate(*limits_of(plain))
+    setting, plain = RunSetting.of(averages), MeasuredRatio.plain(averages, confidence)
+    ratio = plain.estimate
     critical = ratio.mapped(lambda rho: critical_batch_size(setting.batch_size, rho, c2))
     along = run_history(given, confidence=confidence)
-    doubted = tuple(doubts(averages, plain, critical.low, critical.high))
     return PriceList(
         setting=setting,
         noise_to_signal=ratio,
         noise_scale=_noise_scale(averages, ratio),
         critical_batch=critical,
-        linear=LinearRule.of(averages, ground, c2),
+        linear=LinearRule.of(ground, c2),
         history=along,
-        reasons=(*doubted, *_of_history(along), *price_remarks(averages, plain), chosen.reason),
-        resolved=resolved(plain) and not doubted,
-        window_only=window_only(averages, plain),
-        one_sided=one_sided(averages, plain),
+        reasons=(*plain.doubts(critical), *_of_history(along), *price_remarks(plain), chosen.reason),
+        resolved=plain.resolved,
+        window_only=plain.window_only,
+        one_sided=plain.one_sided,
         c2=c2,
-        confidence=plain.confidence,
+        confidence=confidence,
         readings=len(averages.readings),
         window=(chosen.start, chosen.stop),
     )
