@@ -337,4 +337,5 @@ def _without_trend(run: FloatArray) -> FloatArray:
     """A series without the trend of each of its stretches; a short one as it is."""
     if run.size < _STRETCHES * _STRETCH:
         return run
-    return run.mean() + np.concatenate([without_line(piece) for piece in np.array_split(run, _STRETCHES)])
+    level: FloatArray = run.mean() + np.concatenate([without_line(piece) for piece in np.array_split(run, _STRETCHES)])
+    return level

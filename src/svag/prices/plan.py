@@ -187,14 +187,11 @@ class GainPlan(JsonRow, Printed):
         Each has `start` and `end` in baseline steps (None where the plan has no end), `gain`, `price` (D = κ/gain
         there), and the factors `lr`, `weight_decay` and `eps`.
         """
-        rows: list[dict[str, float | None]] = []
-        for index, (start, gain) in enumerate(self.phases):
-            last = index + 1 == len(self.phases)
-            end = self.base_steps if last else self.phases[index + 1][0]
-            rows.append(
-                {"start": start, "end": end, "gain": gain, "price": self.kappa / gain, **vars(self.factors_of(gain))}
-            )
-        return rows
+        ends = [*(start for start, _ in self.phases[1:]), self.base_steps]
+        return [
+            {"start": start, "end": end, "gain": gain, "price": self.kappa / gain, **vars(self.factors_of(gain))}
+            for (start, gain), end in zip(self.phases, ends, strict=True)
+        ]
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> "GainPlan":

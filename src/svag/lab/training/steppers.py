@@ -415,7 +415,9 @@ _AVERAGED = ("grad_sq", "noise_trace", "param_sq", "velocity_sq", "second_moment
 def _average(group: list[Reading]) -> Reading:
     """The means of all numbers that every reading of the group has."""
     columns = {name: [getattr(reading, name) for reading in group] for name in _AVERAGED}
-    means = {name: None if None in column else fsum(column) / len(group) for name, column in columns.items()}
+    means: dict[str, Any] = {
+        name: None if None in column else fsum(column) / len(group) for name, column in columns.items()
+    }
     return replace(group[0], **means, n=sum(reading.n for reading in group))
 
 
