@@ -24,6 +24,7 @@ from svag.noise.reading import Reading
 from svag.noise.undisturbed import undisturbed
 from svag.printed import Printed
 from svag.stats.ratios import ratio_interval
+from svag.stats.samples import json_fields_of
 from svag.theory import domain
 from svag.theory.estimators import NoiseEstimate, disjoint_parts, u_statistic
 
@@ -271,7 +272,7 @@ class PartsComparison(Printed):
 
     def to_dict(self) -> dict[str, Any]:
         """Both readings and the ratio, as JSON values."""
-        return {"whole": self.whole.to_dict(), "parts": self.parts.to_dict(), "ratio": self.ratio}
+        return json_fields_of(self, "whole", "parts", "ratio")
 
     def __str__(self) -> str:
         ratio = "not resolved: give more batches" if self.ratio is None else f"{self.ratio:.3g}"

@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 
 import numpy as np
 from scipy import special
@@ -255,14 +254,7 @@ class Averages:
 
     def _level(self, row: FloatArray) -> FloatArray:
         """A series without the trend along each run; differences between runs stay, since they are uncertain too."""
-        level, start = row.copy(), 0
-        for _, run in groupby(self.readings, key=lambda reading: reading.run):
-            stop = start + len(list(run))
-            if stop - start >= _STRETCHES * _STRETCH:
-                pieces = np.array_split(row[start:stop], _STRETCHES)
-                level[start:stop] = row[start:stop].mean() + np.concatenate([without_line(piece) for piece in pieces])
-            start = stop
-        return level
+        return np.concatenate([_without_trend(run) for run in np.split(row, self._starts[1:])])
 
     @property
     def excess(self) -> float | None:
@@ -339,3 +331,11 @@ class Averages:
         """N/G of BatchNorm's parts over that of whole batches: the ratio farthest from 1; None if none is known."""
         ratios = [reading.parts_ratio for reading in self.readings if reading.parts_ratio is not None]
         return max(ratios, key=lambda ratio: abs(math.log(ratio)), default=None)
+
+
+def _without_trend(run: FloatArray) -> FloatArray:
+    """A series without the trend of each of its stretches; a short one as it is."""
+    if run.size < _STRETCHES * _STRETCH:
+        return run
+    level: FloatArray = run.mean() + np.concatenate([without_line(piece) for piece in np.array_split(run, _STRETCHES)])
+    return level

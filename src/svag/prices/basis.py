@@ -18,6 +18,7 @@ from typing import Literal
 
 from svag.arrays import FloatArray
 from svag.prices.averages import Averages
+from svag.prices.estimate import Estimate
 from svag.prices.reasons import NO_THEOREM, Code, Reason, Value
 from svag.prices.windows import MATERIAL, drift
 from svag.stats.ratios import RatioInterval, pair_moments
@@ -51,13 +52,107 @@ _EXAMPLE = 4
 
 
 @dataclass(frozen=True)
+class MeasuredRatio:
+    """N over a signal, averaged over a window of readings, and how well it is known.
+
+    Attributes:
+        averages: the readings.
+        interval: the ratio with its interval.
+    """
+
+    averages: Averages
+    interval: RatioInterval
+
+    @classmethod
+    def of(cls, averages: Averages, signal: FloatArray, confidence: float) -> "MeasuredRatio":
+        """N over a signal; where the blocks are too few, what this window of these runs alone says."""
+        interval = averages.ratio(signal, confidence)
+        if interval.blocks < _MIN_BLOCKS:
+            interval = averages.ratio_in_window(signal, confidence) or interval
+        return cls(averages, interval)
+
+    @classmethod
+    def plain(cls, averages: Averages, confidence: float = 0.95) -> "MeasuredRatio":
+        """N/G itself, whatever the optimizer: what prices are made of."""
+        return cls.of(averages, averages.grad_sq, confidence)
+
+    @property
+    def estimate(self) -> Estimate:
+        """The ratio and its limits; unbounded if no positive ratio fits."""
+        found = self.interval
+        return (
+            Estimate(math.inf, 0.0, math.inf) if found.kind == "empty" else Estimate(found.value, found.low, found.high)
+        )
+
+    @property
+    def confident(self) -> bool:
+        """Whether the interval is bounded and rests on enough blocks to have its stated confidence."""
+        return self.interval.kind == "bounded" and self.interval.blocks >= _MIN_BLOCKS
+
+    @property
+    def parts_far(self) -> bool:
+        """Whether BatchNorm in parts is another network, by a comparison with whole batches."""
+        ratio = self.averages.parts_ratio
+        return ratio is not None and abs(math.log(ratio)) > math.log(_FAR)
+
+    @property
+    def resolved(self) -> bool:
+        """Whether nothing of it is in doubt."""
+        return self.confident and not self.parts_far
+
+    @property
+    def window_only(self) -> bool:
+        """Whether the interval is bounded, but is about this window of these runs only."""
+        return self.interval.at_these_times and self.interval.kind == "bounded" and not self.parts_far
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether all that is in doubt is how large G is, so that N/G and B* have a lower limit only."""
+        enough = self.interval.kind == "unbounded" and self.interval.blocks >= _MIN_BLOCKS
+        return enough and not self.parts_far
+
+    def doubts(self, limit: Estimate) -> Iterator[Reason]:
+        """Why it is not resolved: BatchNorm in parts, too few or dependent readings, or a signal too small.
+
+        `limit` is the batch size that follows from it.
+        """
+        averages, interval, count = self.averages, self.interval, len(self.averages.readings)
+        if self.parts_far:
+            yield Reason(Code.PARTS_FAR, {"ratio": averages.parts_ratio})
+        if interval.kind == "empty":
+            yield Reason(Code.NEGATIVE_SIGNAL)
+        elif interval.blocks < _MIN_BLOCKS and averages.runs_differ:
+            yield Reason(Code.RUNS_DIFFER)
+        elif interval.blocks < _MIN_BLOCKS and any(reading.relative_error is not None for reading in averages.readings):
+            needed = 2 * _MIN_BLOCKS * interval.block_length  # short series look more correlated than they are
+            yield Reason(Code.TOO_FEW_FROZEN, {"readings": count, "needed": needed})
+        elif interval.blocks < _MIN_BLOCKS:
+            # a trend makes a short series look correlated for longer than it is, and even for longer than itself
+            needed = min(20 * interval.block_length, max(FEWEST, _FORESIGHT * count))
+            yield Reason(Code.TOO_FEW_READINGS, {"readings": count, "blocks": interval.blocks, "needed": needed})
+        elif interval.kind == "unbounded":
+            high = limit.high if math.isfinite(limit.high) else None
+            yield Reason(Code.SIGNAL_UNRESOLVED, {"low": limit.low, "high": high, "more": self._more()})
+
+    def _more(self) -> int:
+        """Readings to add until the interval of G reaches half-way to 0; its width falls like 1/√readings."""
+        averages, interval, count = self.averages, self.interval, len(self.averages.readings)
+        plan = BlockPlan(count, interval.iact, interval.blocks, interval.block_length)
+        num, den = averages.weights * averages.noise, averages.weights * averages.grad_sq
+        reach = pair_moments(plan.means(num), plan.means(den)).relative_halfwidths(interval.confidence)[1]
+        # with an average that is not even positive, nothing is known about G yet
+        factor = 4 * reach**2 if math.isfinite(reach) and reach < 10 else 400.0
+        return max(math.ceil(count * (factor - 1)), 1)
+
+
+@dataclass(frozen=True)
 class Ground:
     """What a statement about the linear rule rests on.
 
     Attributes:
         basis: see above.
         signal: what N is divided by.
-        interval: N over that signal.
+        ratio: N over that signal.
         reasons: why no theorem applies; empty where one does.
         measured: N/X with momentum while X is not resolved and X̂ stands in for it; None otherwise.
         lr_wd: ηλ where the distortion depends on it, else 0.
@@ -65,9 +160,9 @@ class Ground:
 
     basis: Basis
     signal: Signal
-    interval: RatioInterval
+    ratio: MeasuredRatio
     reasons: tuple[Reason, ...] = ()
-    measured: RatioInterval | None = None
+    measured: MeasuredRatio | None = None
     lr_wd: float = 0.0
 
     @property
@@ -80,7 +175,7 @@ def find_ground(averages: Averages, steps: int | None, confidence: float) -> Gro
     """Decide what the averages allow; `steps` were spent at this learning rate before the window."""
     optimizer = averages.shared.optimizer
     kind = optimizer_kind(optimizer)
-    plain = plain_ratio(averages, confidence)
+    plain = MeasuredRatio.plain(averages, confidence)
     if kind.family == "second_moment":
         return Ground("second_moment", "G", plain, (Reason(Code.ONLY_SGD, {"optimizer": optimizer}),))
     if kind.family == "unknown":
@@ -106,14 +201,14 @@ def _premises_met(reasons: tuple[Reason, ...]) -> bool:
 def _with_momentum(averages: Averages, confidence: float, reasons: tuple[Reason, ...]) -> Ground:
     """X where it is resolved, by a theorem or not; otherwise X̂, and what is known of X beside it."""
     signal = averages.moving_signal if optimizer_kind(averages.shared.optimizer).covered else None
-    estimated = _ratio(averages, averages.estimated_signal, confidence)
+    estimated = MeasuredRatio.of(averages, averages.estimated_signal, confidence)
     if averages.momentum_varies:
         return Ground("momentum", "X̂", estimated, (*reasons, Reason(Code.MOMENTUM_VARIES)))
     if signal is None:
         reasons = (Reason(Code.X_NOT_MEASURED),) if _premises_met(reasons) else reasons
         return Ground("momentum", "X̂", estimated, reasons)
-    measured = averages.ratio(signal, confidence)
-    if not resolved(measured):
+    measured = MeasuredRatio(averages, averages.ratio(signal, confidence))
+    if not measured.confident:
         return Ground("momentum", "X̂", estimated, (Reason(Code.X_UNRESOLVED), *reasons), measured)
     if averages.share is not None and abs(averages.share) > BALANCED:
         reasons = (*reasons, Reason(Code.NOT_INVARIANT, {"share": averages.share}))
@@ -124,40 +219,6 @@ def _with_momentum(averages: Averages, confidence: float, reasons: tuple[Reason,
     # with momentum the balance has no term in (ηλ)²
     basis: Basis = "weight_norm" if _premises_met(reasons) else "momentum"
     return Ground(basis, "X", measured, reasons)
-
-
-def plain_ratio(averages: Averages, confidence: float) -> RatioInterval:
-    """N/G itself, whatever the optimizer: what prices are made of."""
-    return _ratio(averages, averages.grad_sq, confidence)
-
-
-def _ratio(averages: Averages, signal: FloatArray, confidence: float) -> RatioInterval:
-    """N over a signal; where the blocks are too few, what this window of these runs alone says."""
-    interval = averages.ratio(signal, confidence)
-    if interval.blocks >= _MIN_BLOCKS:
-        return interval
-    return averages.ratio_in_window(signal, confidence) or interval
-
-
-def limits_of(interval: RatioInterval) -> tuple[float, float, float]:
-    """Value and limits of a ratio; unbounded if no positive ratio fits."""
-    return (math.inf, 0.0, math.inf) if interval.kind == "empty" else (interval.value, interval.low, interval.high)
-
-
-def window_only(averages: Averages, interval: RatioInterval) -> bool:
-    """Whether the interval is bounded, but is about this window of these runs only."""
-    return interval.at_these_times and interval.kind == "bounded" and not any(_parts_doubts(averages))
-
-
-def resolved(interval: RatioInterval) -> bool:
-    """Whether an interval is bounded and rests on enough blocks to have its stated confidence."""
-    return interval.kind == "bounded" and interval.blocks >= _MIN_BLOCKS
-
-
-def one_sided(averages: Averages, interval: RatioInterval) -> bool:
-    """Whether all that is in doubt is how large G is, so that N/G and B* have a lower limit only."""
-    enough = interval.kind == "unbounded" and interval.blocks >= _MIN_BLOCKS
-    return enough and not any(_parts_doubts(averages))
 
 
 def _setting_reasons(averages: Averages) -> Iterator[Reason]:
@@ -202,39 +263,9 @@ def _equilibrium_reasons(averages: Averages, steps: int | None) -> Iterator[Reas
                 break
 
 
-def doubts(averages: Averages, interval: RatioInterval, low: float, high: float) -> Iterator[Reason]:
-    """Why an interval is not resolved: BatchNorm in parts, too few or dependent readings, or a signal too small.
-
-    `low` and `high` are the interval of the batch size that follows from it.
-    """
-    yield from _parts_doubts(averages)
-    count = len(averages.readings)
-    if interval.kind == "empty":
-        yield Reason(Code.NEGATIVE_SIGNAL)
-    elif interval.blocks < _MIN_BLOCKS and averages.runs_differ:
-        yield Reason(Code.RUNS_DIFFER)
-    elif interval.blocks < _MIN_BLOCKS and any(reading.relative_error is not None for reading in averages.readings):
-        needed = 2 * _MIN_BLOCKS * interval.block_length  # short series look more correlated than they are
-        yield Reason(Code.TOO_FEW_FROZEN, {"readings": count, "needed": needed})
-    elif interval.blocks < _MIN_BLOCKS:
-        # a trend makes a short series look correlated for longer than it is, and even for longer than itself
-        needed = min(20 * interval.block_length, max(FEWEST, _FORESIGHT * count))
-        yield Reason(Code.TOO_FEW_READINGS, {"readings": count, "blocks": interval.blocks, "needed": needed})
-    elif interval.kind == "unbounded":
-        yield Reason(
-            Code.SIGNAL_UNRESOLVED,
-            {"low": low, "high": high if math.isfinite(high) else None, "more": _more(averages, interval)},
-        )
-
-
-def _parts_doubts(averages: Averages) -> Iterator[Reason]:
-    """BatchNorm in parts is another network, by a comparison with whole batches."""
-    if averages.parts_ratio is not None and abs(math.log(averages.parts_ratio)) > math.log(_FAR):
-        yield Reason(Code.PARTS_FAR, {"ratio": averages.parts_ratio})
-
-
-def price_remarks(averages: Averages, interval: RatioInterval) -> Iterator[Reason]:
+def price_remarks(plain: MeasuredRatio) -> Iterator[Reason]:
     """What a reader of N/G and of prices should know although it changes nothing."""
+    averages, interval = plain.averages, plain.interval
     optimizer = averages.shared.optimizer
     if optimizer_kind(optimizer).family == "unknown":
         yield Reason(Code.UNTESTED_OPTIMIZER, {"optimizer": optimizer})
@@ -242,16 +273,17 @@ def price_remarks(averages: Averages, interval: RatioInterval) -> Iterator[Reaso
         yield Reason(Code.STEPS_TOO_SHORT, {"expected": grown[0], "seen": grown[1]})
     if any(reading.approximate for reading in averages.readings) and averages.parts_ratio is None:
         yield Reason(Code.PARTS_UNCHECKED)
-    elif averages.parts_ratio is not None and not any(_parts_doubts(averages)):
+    elif averages.parts_ratio is not None and not plain.parts_far:
         yield Reason(Code.PARTS_NEAR, {"ratio": averages.parts_ratio})
-    if window_only(averages, interval):
+    if plain.window_only:
         yield Reason(Code.WINDOW_ONLY)
     if interval.blocks >= _MIN_BLOCKS and not interval.enough:
         yield Reason(Code.FEW_BLOCKS, {"blocks": interval.blocks})
 
 
-def linear_remarks(averages: Averages, ground: Ground) -> Iterator[Reason]:
+def linear_remarks(ground: Ground) -> Iterator[Reason]:
     """What else is known where the linear or the square-root rule is concerned."""
+    averages = ground.ratio.averages
     if ground.basis == "pull" and averages.share is not None:
         yield Reason(Code.PULL, {"share": averages.share})
     elif averages.share is not None and 0.01 < abs(averages.share) <= BALANCED:
@@ -261,14 +293,15 @@ def linear_remarks(averages: Averages, ground: Ground) -> Iterator[Reason]:
         yield Reason(Code.X_MEASURED, {"momentum": averages.momentum, "source": source})
     elif ground.signal == "X̂":
         yield Reason(Code.X_ESTIMATED, {"momentum": averages.momentum})
-    if ground.measured is not None and ground.measured.kind == "empty":
+    if ground.measured is not None and ground.measured.interval.kind == "empty":
         yield Reason(Code.X_NEGATIVE)
     if ground.basis == "second_moment":
-        yield from _on_second_moment(averages, ground)
+        yield from _on_second_moment(ground.ratio)
 
 
-def _on_second_moment(averages: Averages, ground: Ground) -> Iterator[Reason]:
+def _on_second_moment(found: MeasuredRatio) -> Iterator[Reason]:
     """Whether v is what the square-root rule assumes, where that rule ends, and what eps does to it."""
+    averages = found.averages
     shared, ratio = averages.shared, averages.second_moment_ratio
     if ratio is None:
         yield Reason(Code.SECOND_MOMENT_UNKNOWN)
@@ -280,8 +313,8 @@ def _on_second_moment(averages: Averages, ground: Ground) -> Iterator[Reason]:
     rates = [beta for beta in averages.betas or () if beta > 0]
     if rates:
         yield Reason(Code.RULE_ENDS, {"batch_size": shared.batch_size / (1 - min(rates)), "beta": min(rates)})
-    if (eps := averages.eps_to_root) is not None and eps > _EPS_FELT and resolved(ground.interval):
-        listed = distortion(ground.interval.value, _EXAMPLE)
+    if (eps := averages.eps_to_root) is not None and eps > _EPS_FELT and found.confident:
+        listed = distortion(found.interval.value, _EXAMPLE)
         yield Reason(
             Code.EPS_FELT,
             {
@@ -296,14 +329,3 @@ def _on_second_moment(averages: Averages, ground: Ground) -> Iterator[Reason]:
 def signal_series(averages: Averages, signal: Signal) -> FloatArray | None:
     """The series that N is divided by."""
     return {"G": averages.grad_sq, "X": averages.moving_signal, "X̂": averages.estimated_signal}[signal]
-
-
-def _more(averages: Averages, interval: RatioInterval) -> int:
-    """Readings to add until the interval of G reaches half-way to 0; its width falls like 1/√readings."""
-    count = len(averages.readings)
-    plan = BlockPlan(count, interval.iact, interval.blocks, interval.block_length)
-    num, den = averages.weights * averages.noise, averages.weights * averages.grad_sq
-    reach = pair_moments(plan.means(num), plan.means(den)).relative_halfwidths(interval.confidence)[1]
-    # with an average that is not even positive, nothing is known about G yet
-    factor = 4 * reach**2 if math.isfinite(reach) and reach < 10 else 400.0
-    return max(math.ceil(count * (factor - 1)), 1)

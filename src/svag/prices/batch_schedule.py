@@ -11,19 +11,18 @@ rounded down to B₀ times a power of two, so that a price above d is unlikely i
 
 import math
 from bisect import bisect_right
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from svag.prices.history import History
 from svag.printed import Printed
-from svag.stats.samples import json_fields
+from svag.stats.samples import JsonRow
 from svag.theory import domain
 from svag.theory.gain import Factors
 
 
 @dataclass(frozen=True)
-class ScheduleRow:
+class ScheduleRow(JsonRow):
     """The settings to train with from a given number of examples on.
 
     Attributes:
@@ -40,13 +39,9 @@ class ScheduleRow:
     from_step: int
     gain: float
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields as JSON values."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, repr=False)
-class BatchSchedule(Printed):
+class BatchSchedule(JsonRow, Printed):
     """Batch sizes by examples seen, with the settings of the gain rule at each.
 
     Give `svag.GainRule` the batch size of the next step; it then measures the gain itself, counts baseline time, and
@@ -95,10 +90,6 @@ class BatchSchedule(Printed):
         """Batch size of the step that begins after `examples` examples."""
         seen = domain.whole("examples", examples, at_least=0)
         return self.rows[bisect_right(self.rows, seen, key=lambda row: row.from_examples) - 1].batch_size
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON values."""
-        return {**json_fields(vars(self)), "rows": [row.to_dict() for row in self.rows]}
 
     def __str__(self) -> str:
         if len(self.rows) == 1 and self.rows[0].batch_size == self.base_batch_size:

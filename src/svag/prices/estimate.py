@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from svag.printed import Printed
-from svag.stats.samples import json_number
+from svag.stats.samples import JsonRow
 
 
 @dataclass(frozen=True)
-class Estimate(Printed):
+class Estimate(JsonRow, Printed):
     """A number with its interval; `float(x)` is the number.
 
     >>> found = Estimate(229.4, 212.1, 248.7)
@@ -41,10 +41,6 @@ class Estimate(Printed):
         """
         value, low, high = function(self.value), function(self.low), function(self.high)
         return Estimate(value, min(low, high), max(low, high))
-
-    def to_dict(self) -> dict[str, float | None]:
-        """Return the fields as JSON values; infinity is null."""
-        return {name: json_number(value) for name, value in vars(self).items()}
 
     @property
     def has_range(self) -> bool:

@@ -32,7 +32,7 @@ from svag.prices.plan import GainPlan
 from svag.prices.windows import runs_of
 from svag.printed import Printed
 from svag.stats.ratios import PairMoments, fieller, pair_moments, successive_moments
-from svag.stats.samples import json_fields, probability
+from svag.stats.samples import JsonRow, probability
 from svag.theory import domain
 from svag.theory.gain import gain as gain_of
 from svag.theory.optimizers import Rule, optimizer_kind
@@ -57,7 +57,7 @@ _PRINTED = (8, 32)
 
 
 @dataclass(frozen=True, repr=False)
-class Phase:
+class Phase(JsonRow):
     """One stretch of the baseline and its N/G.
 
     Attributes:
@@ -123,10 +123,6 @@ class Phase:
             return self.noise_to_signal.value
         return min(self.lower, self.sensitivity) if kappa >= 1 else self.upper
 
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields as JSON values; infinity is null."""
-        return {**json_fields(vars(self)), "noise_to_signal": self.noise_to_signal.to_dict()}
-
     def __repr__(self) -> str:
         steps = "all steps" if self.end is None else f"steps {self.start} to {self.end - 1}"
         return f"<svag.Phase of {steps}: N/G = {self.noise_to_signal}, {self.readings} readings>"
@@ -138,7 +134,7 @@ class Phase:
 
 
 @dataclass(frozen=True, repr=False)
-class History(Printed):
+class History(JsonRow, Printed):
     """N/G, gain and price along a run.
 
     >>> rising = [Reading(1.0, 2.0 if step < 50 else 14.0, 1.0, 16, 4, step=step) for step in range(100)]
@@ -225,10 +221,6 @@ class History(Printed):
         costs = [share * kappa / gain for share, gain in zip(self._shares(), self.gains(kappa), strict=True)]
         errors = [cost * phase.log_error(kappa) for cost, phase in zip(costs, self.phases, strict=True)]
         return math.hypot(*errors) / math.fsum(costs)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields as JSON values."""
-        return {**vars(self), "phases": [phase.to_dict() for phase in self.phases]}
 
     def __str__(self) -> str:
         sizes = [times * self.batch_size for times in _PRINTED]

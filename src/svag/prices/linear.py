@@ -6,22 +6,12 @@ This module bounds how far statistics of training must drift apart when the lear
 
 from dataclasses import dataclass
 
-from svag.prices.averages import Averages
-from svag.prices.basis import (
-    Basis,
-    Ground,
-    Signal,
-    doubts,
-    limits_of,
-    linear_remarks,
-    one_sided,
-    resolved,
-    window_only,
-)
+from svag.prices.basis import Basis, Ground, Signal, linear_remarks
 from svag.prices.estimate import Estimate
 from svag.prices.reasons import Code, Reason
 from svag.prices.setting import RunSetting
 from svag.printed import Printed
+from svag.stats.samples import JsonRow, json_fields_of
 from svag.theory import domain
 from svag.theory.bounds import critical_batch_size, sgd_refutes_sde
 from svag.theory.distortion import distortion
@@ -29,7 +19,7 @@ from svag.theory.optimizers import Rule
 
 
 @dataclass(frozen=True, repr=False)
-class LinearRow(Printed):
+class LinearRow(JsonRow, Printed):
     """What is known of the linear (Adam: square-root) rule at one batch size.
 
     >>> print(LinearRow("lr 1.6", "1.6", Estimate(2.5, 2.3, 2.7), ruled_out=True))
@@ -47,16 +37,6 @@ class LinearRow(Printed):
     rate: str
     distortion: Estimate | None
     ruled_out: bool
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the fields as JSON values."""
-        found = self.distortion
-        return {
-            "settings": self.settings,
-            "rate": self.rate,
-            "distortion": None if found is None else found.to_dict(),
-            "ruled_out": self.ruled_out,
-        }
 
     def __str__(self) -> str:
         return self.rate + ", ruled out" * self.ruled_out
@@ -122,15 +102,14 @@ class LinearRule(Printed):
     second_moment_ratio: float | None
 
     @classmethod
-    def of(cls, averages: Averages, ground: Ground, c2: float) -> "LinearRule":
+    def of(cls, ground: Ground, c2: float) -> "LinearRule":
         """Conclude from averages and from what they rest on."""
-        ratio, setting = Estimate(*limits_of(ground.interval)), RunSetting.of(averages)
+        known, averages, ratio = ground.ratio, ground.ratio.averages, ground.ratio.estimate
+        setting = RunSetting.of(averages)
         limit = ratio.mapped(lambda rho: critical_batch_size(setting.batch_size, rho, c2, ground.lr_wd))
-        doubted = tuple(doubts(averages, ground.interval, limit.low, limit.high))
-        is_resolved = resolved(ground.interval) and not doubted
-        proved = is_resolved and ground.theorem
-        against_sde = ground.basis == "weight_norm" and is_resolved and sgd_refutes_sde(ratio.high, c2)
-        reasons = [*doubted, *ground.reasons]
+        proved = known.resolved and ground.theorem
+        against_sde = ground.basis == "weight_norm" and known.resolved and sgd_refutes_sde(ratio.high, c2)
+        reasons = [*known.doubts(limit), *ground.reasons]
         if proved:
             tested = averages.param_dot_grad is not None
             reasons.append(Reason(Code.PROVED, {"basis": ground.basis, "invariance_tested": tested}))
@@ -143,13 +122,13 @@ class LinearRule(Printed):
             rule=setting.kind.rule,
             signal=ground.signal,
             noise_to_signal=ratio,
-            measured=None if ground.measured is None else Estimate(*limits_of(ground.measured)),
+            measured=None if ground.measured is None else ground.measured.estimate,
             proved=proved,
-            resolved=is_resolved,
-            window_only=window_only(averages, ground.interval),
-            one_sided=one_sided(averages, ground.interval),
+            resolved=known.resolved,
+            window_only=known.window_only,
+            one_sided=known.one_sided,
             sde_ruled_out=against_sde,
-            reasons=(*reasons, *linear_remarks(averages, ground)),
+            reasons=(*reasons, *linear_remarks(ground)),
             c2=c2,
             lr_wd=ground.lr_wd,
             balance=averages.balance,
@@ -188,23 +167,9 @@ class LinearRule(Printed):
     def to_dict(self) -> dict[str, object]:
         """Return everything for a JSON document; infinity is null."""
         return {
-            "limit": self.limit.to_dict(),
-            "basis": self.basis,
-            "rule": self.rule,
-            "signal": self.signal,
-            "noise_to_signal": self.noise_to_signal.to_dict(),
-            "measured": None if self.measured is None else self.measured.to_dict(),
-            "proved": self.proved,
-            "resolved": self.resolved,
-            "window_only": self.window_only,
-            "sde_ruled_out": self.sde_ruled_out,
-            "c2": self.c2,
-            "lr_wd": self.lr_wd,
-            "balance": self.balance,
-            "pull_share": self.pull_share,
-            "excess": self.excess,
-            "second_moment_ratio": self.second_moment_ratio,
-            "reasons": [reason.to_dict() for reason in self.reasons],
+            **json_fields_of(self, "limit", "basis", "rule", "signal", "noise_to_signal", "measured"),
+            **json_fields_of(self, "proved", "resolved", "window_only", "sde_ruled_out", "c2", "lr_wd"),
+            **json_fields_of(self, "balance", "pull_share", "excess", "second_moment_ratio", "reasons"),
         }
 
     def __repr__(self) -> str:

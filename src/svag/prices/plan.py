@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Any, get_args
 
 from svag.printed import Printed
+from svag.stats.samples import JsonRow
 from svag.theory import domain
 from svag.theory.gain import Factors
 from svag.theory.optimizers import Rule
@@ -26,7 +27,7 @@ _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, repr=False)
-class GainPlan(Printed):
+class GainPlan(JsonRow, Printed):
     """How to train at another batch size: the gain from each baseline step on.
 
     `svag.GainRule.planned(optimizer, plan)` trains by it; `lr_lambda` is for loops that only have a scheduler.
@@ -186,18 +187,11 @@ class GainPlan(Printed):
         Each has `start` and `end` in baseline steps (None where the plan has no end), `gain`, `price` (D = κ/gain
         there), and the factors `lr`, `weight_decay` and `eps`.
         """
-        rows: list[dict[str, float | None]] = []
-        for index, (start, gain) in enumerate(self.phases):
-            last = index + 1 == len(self.phases)
-            end = self.base_steps if last else self.phases[index + 1][0]
-            rows.append(
-                {"start": start, "end": end, "gain": gain, "price": self.kappa / gain, **vars(self.factors_of(gain))}
-            )
-        return rows
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON values; `GainPlan.from_dict` reads them back."""
-        return {**vars(self), "phases": [list(phase) for phase in self.phases]}
+        ends = [*(start for start, _ in self.phases[1:]), self.base_steps]
+        return [
+            {"start": start, "end": end, "gain": gain, "price": self.kappa / gain, **vars(self.factors_of(gain))}
+            for (start, gain), end in zip(self.phases, ends, strict=True)
+        ]
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> "GainPlan":

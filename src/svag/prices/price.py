@@ -7,6 +7,7 @@ from svag.prices.estimate import Estimate
 from svag.prices.linear import LinearRow
 from svag.prices.plan import GainPlan
 from svag.printed import Printed
+from svag.stats.samples import json_fields_of
 from svag.theory import domain
 from svag.theory.gain import Factors
 
@@ -61,38 +62,20 @@ class Price(Printed):
 
     def to_dict(self) -> dict[str, object]:
         """Return everything for a JSON document; infinity is null."""
-        return {
-            "batch_size": self.batch_size,
-            "kappa": self.kappa,
-            "examples": self.examples.to_dict(),
-            "gain": self.gain,
-            "steps": self.steps,
-            "distortion": self.distortion.to_dict(),
-            "time": None if self.time is None else self.time.to_dict(),
-            "settings": self.settings,
-            "factors": vars(self.factors),
-            "plan": self.plan.to_dict(),
-            "linear": self.linear.to_dict(),
-        }
+        numbers = json_fields_of(self, "batch_size", "kappa", "examples", "gain", "steps", "distortion", "time")
+        return {**numbers, **json_fields_of(self, "settings", "factors", "plan", "linear")}
 
     def row(self) -> dict[str, object]:
         """Return one flat row for a DataFrame."""
-        time = self.time
         return {
             "batch_size": self.batch_size,
             "kappa": self.kappa,
             "settings": self.settings,
-            "examples": self.examples.value,
-            "examples_low": self.examples.low,
-            "examples_high": self.examples.high,
+            **_cells("examples", self.examples),
             "gain": self.gain,
             "steps": self.steps,
-            "distortion": self.distortion.value,
-            "distortion_low": self.distortion.low,
-            "distortion_high": self.distortion.high,
-            "time": None if time is None else time.value,
-            "time_low": None if time is None else time.low,
-            "time_high": None if time is None else time.high,
+            **_cells("distortion", self.distortion),
+            **_cells("time", self.time),
             "linear_settings": self.linear.settings,
             "linear_ruled_out": self.linear.ruled_out,
         }
@@ -100,6 +83,12 @@ class Price(Printed):
     def __str__(self) -> str:
         time = "" if self.time is None else f" in {self.time.value:.2f}× the time"
         return f"{self.batch_size}: {self.examples.value:.2f}× the examples{time}, learning rate {self.settings}"
+
+
+def _cells(name: str, found: Estimate | None) -> dict[str, float | None]:
+    """A number and its limits as three cells of a flat row."""
+    value, low, high = (None, None, None) if found is None else (found.value, found.low, found.high)
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
 
 
 def checked_throughput(throughput: Throughput | None, batch_size: int) -> dict[int, Estimate]:

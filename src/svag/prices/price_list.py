@@ -8,16 +8,7 @@ from typing import Self
 from svag.noise.reading import Reading
 from svag.prices import wording
 from svag.prices.averages import Averages
-from svag.prices.basis import (
-    doubts,
-    find_ground,
-    limits_of,
-    one_sided,
-    plain_ratio,
-    price_remarks,
-    resolved,
-    window_only,
-)
+from svag.prices.basis import MeasuredRatio, find_ground, price_remarks
 from svag.prices.batch_schedule import BatchSchedule, batch_schedule
 from svag.prices.estimate import Estimate
 from svag.prices.history import History, run_history
@@ -29,7 +20,7 @@ from svag.prices.reasons import Code, Reason
 from svag.prices.setting import RunSetting
 from svag.prices.windows import Window, choose_window, steps_into_phase
 from svag.printed import Printed
-from svag.stats.samples import probability
+from svag.stats.samples import json_fields_of, json_value, probability
 from svag.theory import domain
 from svag.theory.bounds import b_simple, critical_batch_size
 from svag.theory.gain import gain
@@ -204,27 +195,11 @@ class PriceList(Printed):
     def to_dict(self) -> dict[str, object]:
         """Return everything for a JSON document; infinity is null."""
         return {
-            "batch_size": self.batch_size,
-            "optimizer": self.setting.optimizer,
-            "lr": self.setting.lr,
-            "weight_decay": self.setting.weight_decay,
-            "momentum": self.setting.momentum,
-            "betas": None if self.setting.betas is None else list(self.setting.betas),
-            "eps": self.setting.eps,
-            "population": self.setting.population,
-            "noise_to_signal": self.noise_to_signal.to_dict(),
-            "noise_scale": self.noise_scale.to_dict(),
-            "critical_batch": self.critical_batch.to_dict(),
-            "resolved": self.resolved,
-            "window_only": self.window_only,
-            "c2": self.c2,
-            "confidence": self.confidence,
-            "readings": self.readings,
-            "window": list(self.window),
-            "prices": [price.to_dict() for price in self.prices()],
-            "linear": self.linear.to_dict(),
-            "history": self.history.to_dict(),
-            "reasons": [reason.to_dict() for reason in self.reasons],
+            **self.setting.to_dict(),
+            **json_fields_of(self, "noise_to_signal", "noise_scale", "critical_batch", "resolved", "window_only"),
+            **json_fields_of(self, "c2", "confidence", "readings", "window"),
+            "prices": json_value(self.prices()),
+            **json_fields_of(self, "linear", "history", "reasons"),
         }
 
     def __repr__(self) -> str:
@@ -266,24 +241,23 @@ def price_list(
     chosen = choose_window(given, window)
     averages = Averages.over(chosen.readings)
     ground = find_ground(averages, steps_into_phase(given, chosen.readings[0]), confidence)
-    setting, plain = RunSetting.of(averages), plain_ratio(averages, confidence)
-    ratio = Estimate(*limits_of(plain))
+    setting, plain = RunSetting.of(averages), MeasuredRatio.plain(averages, confidence)
+    ratio = plain.estimate
     critical = ratio.mapped(lambda rho: critical_batch_size(setting.batch_size, rho, c2))
     along = run_history(given, confidence=confidence)
-    doubted = tuple(doubts(averages, plain, critical.low, critical.high))
     return PriceList(
         setting=setting,
         noise_to_signal=ratio,
         noise_scale=_noise_scale(averages, ratio),
         critical_batch=critical,
-        linear=LinearRule.of(averages, ground, c2),
+        linear=LinearRule.of(ground, c2),
         history=along,
-        reasons=(*doubted, *_of_history(along), *price_remarks(averages, plain), chosen.reason),
-        resolved=resolved(plain) and not doubted,
-        window_only=window_only(averages, plain),
-        one_sided=one_sided(averages, plain),
+        reasons=(*plain.doubts(critical), *_of_history(along), *price_remarks(plain), chosen.reason),
+        resolved=plain.resolved,
+        window_only=plain.window_only,
+        one_sided=plain.one_sided,
         c2=c2,
-        confidence=plain.confidence,
+        confidence=confidence,
         readings=len(averages.readings),
         window=(chosen.start, chosen.stop),
     )

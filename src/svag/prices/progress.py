@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from svag.noise.reading import Reading
 from svag.prices.averages import Averages, of_one_batch_size
-from svag.prices.basis import FEWEST, doubts, limits_of, one_sided, plain_ratio, window_only
-from svag.prices.estimate import Estimate, short
+from svag.prices.basis import FEWEST, MeasuredRatio
+from svag.prices.estimate import short
 from svag.prices.reasons import Code, Reason
-from svag.prices.windows import Choice, choose_window
+from svag.prices.windows import Choice, Chosen, choose_window
 
 
 def steps_needed(readings: Sequence[Reading], every: int = 1) -> int:
@@ -24,7 +23,8 @@ def steps_needed(readings: Sequence[Reading], every: int = 1) -> int:
     """
     if not readings:
         return FEWEST * every
-    return _Standing.of(readings).steps_needed(every)
+    chosen = choose_window(readings)
+    return _steps_needed(MeasuredRatio.plain(Averages.over(chosen.readings)), chosen, len(readings), every)
 
 
 def progress(readings: Sequence[Reading], steps: int, every: int, batch_size: int) -> str:
@@ -42,62 +42,30 @@ def progress(readings: Sequence[Reading], steps: int, every: int, batch_size: in
     start = f"NoiseProbe at batch size {batch_size}: {len(readings)} readings in {steps} steps"
     if not readings:
         return f"{start}.\nAbout {FEWEST * every} more steps are needed for a price list."
-    standing = _Standing.of(readings)
-    needed, list_exists = standing.steps_needed(every), "Enough for a price list: print(probe.price_list())."
-    if standing.one_sided:  # of such readings there is a list, whose plan uses the lower limit of N/G
+    chosen = choose_window(readings)
+    plain = MeasuredRatio.plain(Averages.over(chosen.readings))
+    needed = _steps_needed(plain, chosen, len(readings), every)
+    list_exists = "Enough for a price list: print(probe.price_list())."
+    if plain.one_sided:  # of such readings there is a list, whose plan uses the lower limit of N/G
         resolved = f" About {needed} more steps would resolve G." if needed else ""
-        return f"{start}, N/G ≥ {short(standing.ratio.low)}.\n{list_exists}{resolved}"
-    if needed and standing.window_only:  # of these there is a list too, about this window of this run
+        return f"{start}, N/G ≥ {short(plain.estimate.low)}.\n{list_exists}{resolved}"
+    if needed and plain.window_only:  # of these there is a list too, about this window of this run
         first = "print(probe.price_list()) gives a first price list"
         return f"{start}.\n{first}; about {needed} more steps are needed for a reliable one."
     if needed:
         return f"{start}.\nAbout {needed} more steps are needed for a price list."
-    if standing.doubts:
-        return f"{start}.\n{standing.doubts[0]}"
-    return f"{start}, N/G = {standing.ratio}.\n{list_exists}"
+    for doubt in plain.doubts(plain.estimate):
+        return f"{start}.\n{doubt}"
+    return f"{start}, N/G = {plain.estimate}.\n{list_exists}"
 
 
-@dataclass(frozen=True)
-class _Standing:
-    """What is known of N/G from the window that a price list would average.
-
-    Attributes:
-        ratio: N/G with its interval.
-        one_sided: whether it has a lower limit only, because G is not resolved.
-        window_only: whether it is about the average over this window only.
-        doubts: why it is not resolved.
-        averaged: number of readings in the window.
-        readings: number of all readings.
-        grows: whether readings still to come belong to the window; False if it is a phase of the schedule that is over.
-    """
-
-    ratio: Estimate
-    one_sided: bool
-    window_only: bool
-    doubts: tuple[Reason, ...]
-    averaged: int
-    readings: int
-    grows: bool
-
-    @classmethod
-    def of(cls, readings: Sequence[Reading]) -> "_Standing":
-        chosen = choose_window(readings)
-        averages = Averages.over(chosen.readings)
-        interval = plain_ratio(averages, 0.95)
-        ratio = Estimate(*limits_of(interval))
-        return cls(
-            ratio=ratio,
-            one_sided=one_sided(averages, interval),
-            window_only=window_only(averages, interval),
-            doubts=tuple(doubts(averages, interval, ratio.low, ratio.high)),
-            averaged=len(chosen.readings),
-            readings=len(readings),
-            grows=chosen.choice is not Choice.LATE_PHASE,
-        )
-
-    def steps_needed(self, every: int) -> int:
-        missing = max((_missing(reason, self.averaged) for reason in self.doubts), default=0)
-        return math.ceil(missing * self.readings / self.averaged) * every if self.grows else 0
+def _steps_needed(plain: MeasuredRatio, chosen: Chosen, readings: int, every: int) -> int:
+    """Steps until the doubts about N/G over the chosen window are resolved; `readings` counts those outside it too."""
+    if chosen.choice is Choice.LATE_PHASE:  # which is over: readings still to come do not belong to it
+        return 0
+    averaged = len(chosen.readings)
+    missing = max((_missing(reason, averaged) for reason in plain.doubts(plain.estimate)), default=0)
+    return math.ceil(missing * readings / averaged) * every
 
 
 def _missing(reason: Reason, readings: int) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from svag.noise.reading import Reading
 from svag.prices.averages import Averages, of_one_batch_size
-from svag.prices.basis import doubts, limits_of, one_sided, plain_ratio, resolved
+from svag.prices.basis import MeasuredRatio
 from svag.prices.windows import choose_window
 from svag.theory.bounds import b_simple, critical_batch_size
 from svag.theory.gain import gain
@@ -32,10 +32,10 @@ def logged_numbers(readings: Iterable[Reading]) -> dict[str, float]:
     if not given:
         return {}
     averages = Averages.over(choose_window(given, (0.0, 1.0)).readings)
-    interval = plain_ratio(averages, 0.95)
-    ratio, low, _ = limits_of(interval)
-    if not resolved(interval) or any(doubts(averages, interval, low, math.inf)):
-        return {"noise_to_signal_low": low} if one_sided(averages, interval) and 0 < low < math.inf else {}
+    plain = MeasuredRatio.plain(averages)
+    ratio, low = plain.estimate.value, plain.estimate.low
+    if not plain.resolved:
+        return {"noise_to_signal_low": low} if plain.one_sided and 0 < low < math.inf else {}
     batch, population = averages.shared.batch_size, averages.shared.population
     numbers = {
         "noise_to_signal": ratio,

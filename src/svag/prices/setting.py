@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 
 from svag.prices.averages import Averages
+from svag.stats.samples import JsonRow
 from svag.theory.gain import Factors
 from svag.theory.optimizers import OptimizerKind, Rule, optimizer_kind
 
 
 @dataclass(frozen=True)
-class RunSetting:
+class RunSetting(JsonRow):
     """Batch size, optimizer and those of its settings that have a single value.
 
     >>> setting = RunSetting(32, optimizer="SGD", lr=0.1)

@@ -183,10 +183,6 @@ def _between(run: list[Reading], window: Window) -> list[Reading]:
         return [reading for reading in run if reading.step is not None and start <= reading.step < stop]
     if not 0 <= start < stop <= 1:
         raise ValueError(f"window must be two increasing fractions between 0 and 1, or two steps, got {window}")
-    return _fraction(run, start, stop)
-
-
-def _fraction(run: list[Reading], start: float, stop: float) -> list[Reading]:
     end = _position(run, len(run) - 1) + 1
     return [reading for index, reading in enumerate(run) if start * end <= _position(run, index) < stop * end]
 

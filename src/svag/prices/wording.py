@@ -33,10 +33,6 @@ def _number(values: Values, name: str) -> float:
 # --- one sentence for every code
 
 
-def _too_few_readings(v: Values) -> str:
-    return f"Too few readings: {v['readings']}, and a reliable list needs about {v['needed']}."
-
-
 def _signal_unresolved(v: Values) -> str:
     high = v["high"]
     limit = "with no upper limit" if high is None else f"and at most {_number(v, 'high'):.4g} whatever G is"
@@ -148,7 +144,9 @@ SENTENCES: dict[Code, Callable[[Values], str]] = {
         f"Too few readings, {v['readings']}: a frozen reading shows N/G at one moment, and the answer needs its "
         f"average over the run; take about {v['needed']} frozen readings along the run."
     ),
-    Code.TOO_FEW_READINGS: _too_few_readings,
+    Code.TOO_FEW_READINGS: lambda v: (
+        f"Too few readings: {v['readings']}, and a reliable list needs about {v['needed']}."
+    ),
     Code.SIGNAL_UNRESOLVED: _signal_unresolved,
     Code.UNTESTED_OPTIMIZER: lambda v: (
         f"{v['optimizer']} was never tested here: price and learning rate are those of plain gradient steps."
@@ -468,7 +466,7 @@ def _checked(rows: Sequence["Price"]) -> str:
 
 
 def _ranged(rows: Sequence["Price"]) -> list[Estimate]:
-    return [row.examples for row in rows if row.examples.low > 0 or math.isfinite(row.examples.high)]
+    return [row.examples for row in rows if row.examples.has_range]
 
 
 # Speeds whose rounds differ by more than this share are called unsteady.

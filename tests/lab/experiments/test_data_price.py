@@ -25,7 +25,7 @@ def test_what_is_never_reached_is_infinite() -> None:
     (price,) = data_prices({32: [line(0.004)], 128: [line(0.002)]})
     assert [math.isinf(one.value) for one in price.factors] == [False, False, True]
     assert price.at_least == pytest.approx(4 / 3, rel=0.01)  # it ends where the baseline had seen three quarters
-    assert price.to_dict()["factors"][-1]["value"] is None  # type: ignore[index]
+    assert price.to_dict()["factors"][-1]["value"] is None
 
 
 def test_a_curve_that_rises_again_counts_from_where_it_was_first_low_enough() -> None:

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 import svag
 import svag.lab
 from svag.lab.networks.build import build_model, lay_out, memory_layout
-from svag.lab.networks.norms import NORMS, ScaleFreeGroupNorm
-from svag.lab.networks.own import Flags
+from svag.lab.networks.norms import NORMS, Flags, ScaleFreeGroupNorm
 from svag.lab.specs.parts import ModelSpec, Norm
 
 ARCHS = ("preresnet8", "resnet8", "vgg11", "mlp")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol, Self, TypeVar
 
 from svag.lab.execution.dispatch import Dispatch, dispatching
-from svag.lab.execution.estimate import Announcement, PendingAnnouncement, TimeEstimate, Workload
+from svag.lab.execution.estimate import Announcement, TimeEstimate, Workload
 from svag.lab.execution.execution import HERE, Execution
 from svag.lab.execution.local import LocalWorkers
 from svag.lab.execution.plan import Looked, PlannedRun, plan_runs
@@ -38,8 +38,8 @@ class RunExecutor(Protocol):
         """Load the data of the runs and check every spec against it, before anything is written."""
         ...
 
-    def work(self, dispatch: Dispatch, pending: PendingAnnouncement | None = None) -> None:
-        """Carry out all runs of a dispatch; announce the plan before they are named, if it is to be announced."""
+    def work(self, dispatch: Dispatch) -> None:
+        """Carry out all runs of a dispatch; let it announce the plan before they are named."""
         ...
 
 
@@ -255,12 +255,8 @@ def _carry_out(workload: Workload, asked: tuple[Experiment, Path] | None = None)
         looked = executor.look(workload.left)
         if asked is not None:
             save_experiment(*asked)
-        with dispatching(workload, looked) as dispatch:
-            if announcement is None:
-                dispatch.announce("")
-                executor.work(dispatch)
-            else:
-                executor.work(dispatch, PendingAnnouncement(announcement, workload, looked))
+        with dispatching(workload, looked, announcement) as dispatch:
+            executor.work(dispatch)
 
 
 def _executor(workload: Workload) -> RunExecutor:

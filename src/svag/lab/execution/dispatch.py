@@ -7,7 +7,7 @@ imported only to record a failed run.
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any
 
@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from svag.lab.data.formats import DataError
-from svag.lab.execution.estimate import Workload, roughly
+from svag.lab.execution.estimate import Announcement, TimeEstimate, Workload, roughly
 from svag.lab.execution.execution import DEATHS, LOOK_AGAIN, Execution
 from svag.lab.execution.plan import Looked, PlannedRun, cost
 from svag.lab.records.record import RunFailed
@@ -236,19 +236,20 @@ class Dispatch:
 
     Args:
         workload: what is to be done. Without shards, the plan is done only when runs of other processes are, too.
-        work: the work of each run that is left, by identity.
         looked: the shapes of the data of the runs, and the device that is recorded with a failure.
-        board: counts the runs.
-        screen: shows what happens.
+        announcement: what is announced of the plan, but for the estimate; None if nothing is.
     """
 
-    def __init__(
-        self, workload: Workload, work: Mapping[str, float], looked: Looked, board: Board, screen: Screen
-    ) -> None:
-        self._work = work
+    def __init__(self, workload: Workload, looked: Looked, announcement: Announcement | None) -> None:
+        self._workload, self._looked, self._announcement = workload, looked, announcement
+        self._work = {run.identity: cost(run.spec, looked.shapes[run.identity]) for run in workload.left}
+        states = [record.state for identity, record in workload.before.items() if identity not in self._work]
+        done, diverged = states.count("finished"), states.count("diverged")
+        failed = len(states) - done - diverged
+        self.board = Board(len(workload.own), sum(self._work.values()), done, diverged, failed)
+        self.screen = Screen(self.board, progress=workload.execution.progress)
         self._waiting = deque(sorted(workload.left, key=lambda run: -self._work[run.identity]))
         self._elsewhere: list[PlannedRun] = []
-        self._shapes, self._board, self._screen = looked.shapes, board, screen
         self._wait_for_others = workload.execution.shard is None
         self._deaths: Counter[str] = Counter()
         self._looked_at = monotonic()
@@ -264,9 +265,25 @@ class Dispatch:
         """Whether a run waits or is waited for, apart from those that have been handed out."""
         return bool(self._waiting) or (bool(self._elsewhere) and self._wait_for_others)
 
-    def announce(self, announcement: str) -> None:
-        """Show the announcement of the plan, then what has happened meanwhile."""
-        self._screen.open(announcement)
+    @property
+    def to_time(self) -> list[PlannedRun]:
+        """Runs whose networks have to be timed before the plan is announced; none if it is not to be announced."""
+        return [] if self._announcement is None else self._workload.to_time
+
+    def announce(self, measured: Mapping[str, float] | str) -> None:
+        """Show the announcement of the plan, if there is one, then what has happened meanwhile.
+
+        Args:
+            measured: seconds of the timed runs by identity, or why they are not known.
+        """
+        said = ""
+        if self._announcement is not None:
+            if isinstance(measured, str):
+                estimate: TimeEstimate | str = self._workload.without_time(f"not known: {measured}")
+            else:
+                estimate = self._workload.estimate(self._looked, measured)
+            said = visible(str(replace(self._announcement, estimate=estimate)), lines=True)
+        self.screen.open(said)
 
     def take(self) -> PlannedRun | None:
         """The next run that has not ended, is not broken and is not claimed by another process; None if there is none.
@@ -290,20 +307,20 @@ class Dispatch:
 
     def begin(self, run: PlannedRun, step: int) -> None:
         """A run begins, or continues at `step`."""
-        steps = run.spec.steps(self._shapes[run.identity].examples)
-        self._board.start(run, steps, step, self._work[run.identity])
+        steps = run.spec.steps(self._looked.shapes[run.identity].examples)
+        self.board.start(run, steps, step, self._work[run.identity])
         name = run.spec.step_name
         how = f"continues at {name} {step} of {steps}" if step else f"begins, {steps} {name}s"
-        self._screen.say(f"{run.name} {how}")
+        self.screen.say(f"{run.name} {how}")
 
     def heed(self, run: PlannedRun, report: Mapping[str, Any]) -> bool:
         """Act on a report, and return whether it is the last of its run. Raise what is wrong for all runs."""
         match report["event"]:
             case "at":
-                self._board.move(run, report["step"])
+                self.board.move(run, report["step"])
                 return False
             case "evaluated":
-                self._board.move(run, report["step"], report["test_accuracy"])
+                self.board.move(run, report["step"], report["test_accuracy"])
                 return False
             case "ended":
                 self.end(run, run.record().state)
@@ -317,31 +334,31 @@ class Dispatch:
 
     def end(self, run: PlannedRun, state: str) -> None:
         """A run has ended, here or elsewhere."""
-        self._board.end(run, state, self._work[run.identity])
+        self.board.end(run, state, self._work[run.identity])
         accuracy = run.record().final.get("test_accuracy")
-        self._screen.say(f"{run.name} {state}" + ("" if accuracy is None else f", test accuracy {accuracy:.4f}"))
+        self.screen.say(f"{run.name} {state}" + ("" if accuracy is None else f", test accuracy {accuracy:.4f}"))
 
     def died(self, run: PlannedRun, how: str) -> None:
         """The process of a run has died: try again from its checkpoint, unless that has happened too often."""
         self._deaths[run.identity] += 1
         if self._deaths[run.identity] >= DEATHS:
-            self._board.leave(run)
+            self.board.leave(run)
             self._fail(run, f"{how}, as {DEATHS - 1} times before", recorded=False)
         else:
             self.try_again(run, how)
 
     def try_again(self, run: PlannedRun, why: str) -> None:
         """Put a run that had begun back to the front; it continues from its checkpoint."""
-        self._board.leave(run)
+        self.board.leave(run)
         self._waiting.appendleft(run)
-        self._screen.say(f"{run.name} is tried again from its last checkpoint: {why}")
+        self.screen.say(f"{run.name} is tried again from its last checkpoint: {why}")
 
     def leave_to_others(self, run: PlannedRun) -> None:
         """Another process is computing a run."""
-        self._board.leave(run)
-        self._board.elsewhere += 1
+        self.board.leave(run)
+        self.board.elsewhere += 1
         self._elsewhere.append(run)
-        self._screen.say(f"{run.name} is running in another process")
+        self.screen.say(f"{run.name} is running in another process")
 
     def look_again(self) -> None:
         """From time to time, check the runs of other processes: they may have ended, or may have been given up."""
@@ -353,7 +370,7 @@ class Dispatch:
             if now.state == "running":
                 continue
             self._elsewhere.remove(run)
-            self._board.elsewhere -= 1
+            self.board.elsewhere -= 1
             if not now.to_do or now.state == "failed":
                 self.end(run, now.state)
             else:
@@ -365,29 +382,25 @@ class Dispatch:
 
             from svag.lab.training.run_folder import record_failure
 
-            examples = self._shapes[run.identity].examples
+            examples = self._looked.shapes[run.identity].examples
             record_failure(run.spec, run.folder, run.identity, examples, sentence, torch.device(self.device))
-        self._board.end(run, "failed", self._work[run.identity])
-        self._screen.say(f"{run.name} failed: {sentence}")
+        self.board.end(run, "failed", self._work[run.identity])
+        self.screen.say(f"{run.name} failed: {sentence}")
 
 
 @contextmanager
-def dispatching(workload: Workload, looked: Looked) -> Iterator[Dispatch]:
+def dispatching(workload: Workload, looked: Looked, announcement: Announcement | None) -> Iterator[Dispatch]:
     """A dispatch of what is left of a plan, and a screen that shows it; closed, whatever happens.
 
     After an interruption a message says how far the plan is and how to continue.
     """
-    work = {run.identity: cost(run.spec, looked.shapes[run.identity]) for run in workload.left}
-    states = [record.state for identity, record in workload.before.items() if identity not in work]
-    done, diverged = states.count("finished"), states.count("diverged")
-    board = Board(len(workload.own), sum(work.values()), done, diverged, failed=len(states) - done - diverged)
-    screen = Screen(board, progress=workload.execution.progress)
+    dispatch = Dispatch(workload, looked, announcement)
     try:
         with stoppable(always=True):
-            yield Dispatch(workload, work, looked, board, screen)
+            yield dispatch
     except KeyboardInterrupt as interrupt:
-        sentence = f"interrupted, {board.ended} of {board.total} runs have ended"
+        sentence = f"interrupted, {dispatch.board.ended} of {dispatch.board.total} runs have ended"
         interrupt.args = (f"{sentence}: the same command continues from the last checkpoints",)
         raise
     finally:
-        screen.close()
+        dispatch.screen.close()

@@ -6,7 +6,7 @@ Nothing here needs torch: networks are timed by `worker.timed_seconds`, in a wor
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -249,26 +249,3 @@ class Announcement:
         estimate = {"unknown": self.estimate} if isinstance(self.estimate, str) else self.estimate.to_dict()
         fields = {**about, "out": str(self.out), "runs": self.runs, "estimate": estimate, "caution": self.caution}
         return {**fields, "planned": self.planned} if self.planned else fields
-
-
-@dataclass(frozen=True)
-class PendingAnnouncement:
-    """An announcement that waits for the timing of some networks, while the first runs are already under way.
-
-    Attributes:
-        announcement: everything but the estimate.
-        workload: what is to be done.
-        looked: the data of the runs, and the device.
-    """
-
-    announcement: Announcement
-    workload: Workload
-    looked: Looked
-
-    def text(self, measured: Mapping[str, float] | str) -> str:
-        """The announcement, from the seconds of the timed runs by identity, or from why they are not known."""
-        if isinstance(measured, str):
-            estimate: TimeEstimate | str = self.workload.without_time(f"not known: {measured}")
-        else:
-            estimate = self.workload.estimate(self.looked, measured)
-        return visible(str(replace(self.announcement, estimate=estimate)), lines=True)

@@ -18,7 +18,6 @@ from time import monotonic
 from typing import IO, Any, Self, TypeVar
 
 from svag.lab.execution.dispatch import Dispatch, PlanFailed, from_message, order_for
-from svag.lab.execution.estimate import PendingAnnouncement
 from svag.lab.execution.execution import DEATHS, GRACE, LOOK_AGAIN, Execution
 from svag.lab.execution.plan import DataShape, Looked, PlannedRun
 
@@ -159,7 +158,6 @@ class LocalWorkers:
         self._failed_starts = 0
         self._to_time: list[list[PlannedRun]] = []  # groups that no worker has been asked to time yet
         self._timing: tuple[WorkerProcess, list[list[PlannedRun]]] | None = None
-        self._pending: PendingAnnouncement | None = None
         for number in range(count):
             self._start(number)
 
@@ -215,16 +213,10 @@ class LocalWorkers:
             else:
                 raise PlanFailed(f"a worker cannot look at the data: {report['sentence']}")
 
-    def work(self, dispatch: Dispatch, pending: PendingAnnouncement | None = None) -> None:
-        """Carry out all runs, and end the workers.
-
-        Args:
-            dispatch: the runs.
-            pending: the announcement of the plan; None if nothing is to be announced.
-        """
+    def work(self, dispatch: Dispatch) -> None:
+        """Carry out all runs, and end the workers."""
         self._execution = replace(self._execution, device=dispatch.device)
-        self._pending = pending
-        self._to_time = [] if pending is None else _up_to_seed(pending.workload.to_time)
+        self._to_time = _up_to_seed(dispatch.to_time)
         try:
             if not self._to_time:
                 self._announce(dispatch, {})
@@ -256,9 +248,7 @@ class LocalWorkers:
         """Announce the plan, with the times that a worker measured, or the reason why there are none."""
         groups = [] if self._timing is None else self._timing[1]
         self._timing = None
-        if self._pending is not None:
-            known = seconds if isinstance(seconds, str) else _for_all(seconds, groups)
-            dispatch.announce(self._pending.text(known))
+        dispatch.announce(seconds if isinstance(seconds, str) else _for_all(seconds, groups))
 
     def _something_left(self, dispatch: Dispatch) -> bool:
         timing = bool(self._to_time) or self._timing is not None

@@ -1,8 +1,8 @@
 """The networks of the paper: PreResNet, ResNet, VGG; a perceptron for small problems, and a transformer for text.
 
-Each but the last has a scale-invariant form (`scale_free`), whose docstring says why it is one; `docs/run.md` says what
-differs from the authors' code. Sources: PreResNet is He et al. 2016 (fig:svag_accs), ResNet He et al. 2015
-(fig:app_lsr_c10), VGG Simonyan and Zisserman 2015 (fig:app_svag_otherarch).
+Each but the last has a scale-invariant form, whose docstring says why it is one; `docs/run.md` says what differs from
+the authors' code. Sources: PreResNet is He et al. 2016 (fig:svag_accs), ResNet He et al. 2015 (fig:app_lsr_c10), VGG
+Simonyan and Zisserman 2015 (fig:app_svag_otherarch).
 """
 
 import math
@@ -11,8 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from svag.lab.networks.norms import norm_layer
-from svag.lab.specs.parts import Norm
+from svag.lab.networks.norms import Flags, norm_layer
 from svag.lab.specs.text import TransformerSpec
 
 
@@ -25,20 +24,13 @@ class PreResNet(nn.Module):
     every stage replaces it by norm → 1×1 convolution, and the last norm removes that degree. There is no final ReLU.
     """
 
-    def __init__(
-        self, depth: int, widths: tuple[int, int, int], in_channels: int, num_classes: int, norm: Norm, scale_free: bool
-    ) -> None:
+    def __init__(self, depth: int, widths: tuple[int, int, int], flags: Flags) -> None:
         super().__init__()
-        self.stem = _conv(in_channels, widths[0], 3, 1, norm)
-        self.blocks = nn.Sequential(
-            *(
-                _PreNormBlock(inside, out, stride, norm, scale_free, first=first)
-                for inside, out, stride, first in _blocks(depth, widths)
-            )
-        )
-        self.norm = norm_layer(norm, widths[-1], scale_free=scale_free)
-        self.last = nn.Identity() if scale_free else nn.ReLU(inplace=True)
-        self.linear = nn.Linear(widths[-1], num_classes)
+        self.stem = _conv(flags.in_channels, widths[0], 3, 1, flags)
+        self.blocks = nn.Sequential(*(_PreNormBlock(*block, flags) for block in _blocks(depth, widths)))
+        self.norm = norm_layer(widths[-1], flags)
+        self.last = nn.Identity() if flags.scale_invariant else nn.ReLU(inplace=True)
+        self.linear = nn.Linear(widths[-1], flags.num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits of a batch of images of any size."""
@@ -52,16 +44,16 @@ class PreResNet(nn.Module):
 
 
 class _PreNormBlock(nn.Module):
-    def __init__(self, inside: int, out: int, stride: int, norm: Norm, scale_free: bool, *, first: bool) -> None:
+    def __init__(self, inside: int, out: int, stride: int, first: bool, flags: Flags) -> None:
         super().__init__()
-        self.norm1 = norm_layer(norm, inside, scale_free=scale_free)
-        self.conv1 = _conv(inside, out, 3, stride, norm)
-        self.norm2 = norm_layer(norm, out, scale_free=scale_free)
-        self.conv2 = _conv(out, out, 3, 1, norm)
-        projects = stride != 1 or inside != out or (scale_free and first)
-        self.shortcut = _conv(inside, out, 1, stride, norm) if projects else nn.Identity()
+        self.norm1 = norm_layer(inside, flags)
+        self.conv1 = _conv(inside, out, 3, stride, flags)
+        self.norm2 = norm_layer(out, flags)
+        self.conv2 = _conv(out, out, 3, 1, flags)
+        projects = stride != 1 or inside != out or (flags.scale_invariant and first)
+        self.shortcut = _conv(inside, out, 1, stride, flags) if projects else nn.Identity()
         # Without learnt scales the norm of the shortcut would equal norm1, so it is computed once for both.
-        self.shortcut_is_normed = scale_free and first
+        self.shortcut_is_normed = flags.scale_invariant and first
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.norm1(x)
@@ -80,18 +72,13 @@ class ResNet(nn.Module):
     degree 0 in the weights. The paper uses only the unmodified network.
     """
 
-    def __init__(
-        self, depth: int, widths: tuple[int, int, int], in_channels: int, num_classes: int, norm: Norm, scale_free: bool
-    ) -> None:
+    def __init__(self, depth: int, widths: tuple[int, int, int], flags: Flags) -> None:
         super().__init__()
-        self.stem = _conv_norm(in_channels, widths[0], 3, 1, norm, scale_free)
+        self.stem = _conv_norm(flags.in_channels, widths[0], 3, 1, flags)
         self.blocks = nn.Sequential(
-            *(
-                _PostNormBlock(inside, out, stride, norm, scale_free)
-                for inside, out, stride, _ in _blocks(depth, widths)
-            )
+            *(_PostNormBlock(inside, out, stride, flags) for inside, out, stride, _ in _blocks(depth, widths))
         )
-        self.linear = nn.Linear(widths[-1], num_classes)
+        self.linear = nn.Linear(widths[-1], flags.num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits of a batch of images of any size."""
@@ -106,12 +93,12 @@ class ResNet(nn.Module):
 
 
 class _PostNormBlock(nn.Module):
-    def __init__(self, inside: int, out: int, stride: int, norm: Norm, scale_free: bool) -> None:
+    def __init__(self, inside: int, out: int, stride: int, flags: Flags) -> None:
         super().__init__()
-        self.first = _conv_norm(inside, out, 3, stride, norm, scale_free)
-        self.second = _conv_norm(out, out, 3, 1, norm, scale_free)
+        self.first = _conv_norm(inside, out, 3, stride, flags)
+        self.second = _conv_norm(out, out, 3, 1, flags)
         projects = stride != 1 or inside != out
-        self.shortcut = _conv_norm(inside, out, 1, stride, norm, scale_free) if projects else nn.Identity()
+        self.shortcut = _conv_norm(inside, out, 1, stride, flags) if projects else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         branch = self.second(torch.relu_(self.first(x)))
@@ -127,13 +114,12 @@ def _blocks(depth: int, widths: tuple[int, int, int]) -> Iterator[tuple[int, int
             inside = out
 
 
-def _conv_norm(inside: int, out: int, kernel: int, stride: int, norm: Norm, scale_free: bool) -> nn.Sequential:
-    conv = _conv(inside, out, kernel, stride, norm)
-    return nn.Sequential(conv, norm_layer(norm, out, scale_free=scale_free))
+def _conv_norm(inside: int, out: int, kernel: int, stride: int, flags: Flags) -> nn.Sequential:
+    return nn.Sequential(_conv(inside, out, kernel, stride, flags), norm_layer(out, flags))
 
 
-def _conv(inside: int, out: int, kernel: int, stride: int, norm: Norm) -> nn.Conv2d:
-    return nn.Conv2d(inside, out, kernel, stride, padding=kernel // 2, bias=norm == "none")
+def _conv(inside: int, out: int, kernel: int, stride: int, flags: Flags) -> nn.Conv2d:
+    return nn.Conv2d(inside, out, kernel, stride, padding=kernel // 2, bias=flags.norm == "none")
 
 
 # Convolutions in each of the five stages. The name counts three linear layers more, of which small images need one.
@@ -155,24 +141,22 @@ class VGG(nn.Module):
     pool by the average, and have no biases. An ordinary network with norms pools by the maximum.
     """
 
-    def __init__(
-        self, depth: int, widths: tuple[int, ...], in_channels: int, num_classes: int, norm: Norm, scale_free: bool
-    ) -> None:
+    def __init__(self, depth: int, widths: tuple[int, ...], flags: Flags) -> None:
         super().__init__()
         layers: list[nn.Module] = []
-        channels = in_channels
-        pooling = nn.AvgPool2d if scale_free or norm == "none" else nn.MaxPool2d
+        channels = flags.in_channels
+        pooling = nn.AvgPool2d if flags.scale_invariant or flags.norm == "none" else nn.MaxPool2d
         for convolutions, out in zip(STAGES[depth], widths, strict=True):
             for _ in range(convolutions):
                 layers += [
                     nn.Conv2d(channels, out, 3, padding=1, bias=False),
-                    norm_layer(norm, out, scale_free=scale_free),
+                    norm_layer(out, flags),
                     nn.ReLU(inplace=True),
                 ]
                 channels = out
             layers.append(pooling(2, ceil_mode=True))
         self.features = nn.Sequential(*layers)
-        self.linear = nn.Linear(channels, num_classes)
+        self.linear = nn.Linear(channels, flags.num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits of a batch of images of any size."""
@@ -186,17 +170,17 @@ class MLP(nn.Module):
     Scale invariant because every linear layer but the last is followed by a norm.
     """
 
-    def __init__(self, features: int, hidden: int, num_classes: int, norm: Norm, scale_free: bool) -> None:
+    def __init__(self, hidden: int, flags: Flags) -> None:
         super().__init__()
         layers: list[nn.Module] = []
-        for inside in (features, hidden):
+        for inside in (flags.in_channels * math.prod(flags.image_size), hidden):
             layers += [
-                nn.Linear(inside, hidden, bias=norm == "none"),
-                norm_layer(norm, hidden, scale_free=scale_free, image=False),
+                nn.Linear(inside, hidden, bias=flags.norm == "none"),
+                norm_layer(hidden, flags, image=False),
                 nn.ReLU(inplace=True),
             ]
         self.features = nn.Sequential(*layers)
-        self.linear = nn.Linear(hidden, num_classes)
+        self.linear = nn.Linear(hidden, flags.num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits of a batch; images are flattened."""

@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -10,8 +11,8 @@ from torch import nn
 
 from svag.lab.networks import architectures as networks
 from svag.lab.networks.architectures import MLP, PreResNet, ResNet
-from svag.lab.networks.norms import NORMS, ScaleFreeGroupNorm
-from svag.lab.networks.own import Flags, build_own_network
+from svag.lab.networks.norms import NORMS, Flags, ScaleFreeGroupNorm
+from svag.lab.networks.own import build_own_network
 from svag.lab.specs.fields import LARGEST, shown
 from svag.lab.specs.parts import CHANNELS, Norm, family_and_depth
 from svag.theory import domain
@@ -68,8 +69,8 @@ def build_model(
     """
     if not isinstance(arch, str):
         raise TypeError(f"arch must be the name of a network, got a {type(arch).__name__}")
+    flags = Flags(norm, width, in_channels, num_classes, scale_invariant, image_size)
     if ":" in arch:
-        flags = Flags(norm, width, in_channels, num_classes, scale_invariant, image_size)
         return build_own_network(arch, flags, generator)
     domain.one_of("norm", norm, NORMS)
     if norm == "none" and scale_invariant:
@@ -80,7 +81,7 @@ def build_model(
     for name, value in (("in_channels", in_channels), ("num_classes", num_classes)):
         if domain.whole(name, value, at_least=0) < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
-    in_channels, num_classes = int(in_channels), int(num_classes)
+    flags = replace(flags, in_channels=int(in_channels), num_classes=int(num_classes))
     given: object = image_size
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise ValueError("image_size must be two whole numbers, height and width")
@@ -89,7 +90,7 @@ def build_model(
     with torch.random.fork_rng(
         devices=[]
     ):  # torch's own first weights are discarded: do not draw them from the caller's generator
-        assemble = partial(_assemble, arch, norm, width, in_channels, num_classes, scale_invariant, image_size)
+        assemble = partial(_assemble, arch, flags)
         what = f"{shown(arch)} at width {domain.number('width', width):g}"
         _refuse_too_large(assemble, what)
         try:
@@ -143,20 +144,17 @@ def _refuse_too_large(assemble: Callable[[], nn.Module], name: str) -> None:
         raise ValueError(f"{name} has {weights:.1e} weights, and at most {LARGEST:.0e} can be trained: lower width")
 
 
-def _assemble(
-    arch: str, norm: Norm, width: float, in_channels: int, num_classes: int, scale_free: bool, size: tuple[int, int]
-) -> PreResNet | ResNet | networks.VGG | MLP:
+def _assemble(arch: str, flags: Flags) -> PreResNet | ResNet | networks.VGG | MLP:
     family, depth = family_and_depth(arch)
     first = CHANNELS[family]
     if family == "mlp":
-        (hidden,) = _scaled((first,), width)
-        return MLP(in_channels * math.prod(size), hidden, num_classes, norm, scale_free)
+        (hidden,) = _scaled((first,), flags.width)
+        return MLP(hidden, flags)
     if family == "vgg":
-        widths = _scaled([first * times for times in networks.VGG_STAGES], width)
-        return networks.VGG(depth, widths, in_channels, num_classes, norm, scale_free)
-    small, middle, large = _scaled((first, 2 * first, 4 * first), width)
+        return networks.VGG(depth, _scaled([first * times for times in networks.VGG_STAGES], flags.width), flags)
+    small, middle, large = _scaled((first, 2 * first, 4 * first), flags.width)
     residual = PreResNet if family == "preresnet" else ResNet
-    return residual(depth, (small, middle, large), in_channels, num_classes, norm, scale_free)
+    return residual(depth, (small, middle, large), flags)
 
 
 def _scaled(channels: Sequence[int], width: float) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ without the guard its rounding errors would be blown up to size 1 and its gradie
 itself scale invariant.
 """
 
+from dataclasses import dataclass
 from typing import get_args
 
 import torch
@@ -23,22 +24,34 @@ TINY = 1e-30
 """The eps of the scale-free layers: torch refuses 0, and this one moves L(cx) by less than rounding does."""
 
 
-def norm_layer(norm: Norm, channels: int, *, scale_free: bool, image: bool = True) -> nn.Module:
+@dataclass(frozen=True)
+class Flags:
+    """The arguments that a network may take; the defaults are those of `build_model`."""
+
+    norm: Norm = "batch"
+    width: float = 1
+    in_channels: int = 3
+    num_classes: int = 10
+    scale_invariant: bool = False
+    image_size: tuple[int, int] = (32, 32)
+
+
+def norm_layer(channels: int, flags: Flags, *, image: bool = True) -> nn.Module:
     """Return one normalisation layer for `channels` channels of an image, or features of a vector.
 
-    >>> norm_layer("group", 16, scale_free=True)
+    >>> norm_layer(16, Flags("group", scale_invariant=True))
     ScaleFreeGroupNorm(groups=8)
-    >>> norm_layer("layer", 16, scale_free=True)
+    >>> norm_layer(16, Flags("layer", scale_invariant=True))
     ScaleFreeGroupNorm(groups=1)
     """
-    if norm == "none":
+    if flags.norm == "none":
         return nn.Identity()
-    if norm == "batch":
-        if scale_free:
+    if flags.norm == "batch":
+        if flags.scale_invariant:
             return ScaleFreeBatchNorm(channels)
         return nn.BatchNorm2d(channels) if image else nn.BatchNorm1d(channels)
-    groups = group_count(channels) if norm == "group" else 1
-    return ScaleFreeGroupNorm(groups) if scale_free else nn.GroupNorm(groups, channels)
+    groups = group_count(channels) if flags.norm == "group" else 1
+    return ScaleFreeGroupNorm(groups) if flags.scale_invariant else nn.GroupNorm(groups, channels)
 
 
 def group_count(channels: int) -> int:

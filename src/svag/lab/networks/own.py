@@ -5,26 +5,14 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from svag.lab.networks.norms import Flags
 from svag.lab.specs.fields import LONGEST, cut, shown
-from svag.lab.specs.parts import Norm
-
-
-@dataclass(frozen=True)
-class Flags:
-    """The arguments that a network may take; the defaults are those of `build_model`."""
-
-    norm: Norm = "batch"
-    width: float = 1
-    in_channels: int = 3
-    num_classes: int = 10
-    scale_invariant: bool = False
-    image_size: tuple[int, int] = (32, 32)
 
 
 def _loaded(path: str) -> Callable[..., object]:

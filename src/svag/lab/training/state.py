@@ -226,6 +226,10 @@ class Progress:
         self.since.clear()
 
 
+# What a checkpoint holds of it as it is.
+_COUNTED = ("step", "time", "loss_count", "loss_offset", "seconds", "parts_ratio")
+
+
 @dataclass(frozen=True, eq=False)
 class Run:
     """Everything in a run that changes."""
@@ -239,14 +243,7 @@ class Run:
         """Everything that the next step depends on."""
         device = self.training.data.device
         return {
-            "step": self.progress.step,
-            "time": self.progress.time,
-            "loss_sum": self.progress.loss_sum,
-            "loss_count": self.progress.loss_count,
-            "loss_offset": self.progress.loss_offset,
-            "seconds": self.progress.seconds,
-            "processes": self.progress.processes,
-            "parts_ratio": self.progress.parts_ratio,
+            **{name: getattr(self.progress, name) for name in (*_COUNTED, "loss_sum", "processes")},
             "model": self.training.model.state_dict(),
             "optimizer": self.training.optimizer.state_dict(),
             "stepper": self.stepper.state_dict(),
@@ -262,14 +259,13 @@ class Run:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue where `state_dict` was called."""
         progress, device = self.progress, self.training.data.device
-        progress.step, progress.time = state["step"], state["time"]
+        for name in _COUNTED:
+            setattr(progress, name, state[name])
         progress.loss_sum.copy_(state["loss_sum"])
-        progress.loss_count, progress.seconds = state["loss_count"], state["seconds"]
-        progress.loss_offset, progress.since_row = state["loss_offset"], state.get("since_row", 0)
+        progress.since_row = state.get("since_row", 0)
         now = self.training.ranks.size
         before = state["processes"]
         progress.processes = before if before[-1] == now else [*before, now]
-        progress.parts_ratio = state["parts_ratio"]
         self.training.model.load_state_dict(state["model"])
         self.training.optimizer.load_state_dict(state["optimizer"])
         self.stepper.load_state_dict(state["stepper"])

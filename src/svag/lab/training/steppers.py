@@ -409,20 +409,16 @@ def one_per_step(readings: Sequence[Reading]) -> list[Reading]:
     return [_average(group) if len(group) > 1 else group[0] for group in by_step.values()]
 
 
+_AVERAGED = ("grad_sq", "noise_trace", "param_sq", "velocity_sq", "second_moment", "param_dot_grad")
+
+
 def _average(group: list[Reading]) -> Reading:
-    velocities = [reading.velocity_sq for reading in group if reading.velocity_sq is not None]
-    moments = [reading.second_moment for reading in group if reading.second_moment is not None]
-    products = [reading.param_dot_grad for reading in group if reading.param_dot_grad is not None]
-    return replace(
-        group[0],
-        grad_sq=fsum(reading.grad_sq for reading in group) / len(group),
-        noise_trace=fsum(reading.noise_trace for reading in group) / len(group),
-        param_sq=fsum(reading.param_sq for reading in group) / len(group),
-        velocity_sq=fsum(velocities) / len(group) if len(velocities) == len(group) else None,
-        second_moment=fsum(moments) / len(group) if len(moments) == len(group) else None,
-        param_dot_grad=fsum(products) / len(group) if len(products) == len(group) else None,
-        n=sum(reading.n for reading in group),
-    )
+    """The means of all numbers that every reading of the group has."""
+    columns = {name: [getattr(reading, name) for reading in group] for name in _AVERAGED}
+    means: dict[str, Any] = {
+        name: None if None in column else fsum(column) / len(group) for name, column in columns.items()
+    }
+    return replace(group[0], **means, n=sum(reading.n for reading in group))
 
 
 def without_broken(collect: Callable[[], Iterable[Reading]]) -> list[Reading]:

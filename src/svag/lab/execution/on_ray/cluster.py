@@ -12,7 +12,6 @@ from typing import Any, Self
 import torch
 
 from svag.lab.execution.dispatch import Dispatch, PlanFailed
-from svag.lab.execution.estimate import PendingAnnouncement
 from svag.lab.execution.execution import Execution, usable_cores
 from svag.lab.execution.plan import Looked, PlannedRun
 from svag.lab.execution.worker import LoadedData, load_data_of, timed_seconds
@@ -43,16 +42,13 @@ class RayCluster:
         self._loaded = load_data_of(runs, self._execution)
         return Looked(self._loaded.shapes, "cpu")
 
-    def work(self, dispatch: Dispatch, pending: PendingAnnouncement | None = None) -> None:
+    def work(self, dispatch: Dispatch) -> None:
         """Announce the plan if it is to be announced, then carry out all runs."""
         from svag.lab.execution.on_ray.crew import Crew
 
         loaded, self._loaded = self._loaded, None  # nobody needs the data while the tasks run
-        if pending is not None and loaded is not None:
-            to_time = pending.workload.to_time
-            dispatch.announce(
-                pending.text(timed_seconds(to_time, loaded, torch.device("cpu"), self._execution.threads))
-            )
+        assert loaded is not None  # since `look`
+        dispatch.announce(timed_seconds(dispatch.to_time, loaded, torch.device("cpu"), self._execution.threads))
         del loaded
         with connected(self._execution) as in_a_session:
             on_node = on_a_node(self._execution)
