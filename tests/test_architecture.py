@@ -34,7 +34,7 @@ LIBRARY = {"theory", "stats", "verdicts", "prices", "noise", "dynamics", "integr
 # What a library file may import from outside; integrations also import what they integrate.
 PACKAGES = {"torch", "numpy", "scipy"}
 FRAMEWORKS = {"lightning", "pytorch_lightning", "torchmetrics", "transformers", "accelerate"}
-EVERYWHERE = {"arrays", "printed", "noise/reading"}
+EVERYWHERE = {"arrays", "printed", "as_json", "noise/reading"}
 TORCH_FREE = {"noise/reading.py"}
 
 

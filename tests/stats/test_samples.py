@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from scipy.stats import spearmanr
 
-from svag.stats.samples import finite_row, json_fields, json_number, positive, probability, rank_correlation
+from svag.as_json import json_fields, json_number
+from svag.stats.samples import finite_row, positive, probability, rank_correlation
 
 
 def test_a_bad_row_is_refused_with_its_place_and_value() -> None:

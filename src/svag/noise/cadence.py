@@ -92,7 +92,7 @@ class Cadence:
 
 
 def chosen(plain: float, measured: float) -> int:
-    """The smallest k at which measuring stays within its share of the run, from the seconds that both kinds of step take.
+    """The smallest k at which measuring keeps to its share of the run, from the seconds of both kinds of step.
 
     >>> chosen(0.1, 0.29), chosen(0.1, 0.102), chosen(0.1, 0.09), chosen(0.0003, 0.0009)
     (69, 1, 1, 400)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from svag.as_json import json_fields_of
 from svag.noise.batches import batch_size_of, epoch_size, gradients_of, kept_position, mean_loss, split
 from svag.noise.optimizer import state_of, unwrapped, velocities
 from svag.noise.parameters import inner_product, measured_parameters, precise, square_norm
@@ -24,7 +25,6 @@ from svag.noise.reading import Reading
 from svag.noise.undisturbed import undisturbed
 from svag.printed import Printed
 from svag.stats.ratios import ratio_interval
-from svag.stats.samples import json_fields_of
 from svag.theory import domain
 from svag.theory.estimators import NoiseEstimate, disjoint_parts, u_statistic
 

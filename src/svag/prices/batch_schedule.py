@@ -14,9 +14,9 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
 
+from svag.as_json import JsonRow
 from svag.prices.history import History
 from svag.printed import Printed
-from svag.stats.samples import JsonRow
 from svag.theory import domain
 from svag.theory.gain import Factors
 

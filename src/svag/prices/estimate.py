@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from svag.as_json import JsonRow
 from svag.printed import Printed
-from svag.stats.samples import JsonRow
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from statistics import NormalDist
 import numpy as np
 
 from svag.arrays import FloatArray
+from svag.as_json import JsonRow
 from svag.noise.reading import Reading
 from svag.prices.averages import Averages
 from svag.prices.estimate import Estimate
@@ -32,7 +33,7 @@ from svag.prices.plan import GainPlan
 from svag.prices.windows import runs_of
 from svag.printed import Printed
 from svag.stats.ratios import PairMoments, fieller, pair_moments, successive_moments
-from svag.stats.samples import JsonRow, probability
+from svag.stats.samples import probability
 from svag.theory import domain
 from svag.theory.gain import gain as gain_of
 from svag.theory.optimizers import Rule, optimizer_kind

@@ -6,12 +6,12 @@ This module bounds how far statistics of training must drift apart when the lear
 
 from dataclasses import dataclass
 
+from svag.as_json import JsonRow, json_fields_of
 from svag.prices.basis import Basis, Ground, Signal, linear_remarks
 from svag.prices.estimate import Estimate
 from svag.prices.reasons import Code, Reason
 from svag.prices.setting import RunSetting
 from svag.printed import Printed
-from svag.stats.samples import JsonRow, json_fields_of
 from svag.theory import domain
 from svag.theory.bounds import critical_batch_size, sgd_refutes_sde
 from svag.theory.distortion import distortion

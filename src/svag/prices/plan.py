@@ -16,8 +16,8 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any, get_args
 
+from svag.as_json import JsonRow
 from svag.printed import Printed
-from svag.stats.samples import JsonRow
 from svag.theory import domain
 from svag.theory.gain import Factors
 from svag.theory.optimizers import Rule

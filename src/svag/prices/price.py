@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from svag.as_json import json_fields_of
 from svag.prices.estimate import Estimate
 from svag.prices.linear import LinearRow
 from svag.prices.plan import GainPlan
 from svag.printed import Printed
-from svag.stats.samples import json_fields_of
 from svag.theory import domain
 from svag.theory.gain import Factors
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
+from svag.as_json import json_fields_of, json_value
 from svag.noise.reading import Reading
 from svag.prices import wording
 from svag.prices.averages import Averages
@@ -20,7 +21,7 @@ from svag.prices.reasons import Code, Reason
 from svag.prices.setting import RunSetting
 from svag.prices.windows import Window, choose_window, steps_into_phase
 from svag.printed import Printed
-from svag.stats.samples import json_fields_of, json_value, probability
+from svag.stats.samples import probability
 from svag.theory import domain
 from svag.theory.bounds import b_simple, critical_batch_size
 from svag.theory.gain import gain

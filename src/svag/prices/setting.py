@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from svag.as_json import JsonRow
 from svag.prices.averages import Averages
-from svag.stats.samples import JsonRow
 from svag.theory.gain import Factors
 from svag.theory.optimizers import OptimizerKind, Rule, optimizer_kind
 

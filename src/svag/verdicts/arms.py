@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from svag.arrays import FloatArray
-from svag.stats.samples import json_number
+from svag.as_json import json_number
 from svag.theory import domain
 
 

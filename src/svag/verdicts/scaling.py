@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from svag.arrays import FloatArray
+from svag.as_json import json_fields
 from svag.printed import Printed
 from svag.stats.means import mean_deviations
-from svag.stats.samples import json_fields
 from svag.theory import domain
 from svag.verdicts.arms import Arm, ArmSummary, describe, read_arms
 

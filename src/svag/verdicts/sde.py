@@ -14,10 +14,10 @@ from typing import Literal
 
 from numpy.typing import ArrayLike
 
+from svag.as_json import json_fields
 from svag.printed import Printed
 from svag.stats.decisions import Decision, compare_rates, holm, samples_to_decide
 from svag.stats.means import Contrast, contrast, fit_limit, remaining_bias, welch
-from svag.stats.samples import json_fields
 from svag.theory import domain
 from svag.verdicts.arms import Arm, ArmSummary, describe, read_arms
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from svag.arrays import FloatArray
+from svag.as_json import JsonRow
 from svag.lab.experiments import wording
 from svag.lab.experiments.decomposition import Term
-from svag.lab.experiments.json_row import JsonRow
 from svag.noise.reading import Reading
 from svag.prices.averages import Averages
 from svag.prices.basis import BALANCED

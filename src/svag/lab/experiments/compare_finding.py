@@ -10,6 +10,7 @@ from itertools import combinations
 import numpy as np
 
 from svag.arrays import FloatArray
+from svag.as_json import JsonRow, json_fields_of, json_value
 from svag.lab.experiments import wording
 from svag.lab.experiments.arms import NGD, SGD, ArmName, shared_by_seeds, svag_arm
 from svag.lab.experiments.closeness import Closeness, OwnNoise, equilibrium_closeness, own_noise
@@ -18,7 +19,6 @@ from svag.lab.experiments.curve_gap import CurvesCompared, curves_compared
 from svag.lab.experiments.decomposition import Decomposition, Term, gaussian_route, ladder_route
 from svag.lab.experiments.experiment import Metric
 from svag.lab.experiments.finding import TONES, ArmResult, Finding, PanelFinding, arm_result, sgd_curve
-from svag.lab.experiments.json_row import JsonRow, json_fields_of, json_value
 from svag.lab.experiments.runs import PanelRuns, gather
 from svag.lab.experiments.sde_limit import Finals, Limit, LimitEstimate, fitted_limit, planned_limit, richardson_limit
 from svag.lab.experiments.sde_plan import SdePlan

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from svag.lab.experiments.json_row import JsonRow
+from svag.as_json import JsonRow
 from svag.lab.records.record import RunRecord
 from svag.stats.curves import compare_curves, gap_band, running_means
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from svag.arrays import FloatArray
-from svag.lab.experiments.json_row import JsonRow
+from svag.as_json import JsonRow
 from svag.lab.records.record import LOSS, RunRecord
 from svag.lab.specs.fields import step_of
 from svag.lab.specs.schedules import Steps

@@ -8,10 +8,10 @@ from typing import Literal
 import numpy as np
 
 from svag.arrays import FloatArray
+from svag.as_json import JsonRow
 from svag.lab.experiments import wording
 from svag.lab.experiments.experiment import Metric
 from svag.lab.experiments.finding import finished
-from svag.lab.experiments.json_row import JsonRow
 from svag.lab.experiments.sde_limit import LimitEstimate, fitted_limit
 from svag.stats.means import Contrast, contrast, welch
 

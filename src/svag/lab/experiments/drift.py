@@ -27,8 +27,8 @@ import numpy as np
 import scipy  # whose parts are imported when they are first used
 
 from svag.arrays import FloatArray
+from svag.as_json import JsonRow
 from svag.lab.experiments.arms import SGD
-from svag.lab.experiments.json_row import JsonRow
 from svag.lab.experiments.rungs import RungPrediction
 from svag.lab.experiments.runs import PanelRuns
 from svag.noise.reading import Reading

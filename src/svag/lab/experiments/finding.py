@@ -9,15 +9,14 @@ from typing import ClassVar, Generic, TypeVar
 import numpy as np
 
 from svag.arrays import FloatArray
+from svag.as_json import JsonRow, json_fields_of, json_number
 from svag.lab.experiments import wording
 from svag.lab.experiments.arms import SGD, ArmName
 from svag.lab.experiments.experiment import Metric
-from svag.lab.experiments.json_row import JsonRow, json_fields_of
 from svag.lab.experiments.runs import CurveRow, MissingRun, RunRow
 from svag.lab.experiments.wording import Answer, Tone
 from svag.printed import Printed
 from svag.stats.means import contrast
-from svag.stats.samples import json_number
 
 # The tone of a panel about whether two things end together, by the answer of its test of equivalence.
 TONES: dict[str, Tone] = {"equivalent": "yes", "different": "no", "inconclusive": "open"}

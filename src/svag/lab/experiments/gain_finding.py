@@ -13,10 +13,10 @@ from typing import Literal
 
 import numpy as np
 
+from svag.as_json import json_fields_of, json_value
 from svag.lab.experiments.arms import SGD
 from svag.lab.experiments.data_price import SHARES, DataPrice, ratio_of_means
 from svag.lab.experiments.drift import Fractions, PairDrift, measure_drift, readings_in, steps_of
-from svag.lab.experiments.json_row import json_fields_of, json_value
 from svag.lab.experiments.ladder import Ladder, LadderPanel
 from svag.lab.experiments.runs import PanelRuns, gather
 from svag.lab.experiments.wording import Tone

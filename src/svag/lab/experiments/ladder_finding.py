@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from svag.as_json import json_fields_of, json_value
 from svag.lab.experiments import wording
 from svag.lab.experiments.arms import SGD
 from svag.lab.experiments.data_price import DataPrice, data_prices, loss_curves
@@ -24,7 +25,6 @@ from svag.lab.experiments.drift import (
 from svag.lab.experiments.experiment import own_metric
 from svag.lab.experiments.finding import Finding, PanelFinding
 from svag.lab.experiments.gain_finding import GainFinding, find_gains
-from svag.lab.experiments.json_row import json_fields_of, json_value
 from svag.lab.experiments.ladder import Ladder, LadderPanel
 from svag.lab.experiments.rungs import (
     PREDICTS_FROM,

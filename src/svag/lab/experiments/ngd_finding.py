@@ -6,19 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from svag.as_json import JsonRow, json_fields, json_fields_of, json_value
 from svag.lab.experiments import wording
 from svag.lab.experiments.arms import GD, NGD, SGD
 from svag.lab.experiments.curve_gap import CurvesCompared, curves_compared
 from svag.lab.experiments.experiment import Metric
 from svag.lab.experiments.finding import TONES, ArmResult, Finding, PanelFinding, arm_result, sgd_curve
-from svag.lab.experiments.json_row import JsonRow, json_fields_of, json_value
 from svag.lab.experiments.ngd import Ngd, NgdPanel
 from svag.lab.experiments.runs import PanelRuns, gather
 from svag.lab.experiments.wording import Answer, Tone
 from svag.lab.records.record import RunRecord
 from svag.stats.decisions import Decision, compare_rates, holm, samples_to_decide, three_way
 from svag.stats.means import paired, welch
-from svag.stats.samples import json_fields
 
 _LEVEL = 0.05
 # With at least this many seeds, compare pairwise; with fewer, pairing loses more in degrees of freedom than it gains.

@@ -7,10 +7,10 @@ from typing import Literal
 
 import numpy as np
 
+from svag.as_json import JsonRow, json_fields_of
 from svag.lab.experiments.arms import SGD, ArmName, svag_arm
 from svag.lab.experiments.experiment import own_metric
 from svag.lab.experiments.finding import arm_result, by_seed_rows
-from svag.lab.experiments.json_row import JsonRow, json_fields_of
 from svag.lab.experiments.ladder import LadderPanel
 from svag.lab.experiments.runs import PanelRuns
 from svag.lab.experiments.sde_limit import Limit, fitted_limit

@@ -13,9 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypedDict
 
+from svag.as_json import JsonRow
 from svag.lab.experiments.arms import SGD, ArmName, Slot, matched
 from svag.lab.experiments.experiment import Experiment, Metric
-from svag.lab.experiments.json_row import JsonRow
 from svag.lab.records.identity import identity
 from svag.lab.records.record import RunRecord
 from svag.lab.specs.fields import SpecError

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from svag.arrays import FloatArray
+from svag.as_json import JsonRow
 from svag.lab.experiments import wording
 from svag.lab.experiments.experiment import Metric
 from svag.lab.experiments.finding import finished
-from svag.lab.experiments.json_row import JsonRow
 from svag.stats.means import Contrast, contrast, fit_limit
 
 LimitMethod = Literal["fit", "richardson", "largest_ell", "collapsed", "plan"]

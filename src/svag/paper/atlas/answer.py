@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from svag.as_json import JsonRow, json_fields_of, json_value
 from svag.lab.experiments import wording
-from svag.lab.experiments.json_row import JsonRow, json_fields_of, json_value
 from svag.lab.experiments.wording import Answer, Numbers, Tone
 from svag.paper.atlas.atlas import Atlas, AtlasBaseline, AtlasLadder, AtlasPair
 from svag.stats.samples import rank_correlation

@@ -9,9 +9,9 @@ import numpy as np
 from scipy.stats import levy_stable
 
 from svag.arrays import FloatArray
+from svag.as_json import json_fields
 from svag.printed import Printed
 from svag.stats.means import Contrast, contrast
-from svag.stats.samples import json_fields
 from svag.theory.estimators import u_statistic
 from svag.theory.tail_index import (
     inverse_tail_index,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from svag.arrays import FloatArray
-from svag.stats.samples import json_fields
+from svag.as_json import json_fields
 
 Z_LIMIT = 4.9  # two-sided α = 1e-6
 
