@@ -51,6 +51,7 @@ from svag.noise.reading import Reading, reading_of, row_of
 from svag.noise.recorders import recording_of
 from svag.noise.throughput import wait_for
 from svag.noise.undisturbed import buffers_kept_on_error
+from svag.noise.uninterrupted import Uninterrupted
 from svag.printed import Printed
 from svag.theory import domain
 
@@ -648,8 +649,9 @@ class NoiseProbe(Printed):
         if any(optimizer in BY_GAIN_RULE for optimizer in self._optimizers):
             self._pending.rates_known = False
         reading = self._reading(sums, step, approximate, self._batch_size)
-        self._pending.add([reading])
-        self._advance(ClosedStep(self._batch_size, reading))
+        with Uninterrupted():  # the next reading has another number, also if this is interrupted
+            self._advance(ClosedStep(self._batch_size, reading))
+            self._pending.add([reading])
 
     def _reading(self, sums: StepSums, step: int | None, approximate: bool, batch_size: int) -> StepReading:
         buffers = all_velocities(self._optimizers, self._parameters)
