@@ -34,7 +34,15 @@ from svag.noise.cadence import APART, Cadence, Every
 from svag.noise.frozen import MOST_BATCHES, PartsComparison, compare_parts
 from svag.noise.group import DataParallelParts
 from svag.noise.loss_check import LossFound, LossKind, NotAMean, check_loss
-from svag.noise.optimizer import BY_GAIN_RULE, all_unwrapped, all_velocities, settings_of, shares, state_for_later
+from svag.noise.optimizer import (
+    BY_GAIN_RULE,
+    all_unwrapped,
+    all_velocities,
+    settings_of,
+    shares,
+    state_for_later,
+    trained_parameters,
+)
 from svag.noise.parameters import (
     Watched,
     batch_norms,
@@ -84,9 +92,10 @@ class NoiseProbe(Printed):
 
     A step whose gradients are not finite has no reading: it is counted (`skipped` in `scalars`), and without a
     GradScaler the first one causes a warning. If parameters are frozen, unfrozen, added or replaced during the run, the
-    next reading is of those that train then, with one warning; under DistributedDataParallel that is refused. In
-    `backward`, BatchNorm normalises each part by itself: such readings are labelled `approximate`, and given some
-    batches (`check`) the probe compares once with a frozen reading of whole ones and says by how much in `parts_ratio`.
+    next reading is of those that train then, with one warning; under DistributedDataParallel that is refused, and so
+    are new ones in no optimizer of the probe. In `backward`, BatchNorm normalises each part by itself: such readings
+    are labelled `approximate`, and given some batches (`check`) the probe compares once with a frozen reading of whole
+    ones and says by how much in `parts_ratio`.
 
     >>> model = nn.Linear(1, 1, bias=False)
     >>> _ = nn.init.ones_(model.weight)
@@ -134,6 +143,7 @@ class NoiseProbe(Printed):
     Attributes:
         optimizer: the one that was given, with its wrapper, or several.
         measure_short: measure short batches of one process too, for `last_step` alone; `svag.GainRule` asks for it.
+        changes: how often other parameters were measured from then on; `svag.GainRule` then averages anew.
     """
 
     def __init__(
@@ -175,7 +185,7 @@ class NoiseProbe(Printed):
                 raise ValueError(f"{name} must be True or False, got {flag!r:.60}")
         self._closed, self._passed, self._tried, self._open = 0, 0, False, True
         self._begun: int | None = None
-        self._told_of_short, self._told_of_change, self._begins = False, False, True
+        self._told_of_short, self._begins, self.changes = False, True, 0
         self._accumulated: int | None = None
         self._last_step: ClosedStep | None = None
         self._check, self._check_loss = check, check_loss
@@ -204,12 +214,12 @@ class NoiseProbe(Printed):
         refuse_sparse(model, named.values())
         for optimizer, own in shares(self._optimizers, named.values()):
             settings_of(optimizer, own)
-        self._parameters = list(named.values())
         return named
 
     def _record(self, named: dict[str, nn.Parameter]) -> None:
         """Record the gradients of these parameters."""
         model = self._model
+        self._parameters = list(named.values())
         self._watched = Watched(model)
         # checked at every step; checking the whole model would take longer than a small gradient
         self._norms = nn.ModuleList(module for module in model.modules() if isinstance(module, _BatchNorm))
@@ -221,17 +231,19 @@ class NoiseProbe(Printed):
         """Before the reading of a step, switch to the parameters that train now if they have changed."""
         if not self._watched.changed():
             return
-        before = self._parameters
+        before = [*map(id, self._parameters)]
         try:
             named = self._measured(self._model)
+            held = {id(p) for optimizer in self._optimizers for p in trained_parameters(optimizer)}
+            if strangers := sum(number not in held for number in {*map(id, named.values())}.difference(before)):
+                raise ValueError(f"{strangers} of them are in no optimizer of this probe: call its add_param_group()")
         except (TypeError, ValueError) as error:
             raise type(error)(
                 f"parameters of the model were frozen, unfrozen, added or replaced, and now {error}; or make a new "
-                "probe with replace=True"
+                "probe, of the optimizer that trains them, with replace=True"
             ) from None
-        if [*map(id, self._parameters)] != [*map(id, before)]:
+        if [*map(id, named.values())] != before:
             if isinstance(self._recorder, DataParallelParts):
-                self._parameters = before
                 self._forget()
                 raise ValueError(
                     "parameters of the model were frozen, unfrozen, added or replaced, and DistributedDataParallel "
@@ -239,8 +251,8 @@ class NoiseProbe(Printed):
                 )
             self._recorder.remove()
             self._record(named)
-            if not self._told_of_change:
-                self._told_of_change = True
+            self.changes += 1
+            if self.changes == 1:
                 warnings.warn(
                     f"parameters of the model were frozen, unfrozen, added or replaced: from step {self._closed} on "
                     f"{len(named)} tensors are measured instead of {len(before)}, and prices are best taken from these "
