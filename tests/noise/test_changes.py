@@ -276,6 +276,27 @@ def test_a_gradient_left_from_an_earlier_step_is_noticed_at_the_first_micro_batc
     assert len(probe.readings) == 4
 
 
+def test_a_gradient_left_is_noticed_where_the_loss_leaves_parameters_out() -> None:
+    """The last one always, and other ones in turn, as with experts."""
+    model: Any = net()
+    model.expert, model.spare = nn.Linear(3, 3).double(), nn.Linear(2, 2).double()
+    model.forward = lambda x: model[:5](x)
+    optimizer = sgd(model)
+    probe = NoiseProbe(model, optimizer, batch_size=16)
+    for set_to_none in (True, True, False, False):
+        optimizer.zero_grad(set_to_none=set_to_none)
+        stale(model, probe, optimizer)
+    for forward in (model.forward, lambda x: model.expert(x[:, :3])):
+        model.forward = forward
+        with pytest.raises(ValueError, match=r"optimizer\.zero_grad\(\)"):
+            stale(model, probe, optimizer)
+        probe.skip_step()
+    optimizer.zero_grad()
+    stale(model, probe, optimizer)
+    with pytest.raises(ValueError, match=r"optimizer\.zero_grad\(\)"):
+        stale(model, probe, optimizer)
+
+
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_another_loss_may_use_the_model_between_two_steps(set_to_none: bool) -> None:
     """As a generator does with its discriminator, before the gradients of that are zeroed."""

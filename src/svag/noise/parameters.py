@@ -305,7 +305,7 @@ def refuse_stale_gradients(model: nn.Module) -> None:
 
 
 def refuse_stale(before: Tensor | None) -> None:
-    """Refuse a first micro-batch whose gradient was added to an existing one, of the norm `before`."""
+    """Refuse a first micro-batch whose gradient was added to an existing one, of the norm `before` or its square."""
     if before is not None and bool(before != 0):
         raise ValueError(
             "gradients of an earlier step are still there and would count as part of the first micro-batch: call "
