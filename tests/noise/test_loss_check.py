@@ -141,6 +141,16 @@ def test_it_is_done_once_and_not_again_after_a_checkpoint() -> None:
     assert sizes[13:] == [4] * 4
 
 
+def test_a_first_step_that_is_not_finite_leaves_the_check_to_the_next() -> None:
+    model, (x, y) = net(), data(16)
+    probe = NoiseProbe(model, sgd(model), batch_size=16)
+    probe.backward(lambda part: summed(model, part), (x * torch.nan, y))
+    model.zero_grad()
+    with pytest.raises(NotAMean) as caught:
+        probe.backward(lambda part: summed(model, part), (x, y))
+    assert caught.value.found.kind is LossKind.SUM
+
+
 @pytest.mark.parametrize("broken", ["memory", "random", "eval", "overflow"])
 def test_what_cannot_be_checked_is_said_once_and_trains(broken: str) -> None:
     model, kinds = net(dropout=True), []
@@ -154,14 +164,14 @@ def test_what_cannot_be_checked_is_said_once_and_trains(broken: str) -> None:
         return loss * float("inf") if broken == "overflow" and not model.training else loss
 
     probe = NoiseProbe(model, sgd(model), batch_size=16)
-    for _ in range(2):
+    for _ in range(4):
         model.zero_grad()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             probe.backward(loss_fn, data(16))
         kinds.append(len(caught))
-    assert kinds == [1, 0]
-    assert len(probe.readings) == 2
+    assert kinds == ([0, 0, 1, 0] if broken == "overflow" else [1, 0, 0, 0])
+    assert len(probe.readings) == 4
 
 
 def test_an_error_of_the_loss_is_raised_as_it_is() -> None:

@@ -73,7 +73,7 @@ class LossFound:
         skip = "check_loss=False skips this check"
         return {
             LossKind.MEAN: "loss_fn is a mean over examples",
-            LossKind.NOT_FINITE: f"{unchecked} the gradients of the first step are not finite; {skip}",
+            LossKind.NOT_FINITE: f"{unchecked} the gradients of the first steps are not finite; {skip}",
             LossKind.RANDOM: f"{unchecked} it draws random numbers even with dropout off: make sure that it is; {skip}",
             LossKind.OUT_OF_MEMORY: f"{unchecked} the batch does not fit in memory as a whole; {skip}",
             LossKind.FAILED: f"{unchecked} in eval mode it raised {self.error}; {skip}",

@@ -188,7 +188,7 @@ class NoiseProbe(Printed):
         self._told_of_short, self._begins, self.changes = False, True, 0
         self._accumulated: int | None = None
         self._last_step: ClosedStep | None = None
-        self._check, self._check_loss = check, check_loss
+        self._check, self._checks_left = check, _CHECKS if check_loss else 0
         self._comparison: PartsComparison | None = None
         self._record(named)
         try:
@@ -398,6 +398,7 @@ class NoiseProbe(Printed):
         self.batch_size = state.get("batch_size", self._batch_size)  # a checkpoint of version 0.1.0 has none
         self._closed, self._tried, self._begins = state["closed"], state["tried"], False
         self._told_of_short, self._accumulated = state["told_of_short"], state["accumulated"]
+        self._checks_left = 0 if self._tried else self._checks_left
         if state["comparison"] is not None:
             self._comparison, self._check = PartsComparison(*map(reading_of, state["comparison"])), None
         self._last_step = None
@@ -497,8 +498,8 @@ class NoiseProbe(Printed):
         approximate = bool(batch_norms(self._norms, synchronised_only=uncut))
         # A sharded model is not checked: its whole-batch pass communicates, and if it ran out of memory on one rank,
         # which here only means that nothing is checked, the other ranks would wait for that rank for ever.
-        first = measured and self._check_loss and not self._tried and not is_sharded(self._parameters)
-        checked = self._checked(loss_fn, batch, cut, scaler is not None) if first else None
+        due_check = measured and self._checks_left and not is_sharded(self._parameters)
+        checked = self._checked(loss_fn, batch, cut, scaler is not None) if due_check else None
         if measured and approximate and self._check is not None:
             self.compare(loss_fn, self._check, parts)
         try:
@@ -539,8 +540,10 @@ class NoiseProbe(Printed):
             whole = self._population is None and cutting.ranks == 1 and self._begins
             cutting.warn_of_short(size, (self._closed - 1) * self._batch_size + size if whole else None)
         self._tried = True
-        if checked is not None and checked.kind != LossKind.MEAN:
-            warnings.warn(str(checked), stacklevel=2)
+        if checked is not None:
+            self._checks_left = self._checks_left - 1 if checked.kind == LossKind.NOT_FINITE else 0
+            if checked.kind != LossKind.MEAN and not self._checks_left:
+                warnings.warn(str(checked), stacklevel=2)
         return loss
 
     def _plain_step(self, loss_fn: Callable[[Batch], Tensor], batch: Batch, scaler: GradScaler | None) -> Tensor | None:
@@ -580,8 +583,8 @@ class NoiseProbe(Printed):
         if group.size > 1:
             numbers = [found.kind, found.parts, round(found.difference * 1e6), round(found.ratio * 1e6)]
             kind, parts, off, ratio = max(group.gathered(numbers, self._parameters[0].device))
-            if kind >= LossKind.SUM:
-                found = LossFound(LossKind(kind), parts, off / 1e6, ratio / 1e6)
+            if kind != found.kind:  # ranks agree, also on whether the next step is checked
+                found = LossFound(LossKind(kind), parts, off / 1e6, ratio / 1e6, "an error on another rank")
         if found.refused:
             raise NotAMean(found)
         return found
@@ -718,6 +721,8 @@ class NoiseProbe(Printed):
         self._begun = moved
 
 
+# So many steps are tried for the check of the loss while their gradients are not finite.
+_CHECKS = 3
 # The loss of a step that nobody asks for.
 _NOTHING = torch.zeros(())
 # The probes of each model: the same parameters are not measured twice.
