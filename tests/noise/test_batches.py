@@ -60,23 +60,22 @@ def test_refusals() -> None:
 
 
 def swapped() -> dict[str, Callable[[Any, Any, Any], object]]:
-    batch = data(4)
+    batch: Any = data(4)
+    several: Any = [batch, data(4, 2)]
     return {
-        "measure_noise": lambda model, _, loss: svag.measure_noise(model, [batch, data(4, 2)], loss),
+        "measure_noise": lambda model, _, loss: svag.measure_noise(model, several, loss),
         "compare": lambda model, optimizer, loss: svag.NoiseProbe(model, optimizer, batch_size=4).compare(
-            [batch], loss
+            several, loss
         ),
         "throughput": lambda model, optimizer, loss: svag.measure_throughput(model, optimizer, batch, loss, [2]),
         "invariance": lambda model, _, loss: svag.scale_invariance_error(model, batch, loss),
-        "step": lambda model, optimizer, loss: (
-            svag.SVAG(model, optimizer, ell=2).__enter__().step(iter([(batch, batch)]), loss)
-        ),
+        "step": lambda model, optimizer, loss: svag.SVAG(model, optimizer, ell=2).__enter__().step(iter(several), loss),
         "substep": lambda model, optimizer, loss: (
             svag.SVAG(model, optimizer, ell=2).__enter__().substep(batch, loss, batch)
         ),
         "noisy gd": lambda model, optimizer, loss: svag.NoisyGD(
             model, optimizer, batch_size=2, dataset_size=4, generator=torch.Generator()
-        ).step([batch], loss),
+        ).step(several, loss),
     }
 
 

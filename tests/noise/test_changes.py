@@ -286,11 +286,10 @@ def test_a_gradient_left_is_noticed_where_the_loss_leaves_parameters_out() -> No
     for set_to_none in (True, True, False, False):
         optimizer.zero_grad(set_to_none=set_to_none)
         stale(model, probe, optimizer)
-    for forward in (model.forward, lambda x: model.expert(x[:, :3])):
-        model.forward = forward
-        with pytest.raises(ValueError, match=r"optimizer\.zero_grad\(\)"):
-            stale(model, probe, optimizer)
-        probe.skip_step()
+    with pytest.raises(ValueError, match=r"optimizer\.zero_grad\(\)"):
+        stale(model, probe, optimizer)
+    probe.skip_step()
+    model.forward = lambda x: model.expert(x[:, :3])
     optimizer.zero_grad()
     stale(model, probe, optimizer)
     with pytest.raises(ValueError, match=r"optimizer\.zero_grad\(\)"):

@@ -49,7 +49,7 @@ def bad_calls() -> list[tuple[Callable[[NoiseProbe, nn.Module], object], type[Ex
             r"write lambda batch: loss_fn\(\*batch\)",
         ),
         (
-            lambda probe, _: probe.backward(nn.CrossEntropyLoss(), data(16)),  # type: ignore[arg-type]
+            lambda probe, _: probe.backward(nn.CrossEntropyLoss(), data(16)),
             TypeError,
             r"loss_fn\(model\(batch\[0\]\), batch\[1\]\)",
         ),

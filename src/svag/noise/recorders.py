@@ -64,7 +64,6 @@ class MicroBatches:
         self.scale = 1.0
         self._listening = True
         self._before: Tensor | float | None = None
-        self._begun = False  # whether the hook has been there since the step began
         # one parameter that the loss uses tells whether gradients are zeroed; a sharded one has no such hook
         self._watched, look = self._parameters[-1:], self._before_pass()
         if model is None:
@@ -103,13 +102,10 @@ class MicroBatches:
 
     def _refuse_stale(self) -> None:
         """At the first micro-batch of a step, refuse gradients that were there before it."""
-        if self._before is None and self._shards is None:  # no pass has reached the watched parameter
-            if self._begun:
-                self._look()
-            if self._watched[0].grad is None:
-                self._handle.remove()
-                self._watched = [p for p in self._parameters if p.grad is not None][-1:]
-                self._handle = self._watched[0].register_hook(self._before_pass())
+        if self._shards is None and self._watched[0].grad is None:  # the loss does not use it: watch another
+            self._handle.remove()
+            self._watched = [p for p in self._parameters if p.grad is not None][-1:]
+            self._handle = self._watched[0].register_hook(self._before_pass())
         before, self._before = self._before, None
         refuse_stale(before if isinstance(before, Tensor) else None)
 
@@ -169,7 +165,7 @@ class MicroBatches:
 
     def forget(self) -> None:
         """Drop what was recorded since the last step."""
-        self._weights, self.scale, self._before, self._begun = [], 1.0, None, True
+        self._weights, self.scale, self._before = [], 1.0, None
 
     def remove(self) -> None:
         """Stop recording, and take the hook off the model."""
