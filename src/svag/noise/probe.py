@@ -127,9 +127,10 @@ class NoiseProbe(Printed):
         check_loss: at the first `backward`, compare the gradient of the batch with that of its parts, and refuse a loss
             for which they differ by more than 1%: a sum, unequal weights, a loss across examples. It takes about as
             long as two steps, once, and the memory of a whole batch; a batch that does not fit is not checked, with a
-            warning, and neither are losses that draw random numbers. During the check dropout is off and BatchNorm is
-            in eval mode; it leaves no trace. It is skipped by a probe that continues from a checkpoint, and for a model
-            that `fully_shard` has sharded.
+            warning, and of losses that draw random numbers only a sum is refused. During the check dropout is off and
+            BatchNorm is in eval mode; it leaves no trace but in generators of your own that `loss_fn` draws from. It is
+            repeated, up to twice, while gradients are not finite. It is skipped by a probe that continues from a
+            checkpoint, and for a model that `fully_shard` has sharded.
         save_to: append the readings to this file of its own, for `svag.load_readings`; `readings` then has the last
             1,000. They are written when they are asked for, every 1024, and by `state_dict` and `close`; by one rank.
             On a full disk training goes on, and readings wait in memory: only `readings`, `state_dict` and `close`
