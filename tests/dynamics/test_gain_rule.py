@@ -724,3 +724,25 @@ def test_prices_after_a_measured_run_are_factors_of_its_own_rates() -> None:
         assert {reading.lr for reading in probe.readings} == {0.1}
         assert probe.price_list().setting.lr is None
         rule.close()
+
+
+@pytest.mark.filterwarnings("ignore:parameters of the model")
+def test_averages_begin_anew_when_other_parameters_train() -> None:
+    model: Any = net()
+    model[0].requires_grad_(False)
+    optimizer = SGD(model.parameters(), lr=0.0)
+    probe = NoiseProbe(model, optimizer, batch_size=16)
+    rule = GainRule(probe, base_batch_size=4)
+    for number, batch in enumerate(batches(6, 16)):
+        if number == 3:
+            model[0].requires_grad_(True)
+            fresh = NoiseProbe(model, twin := SGD(model.parameters(), lr=0.0), batch_size=16)
+            alone = GainRule(fresh, base_batch_size=4)
+        optimizer.zero_grad()
+        probe.backward(loss_of(model), batch)
+        optimizer.step()
+        if number >= 3:
+            twin.zero_grad()
+            fresh.backward(loss_of(model), batch)
+            twin.step()
+            assert rule.gain == alone.gain

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torchmetrics import MeanMetric
 
-from svag.integrations.lightning import NoiseCallback
+from svag.integrations.lightning import GainCallback, NoiseCallback
 
 
 def fit(noise: NoiseCallback, module: Any = None, batches: Any = None, **options: Any) -> Any:
@@ -360,3 +360,24 @@ def test_how_often_it_measures_is_chosen_said_and_kept(
 def test_a_quiet_callback_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     fit(NoiseCallback(verbose=False), epochs=20)
     assert capsys.readouterr().out == ""
+
+
+class Skipping(Module):
+    """Lightning takes None as: leave out this batch."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = super().training_step(batch, batch_idx)
+        return None if (self.current_epoch, batch_idx) in [(0, 0), (0, 7)] else loss
+
+
+@pytest.mark.filterwarnings("ignore")  # Lightning warns of None, and the probe of a step without a reading
+@pytest.mark.parametrize("rule", [False, True])
+def test_a_batch_that_the_module_leaves_out_counts_as_skipped(rule: bool) -> None:
+    noise = GainCallback(base_batch_size=4) if rule else NoiseCallback(every=1)
+    module = fit(noise, Skipping(), **({"epochs": None, "max_steps": 24} if rule else {"epochs": 2}))
+    assert [reading.step for reading in noise.readings] == [step for step in range(24) if step not in (0, 7)]
+    assert noise._loop.probe is not None
+    assert noise._loop.probe.skipped == 2
+    alone = Skipping()
+    trainer(epochs=2).fit(alone, loader())
+    assert same_weights(module.net, alone.net)

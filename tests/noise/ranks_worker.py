@@ -130,6 +130,20 @@ def sharded_refusals(rank: int) -> dict[str, str]:
         "group": refusal(lambda: NoiseProbe(model, optimizer, batch_size=BATCH, process_group=dist.group.WORLD)),
         "svag": refusal(lambda: SVAG(model, optimizer, ell=2, track_noise=True)),
     }
+
+    def micro_batches() -> None:
+        for part in split(mine, 2):
+            (loss_of(model)(part) / 2).backward()
+            probe.micro_batch()
+        probe.close_step()
+
+    for set_to_none in (True, False):
+        model.zero_grad(set_to_none=set_to_none)
+        micro_batches()
+        loss_of(model)(mine).backward()  # of another loss, before gradients are zeroed
+    said["stale"] = refusal(micro_batches)
+    probe.skip_step()
+    model.zero_grad()
     assert isinstance(model, FSDPModule)
     model.set_requires_gradient_sync(False)
     loss_of(model)(mine).backward()

@@ -1,9 +1,12 @@
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 import torch
+from tests.noise.nets import data, loss_of, net, sgd
 from torch import Tensor
 
+import svag
 from svag.noise.batches import batch_size_of, mean_loss, split
 
 
@@ -54,3 +57,30 @@ def test_refusals() -> None:
         split((torch.zeros(4), torch.zeros(3)), 2)
     with pytest.raises(TypeError, match=r"\bset\b"):
         split((torch.zeros(4), {1}), 2)
+
+
+def swapped() -> dict[str, Callable[[Any, Any, Any], object]]:
+    batch: Any = data(4)
+    several: Any = [batch, data(4, 2)]
+    return {
+        "measure_noise": lambda model, _, loss: svag.measure_noise(model, several, loss),
+        "compare": lambda model, optimizer, loss: svag.NoiseProbe(model, optimizer, batch_size=4).compare(
+            several, loss
+        ),
+        "throughput": lambda model, optimizer, loss: svag.measure_throughput(model, optimizer, batch, loss, [2]),
+        "invariance": lambda model, _, loss: svag.scale_invariance_error(model, batch, loss),
+        "step": lambda model, optimizer, loss: svag.SVAG(model, optimizer, ell=2).__enter__().step(iter(several), loss),
+        "substep": lambda model, optimizer, loss: (
+            svag.SVAG(model, optimizer, ell=2).__enter__().substep(batch, loss, batch)
+        ),
+        "noisy gd": lambda model, optimizer, loss: svag.NoisyGD(
+            model, optimizer, batch_size=2, dataset_size=4, generator=torch.Generator()
+        ).step(several, loss),
+    }
+
+
+@pytest.mark.parametrize("where", swapped())
+def test_a_loss_and_a_batch_in_the_wrong_order_are_noticed_everywhere(where: str) -> None:
+    model = net()
+    with pytest.raises(TypeError, match="swap the two"):
+        swapped()[where](model, sgd(model), loss_of(model))

@@ -16,6 +16,7 @@ from torch.optim import SGD, AdamW
 from torch.optim.optimizer import Optimizer
 
 from svag import GainRule, NoiseProbe, Reading
+from svag.noise import parameters
 from svag.noise.batches import split
 from svag.noise.parameters import Watched
 from svag.prices.reasons import Code
@@ -119,6 +120,45 @@ def test_what_cannot_be_followed_is_refused_with_the_gradient_as_it_was() -> Non
     optimizer.zero_grad()
     with pytest.raises(ValueError, match="replace=True"):
         probe.backward(loss_of(model), data(16))
+
+
+def unfreeze_only(model: Any) -> None:
+    model[0].requires_grad_(True)
+
+
+def replace_only(model: Any) -> None:
+    model[4] = nn.Linear(8, 3, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("change", [unfreeze_only, replace_only])
+def test_new_parameters_that_no_known_optimizer_trains_are_refused(change: Callable[[Any], None]) -> None:
+    """They stay as they are, or another optimizer trains them, whose settings are not in the readings."""
+    model: Any = net()
+    model[0].requires_grad_(change is not unfreeze_only)
+    optimizer = SGD([p for p in model.parameters() if p.requires_grad], lr=0.1, momentum=0.9)
+    probe = NoiseProbe(model, optimizer, batch_size=16)
+    train(probe, model, optimizer, batches(2, 16))
+    change(model)
+    optimizer = SGD(model.parameters(), lr=0.001, momentum=0.9)
+    for _ in range(2):
+        optimizer.zero_grad()
+        with pytest.raises(ValueError, match=r"\b2 of .*add_param_group\(\).*replace=True"):
+            probe.backward(loss_of(model), data(16))
+    probe = NoiseProbe(model, optimizer, batch_size=16, replace=True)
+    train(probe, model, optimizer, batches(2, 16))
+    assert [reading.lr for reading in probe.readings] == [0.001, 0.001]
+    assert probe.readings[1].velocity_sq
+
+
+def test_a_layer_of_a_sharded_model_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parameters are not: fully_shard puts others in their place in every pass."""
+    monkeypatch.setattr(parameters, "is_sharded", lambda _: True)
+    model: Any = net()
+    watched = Watched(model)
+    model[4].weight = nn.Parameter(model[4].weight.detach())
+    assert not watched.changed()
+    replace_only(model)
+    assert watched.changed()
 
 
 def test_replace_closes_the_other_probe_and_an_unreachable_one_goes_by_itself(tmp_path: Any) -> None:
@@ -234,6 +274,26 @@ def test_a_gradient_left_from_an_earlier_step_is_noticed_at_the_first_micro_batc
         optimizer.zero_grad(set_to_none=set_to_none)
         stale(model, probe, optimizer, passes=passes)
     assert len(probe.readings) == 4
+
+
+def test_a_gradient_left_is_noticed_where_the_loss_leaves_parameters_out() -> None:
+    """The last one always, and other ones in turn, as with experts."""
+    model: Any = net()
+    model.expert, model.spare = nn.Linear(3, 3).double(), nn.Linear(2, 2).double()
+    model.forward = lambda x: model[:5](x)
+    optimizer = sgd(model)
+    probe = NoiseProbe(model, optimizer, batch_size=16)
+    for set_to_none in (True, True, False, False):
+        optimizer.zero_grad(set_to_none=set_to_none)
+        stale(model, probe, optimizer)
+    with pytest.raises(ValueError, match=r"optimizer\.zero_grad\(\)"):
+        stale(model, probe, optimizer)
+    probe.skip_step()
+    model.forward = lambda x: model.expert(x[:, :3])
+    optimizer.zero_grad()
+    stale(model, probe, optimizer)
+    with pytest.raises(ValueError, match=r"optimizer\.zero_grad\(\)"):
+        stale(model, probe, optimizer)
 
 
 @pytest.mark.parametrize("set_to_none", [True, False])

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.noise.nets import Pair, data, everything, loss_of, net, sgd
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from svag import NoiseProbe
+from svag.noise.batches import split
 from svag.noise.loss_check import LossKind, NotAMean
+from svag.noise.loss_check import check_loss as checked
 
 Loss = Callable[[nn.Module, Pair], Tensor]
 
@@ -141,6 +144,16 @@ def test_it_is_done_once_and_not_again_after_a_checkpoint() -> None:
     assert sizes[13:] == [4] * 4
 
 
+def test_a_first_step_that_is_not_finite_leaves_the_check_to_the_next() -> None:
+    model, (x, y) = net(), data(16)
+    probe = NoiseProbe(model, sgd(model), batch_size=16)
+    probe.backward(lambda part: summed(model, part), (x * torch.nan, y))
+    model.zero_grad()
+    with pytest.raises(NotAMean) as caught:
+        probe.backward(lambda part: summed(model, part), (x, y))
+    assert caught.value.found.kind is LossKind.SUM
+
+
 @pytest.mark.parametrize("broken", ["memory", "random", "eval", "overflow"])
 def test_what_cannot_be_checked_is_said_once_and_trains(broken: str) -> None:
     model, kinds = net(dropout=True), []
@@ -154,14 +167,58 @@ def test_what_cannot_be_checked_is_said_once_and_trains(broken: str) -> None:
         return loss * float("inf") if broken == "overflow" and not model.training else loss
 
     probe = NoiseProbe(model, sgd(model), batch_size=16)
-    for _ in range(2):
+    for _ in range(4):
         model.zero_grad()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             probe.backward(loss_fn, data(16))
         kinds.append(len(caught))
-    assert kinds == [1, 0]
-    assert len(probe.readings) == 2
+    assert kinds == ([0, 0, 1, 0] if broken == "overflow" else [1, 0, 0, 0])
+    assert len(probe.readings) == 4
+
+
+def noisy(kind: str, amount: float) -> Callable[[nn.Module, Tensor], Tensor]:
+    """The outputs for noisy inputs; the noise comes from somewhere that the check may not know."""
+    own, of_numpy = torch.Generator().manual_seed(1), np.random.default_rng(0)
+
+    def outputs(model: nn.Module, x: Tensor) -> Tensor:
+        if kind == "eval" and not model.training:
+            raise RuntimeError("a detector has no loss in eval mode")
+        if kind == "dropout":
+            return nn.functional.dropout(model(x), amount)
+        draws = {
+            "own": lambda: torch.randn(x.shape, generator=own),
+            "numpy": lambda: torch.tensor(of_numpy.normal(size=x.shape)),
+            "common": lambda: torch.randn(1, x.shape[1], generator=own),
+            "eval": lambda: torch.zeros(x.shape),
+        }
+        moved: Tensor = model(x + amount * draws[kind]().to(x))
+        return moved
+
+    return outputs
+
+
+@pytest.mark.parametrize(
+    ("kind", "norm"), [*((kind, "none") for kind in ("own", "numpy", "common", "dropout", "eval")), ("eval", "batch")]
+)
+@pytest.mark.parametrize("amount", [0.1, 0.3, 0.8])
+@pytest.mark.parametrize("parts", [2, 4, 8])
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_a_sum_is_told_from_a_mean_in_spite_of_noise(
+    kind: str, norm: Any, amount: float, parts: int, reduction: str
+) -> None:
+    model, outputs, batch = net(norm), noisy(kind, amount), data(16)
+
+    def loss_fn(batch: Pair) -> Tensor:
+        return cross_entropy(outputs(model, batch[0]), batch[1], reduction=reduction)
+
+    found = checked(model, loss_fn, batch, [(part, 1 / parts) for part in split(batch, parts)])
+    if reduction == "mean":
+        assert not found.refused
+    elif amount < 0.5 or kind == "eval":  # beyond that, little is left of the gradient
+        assert found.kind is LossKind.SUM
+    else:
+        assert found.kind in (LossKind.SUM, LossKind.RANDOM)
 
 
 def test_an_error_of_the_loss_is_raised_as_it_is() -> None:

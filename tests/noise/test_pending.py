@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.dynamics.interrupting import ctrl_c
 from tests.noise.nets import Pair, batches, data, loss_of, net, sgd
 from torch import Tensor, nn
 from torch.optim import SGD
@@ -499,3 +500,24 @@ def test_a_device_that_fails_once_loses_no_reading() -> None:
     with pytest.raises(RuntimeError, match="device"):
         pending.collect()
     assert [reading.step for reading in pending.collect()] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("loop", [train, accumulate])
+def test_an_interrupted_step_that_is_repeated_has_a_number_of_its_own(
+    loop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = net()
+    optimizer = sgd(model)
+    probe = NoiseProbe(model, optimizer, batch_size=16)
+    add = probe._pending.add
+
+    def interrupted(found: Any) -> None:
+        monkeypatch.undo()
+        add(found)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(probe._pending, "add", interrupted)
+    with ctrl_c(), pytest.raises(KeyboardInterrupt):
+        loop(probe, model, optimizer, batches(1, 16))
+    loop(probe, model, optimizer, batches(1, 16))
+    assert [reading.step for reading in probe.readings] == [0, 1]

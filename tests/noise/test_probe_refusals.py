@@ -49,6 +49,11 @@ def bad_calls() -> list[tuple[Callable[[NoiseProbe, nn.Module], object], type[Ex
             r"write lambda batch: loss_fn\(\*batch\)",
         ),
         (
+            lambda probe, _: probe.backward(nn.CrossEntropyLoss(), data(16)),
+            TypeError,
+            r"loss_fn\(model\(batch\[0\]\), batch\[1\]\)",
+        ),
+        (
             lambda probe, model: probe.backward(data(16), loss_of(model)),
             TypeError,
             "swap the two, the loss function comes first",

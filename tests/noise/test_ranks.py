@@ -130,6 +130,7 @@ def test_what_cannot_be_measured_of_a_sharded_model(ranks: list[dict[str, Any]])
         assert "process_group" in said["group"]
         assert "FSDP" in said["svag"]
         assert "synchronisation" in said["unreduced"]
+        assert "zero_grad()" in said["stale"]
         assert "Replicate()" in said["replicate"]
         assert "Partial(sum)" in said["partial"]
 

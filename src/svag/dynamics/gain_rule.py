@@ -75,6 +75,7 @@ class _Measured:
         self._taken: ClosedStep | None = probe.last_step
         self._read: ClosedStep | None = None
         self._held: float | None = None
+        self._changes = probe.changes
         probe.measure_short = True
 
     @property
@@ -90,15 +91,17 @@ class _Measured:
                 "the gain of this step is not known, because the probe has closed no step since the last one: call "
                 "probe.backward(), or probe.micro_batch() and probe.close_step(), before every optimizer step"
             )
-        running = self._running
+        running, changes = self._running, self._changes
         if step is not self._read and step.reading is not None:
             found = step.reading.estimate()
             # gradients that are not finite tell nothing, and a GradScaler skips such a step
             if found is not None:
-                running = replace(running)
+                # averages over other parameters say nothing of these
+                same, changes = changes == self._probe.changes, self._probe.changes
+                running = replace(running) if same else RunningGain(running.base_batch_size, running.population)
                 running.add(found, step.reading.batch_size)
         # in one call into C: a step that is repeated after an error or an interrupt is read once
-        vars(self).update(_running=running, _read=step)
+        vars(self).update(_running=running, _read=step, _changes=changes)
         kappa = (step.batch_size or self._probe.batch_size) / self._running.base_batch_size
         # ranks do not know how many examples the others have in a short batch, and must not disagree
         held = self._held if step.batch_size is None else None
@@ -123,7 +126,7 @@ class _Measured:
                 f"{self._running.base_batch_size}: give the one that the run was started with"
             )
         self._running.load_state_dict(state)
-        self._held, self._taken = state["held"], self._probe.last_step
+        self._held, self._taken, self._changes = state["held"], self._probe.last_step, self._probe.changes
 
     def close(self) -> None:
         self._probe.measure_short = False

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from svag.dynamics.gradient_pass import Batch, Before, LossFn
 from svag.dynamics.refined_step import Clock, RefinedStep, refuse_other_model, refuse_strange_state
-from svag.noise.batches import batch_size_of, split, tensors_of
+from svag.noise.batches import batch_size_of, refuse_swapped, split, tensors_of
 from svag.noise.group import Group
 from svag.noise.optimizer import sgd_settings, trained_parameters, unwrapped
 from svag.noise.parameters import batch_norms
@@ -132,6 +132,7 @@ class NoisyGD:
             restored, including the generator. An interrupt that arrives while they move is held until they have moved,
             and the step is counted; the same holds if a step post-hook of the optimizer fails.
         """
+        refuse_swapped(losses_fn, chunks)
         generator, clock = self._generator.get_state(), replace(self._clock)
         before = Before(self._model, self.optimizer, weights=False)
         try:

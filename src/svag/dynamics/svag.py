@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from svag.dynamics.gradient_pass import Batch, Before, GradientPass, LossFn, check_pair
 from svag.dynamics.pair_noise import PairNoise
 from svag.dynamics.refined_step import Clock, RefinedStep, RunningStatistics, refuse_other_model, refuse_strange_state
-from svag.noise.batches import batch_size_of
+from svag.noise.batches import batch_size_of, refuse_swapped
 from svag.noise.group import Group
 from svag.noise.optimizer import settings_of, sgd_settings, trained_parameters, unwrapped, velocities
 from svag.noise.parameters import batch_norms, refuse_sharded, refuse_sparse
@@ -204,6 +204,7 @@ class SVAG:
                 f"step() begins an effective step, but {self._clock.substep} of {self.ell} sub-steps are done: "
                 "finish it with substep()"
             )
+        refuse_swapped(loss_fn, pairs)
         if iter(pairs) is not pairs:
             raise ValueError(
                 f"pairs must be an iterator, got {type(pairs).__name__}, which would start again at every step: "
@@ -227,6 +228,7 @@ class SVAG:
         when `boundary` is True.
         """
         self._refuse_closed()
+        refuse_swapped(loss_fn, first)
         return self._transaction(partial(self._update, loss_fn, first, second))
 
     def state_dict(self) -> dict[str, Any]:

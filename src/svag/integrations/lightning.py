@@ -409,6 +409,9 @@ def _loss_of_step(trainer: Trainer, module: LightningModule, part: Any, batch_id
         )
     numbered = is_param_in_hook_signature(module.training_step, "batch_idx", min_args=2)
     output = trainer.strategy.training_step(part, batch_idx) if numbered else trainer.strategy.training_step(part)
+    if output is None:  # Lightning skips such a batch: gradients that are not finite are no reading, but counted
+        skipped: Tensor = next(p for p in module.parameters() if p.requires_grad).sum() * math.nan
+        return skipped
     loss = output.get("loss") if isinstance(output, Mapping) else output
     if not isinstance(loss, Tensor):
         raise TypeError(

@@ -228,7 +228,8 @@ def scalar_loss(loss_fn: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
         if not _takes_one(loss_fn):
             raise TypeError(
                 f"loss_fn takes the batch as one argument, and this one cannot be called so ({error}): write "
-                "lambda batch: loss_fn(*batch) if it takes the elements of a tuple, or **batch for those of a mapping"
+                "lambda batch: loss_fn(*batch) if it takes the elements of a tuple, **batch for those of a mapping, or "
+                "lambda batch: loss_fn(model(batch[0]), batch[1]) if it takes outputs and targets"
             ) from error
         raise
     if not isinstance(loss, Tensor):
@@ -252,7 +253,8 @@ def refuse_swapped(loss_fn: object, batch: object) -> None:
 def _takes_one(function: Callable[..., object]) -> bool:
     """Whether a function can be called with one argument; True where Python cannot tell."""
     try:
-        signature(function).bind(None)
+        # a module hands whatever it is given on to its forward
+        signature(function.forward if isinstance(function, nn.Module) else function).bind(None)
     except ValueError:
         return True
     except TypeError:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from svag.as_json import json_fields_of
-from svag.noise.batches import batch_size_of, epoch_size, gradients_of, kept_position, mean_loss, split
+from svag.noise.batches import batch_size_of, epoch_size, gradients_of, kept_position, mean_loss, refuse_swapped, split
 from svag.noise.optimizer import state_of, unwrapped, velocities
 from svag.noise.parameters import inner_product, measured_parameters, precise, square_norm
 from svag.noise.progress_line import ProgressLine
@@ -169,6 +169,7 @@ def measure_noise(
         run: name of the run, for the reading.
         verbose: show progress in a terminal or a notebook when it takes longer than two seconds.
     """
+    refuse_swapped(loss_fn, batches)
     measured = list(measured_parameters(model, parameters).values())
     optimizer = None if optimizer is None else unwrapped(optimizer)
     settings = None if optimizer is None else state_of(optimizer, measured)
@@ -303,6 +304,7 @@ def compare_parts(
     """
     if parts < 2:
         raise ValueError(f"parts must be at least 2, got {parts}: a whole batch is what the parts are compared with")
+    refuse_swapped(loss_fn, batches)
     measured = None if parameters is None else list(parameters)
     with undisturbed(model), kept_position(batches):
         kept = list(islice(batches, max_batches))

@@ -340,13 +340,14 @@ class DataParallelParts:
     def _notice(self, parameter: nn.Parameter, gradient: Tensor) -> None:
         """A backward pass is about to add `gradient` to `.grad`."""
         me, before = id(parameter), parameter.grad
-        if parameter is self._parameters[-1] and me not in self._seen and not self._parts:
+        if not self._seen and not self._parts:
             self._before = None if before is None else torch.linalg.vector_norm(before)
         if before is None:
             # the first pass of a step: passes before it belong to a step that was not closed
             self._fresh_seen, self._reductions[me] = True, 0
             if me in self._seen and not self._parts:
                 self._begin_part()
+                self._before = None
         elif not self._parts:
             gradient = before + gradient
         elif me in self._seen:

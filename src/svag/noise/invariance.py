@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from svag.noise.batches import batch_size_of, gradients_of, mean_loss
+from svag.noise.batches import batch_size_of, gradients_of, mean_loss, refuse_swapped
 from svag.noise.parameters import inner_product, measured_parameters, square_norm
 from svag.noise.undisturbed import undisturbed
 
@@ -36,6 +36,7 @@ def scale_invariance_error(
     True
     """
     measured = list(measured_parameters(model, parameters).values())
+    refuse_swapped(loss_fn, batch)
     batch_size_of(batch)
     with undisturbed(model):
         loss = mean_loss(loss_fn, batch)

@@ -1,7 +1,6 @@
 """Whether a loss is a mean over examples: only then do the parts of a batch have the gradient of the whole."""
 
 import math
-import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -9,7 +8,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -27,6 +25,9 @@ TOLERANCE = 0.01
 _ROUNDING = 10.0
 # A factor on the loss that is not a power of two, so that every number is rounded differently.
 _OTHER_ROUNDING = 0.7
+# The whole gradient of a sum is `parts` times as long as that of the parts, however large the noise of each example. Of
+# a mean it is as long, or √parts times if a batch has noise in common: this power of `parts` is between them.
+_BETWEEN = 0.75
 # With a GradScaler, losses are scaled by this: enough for half precision, and far from an overflow.
 _SCALE = 1024.0
 
@@ -73,7 +74,7 @@ class LossFound:
         skip = "check_loss=False skips this check"
         return {
             LossKind.MEAN: "loss_fn is a mean over examples",
-            LossKind.NOT_FINITE: f"{unchecked} the gradients of the first step are not finite; {skip}",
+            LossKind.NOT_FINITE: f"{unchecked} the gradients of the first steps are not finite; {skip}",
             LossKind.RANDOM: f"{unchecked} it draws random numbers even with dropout off: make sure that it is; {skip}",
             LossKind.OUT_OF_MEMORY: f"{unchecked} the batch does not fit in memory as a whole; {skip}",
             LossKind.FAILED: f"{unchecked} in eval mode it raised {self.error}; {skip}",
@@ -110,9 +111,10 @@ def check_loss(
 ) -> LossFound:
     """Compare the gradient of a batch with the weighted sum of its parts' gradients, and leave no trace.
 
-    Dropout is off and BatchNorm in eval mode, so that both are gradients of the same function. It costs a forward and a
-    backward pass of the batch, another one in parts, and for that time the memory of two gradients; compiled models run
-    uncompiled, since other sizes would make them compile again. Nothing is raised: a loss that fails in eval mode may
+    Dropout is off and BatchNorm in eval mode, so that both are gradients of the same function; a loss that fails in
+    eval mode is tried in the mode it trains in. It costs a forward and a backward pass of the batch, another one in
+    parts, and for that time the memory of two gradients; compiled models run uncompiled, since other sizes would make
+    them compile again. Generators of the loss's own cannot be put back. Nothing is raised: a loss that fails here may
     work in the step, and if it fails in the step as well, that error is raised there.
 
     Args:
@@ -122,12 +124,18 @@ def check_loss(
         parts: the same in parts, each with its weight; the weights add up to 1.
         scaled: a GradScaler is used, because gradients in half precision would vanish.
     """
-    try:
-        with undisturbed(model), _plain(model):
-            return _compare([p for p in model.parameters() if p.requires_grad], loss_fn, batch, parts, scaled)
-    except Exception as error:
-        kind = LossKind.OUT_OF_MEMORY if out_of_memory(error) else LossKind.FAILED
-        return LossFound(kind, len(parts), error=f"{type(error).__name__}: {error}"[:200])
+    found = None
+    for evaluated in (True, False):
+        try:
+            with undisturbed(model), _plain(model, evaluated):
+                trained = [p for p in model.parameters() if p.requires_grad]
+                tried = _compare(trained, loss_fn, batch, parts, scaled, alike=evaluated)
+                return found if found is not None and tried.kind is LossKind.RANDOM else tried
+        except Exception as error:
+            kind = LossKind.OUT_OF_MEMORY if out_of_memory(error) else LossKind.FAILED
+            found = found or LossFound(kind, len(parts), error=f"{type(error).__name__}: {error}"[:200])
+    assert found is not None
+    return found
 
 
 def _compare(
@@ -136,7 +144,11 @@ def _compare(
     batch: Batch,
     parts: Sequence[tuple[Batch, float]],
     scaled: bool,
+    *,
+    alike: bool,
 ) -> LossFound:
+    """Find the kind of a loss; unless whole and parts are `alike` but for their size, only tell a mean from a sum."""
+
     def gradient(examples: Batch, factor: float = 1.0) -> list[Tensor]:
         loss = mean_loss(loss_fn, examples) * (factor * (_SCALE if scaled else 1.0))
         return [g.to(torch.promote_types(g.dtype, torch.float32)) for g in gradients_of(loss, trained)]
@@ -144,20 +156,23 @@ def _compare(
     def found(kind: LossKind) -> LossFound:
         return LossFound(kind, len(parts), difference, ratio)
 
-    start = _random_state(trained)
     whole, together = gradient(batch), [torch.zeros_like(p, dtype=torch.float32) for p in trained]
     for part, weight in parts:
         together = [one + weight * other for one, other in zip(together, gradient(part), strict=True)]
     length, square = _norm(whole), float(square_norm(together))
     difference = _norm(_minus(whole, together)) / length if length else float(square > 0)
     ratio = float(inner_product(whole, together)) / square if square else 0.0
-    if not np.isfinite([difference, ratio]).all():
+    if not (math.isfinite(difference) and math.isfinite(ratio)):
         difference, ratio = 0.0, 1.0
         return found(LossKind.NOT_FINITE)
     if difference <= TOLERANCE:
         return found(LossKind.MEAN)
-    if _random_state(trained) != start:
-        return found(LossKind.RANDOM)
+    repeated = gradient(batch)
+    if not alike or _norm(_minus(whole, repeated)) > TOLERANCE * length:
+        other = _norm(repeated)
+        ratio = min(length, other) / math.sqrt(square) if square else 1.0
+        clear = float(inner_product(whole, repeated)) > length * other / 2  # there is more than noise
+        return found(LossKind.SUM if clear and ratio > len(parts) ** _BETWEEN else LossKind.RANDOM)
     again = [tensor / _OTHER_ROUNDING for tensor in gradient(batch, _OTHER_ROUNDING)]
     allowed = max(TOLERANCE, _ROUNDING * _norm(_minus(whole, again)) / length) if length else TOLERANCE
     if difference <= allowed:
@@ -180,18 +195,14 @@ def _norm(tensors: Sequence[Tensor]) -> float:
     return math.sqrt(float(square_norm(tensors)))
 
 
-def _random_state(parameters: Sequence[Tensor]) -> list[object]:
-    """Where the global generators are, as values that can be compared."""
-    devices = {p.device for p in parameters if p.device.type == "cuda"}
-    states = [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in sorted(devices, key=str))]
-    kind, keys, *place = np.random.get_state()  # noqa: NPY002  # augmentations use it
-    return [*(state.numpy().tobytes() for state in states), random.getstate(), kind, np.asarray(keys).tobytes(), place]
-
-
 @contextmanager
-def _plain(model: nn.Module) -> Iterator[None]:
-    """Evaluate without dropout, compilation, and normalisation by the batch; `undisturbed` puts the modes back."""
-    model.eval()
+def _plain(model: nn.Module, evaluated: bool) -> Iterator[None]:
+    """Run without compilation and, if `evaluated`, without dropout and normalisation by the batch.
+
+    `undisturbed` puts the modes back.
+    """
+    if evaluated:
+        model.eval()
     # without running statistics, BatchNorm would normalise by the batch in eval mode too
     bare = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.running_mean is None]
     with ExitStack() as stack:

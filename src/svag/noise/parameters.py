@@ -67,11 +67,10 @@ class Watched:
     def __init__(self, model: nn.Module) -> None:
         self._parameters = list(model.parameters())
         self._trained = list(map(_trains, self._parameters))
-        # fully_shard puts other tensors in the place of the parameters in every pass
-        modules = [] if is_sharded(self._parameters) else list(model.modules())
-        self._tables: list[dict[str, Any]] = [
-            table for module in modules for table in (module._parameters, module._modules)
-        ]
+        modules = list(model.modules())
+        self._tables: list[dict[str, Any]] = [module._modules for module in modules]
+        if not is_sharded(self._parameters):  # fully_shard puts other tensors in their place in every pass
+            self._tables += [module._parameters for module in modules]
         self._members = self._present()  # kept alive, so that no new object gets the id of an old one
         self._ids = list(map(id, self._members))
 
@@ -300,12 +299,13 @@ def refuse_stale_gradients(model: nn.Module) -> None:
     stale = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     if stale and bool(square_norm(stale) != 0):
         raise ValueError(
-            "gradients of an earlier step are still there: call optimizer.zero_grad() before probe.backward()"
+            "gradients of an earlier step are still there: call optimizer.zero_grad() before probe.backward(), or "
+            "model.zero_grad() if some weights are in no optimizer"
         )
 
 
 def refuse_stale(before: Tensor | None) -> None:
-    """Refuse a first micro-batch whose gradient was added to an existing one, of the norm `before`."""
+    """Refuse a first micro-batch whose gradient was added to an existing one, of the norm `before` or its square."""
     if before is not None and bool(before != 0):
         raise ValueError(
             "gradients of an earlier step are still there and would count as part of the first micro-batch: call "

@@ -33,7 +33,15 @@ from svag.noise.cadence import APART, Cadence, Every
 from svag.noise.frozen import MOST_BATCHES, PartsComparison, compare_parts
 from svag.noise.group import DataParallelParts
 from svag.noise.loss_check import LossFound, LossKind, NotAMean, check_loss
-from svag.noise.optimizer import BY_GAIN_RULE, all_unwrapped, all_velocities, settings_of, shares, state_for_later
+from svag.noise.optimizer import (
+    BY_GAIN_RULE,
+    all_unwrapped,
+    all_velocities,
+    settings_of,
+    shares,
+    state_for_later,
+    trained_parameters,
+)
 from svag.noise.parameters import (
     Watched,
     batch_norms,
@@ -50,6 +58,7 @@ from svag.noise.reading import Reading, reading_of, row_of
 from svag.noise.recorders import recording_of
 from svag.noise.throughput import wait_for
 from svag.noise.undisturbed import buffers_kept_on_error
+from svag.noise.uninterrupted import Uninterrupted
 from svag.printed import Printed
 from svag.theory import domain
 
@@ -82,9 +91,10 @@ class NoiseProbe(Printed):
 
     A step whose gradients are not finite has no reading: it is counted (`skipped` in `scalars`), and without a
     GradScaler the first one causes a warning. If parameters are frozen, unfrozen, added or replaced during the run, the
-    next reading is of those that train then, with one warning; under DistributedDataParallel that is refused. In
-    `backward`, BatchNorm normalises each part by itself: such readings are labelled `approximate`, and given some
-    batches (`check`) the probe compares once with a frozen reading of whole ones and says by how much in `parts_ratio`.
+    next reading is of those that train then, with one warning; under DistributedDataParallel that is refused, and so
+    are new ones in no optimizer of the probe. In `backward`, BatchNorm normalises each part by itself: such readings
+    are labelled `approximate`, and given some batches (`check`) the probe compares once with a frozen reading of whole
+    ones and says by how much in `parts_ratio`.
 
     >>> model = nn.Linear(1, 1, bias=False)
     >>> _ = nn.init.ones_(model.weight)
@@ -116,9 +126,10 @@ class NoiseProbe(Printed):
         check_loss: at the first `backward`, compare the gradient of the batch with that of its parts, and refuse a loss
             for which they differ by more than 1%: a sum, unequal weights, a loss across examples. It takes about as
             long as two steps, once, and the memory of a whole batch; a batch that does not fit is not checked, with a
-            warning, and neither are losses that draw random numbers. During the check dropout is off and BatchNorm is
-            in eval mode; it leaves no trace. It is skipped by a probe that continues from a checkpoint, and for a model
-            that `fully_shard` has sharded.
+            warning, and of losses that draw random numbers only a sum is refused. During the check dropout is off and
+            BatchNorm is in eval mode; it leaves no trace but in generators of your own that `loss_fn` draws from. It is
+            repeated, up to twice, while gradients are not finite. It is skipped by a probe that continues from a
+            checkpoint, and for a model that `fully_shard` has sharded.
         save_to: append the readings to this file of its own, for `svag.load_readings`; `readings` then has the last
             1,000. They are written when they are asked for, every 1024, and by `state_dict` and `close`; by one rank.
             On a full disk training goes on, and readings wait in memory: only `readings`, `state_dict` and `close`
@@ -132,6 +143,7 @@ class NoiseProbe(Printed):
     Attributes:
         optimizer: the one that was given, with its wrapper, or several.
         measure_short: measure short batches of one process too, for `last_step` alone; `svag.GainRule` asks for it.
+        changes: how often other parameters were measured from then on; `svag.GainRule` then averages anew.
     """
 
     def __init__(
@@ -173,10 +185,10 @@ class NoiseProbe(Printed):
                 raise ValueError(f"{name} must be True or False, got {flag!r:.60}")
         self._closed, self._passed, self._tried, self._open = 0, 0, False, True
         self._begun: int | None = None
-        self._told_of_short, self._told_of_change, self._begins = False, False, True
+        self._told_of_short, self._begins, self.changes = False, True, 0
         self._accumulated: int | None = None
         self._last_step: ClosedStep | None = None
-        self._check, self._check_loss = check, check_loss
+        self._check, self._checks_left = check, _CHECKS if check_loss else 0
         self._comparison: PartsComparison | None = None
         self._record(named)
         try:
@@ -202,12 +214,12 @@ class NoiseProbe(Printed):
         refuse_sparse(model, named.values())
         for optimizer, own in shares(self._optimizers, named.values()):
             settings_of(optimizer, own)
-        self._parameters = list(named.values())
         return named
 
     def _record(self, named: dict[str, nn.Parameter]) -> None:
         """Record the gradients of these parameters."""
         model = self._model
+        self._parameters = list(named.values())
         self._watched = Watched(model)
         # checked at every step; checking the whole model would take longer than a small gradient
         self._norms = nn.ModuleList(module for module in model.modules() if isinstance(module, _BatchNorm))
@@ -219,17 +231,19 @@ class NoiseProbe(Printed):
         """Before the reading of a step, switch to the parameters that train now if they have changed."""
         if not self._watched.changed():
             return
-        before = self._parameters
+        before = [*map(id, self._parameters)]
         try:
             named = self._measured(self._model)
+            held = {id(p) for optimizer in self._optimizers for p in trained_parameters(optimizer)}
+            if strangers := sum(number not in held for number in {*map(id, named.values())}.difference(before)):
+                raise ValueError(f"{strangers} of them are in no optimizer of this probe: call its add_param_group()")
         except (TypeError, ValueError) as error:
             raise type(error)(
                 f"parameters of the model were frozen, unfrozen, added or replaced, and now {error}; or make a new "
-                "probe with replace=True"
+                "probe, of the optimizer that trains them, with replace=True"
             ) from None
-        if [*map(id, self._parameters)] != [*map(id, before)]:
+        if [*map(id, named.values())] != before:
             if isinstance(self._recorder, DataParallelParts):
-                self._parameters = before
                 self._forget()
                 raise ValueError(
                     "parameters of the model were frozen, unfrozen, added or replaced, and DistributedDataParallel "
@@ -237,8 +251,8 @@ class NoiseProbe(Printed):
                 )
             self._recorder.remove()
             self._record(named)
-            if not self._told_of_change:
-                self._told_of_change = True
+            self.changes += 1
+            if self.changes == 1:
                 warnings.warn(
                     f"parameters of the model were frozen, unfrozen, added or replaced: from step {self._closed} on "
                     f"{len(named)} tensors are measured instead of {len(before)}, and prices are best taken from these "
@@ -384,6 +398,7 @@ class NoiseProbe(Printed):
         self.batch_size = state.get("batch_size", self._batch_size)  # a checkpoint of version 0.1.0 has none
         self._closed, self._tried, self._begins = state["closed"], state["tried"], False
         self._told_of_short, self._accumulated = state["told_of_short"], state["accumulated"]
+        self._checks_left = 0 if self._tried else self._checks_left
         if state["comparison"] is not None:
             self._comparison, self._check = PartsComparison(*map(reading_of, state["comparison"])), None
         self._last_step = None
@@ -483,8 +498,8 @@ class NoiseProbe(Printed):
         approximate = bool(batch_norms(self._norms, synchronised_only=uncut))
         # A sharded model is not checked: its whole-batch pass communicates, and if it ran out of memory on one rank,
         # which here only means that nothing is checked, the other ranks would wait for that rank for ever.
-        first = measured and self._check_loss and not self._tried and not is_sharded(self._parameters)
-        checked = self._checked(loss_fn, batch, cut, scaler is not None) if first else None
+        due_check = measured and self._checks_left and not is_sharded(self._parameters)
+        checked = self._checked(loss_fn, batch, cut, scaler is not None) if due_check else None
         if measured and approximate and self._check is not None:
             self.compare(loss_fn, self._check, parts)
         try:
@@ -525,8 +540,10 @@ class NoiseProbe(Printed):
             whole = self._population is None and cutting.ranks == 1 and self._begins
             cutting.warn_of_short(size, (self._closed - 1) * self._batch_size + size if whole else None)
         self._tried = True
-        if checked is not None and checked.kind != LossKind.MEAN:
-            warnings.warn(str(checked), stacklevel=2)
+        if checked is not None:
+            self._checks_left = self._checks_left - 1 if checked.kind == LossKind.NOT_FINITE else 0
+            if checked.kind != LossKind.MEAN and not self._checks_left:
+                warnings.warn(str(checked), stacklevel=2)
         return loss
 
     def _plain_step(self, loss_fn: Callable[[Batch], Tensor], batch: Batch, scaler: GradScaler | None) -> Tensor | None:
@@ -566,8 +583,8 @@ class NoiseProbe(Printed):
         if group.size > 1:
             numbers = [found.kind, found.parts, round(found.difference * 1e6), round(found.ratio * 1e6)]
             kind, parts, off, ratio = max(group.gathered(numbers, self._parameters[0].device))
-            if kind >= LossKind.SUM:
-                found = LossFound(LossKind(kind), parts, off / 1e6, ratio / 1e6)
+            if kind != found.kind:  # ranks agree, also on whether the next step is checked
+                found = LossFound(LossKind(kind), parts, off / 1e6, ratio / 1e6, "an error on another rank")
         if found.refused:
             raise NotAMean(found)
         return found
@@ -645,8 +662,9 @@ class NoiseProbe(Printed):
         if any(optimizer in BY_GAIN_RULE for optimizer in self._optimizers):
             self._pending.rates_known = False
         reading = self._reading(sums, step, approximate, self._batch_size)
-        self._pending.add([reading])
-        self._advance(ClosedStep(self._batch_size, reading))
+        with Uninterrupted():  # the next reading has another number, also if this is interrupted
+            self._advance(ClosedStep(self._batch_size, reading))
+            self._pending.add([reading])
 
     def _reading(self, sums: StepSums, step: int | None, approximate: bool, batch_size: int) -> StepReading:
         buffers = all_velocities(self._optimizers, self._parameters)
@@ -701,6 +719,8 @@ class NoiseProbe(Printed):
         self._begun = moved
 
 
+# So many steps are tried for the check of the loss while their gradients are not finite.
+_CHECKS = 3
 # The loss of a step that nobody asks for.
 _NOTHING = torch.zeros(())
 # The probes of each model: the same parameters are not measured twice.

@@ -7,6 +7,7 @@ DistributedDataParallel model (`svag.noise.group.DataParallelParts`).
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from weakref import ref
 
 import torch
@@ -17,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils.hooks import unserializable_hook
 
+from svag.noise.batches import tensors_of
 from svag.noise.group import DataParallelParts, Group, Shards
 from svag.noise.optimizer import trained_parameters
 from svag.noise.parameters import (
@@ -29,6 +31,7 @@ from svag.noise.parameters import (
     precise,
     refuse_sparse_gradients,
     refuse_stale,
+    square_norm,
     total,
 )
 from svag.noise.pending import StepSums, sums_of_weights
@@ -45,17 +48,29 @@ class MicroBatches:
         parameters: those that are measured, by name.
         at_least: minimum number of parts per step; one gradient alone cannot tell signal from noise.
         shards: over which ranks the parameters are spread.
+        model: which model they belong to, if it is sharded.
     """
 
-    def __init__(self, parameters: dict[str, nn.Parameter], at_least: int = 2, shards: Shards | None = None) -> None:
+    def __init__(
+        self,
+        parameters: dict[str, nn.Parameter],
+        at_least: int = 2,
+        shards: Shards | None = None,
+        model: nn.Module | None = None,
+    ) -> None:
         self._parameters, self._at_least, self._shards = list(parameters.values()), at_least, shards
         self._gained: list[_Gained] = []
         self._weights: list[float | None] = []
         self.scale = 1.0
         self._listening = True
         self._before: Tensor | float | None = None
-        # one parameter tells whether gradients are zeroed; a sharded one has no such hook
-        self._handle = None if shards is not None else self._parameters[-1].register_hook(self._before_pass())
+        # one parameter that the loss uses tells whether gradients are zeroed; a sharded one has no such hook
+        self._watched, look = self._parameters[-1:], self._before_pass()
+        if model is None:
+            self._handle = self._watched[0].register_hook(look)
+        else:
+            self._watched = self._parameters
+            self._handle = model.register_forward_hook(partial(_call_before_pass, look))
 
     def listen(self, measured: bool) -> None:
         """Say whether the next step is measured: before one that is not, gradients may be left as they are."""
@@ -78,12 +93,21 @@ class MicroBatches:
 
         The first part may have several passes, and passes before it may belong to a step that is not measured.
         """
-        gradient, least = self._parameters[-1].grad, self._before
-        if gradient is None:
+        gradients, least = [p.grad for p in self._watched if p.grad is not None], self._before
+        if not gradients:
             self._before = 0.0
         elif not isinstance(least, float):
-            norm = torch.linalg.vector_norm(gradient.detach())
-            self._before = norm if least is None else torch.minimum(least, norm)
+            square = self.whole(square_norm(gradients))
+            self._before = square if least is None else torch.minimum(least, square)
+
+    def _refuse_stale(self) -> None:
+        """At the first micro-batch of a step, refuse gradients that were there before it."""
+        if self._shards is None and self._watched[0].grad is None:  # the loss does not use it: watch another
+            self._handle.remove()
+            self._watched = [p for p in self._parameters if p.grad is not None][-1:]
+            self._handle = self._watched[0].register_hook(self._before_pass())
+        before, self._before = self._before, None
+        refuse_stale(before if isinstance(before, Tensor) else None)
 
     def micro_batch(self, scale: float, weight: float | None = None) -> None:
         """Record a back-propagated micro-batch, of this `weight` in the step, with its loss multiplied by `scale`."""
@@ -91,8 +115,7 @@ class MicroBatches:
             reduced = "" if self._shards is None else ", with gradient synchronisation on for every micro-batch"
             raise ValueError(f"there is no gradient yet: call micro_batch() after backward(){reduced}")
         if not self._weights:
-            before, self._before = self._before, None
-            refuse_stale(before if isinstance(before, Tensor) else None)
+            self._refuse_stale()
         if not self._gained:
             self._gained = [_Gained(group, self._shards is not None) for group in by_device(self._parameters)]
         for gained in self._gained:
@@ -147,8 +170,14 @@ class MicroBatches:
     def remove(self) -> None:
         """Stop recording, and take the hook off the model."""
         self._weights, self._gained = [], []
-        if self._handle is not None:
-            self._handle.remove()
+        self._handle.remove()
+
+
+def _call_before_pass(look: Callable[[Tensor], None], model: nn.Module, given: object, output: object) -> None:
+    """Let `look` be called before a backward pass through what a model has returned."""
+    for tensor in tensors_of(output):
+        if tensor.requires_grad:
+            tensor.register_hook(look)
 
 
 class _Gained:
@@ -314,7 +343,9 @@ def recording_of(
         if group.process_group is not None:
             raise ValueError("fully_shard averages the gradients by itself: leave out process_group")
         shards = Shards(parameters)
-        return Recording(MicroBatches(parameters, shards=shards), shards.ranks, shards.is_first, shards=shards)
+        return Recording(
+            MicroBatches(parameters, shards=shards, model=model), shards.ranks, shards.is_first, shards=shards
+        )
     if group.size > 1:
         # all parameters that the loss may reach, those of the optimizer first: their gradients are averaged
         trained = [parameter for optimizer in optimizers for parameter in trained_parameters(optimizer)]

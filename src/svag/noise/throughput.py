@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from svag.noise.batches import mean_loss, resized, tensors_of
+from svag.noise.batches import mean_loss, refuse_swapped, resized, tensors_of
 from svag.noise.optimizer import trained_parameters, unwrapped
 from svag.noise.parameters import on_this_rank, refuse_sharded
 from svag.noise.progress_line import ProgressLine
@@ -75,6 +75,7 @@ def measure_throughput(
     Returns:
         Examples per second by batch size, in the order asked for, each with its spread.
     """
+    refuse_swapped(loss_fn, batch)
     refuse_sharded(model)
     optimizer = unwrapped(optimizer)
     asked = list(dict.fromkeys(domain.whole("batch_sizes", size) for size in batch_sizes))
