@@ -169,14 +169,14 @@ class NoiseRow:
         start: first step of the phase.
         end: the step after its last one.
         noise_scale: B·N/G in examples; None where G is not resolved from 0.
-        low: lower 95% limit.
+        low: lower 95% limit; None where G is negative beyond doubt, as in copies of one run.
         high: upper limit; None where unbounded.
     """
 
     start: float
     end: float
     noise_scale: float | None
-    low: float
+    low: float | None
     high: float | None
 
 
@@ -185,7 +185,7 @@ def noise_rows(prices: PriceList) -> list[NoiseRow]:
     table, rows = plot_table(prices), []
     for phase in table.noise if table.has_steps else ():
         scale, low, high = phase.noise_scale.value, phase.noise_scale.low, phase.noise_scale.high
-        rows.append(NoiseRow(phase.start, phase.end, _finite(scale), low, _finite(high)))
+        rows.append(NoiseRow(phase.start, phase.end, _finite(scale), _finite(low), _finite(high)))
     return rows
 
 
@@ -200,7 +200,7 @@ def noise_chart(rows: Sequence[NoiseRow], batch_size: int) -> look.Picture:
     values = [
         {
             **asdict(row),
-            "from": max(row.low, bottom),
+            "from": top if row.low is None else max(row.low, bottom),
             "to": top if row.high is None else row.high,
         }
         for row in rows
