@@ -160,6 +160,13 @@ _positive = _real("a positive finite number", lambda x: x > 0)
 _rate = _real("a rate in [0, 1)", lambda x: 0 <= x < 1)
 _text = _of_type(str, "text")
 
+
+def _printable(name: str, value: Any) -> str:
+    if not _text(name, value).isprintable():  # it is shown in terminals and charts, where an escape code would act
+        raise ValueError(f"{name} must be the name of a class, got {domain.shown(value)}")
+    return str(value)
+
+
 _DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Reading)}
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "grad_sq": _finite,
@@ -171,7 +178,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "lr": _non_negative,
     "weight_decay": _non_negative,
     "momentum": _rate,
-    "optimizer": _text,
+    "optimizer": _printable,
     "population": _whole(1),
     "ell": _whole(1),
     "velocity_sq": _non_negative,
