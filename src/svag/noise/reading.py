@@ -11,6 +11,7 @@ import math
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from operator import itemgetter
 from pathlib import Path
@@ -238,10 +239,17 @@ def reading_of(row: Mapping[str, Any]) -> Reading:
     return Reading(**given)
 
 
+class PartialWriteError(OSError):
+    """The first `readings` of those given are in the file for good: undoing a write that was cut short failed, too."""
+
+    readings = 0
+
+
 def append_readings(path: str | Path, readings: Iterable[Reading]) -> None:
     """Append `readings` to a file in one write, so that runs which share the file do not cut each other's lines.
 
-    Either all are written or none: if the disk is full, a partial write is undone before the error is raised.
+    Either all are written or none: if the disk is full, a partial write is undone before the error is raised. Where
+    that fails, too, `PartialWriteError` says how many are written.
 
     >>> import tempfile
     >>> reading = Reading(grad_sq=0.5, noise_trace=8.0, param_sq=100.0, batch_size=128, n=4, run="seed 0")
@@ -255,15 +263,21 @@ def append_readings(path: str | Path, readings: Iterable[Reading]) -> None:
     with os.fdopen(open_to_append(Path(path)), "r+b", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
         torn = size > 0 and file.seek(size - 1) >= 0 and file.read(1) != b"\n"  # a crash cut the last line
-        left = memoryview((("\n" if torn else "") + lines).encode())
-        written = 0
+        content = (("\n" if torn else "") + lines).encode()
+        left, written = memoryview(content), 0
         try:
             while left:
                 done = file.write(left)  # the system may write less than it was given
                 left, written = left[done:], written + done
-        except BaseException:  # an interrupt too
-            if file.seek(0, os.SEEK_END) == size + written:  # unless another run has appended its own
-                file.truncate(size)
+        except BaseException as error:  # an interrupt too
+            with suppress(OSError):
+                if file.seek(0, os.SEEK_END) == size + written:  # unless another run has appended its own
+                    file.truncate(size)
+                    written = 0
+            if written and isinstance(error, OSError):
+                partly = PartialWriteError(error.errno, error.strerror, str(path))
+                partly.readings = (content[:written] + b"\n").count(b"}\n")  # a line is read without its end, too
+                raise partly from error
             raise
 
 
