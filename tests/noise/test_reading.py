@@ -104,6 +104,14 @@ def test_a_file_of_something_else_is_one_sentence(tmp_path: Path, content: bytes
     assert len(str(refused.value)) < 400
 
 
+def test_a_sparse_file_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "readings.jsonl"
+    with path.open("wb") as file:
+        file.truncate(10**12)
+    with pytest.raises(ValueError, match=r"readings\.jsonl .*1,000,000,000,000"):
+        load_readings(path)
+
+
 def test_a_pipe_is_no_file_of_readings(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match="pipe "):

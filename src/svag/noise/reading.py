@@ -295,6 +295,10 @@ def regular(handle: int, path: Path) -> int:
     raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
+LARGEST = 2**30
+"""More bytes than the metrics of a run or any readings have: longer files are not read."""
+
+
 def load_readings(path: str | Path) -> list[Reading]:
     """Read the readings of a file in the order in which they were written.
 
@@ -310,6 +314,8 @@ def load_readings(path: str | Path) -> list[Reading]:
         raise ValueError("the name of a file has no NUL character in it: give another path")
     if Path(path).exists() and not Path(path).is_file():  # a pipe or a device may never end
         raise ValueError(f"{path} is not a plain file: a file of readings has one JSON object a line")
+    if (size := Path(path).stat().st_size) > LARGEST:
+        raise ValueError(f"{path} has {size:,} bytes, more than {LARGEST:,}: split it, or give the file of one run")
     try:
         lines = Path(path).read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:

@@ -202,7 +202,7 @@ def run_folders(root: Path) -> list[Path]:
     """The run directories in a folder, at any depth, in the order of their paths; the folder itself if it is one."""
     if holds_run(root):
         return [root]
-    return sorted({file.parent for name in _SIGNS for file in root.rglob(name)})
+    return sorted({file.parent for name in _SIGNS for file in root.rglob(name) if not file.is_dir()})
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ def notes_on(records: Sequence[RunRecord]) -> list[str]:
     return [f"{count} of {runs}: {note}" for note, count in counts.items()]
 
 
-# Any of these makes a folder a run directory.
+# Any of these makes a folder a run directory, unless it is itself a folder: a run may have that name, too.
 _SIGNS = (SPEC, METRICS, COMPRESSED_METRICS)
 
 
@@ -262,7 +262,7 @@ def holds_run(folder: Path) -> bool:
     >>> holds_run(Path("no-such-folder"))
     False
     """
-    return any(os.path.lexists(folder / name) for name in _SIGNS)
+    return any(os.path.lexists(folder / name) and not (folder / name).is_dir() for name in _SIGNS)
 
 
 def read_record(folder: Path, *, whole: bool = True) -> RunRecord:
