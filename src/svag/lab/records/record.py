@@ -23,7 +23,6 @@ from svag.lab.records.identity import NUMERICS_VERSION
 from svag.lab.records.problems import Problem, sentence
 from svag.lab.records.storage import (
     COMPRESSED_METRICS,
-    LARGEST,
     METRICS,
     OUTCOME,
     SPEC,
@@ -36,7 +35,7 @@ from svag.lab.records.storage import (
 )
 from svag.lab.specs.fields import SpecError, cut, shown, visible
 from svag.lab.specs.spec import RunSpec
-from svag.noise.reading import KIND, Reading, reading_of
+from svag.noise.reading import KIND, LARGEST, Reading, reading_of
 from svag.printed import Printed
 
 # The folder of the runs inside the folder of an experiment.
