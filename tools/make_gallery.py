@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from svag.lab.experiments import load_experiment
+from svag.lab.experiments.arms import matched
 from svag.lab.experiments.experiment import Experiment
 from svag.lab.experiments.ladder import Ladder
 from svag.lab.experiments.ladder_finding import find_ladder
@@ -83,8 +85,13 @@ class Entry:
         """What the runs of a claim show; of an open one also what would decide it, and in how much time on one core."""
         if claim.remedy is None or not claim.remedy.runs:
             return claim.said
-        own = [float(record.outcome.get("seconds", 0.0)) for record in self.records]
-        return f"{claim.said}, about {_duration(claim.remedy.runs * sum(own) / len(own))}"
+        seconds = {matched(one.spec): one.outcome.get("seconds", 0.0) for one in self.records if one.spec is not None}
+        arms: dict[str, list[float]] = {}
+        for slot, spec in self.experiment.slots().items():
+            if self.experiment.panels[slot.panel].name == claim.panel:
+                arms.setdefault(str(slot.arm), []).append(seconds[matched(spec)])
+        means = [mean(own) for arm, own in arms.items() if not claim.remedy.arms or arm in claim.remedy.arms]
+        return f"{claim.said}, about {_duration(claim.remedy.runs * mean(means))}"
 
     @property
     def picture(self) -> Path:
@@ -150,8 +157,8 @@ def _section(one: Entry) -> Iterator[str]:
         yield ""
         yield from _head("panel", "the paper says", "our runs say", "seeds", "verdict")
         for claim in one.claims:
-            verdict = _bold(claim.verdict) if claim.counted else f"{claim.verdict} (counted apart)"
-            yield _row(claim.panel, claim.claim, one.said(claim), _seeds(one.experiment, claim.panel), verdict)
+            seeds = _seeds(one.experiment, claim.panel)
+            yield _row(claim.panel, claim.claim, one.said(claim), seeds, _verdict(claim))
         yield ""
     if one.printed:
         both = ", ".join(f"{arm} {100 * paper:.1f}% ({100 * ours:.1f}%)" for arm, paper, ours in one.printed)
@@ -192,7 +199,7 @@ def ladders(gallery: Sequence[Entry]) -> Iterator[str]:
         finding = find_ladder(experiment, load_records(RESULTS / name))
         lowest = f"{min(rung.error for rung in finding.panels[0].rungs):.1%}"
         for claim in row.judged(finding, "small"):
-            cells = (claim.claim, claim.said, lowest, len(experiment.seeds), _bold(claim.verdict))
+            cells = (claim.claim, claim.said, lowest, len(experiment.seeds), _verdict(claim))
             yield _row(f"`results/{name}`", said, *cells)
 
 
@@ -249,6 +256,10 @@ def _anchor(label: str) -> str:
 
 def _bold(verdict: str) -> str:
     return verdict if verdict == NOT_RUN else f"**{verdict}**"
+
+
+def _verdict(claim: Judgement) -> str:
+    return _bold(claim.verdict) if claim.counted else f"{claim.verdict} (counted apart)"
 
 
 def _duration(seconds: float) -> str:

@@ -74,8 +74,8 @@ GROUPS: dict[str, dict[str, tuple[str, str | None]]] = {
         "appsec:svag_details": ("the proof of the limit", None),
         "sec:one_to_n_step": ("from one step to many", None),
         "fig:app_proof_overview": (THEORY["fig:app_proof_overview"], None),
-        "lem:u_eta_estimate": (THEORY["lem:u_eta_estimate"], None),
-        "app:lem:delta_prod_estimate": (THEORY["app:lem:delta_prod_estimate"], None),
+        "lem:u_eta_estimate": (THEORY["lem:u_eta_estimate"], VERIFIED),
+        "app:lem:delta_prod_estimate": (THEORY["app:lem:delta_prod_estimate"], VERIFIED),
         "app_sec:aux_2": ("lemmas of the proof", None),
     },
     "Linear scaling": {

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from statistics import mean
 from typing import Any
 
 import pytest
@@ -88,6 +89,23 @@ def test_a_figure_without_records_says_so() -> None:
     assert next(tool.summary([nothing])) == "Of 1: 1 not run yet."
     done = [tool.Judgement("p", "c", "f", verdict) for verdict in ("agrees", "differs", "differs", "cannot tell")]
     assert tool._counted(done) == "1 agrees, 2 differ, 1 cannot tell"
+
+
+def test_a_remedy_is_priced_by_runs_of_its_own_panel_and_arms() -> None:
+    (one,) = (entry for entry in gallery() if entry.label == "fig:svag_accs")
+    (claim,) = (claim for claim in one.claims if claim.remedy is not None and claim.remedy.runs)
+    assert claim.remedy.arms == ("SVAG ell=2", "SVAG ell=8")
+    small = [record for record in one.records if record.spec.batch_size == 8]
+    own = [
+        mean(record.outcome["seconds"] for record in small if getattr(record.spec.process, "ell", 1) == ell)
+        for ell in (2, 8)
+    ]
+    assert one.said(claim).endswith(f", about {tool._duration(claim.remedy.runs * mean(own))}")
+
+
+def test_a_ladder_counts_its_algebra_apart() -> None:
+    rows = [line for line in tool.ladders(()) if line.startswith("| `results/")]
+    assert {row.endswith(" (counted apart) |") for row in rows} == {True, False}
 
 
 def test_what_is_algebra_is_counted_apart() -> None:

@@ -1,5 +1,6 @@
 """Steps that are not measured, readings in a file, checkpoints, and numbers for a logger."""
 
+import io
 import json
 import math
 import re
@@ -400,6 +401,36 @@ def test_a_full_disk_loses_no_reading_and_does_not_touch_the_run(tmp_path: Path,
     assert probe.readings == same.readings[-4:]
     for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(mine, theirs)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 60])
+def test_a_short_write_that_cannot_be_undone_is_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int
+) -> None:
+    """The second reading has all of its line, no line end, no brace either, or half of it."""
+    disk = pytest.importorskip("tests.noise.disk")
+    path = tmp_path / "readings.jsonl"
+    model, other = net(), net()
+    optimizer, others = sgd(model), sgd(other)
+    probe = NoiseProbe(model, optimizer, batch_size=16, save_to=path)
+    same = NoiseProbe(other, others, batch_size=16)
+    train(probe, model, optimizer, batches(4, 16))
+    train(same, other, others, batches(4, 16))
+    second = sum(len(json.dumps(reading.to_dict()) + "\n") for reading in same.readings[:2])
+
+    def no_undo(file: object, size: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    class Failing(io.FileIO):
+        truncate = no_undo  # type: ignore[assignment]
+
+    with monkeypatch.context() as patched, disk.full_at(second - cut):
+        patched.setattr("svag.noise.reading.os.fdopen", lambda handle, *_, **__: Failing(handle, "r+b"))
+        with pytest.raises(OSError, match=r"readings\.jsonl"):
+            _ = probe.readings
+    assert probe.price_list().to_dict() == same.price_list().to_dict()
+    probe.close()
+    assert load_readings(path) == same.readings
 
 
 def test_writing_in_vain_is_not_tried_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,14 @@
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from tests.noise.nets import data, everything, loss_of, net, sgd
 from torch import nn
 
-from svag import NoiseProbe
+from svag import SVAG, NoiseProbe, measure_noise
 
 
 def test_a_closed_probe_refuses_and_keeps_its_readings() -> None:
@@ -108,20 +109,24 @@ def test_a_type_error_inside_the_loss_is_its_own() -> None:
         probe.backward(lambda batch: batch[0] + "text", data(16))  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("which", ["model", "optimizer"])
-def test_deepspeed_is_noticed(which: str) -> None:
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda model, optimizer: NoiseProbe(model, optimizer, batch_size=16),
+        lambda model, optimizer: measure_noise(model, loss_of(model), [data(16)] * 2, optimizer=optimizer),
+        lambda model, optimizer: SVAG(model, optimizer, 4),
+    ],
+)
+def test_deepspeed_is_noticed(use: Callable[[Any, Any], object]) -> None:
     """By stand-ins that come from a package of that name, as the engine and the optimizers of DeepSpeed do."""
     home = {"__module__": "deepspeed.runtime.engine"}
     model = net()
     optimizer = sgd(model)
-    if which == "model":
-        engine = type("DeepSpeedEngine", (nn.Sequential,), home)(model)
-        with pytest.raises(TypeError, match="DeepSpeed"):
-            NoiseProbe(type("Mine", (type(engine),), {})(model), optimizer, batch_size=16)
-    else:
-        wrapped = type("DeepSpeedZeroOptimizer", (), home | {"param_groups": optimizer.param_groups})()
-        with pytest.raises(TypeError, match="DeepSpeed"):
-            NoiseProbe(model, wrapped, batch_size=16)
+    engine = type("DeepSpeedEngine", (nn.Sequential,), home)
+    with pytest.raises(TypeError, match="DeepSpeed"):
+        use(type("Mine", (engine,), {})(model), optimizer)
+    with pytest.raises(TypeError, match="DeepSpeed"):
+        use(model, type("DeepSpeedZeroOptimizer", (), home | {"param_groups": optimizer.param_groups})())
     stranger = type("DeepSpeedEngine", (nn.Sequential,), {"__module__": "mine.deepspeed"})(model)
     NoiseProbe(stranger, optimizer, batch_size=16)
 

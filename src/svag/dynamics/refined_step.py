@@ -9,6 +9,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.optim import Optimizer
 
 from svag.noise.optimizer import SubstepState, refinable_settings, refuse_coarse, trained_parameters
+from svag.noise.parameters import refuse_deepspeed
 from svag.noise.uninterrupted import completed
 from svag.theory import domain
 from svag.theory.optimizers import MomentumLimit, OptimizerSettings, SGDSettings, refined_average, settings_from
@@ -106,6 +107,7 @@ def refuse_strange_state(state: object, like: Mapping[str, object]) -> None:
 
 def refuse_other_model(model: nn.Module, optimizer: Optimizer) -> None:
     """Refuse an optimizer that trains nothing of the model."""
+    refuse_deepspeed(model)
     if not {id(p) for p in trained_parameters(optimizer)} & {id(p) for p in model.parameters()}:
         raise ValueError("the optimizer trains no parameter of the model: build it from model.parameters()")
 

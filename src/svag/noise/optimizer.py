@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, NAdam, Optimizer, RAdam, RMSprop
 
-from svag.noise.parameters import by_device, on_this_rank, precise, total
+from svag.noise.parameters import by_device, on_this_rank, precise, refuse_deepspeed, total
 from svag.theory.adaptive import WHAT_REFINES, AdamSettings, RMSpropSettings
 from svag.theory.optimizers import DECOUPLED, WHAT_WORKS, OptimizerSettings, SGDSettings, optimizer_kind
 
@@ -49,6 +49,7 @@ def unwrapped(optimizer: Optimizer) -> Optimizer:
     The packages need not be installed: a caller that holds one of their objects has imported them.
     """
     anything: Any = optimizer
+    refuse_deepspeed(anything)
     for module, name, attribute in _WRAPPERS:
         kind = getattr(sys.modules.get(module), name, None)
         if isinstance(kind, type) and isinstance(anything, kind):

@@ -28,6 +28,7 @@ def measured_parameters(model: nn.Module, parameters: Iterable[Tensor] | None = 
     anything: object = model
     if not isinstance(anything, nn.Module):
         raise TypeError(f"the model must be a torch.nn.Module, got {type(anything).__name__}")
+    refuse_deepspeed(model)
     if isinstance(parameters, Tensor):
         raise TypeError("parameters must be several parameters, got one tensor: pass a list")
     chosen = None if parameters is None else {id(parameter) for parameter in parameters}
@@ -268,9 +269,8 @@ def refuse_deepspeed(*owners: object) -> None:
     # by the package that its classes come from: importing it here would be a new dependency
     if any(kind.__module__.partition(".")[0] == "deepspeed" for owner in owners for kind in type(owner).__mro__):
         raise TypeError(
-            "DeepSpeed keeps its gradients to itself, so that they cannot be measured: train some steps with "
-            "DistributedDataParallel or fully_shard, or give svag.measure_noise the model before "
-            "deepspeed.initialize() takes it"
+            "DeepSpeed keeps its gradients to itself, so that svag can neither measure nor step here: "
+            "use DistributedDataParallel or fully_shard, or give what deepspeed.initialize() has not yet taken"
         )
 
 

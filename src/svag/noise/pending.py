@@ -13,7 +13,7 @@ from typing import Any, Protocol, overload
 from torch import Tensor
 
 from svag.noise.optimizer import ReadingSettings
-from svag.noise.reading import Reading, append_readings, columns_of, load_readings, readings_of
+from svag.noise.reading import PartialWriteError, Reading, append_readings, columns_of, load_readings, readings_of
 from svag.noise.uninterrupted import Uninterrupted
 from svag.theory.estimators import NoiseEstimate, disjoint_parts, weighted_parts
 
@@ -372,6 +372,8 @@ class PendingReadings:
                 del self._unwritten[:_FETCH_EVERY]
             self._failed = None
         except OSError as error:
+            if isinstance(error, PartialWriteError):
+                del self._unwritten[: error.readings]
             self._failed, self._try_again_at = error, len(self._unwritten) + _FETCH_EVERY
 
     def state_dict(self) -> dict[str, Any]:

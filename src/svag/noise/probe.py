@@ -47,7 +47,6 @@ from svag.noise.parameters import (
     batch_norms,
     is_sharded,
     measured_parameters,
-    refuse_deepspeed,
     refuse_flat_shards,
     refuse_sparse,
     refuse_stale_gradients,
@@ -165,7 +164,6 @@ class NoiseProbe(Printed):
         batch_size = _checked_size(batch_size, population)
         if population is None and check is not None and (missing := without_population(batch_size, epoch_size(check))):
             warnings.warn(missing, stacklevel=2)
-        refuse_deepspeed(model, optimizer)
         self._optimizers = all_unwrapped(optimizer)
         refuse_flat_shards(model)
         # a list of one optimizer is that optimizer

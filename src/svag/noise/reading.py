@@ -11,6 +11,7 @@ import math
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from operator import itemgetter
 from pathlib import Path
@@ -160,6 +161,13 @@ _positive = _real("a positive finite number", lambda x: x > 0)
 _rate = _real("a rate in [0, 1)", lambda x: 0 <= x < 1)
 _text = _of_type(str, "text")
 
+
+def _printable(name: str, value: Any) -> str:
+    if not _text(name, value).isprintable():  # it is shown in terminals and charts, where an escape code would act
+        raise ValueError(f"{name} must be the name of a class, got {domain.shown(value)}")
+    return str(value)
+
+
 _DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Reading)}
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "grad_sq": _finite,
@@ -171,7 +179,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "lr": _non_negative,
     "weight_decay": _non_negative,
     "momentum": _rate,
-    "optimizer": _text,
+    "optimizer": _printable,
     "population": _whole(1),
     "ell": _whole(1),
     "velocity_sq": _non_negative,
@@ -231,10 +239,17 @@ def reading_of(row: Mapping[str, Any]) -> Reading:
     return Reading(**given)
 
 
+class PartialWriteError(OSError):
+    """The first `readings` of those given are in the file for good: undoing a write that was cut short failed, too."""
+
+    readings = 0
+
+
 def append_readings(path: str | Path, readings: Iterable[Reading]) -> None:
     """Append `readings` to a file in one write, so that runs which share the file do not cut each other's lines.
 
-    Either all are written or none: if the disk is full, a partial write is undone before the error is raised.
+    Either all are written or none: if the disk is full, a partial write is undone before the error is raised. Where
+    that fails, too, `PartialWriteError` says how many are written.
 
     >>> import tempfile
     >>> reading = Reading(grad_sq=0.5, noise_trace=8.0, param_sq=100.0, batch_size=128, n=4, run="seed 0")
@@ -248,15 +263,21 @@ def append_readings(path: str | Path, readings: Iterable[Reading]) -> None:
     with os.fdopen(open_to_append(Path(path)), "r+b", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
         torn = size > 0 and file.seek(size - 1) >= 0 and file.read(1) != b"\n"  # a crash cut the last line
-        left = memoryview((("\n" if torn else "") + lines).encode())
-        written = 0
+        content = (("\n" if torn else "") + lines).encode()
+        left, written = memoryview(content), 0
         try:
             while left:
                 done = file.write(left)  # the system may write less than it was given
                 left, written = left[done:], written + done
-        except BaseException:  # an interrupt too
-            if file.seek(0, os.SEEK_END) == size + written:  # unless another run has appended its own
-                file.truncate(size)
+        except BaseException as error:  # an interrupt too
+            with suppress(OSError):
+                if file.seek(0, os.SEEK_END) == size + written:  # unless another run has appended its own
+                    file.truncate(size)
+                    written = 0
+            if written and isinstance(error, OSError):
+                partly = PartialWriteError(error.errno, error.strerror, str(path))
+                partly.readings = (content[:written] + b"\n").count(b"}\n")  # a line is read without its end, too
+                raise partly from error
             raise
 
 
@@ -274,6 +295,10 @@ def regular(handle: int, path: Path) -> int:
     raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
+LARGEST = 2**30
+"""More bytes than the metrics of a run or any readings have: longer files are not read."""
+
+
 def load_readings(path: str | Path) -> list[Reading]:
     """Read the readings of a file in the order in which they were written.
 
@@ -289,6 +314,8 @@ def load_readings(path: str | Path) -> list[Reading]:
         raise ValueError("the name of a file has no NUL character in it: give another path")
     if Path(path).exists() and not Path(path).is_file():  # a pipe or a device may never end
         raise ValueError(f"{path} is not a plain file: a file of readings has one JSON object a line")
+    if (size := Path(path).stat().st_size) > LARGEST:
+        raise ValueError(f"{path} has {size:,} bytes, more than {LARGEST:,}: split it, or give the file of one run")
     try:
         lines = Path(path).read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:

@@ -53,11 +53,11 @@ def test_get_reads_what_is_here() -> None:
     assert run(app, ["data", "get", "moby-dick"]).exit_code == 0
 
 
-@pytest.mark.parametrize("name", ["mnist", "npz"])
+@pytest.mark.parametrize("name", ["mnist", "npz", "\x1b[2J"])
 def test_a_name_that_does_not_exist_is_exit_code_2(name: str) -> None:
     done = run(app, ["data", "get", name], env={"COLUMNS": "200"})
     assert done.exit_code == 2
-    assert re.search(rf"{name}\b.*fashion-small, fashion-mnist, cifar10\b", done.stderr)
+    assert re.search(rf"{re.escape(repr(name))}.*fashion-small, fashion-mnist, cifar10\b", done.stderr)
 
 
 def test_a_corrupt_file_is_exit_code_1_and_one_sentence(tmp_path: Path) -> None:

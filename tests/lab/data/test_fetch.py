@@ -1,6 +1,7 @@
 """Downloads that break, lie or happen twice at once."""
 
 import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -167,6 +168,25 @@ def test_two_processes_download_once(download: Download, server: Any, tmp_path: 
         assert (out.strip(), process.returncode) == (str(len(CONTENT)), 0), err
     assert len(server.requests) == 1
     assert files(tmp_path) == {"file.bin"}
+
+
+def test_the_time_limit_holds_for_waiting_on_another_process_too(download: Download, tmp_path: Path) -> None:
+    (tmp_path / ".svag").mkdir()
+    with (tmp_path / ".svag" / "file.bin.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with answers_within(60), pytest.raises(DataError, match=r"\bfile\.bin\b.* 1 s\b"):
+            fetch(download, tmp_path, wait=0, limit=1.0)
+
+
+def test_without_locks_it_downloads_and_warns(
+    download: Download, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(handle: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.warns(UserWarning, match="No locks available"):
+        assert fetch(download, tmp_path, wait=0).read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("trickle", ["head", "body"])

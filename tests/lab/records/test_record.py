@@ -381,3 +381,10 @@ def test_a_file_that_is_written_first_beside_another_is_new(tmp_path: Path, monk
     path.symlink_to(precious)
     replace_file(path, b"newer")
     assert (path.read_bytes(), precious.read_text(), path.is_symlink()) == (b"newer", "mine", False)
+
+
+def test_a_run_may_have_the_name_of_a_file_of_a_run(tmp_path: Path) -> None:
+    for name in ("metrics.jsonl", "spec.json", "a"):
+        write(tmp_path / name)
+    assert [record.path.name for record in load_records(tmp_path)] == ["a", "metrics.jsonl", "spec.json"]
+    assert not holds_run(tmp_path)

@@ -227,6 +227,15 @@ def test_the_noise_scale_is_that_of_the_phases_in_examples() -> None:
     assert charts.noise_rows(price_list([Reading(1.0, 8.0, 1.0, 16, 4) for _ in range(30)])) == []
 
 
+def test_copies_of_one_run_may_leave_no_finite_end() -> None:
+    readings = [Reading(-1.0, 8.0, 1.0, 16, 4, step=step, run=str(copy)) for copy in range(10) for step in range(10)]
+    rows = charts.noise_rows(price_list(readings))
+    assert [(row.noise_scale, row.low, row.high) for row in rows] == [(math.inf, math.inf, math.inf)] * len(rows) != []
+    chart = charts.noise_chart(rows, 16)
+    drawn = layers(chart)[0]["rows"][0]
+    assert drawn["from"] == drawn["to"] == domains(chart)["y"][1]
+
+
 def test_the_page_of_one_run_is_its_price_list(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a", BASE, 0.85, noise_to_signal=6.0)
     report = build_report(folder)

@@ -69,6 +69,23 @@ def test_the_reasons_of_the_headline_figure() -> None:
     assert found["weight_decay"].source is PaperSource.CODE
 
 
+@pytest.mark.parametrize(
+    ("label", "panel", "name", "reason"),
+    [
+        ("fig:app_lsr_c100", "PreResNet-8 BN", "schedule", Deviation.GENTLER_DECAY),
+        ("fig:app_lsr_c10", "ResNet-8 BN, unmodified", "schedule", Deviation.GENTLER_DECAY),
+        ("fig:lsr_acc_gnr", "PreResNet-8 BN", "schedule", Deviation.GENTLER_DECAY),
+        ("fig:svag_accs", "PreResNet-8 GN, B = 8", "schedule", Deviation.SHORTER_SCHEDULE),
+        ("fig:app_svag_otherarch", "perceptron without norm", "model.arch", Deviation.NO_PLATEAU),
+        ("fig:app_svag_otherarch", "VGG-11 BN", "model.arch", Deviation.SMALLER_NETWORK),
+    ],
+)
+def test_a_setting_that_is_not_for_the_budget_says_what_it_is_for(
+    label: str, panel: str, name: str, reason: Deviation
+) -> None:
+    assert by_name(settings(label, "small"), panel)[name].reason is reason
+
+
 def test_what_the_paper_reads_stands_beside_what_is_read_here() -> None:
     found = by_name(settings("fig:lsr_acc_gnr", "small"), "PreResNet-8 BN")
     assert found["probe.batches"].paper == "max(200, 50000/B)"

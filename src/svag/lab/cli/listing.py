@@ -175,7 +175,7 @@ def get(
         return
     if name != sources.NAME and name not in SOURCES:
         names = (sources.NAME, *SOURCES, *sources.TEXT_TITLES)
-        raise typer.BadParameter(f"there is no data set {name}; choose from {', '.join(names)}.", param_hint="NAME")
+        raise typer.BadParameter(f"there is no data set {name!r}; choose from {', '.join(names)}.", param_hint="NAME")
     try:
         arrays = sources.read_small() if name == sources.NAME else downloads.read(SOURCES[name], data_folder(data_dir))
     except DataError as error:

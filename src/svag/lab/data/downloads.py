@@ -9,6 +9,7 @@ under a lock; an interrupted download is continued. A file gets its own name onl
 is right, and it cannot become longer than the table of data sets allows.
 """
 
+import errno
 import gzip
 import hashlib
 import math
@@ -17,9 +18,10 @@ import queue
 import tarfile
 import threading
 import time
+import warnings
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -166,21 +168,44 @@ def fetch(download: Download, folder: Path, wait: float = 1.0, limit: float | No
         wait: seconds before a broken connection is tried again.
         limit: maximum number of seconds; by default the time at the slowest useful speed plus a minute.
     """
-    from filelock import FileLock
-
     target = folder / download.filename
     staging = folder / ".svag"
+    seconds = 60 + _most(download) / SLOWEST if limit is None else limit
+    end = time.monotonic() + seconds
     try:
         staging.mkdir(parents=True, exist_ok=True)
-        with FileLock(staging / f"{download.filename}.lock"):
+        with _locked(staging / f"{download.filename}.lock", seconds):
             if not target.exists():  # otherwise another process downloaded it while this one waited
-                seconds = 60 + _most(download) / SLOWEST if limit is None else limit
-                _download(download, staging / f"{download.filename}.part", target, wait, seconds)
+                left = end - time.monotonic()
+                _download(download, staging / f"{download.filename}.part", target, wait, left)
     except OSError as error:
         raise DataError(
             f"cannot write {target} ({error.strerror or error}): choose another folder with --data-dir or $SVAG_DATA"
         ) from error
     return target
+
+
+@contextmanager
+def _locked(file: Path, seconds: float) -> Iterator[None]:
+    """Keep other processes from downloading the same file; wait for one that does, but not longer than the limit."""
+    from filelock import FileLock, Timeout
+
+    with ExitStack() as held:
+        try:
+            held.enter_context(FileLock(file, timeout=seconds))
+        except Timeout as error:
+            raise DataError(
+                f"another process has not downloaded {file.stem} after {seconds:.0f} s: end it, and try again"
+            ) from error
+        except OSError as error:
+            if error.errno not in {errno.ENOLCK, errno.ENOTSUP}:
+                raise
+            warnings.warn(
+                f"the file system of {file.parent} has no locks ({error.strerror}): download each data set from one "
+                "process only",
+                stacklevel=2,
+            )
+        yield
 
 
 def _download(download: Download, part: Path, target: Path, wait: float, limit: float) -> None:

@@ -83,11 +83,13 @@ class Remedy:
             of the window; "control", a setting in which GD ends apart from SGD.
         seeds: per arm in all.
         runs: how many more runs that is; 0 if not known.
+        arms: names of the arms that these runs belong to, in equal parts; empty if to all of the panel.
     """
 
     code: Literal["seeds", "margin", "batch sizes", "equilibrium", "control"]
     seeds: int = 0
     runs: int = 0
+    arms: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         what = _REMEDIES[self.code].format(seeds=self.seeds) if self.seeds or self.code != "seeds" else _MORE_SEEDS

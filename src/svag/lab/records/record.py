@@ -23,7 +23,6 @@ from svag.lab.records.identity import NUMERICS_VERSION
 from svag.lab.records.problems import Problem, sentence
 from svag.lab.records.storage import (
     COMPRESSED_METRICS,
-    LARGEST,
     METRICS,
     OUTCOME,
     SPEC,
@@ -36,7 +35,7 @@ from svag.lab.records.storage import (
 )
 from svag.lab.specs.fields import SpecError, cut, shown, visible
 from svag.lab.specs.spec import RunSpec
-from svag.noise.reading import KIND, Reading, reading_of
+from svag.noise.reading import KIND, LARGEST, Reading, reading_of
 from svag.printed import Printed
 
 # The folder of the runs inside the folder of an experiment.
@@ -202,7 +201,7 @@ def run_folders(root: Path) -> list[Path]:
     """The run directories in a folder, at any depth, in the order of their paths; the folder itself if it is one."""
     if holds_run(root):
         return [root]
-    return sorted({file.parent for name in _SIGNS for file in root.rglob(name)})
+    return sorted({file.parent for name in _SIGNS for file in root.rglob(name) if not file.is_dir()})
 
 
 @dataclass(frozen=True)
@@ -252,7 +251,7 @@ def notes_on(records: Sequence[RunRecord]) -> list[str]:
     return [f"{count} of {runs}: {note}" for note, count in counts.items()]
 
 
-# Any of these makes a folder a run directory.
+# Any of these makes a folder a run directory, unless it is itself a folder: a run may have that name, too.
 _SIGNS = (SPEC, METRICS, COMPRESSED_METRICS)
 
 
@@ -262,7 +261,7 @@ def holds_run(folder: Path) -> bool:
     >>> holds_run(Path("no-such-folder"))
     False
     """
-    return any(os.path.lexists(folder / name) for name in _SIGNS)
+    return any(os.path.lexists(folder / name) and not (folder / name).is_dir() for name in _SIGNS)
 
 
 def read_record(folder: Path, *, whole: bool = True) -> RunRecord:

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from svag.noise.reading import open_to_append, regular
+from svag.noise.reading import LARGEST, open_to_append, regular
 
 # The files of a run directory.
 SPEC, METRICS, TIMINGS, CHECKPOINT, OUTCOME = (
@@ -93,8 +93,8 @@ def open_to_read(path: Path) -> int:
     return regular(os.open(path, os.O_RDONLY | _NO_WAIT), path)
 
 
-# More bytes than any spec or outcome has, and than any metrics or timings have: longer files are not read.
-SMALL, LARGEST = 2**24, 2**30
+# More bytes than any spec or outcome has: longer files are not read.
+SMALL = 2**24
 
 
 def read_file(path: Path, most: int = SMALL) -> bytes:

@@ -21,7 +21,6 @@ from svag.lab.records.identity import NUMERICS_VERSION
 from svag.lab.records.record import LOSS, RunRecord, read_record
 from svag.lab.records.storage import (
     CHECKPOINT,
-    LARGEST,
     METRICS,
     OUTCOME,
     SPEC,
@@ -47,7 +46,7 @@ from svag.lab.training.state import (
     save_checkpoint,
 )
 from svag.noise.frozen import PartsComparison
-from svag.noise.reading import KIND, Reading, reading_of, row_of
+from svag.noise.reading import KIND, LARGEST, Reading, reading_of, row_of
 
 
 def versions() -> dict[str, str]:

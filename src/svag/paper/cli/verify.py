@@ -43,7 +43,7 @@ def verify(
         if label not in LABELS:
             near = difflib.get_close_matches(label, LABELS, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(LABELS)}."
-            raise typer.BadParameter(f"there is no check {label}; {hint}", param_hint="LABEL")
+            raise typer.BadParameter(f"there is no check {label!r}; {hint}", param_hint="LABEL")
     checks: list[Check] = []
     with _progress() as progress:
         topics = topics_for(chosen)

@@ -129,7 +129,9 @@ class PanelRow:
         remedy = None
         if answer == "cannot tell" and verdict.seeds_needed is not None:
             more = verdict.seeds_needed - _seeds(panel, 1)
-            remedy = Remedy("seeds", verdict.seeds_needed, more * len(verdict.arms))
+            remedy = Remedy(
+                "seeds", verdict.seeds_needed, more * len(verdict.arms), _named(*(arm.key for arm in verdict.arms))
+            )
         return Judgement(self.name, CLAIMS[self.shows], said, answer, "end", remedy=remedy)
 
     def _paper_verdict(self, answer: str, above: float) -> PaperVerdict:
@@ -185,9 +187,14 @@ def _convergence_judged(panel: str, finding: "ComparePanelFinding") -> Judgement
     )
     remedy = None
     if bias.answer == "inconclusive":
-        seeds = min(_seeds(finding, bias.ell), _seeds(finding, bias.against))
-        remedy = for_gap(bias.value, bias.low, bias.high, seeds, verdict.margin / 2)
+        ells = bias.ell, bias.against
+        seeds = min(_seeds(finding, ell) for ell in ells)
+        remedy = for_gap(bias.value, bias.low, bias.high, seeds, verdict.margin / 2, _named(*ells))
     return Judgement(panel, claim, said, _VERDICTS[bias.answer], "converged", remedy=remedy)
+
+
+def _named(*ells: int) -> tuple[str, ...]:
+    return tuple(str(svag_arm(ell)) for ell in ells)
 
 
 def _seeds(finding: "ComparePanelFinding", ell: int) -> int:
@@ -214,7 +221,8 @@ def _trajectory_judged(panel: str, finding: "ComparePanelFinding") -> Judgement:
     said = f"SVAG l = {curve.ell}: {reach}{apart} (95% at all steps at once, running means)"
     remedy = None
     if verdict == "cannot tell" and not curve.diverged:
-        remedy = for_curves(curve.apart, curve.reach, min(_seeds(finding, 1), _seeds(finding, curve.ell)), CLOSE)
+        seeds = min(_seeds(finding, ell) for ell in (1, curve.ell))
+        remedy = for_curves(curve.apart, curve.reach, seeds, CLOSE, _named(1, curve.ell))
     return Judgement(panel, claim, said, verdict, "trajectory", remedy=remedy)
 
 

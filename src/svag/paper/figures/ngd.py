@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from svag.lab.experiments import wording
-from svag.lab.experiments.arms import GD
+from svag.lab.experiments.arms import GD, NGD, SGD
 from svag.lab.experiments.bases import FASHION, Edits
 from svag.lab.experiments.experiment import Size
 from svag.lab.experiments.ngd import Ngd, NgdPanel
@@ -128,7 +128,8 @@ def _curves_judged(panel: "NgdPanelFinding") -> Judgement:
     remedy = None
     if verdict == "cannot tell" and not lost:
         seeds = min((arm.seeds for arm in panel.arms), default=0)
-        remedies = [for_curves(one.apart, one.reach, seeds, CLOSE) for one in shares if one.reach > CLOSE]
+        arms = str(SGD), str(NGD)
+        remedies = [for_curves(one.apart, one.reach, seeds, CLOSE, arms) for one in shares if one.reach > CLOSE]
         remedy = max(filter(None, remedies), key=lambda one: (one.code == "margin", one.seeds), default=None)
     return Judgement(panel.name, claim, said, verdict, "curves", remedy=remedy)
 
@@ -145,7 +146,8 @@ def _gd_judged(panel: "NgdPanelFinding") -> Judgement:
     gap, remedy = panel.sgd_gd, None
     verdict = ends_above(gap)
     if gap is not None and verdict == "cannot tell" and gap.seeds_needed is not None:
-        remedy = Remedy("seeds", gap.seeds_needed, 2 * (gap.seeds_needed - max(arm.seeds for arm in panel.arms)))
+        more = gap.seeds_needed - max(arm.seeds for arm in panel.arms)
+        remedy = Remedy("seeds", gap.seeds_needed, 2 * more, (str(SGD), str(GD)))
     return Judgement(panel.name, "GD ends below SGD", _said(panel, gap), verdict, "gd", remedy=remedy)
 
 

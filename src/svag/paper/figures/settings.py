@@ -43,6 +43,7 @@ class Deviation(_Code):
     FEWER_IMAGES = "fewer_images", "fewer images"
     SMALLER_IMAGES = "smaller_images", "smaller images"
     SMALLER_NETWORK = "smaller_network", "smaller network"
+    NO_PLATEAU = "no_plateau", "VGG without norm stays on its first plateau for thousands of steps"
     CUT_BATCHES = "cut_batches", "SVAG and probe cut batches, which BatchNorm forbids"
     SMALLER_BATCH = "smaller_batch", "smaller batches for fewer images"
     FEWER_RUNGS = "fewer_rungs", "fewer batch sizes"
@@ -50,6 +51,7 @@ class Deviation(_Code):
     SOONER_EQUILIBRIUM = "sooner_equilibrium", "weights settle within the budget"
     FEWER_EPOCHS = "fewer_epochs", "fewer epochs"
     SHORTER_SCHEDULE = "shorter_schedule", "placed for the shorter run"
+    GENTLER_DECAY = "gentler_decay", "weights settle sooner after a smaller fall, or none"
     INDEPENDENT_BATCHES = "independent_batches", "theorems need independent batches"
     FEWER_REFINEMENTS = "fewer_refinements", "fewer ell"
     CHEAPER_SVAG = "cheaper_svag", "cut batches halve the cost of SVAG"
@@ -321,6 +323,15 @@ def _depth(spec: RunSpec) -> int:
     return int(re.sub(r"\D+", "", spec.model.arch) or 0)
 
 
+def _perceptron(paper: Panel, here: Panel) -> bool:
+    return _network(paper) == ("vgg", "none") and here.base.model.arch == "mlp"
+
+
+def _fall(spec: RunSpec) -> float:
+    """By how much the learning rate falls at a step of its schedule."""
+    return 1 / spec.schedule.factor if isinstance(spec.schedule, Steps) else 1.0
+
+
 def _pad(spec: RunSpec) -> int:
     return spec.data.augment.pad if spec.data.augment else 0
 
@@ -334,7 +345,7 @@ _REASONS: dict[str, tuple[tuple[Deviation, _Holds], ...]] = {
     "data.subset": ((Deviation.FEWER_IMAGES, _smaller(lambda spec: spec.data.examples or 0)),),
     "data.pool": ((Deviation.SMALLER_IMAGES, _smaller(_pixels)),),
     "data.augment": ((Deviation.SMALLER_IMAGES, _smaller(_pad)),),
-    "model.arch": ((Deviation.SMALLER_NETWORK, _smaller(_depth)),),
+    "model.arch": ((Deviation.NO_PLATEAU, _perceptron), (Deviation.SMALLER_NETWORK, _smaller(_depth))),
     "model.width": ((Deviation.SMALLER_NETWORK, _smaller(lambda spec: float(spec.model.width))),),
     "model.norm": ((Deviation.CUT_BATCHES, lambda _, here: here.base.model.norm == "group"),),
     "model.init_scale": ((Deviation.SOONER_EQUILIBRIUM, lambda _, here: here.base.model.scale_invariant),),
@@ -342,7 +353,7 @@ _REASONS: dict[str, tuple[tuple[Deviation, _Holds], ...]] = {
     "lr": ((Deviation.OTHER_RATE, _other_network),),
     "weight_decay": ((Deviation.SOONER_EQUILIBRIUM, _smaller(lambda spec: -spec.weight_decay)),),
     "budget": ((Deviation.FEWER_EPOCHS, _SHORTER),),
-    "schedule": ((Deviation.SHORTER_SCHEDULE, _SHORTER),),
+    "schedule": ((Deviation.GENTLER_DECAY, _smaller(_fall)), (Deviation.SHORTER_SCHEDULE, _SHORTER)),
     "sampling": ((Deviation.INDEPENDENT_BATCHES, lambda _, here: here.base.sampling != "shuffle"),),
     "evaluate.every": ((Deviation.SHORTER_SCHEDULE, _SHORTER),),
     "probe.kind": _PROBED,

@@ -169,7 +169,7 @@ class NoiseRow:
         start: first step of the phase.
         end: the step after its last one.
         noise_scale: B·N/G in examples; not finite where G is not resolved from 0.
-        low: lower 95% limit.
+        low: lower 95% limit; infinite where G is negative beyond doubt, as in copies of one run.
         high: upper limit; infinite where unbounded.
     """
 
@@ -192,7 +192,7 @@ def noise_chart(rows: Sequence[NoiseRow], batch_size: int) -> look.Picture:
     ends = [end for row in rows for end in (row.noise_scale, row.low, row.high) if math.isfinite(end) and end > 0]
     ends.append(float(batch_size))
     bottom, top = 0.8 * min(ends), 1.3 * max(ends)
-    values = [{**asdict(row), "from": max(row.low, bottom), "to": min(row.high, top)} for row in rows]
+    values = [{**asdict(row), "from": min(max(row.low, bottom), top), "to": min(row.high, top)} for row in rows]
     y = alt.Y("noise_scale:Q", title="gradient noise scale (examples)").axis(look.log_axis(bottom, top, "~s"))
     y = y.scale(type="log", domain=[bottom, top], nice=False)
     base = alt.Chart(look.data(values)).encode(
