@@ -23,6 +23,7 @@ from svag.lab.records.record import RunRecord, load_records
 from svag.lab.report.charts import costs as charts
 from svag.lab.report.content import Card, Table
 from svag.lab.report.costs import LadderCosts, RungCost, cost_table, headline, ladder_costs
+from svag.lab.report.figures import cost_figures, ladder_card
 from svag.lab.report.render import render_brief, render_markdown, render_page, render_terminal
 from svag.lab.report.write import build_report
 from svag.lab.specs.spec import plan_of
@@ -192,6 +193,20 @@ def test_every_headline_renders() -> None:
         "": costs_of(),
     }
     assert [headline(costs) for costs in said.values()] == list(said)
+    assert headline(costs_of(rung(), rung(size=128))) == "", "nothing was compared"
+    assert headline(costs_of(rung(), rung(at_least=1.7))) == list(said)[2]
+
+
+def test_where_the_baseline_is_missing_no_batch_is_said_to_have_failed() -> None:
+    panel, records = ladder(RESULTS / "gain" / "on_line" / "mlp_noise")
+    costs = ladder_costs(panel, records)
+    assert costs.baseline == 16
+    assert min(moment.batch_size for moment in costs.moments) == 128
+    card = ladder_card(panel, costs, 1)
+    assert (card.answer, card.prices) == (panel.answer(), None)
+    (figure,) = [one for one in cost_figures("p", panel, costs) if one.name == "p-loss-baseline-time"]
+    assert "batch size 16" in figure.sentence
+    assert "batch size 128" not in figure.sentence
 
 
 def domains(chart: object) -> dict[str, tuple[float, float]]:

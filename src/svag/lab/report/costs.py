@@ -212,13 +212,13 @@ def _moments(size: int, runs: Sequence[RunRecord], pace: float) -> list[Moment]:
 
 def headline(costs: LadderCosts) -> str:
     """The cost of the fastest batch, in data and time; empty if nothing was compared."""
-    if not costs.rungs:
-        return ""
     best, base = costs.best, costs.baseline
     if best is None:
-        rung = costs.rungs[0]
-        within = f" within {times(rung.at_least)} its examples" if rung.at_least else ""
-        return f"Batch size {rung.batch_size} did not reach the training loss of batch size {base}{within}."
+        rung = next((rung for rung in costs.rungs if rung.at_least), None)
+        if rung is None:
+            return ""
+        within = f"{times(rung.at_least)} its examples"
+        return f"Batch size {rung.batch_size} did not reach the training loss of batch size {base} within {within}."
     priced = f" ({times(best.predicted.value)} predicted)" if math.isfinite(best.predicted.value) else ""
     needed = f"{times(best.measured.value)} the examples{priced}"
     if best.time >= 1:

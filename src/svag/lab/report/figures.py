@@ -87,7 +87,8 @@ def cost_figures(name: str, panel: LadderPanelFinding, costs: LadderCosts) -> It
     if panel.gain is not None:
         axes.append(("baseline_time", f"steps of batch size {costs.baseline}"))
     for across, said in axes if moments else ():
-        picture, sentence = cost_charts.loss_chart(moments, across), cost_charts.loss_sentence(moments, across)
+        drawn = (moments, across, costs.baseline)
+        picture, sentence = cost_charts.loss_chart(*drawn), cost_charts.loss_sentence(*drawn)
         file = f"{name}-loss-{across.replace('_', '-')}"
         yield Figure.of(file, f"Training loss against {said}", picture, sentence, "losses", moments, panel.name)
     if panel.gain is not None and any(math.isfinite(moment.gain) for moment in moments):

@@ -109,13 +109,13 @@ def needed_sentence(rows: Sequence[NeededRow], *, ranged: bool) -> str:
     return text
 
 
-def loss_chart(moments: Sequence[Moment], across: LossAxis) -> look.Picture:
+def loss_chart(moments: Sequence[Moment], across: LossAxis, baseline: int) -> look.Picture:
     """Training loss of every batch size, means over seeds with the range of the seeds."""
     minutes = max(moment.seconds for moment in moments) >= _MINUTES
     field, title, style = {
         "examples": ("examples", "training examples", "~s"),
         "seconds": ("minutes", "time (minutes)", "~f") if minutes else ("seconds", "time (seconds)", "~f"),
-        "baseline_time": ("baseline_time", f"steps at batch size {_smallest(moments)}", ",d"),
+        "baseline_time": ("baseline_time", f"steps at batch size {baseline}", ",d"),
     }[across]
     rows = [{**_named(moment), "minutes": moment.seconds / 60} for moment in moments]
     series = look.DrawnSeries("series", [row["series"] for row in rows])
@@ -131,23 +131,18 @@ def loss_chart(moments: Sequence[Moment], across: LossAxis) -> look.Picture:
     return series.layered(*([bands] if several else []), series.lines(base, y))
 
 
-def _smallest(moments: Sequence[Moment]) -> int:
-    return min(moment.batch_size for moment in moments)
-
-
 def _named(moment: Moment) -> dict[str, Any]:
     return {"series": f"B = {moment.batch_size}", **asdict(moment)}
 
 
-def loss_sentence(moments: Sequence[Moment], across: LossAxis) -> str:
+def loss_sentence(moments: Sequence[Moment], across: LossAxis, baseline: int) -> str:
     """What the lines are, and what the axis means."""
     seeds = max(moment.seeds for moment in moments)
     lines = f"Means over {seeds} seeds, with their range" if seeds > 1 else "One seed a line"
-    base = _smallest(moments)
     behind = {
         "examples": "The further right a line ends, the more data that batch size was given.",
         "seconds": "Time is that of the fastest seed of each batch size, on the machine that these runs ran on.",
-        "baseline_time": f"Under the gain rule, the lines coincide where training is the same as at batch size {base}.",
+        "baseline_time": f"By the gain rule, lines coincide where training is the same as at batch size {baseline}.",
     }
     return f"{lines}. {behind[across]}"
 
