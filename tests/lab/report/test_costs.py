@@ -22,7 +22,7 @@ from svag.lab.experiments.wording import LINES, Answer, Judgement, PaperVerdict
 from svag.lab.records.record import RunRecord, load_records
 from svag.lab.report.charts import costs as charts
 from svag.lab.report.content import Card, Table
-from svag.lab.report.costs import LadderCosts, RungCost, cost_table, headline, ladder_costs
+from svag.lab.report.costs import COLUMN, LadderCosts, RungCost, cost_table, headline, ladder_costs
 from svag.lab.report.figures import cost_figures, ladder_card
 from svag.lab.report.render import render_brief, render_markdown, render_page, render_terminal
 from svag.lab.report.write import build_report
@@ -144,6 +144,10 @@ def test_runs_that_fall_alike_need_the_same_data_and_take_the_same_time(tmp_path
         assert cost.predicted == panel.predictions[0].linear.distortion(cost.batch_size)
         assert (cost.ranged, cost.outside) == (False, False), "D has no range that it could leave"
     assert ladder_costs(panel, ()).moments == ()
+    assert costs.forecast == "distortion"
+    assert COLUMN["distortion"] in cost_table("costs1", costs).columns
+    assert {row.kind for row in charts.needed_rows(costs)} == {charts.DISTORTION, charts.MEASURED}
+    assert headline(costs) != headline(replace(costs, forecast="price"))
 
 
 @pytest.mark.parametrize(
@@ -169,6 +173,7 @@ def test_a_price_is_outside_its_range_only_where_that_is_known(cost: RungCost, r
     assert table.rows[1].get("examples measured", "").removesuffix(" ⚠") == number
     kinds = {row.kind for row in charts.needed_rows(costs_of(cost))}
     assert (charts.OUTSIDE in kinds) == outside
+    assert (charts.INSIDE in kinds) == (reached and cost.ranged and not outside)
 
 
 def test_the_fastest_batch_that_reached_the_loss_is_the_answer() -> None:
@@ -224,7 +229,7 @@ def test_no_interval_leaves_the_chart_of_the_data_needed() -> None:
     for row in (row for layer in layers(chart) for row in layer["rows"]):
         assert low <= min(row["low"], row["factor"])
         assert max(row["to"], row["factor"]) <= high
-    assert "Arrow up" in charts.needed_sentence(rows, ranged=True)
+    assert "Arrow up" in charts.needed_sentence(rows)
 
 
 def test_the_noise_scale_is_that_of_the_phases_in_examples() -> None:
