@@ -230,6 +230,8 @@ def test_no_interval_leaves_the_chart_of_the_data_needed() -> None:
         assert low <= min(row["low"], row["factor"])
         assert max(row["to"], row["factor"]) <= high
     assert "Arrow up" in charts.needed_sentence(rows)
+    (arrows,) = [layer for layer in layers(chart) if layer["mark"].get("shape") == "triangle-up"]
+    assert arrows["mark"]["yOffset"] ** 2 >= arrows["mark"]["size"] / 4, "half its height below the edge"
 
 
 def test_the_noise_scale_is_that_of_the_phases_in_examples() -> None:

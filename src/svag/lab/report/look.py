@@ -24,6 +24,7 @@ SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down"
 Picture: TypeAlias = alt.LayerChart | alt.FacetChart | alt.HConcatChart
 
 WIDTH, HEIGHT = 640, 320
+ARROW = 6  # pixels from the end of a bar back to the middle of its arrowhead, so that none leaves the chart
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
 
 
@@ -116,13 +117,22 @@ def log_scale(base: float = 10) -> alt.Scale:
 def log_axis(low: float, high: float, style: str = "~g") -> alt.Axis:
     """Ticks at 1, 2, 5, 10, 20 and so on, each with its label; only at powers of ten over more than three decades.
 
+    A range with fewer than three of them gets ticks at equal distances.
+
     >>> log_axis(0.9, 12).to_dict()["values"], log_axis(3, 40_000).to_dict()["values"]
     ([1.0, 2.0, 5.0, 10.0], [10.0, 100.0, 1000.0, 10000.0])
+    >>> log_axis(0.64, 1.42).to_dict()["values"]
+    [0.8, 1.0, 1.2, 1.4]
     """
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     digits = (1, 2, 5) if math.log10(high / low) <= 3 else (1,)
     ticks = [float(f"{digit}e{decade}") for decade in decades for digit in digits]
-    return alt.Axis(values=[tick for tick in ticks if low <= tick <= high], format=style)
+    shown = [tick for tick in ticks if low <= tick <= high]
+    if len(shown) < 3 and high > low:
+        power = 10.0 ** math.floor(math.log10((high - low) / 2))
+        step = next(size * power for size in (1, 2, 5, 10) if (high - low) / (size * power) <= 5)
+        shown = [float(f"{n * step:.6g}") for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    return alt.Axis(values=shown, format=style)
 
 
 def batch_axis() -> alt.X:

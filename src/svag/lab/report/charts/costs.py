@@ -97,7 +97,8 @@ def needed_chart(rows: Sequence[NeededRow]) -> look.Picture:
             measured.mark_point(filled=True, size=110, opacity=1).encode(y=y, shape=shape),
         ]
     if any(row.kind != kinds[0] and row.high is None for row in rows):
-        arrows = measured.transform_filter("datum.open").mark_point(shape="triangle-up", filled=True, size=110)
+        arrows = measured.transform_filter("datum.open")
+        arrows = arrows.mark_point(shape="triangle-up", filled=True, size=110, opacity=1, yOffset=look.ARROW)
         layers.append(arrows.encode(y="to:Q"))
     return series.layered(*layers, height=280)
 

@@ -196,9 +196,10 @@ def error_chart(errors: ErrorTable) -> look.Picture:
     if any(row.low is not None for row in errors.rows):
         bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2)
         layers.append(bars.encode(y=alt.Y("from:Q"), y2="to:Q"))
-    for end, shape in (("from", "triangle-down"), ("to", "triangle-up")):
+    for end, shape, back in (("from", "triangle-down", -look.ARROW), ("to", "triangle-up", look.ARROW)):
         if any(value[f"{end}_cut"] for value in values):
-            arrows = base.transform_filter(f"datum.{end}_cut").mark_point(shape=shape, filled=True, size=90)
+            arrows = base.transform_filter(f"datum.{end}_cut")
+            arrows = arrows.mark_point(shape=shape, filled=True, size=90, yOffset=back)
             layers.append(arrows.encode(y=f"{end}:Q"))
     layers += key(errors.regions)
     if errors.diverged:
