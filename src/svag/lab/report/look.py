@@ -1,7 +1,7 @@
 """The style of charts: colours, dashes and shapes that work with colour blindness, greyscale, light and dark pages.
 
-The colours are those of Okabe and Ito without black and yellow, which are invisible on a dark or on a light page. No
-two series differ by colour alone: each also has its own dash or shape.
+The colours are those of Okabe and Ito without black and yellow, which are invisible on a dark or on a light page, and
+two of Tol's for more series than six. No two series differ by colour alone: each also has its own dash or shape.
 """
 
 import math
@@ -14,7 +14,7 @@ import altair as alt
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999933", "#AA4499")
 DASHES = ((1, 0), (8, 3), (2, 3), (10, 3, 2, 3), (5, 2), (1, 2))
 GREY = "#7f8893"  # for what is not a series: a reference, a limit
 WARNING = "#D55E00"  # for a value outside its predicted range
@@ -84,7 +84,7 @@ def colour(field: str, series: Sequence[str], *, grey: Sequence[str] = ()) -> al
 
 
 def dash(field: str, series: Sequence[str], *, grey: Sequence[str] = (), quiet: bool = False) -> alt.StrokeDash:
-    """The dash of every series; a seventh series has the first colour again, but with another dash.
+    """The dash of every series; a ninth series has the first colour again, but with another dash.
 
     Args:
         field: the field that distinguishes the series.
