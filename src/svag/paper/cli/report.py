@@ -40,9 +40,10 @@ def report(
     Example: svag report ladder --open
     """
     from svag.lab.cli.errors import reported
-    from svag.lab.cli.report import tell
+    from svag.lab.cli.report import at_work, tell
 
     with reported():
+        from svag.lab.experiments.wording import count
         from svag.lab.report.write import write_files
         from svag.paper.report import build_report
 
@@ -51,11 +52,12 @@ def report(
             from svag.lab.experiments.from_runs import experiment_of_runs
 
             save_experiment(experiment_of_runs(folder, kind), folder)
-        made = build_report(folder)
         chosen = [figure_format.value for figure_format in formats] if formats else ["png", "svg"]
-        written = write_files(made, out or folder / "report", chosen)
+        with at_work("Reading the runs"):
+            made = build_report(folder)
+        with at_work(f"Drawing {count(len(made.figures), 'figure')}"):
+            written = write_files(made, out or folder / "report", chosen)
         if track is not None:
-            from svag.lab.experiments.wording import count
             from svag.lab.report.tracking import replay
 
             typer.echo(f"{count(replay(folder, track), 'run')} sent to {track}", err=True)
