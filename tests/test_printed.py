@@ -77,3 +77,4 @@ def test_a_repr_is_one_short_line() -> None:
         assert "\n" not in line
         assert len(line) <= 140, line
         assert " object at 0x" not in line
+    assert repr(svag.Estimate(229.4123, 212.1234, 248.7654)) == "<svag.Estimate: 229 [212, 249]>"

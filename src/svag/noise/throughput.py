@@ -141,7 +141,7 @@ def _speed(size: int, rounds: list[float]) -> Estimate:
     """Examples per second in the fastest round, from the slowest of the fastest few.
 
     >>> _speed(8, [2.0, 1.0, 8.0, 4.0])
-    Estimate(value=8.0, low=2.0, high=8.0)
+    <svag.Estimate: 8 [2, 8]>
     """
     fastest = sorted(rounds)[:_AGREE]
     return Estimate(size / fastest[0], size / fastest[-1], size / fastest[0])

@@ -8,7 +8,7 @@ from svag.as_json import JsonRow
 from svag.printed import Printed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Estimate(JsonRow, Printed):
     """A number with its interval; `float(x)` is the number.
 
@@ -37,7 +37,7 @@ class Estimate(JsonRow, Printed):
         """Apply a monotone function to the number and its limits; a decreasing one swaps the limits.
 
         >>> Estimate(2.0, 1.0, 4.0).mapped(lambda x: 1 / x)
-        Estimate(value=0.5, low=0.25, high=1.0)
+        <svag.Estimate: 0.5 [0.25, 1]>
         """
         value, low, high = function(self.value), function(self.low), function(self.high)
         return Estimate(value, min(low, high), max(low, high))

@@ -179,7 +179,7 @@ def _between(run: list[Reading], window: Window) -> list[Reading]:
         if any(reading.step is None for reading in run):
             raise ValueError(f"the window {window} counts steps, but some readings have none: give fractions")
         if not 0 <= start < stop:
-            raise ValueError(f"window must be two increasing effective steps, got {window}")
+            raise ValueError(f"window must be two increasing steps, got {window}")
         return [reading for reading in run if reading.step is not None and start <= reading.step < stop]
     if not 0 <= start < stop <= 1:
         raise ValueError(f"window must be two increasing fractions between 0 and 1, or two steps, got {window}")

@@ -1,12 +1,15 @@
 """`svag report` as a user runs it."""
 
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from tests.lab.report.folders import CASES, ladder_folder
 from typer.testing import CliRunner
 
+from svag.lab.cli.report import at_work
 from svag.lab.experiments import EXPERIMENT
 from svag.paper.cli.app import app
 
@@ -86,3 +89,21 @@ def test_open_opens_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     folder = CASES["compare_one_seed"](tmp_path / "in")
     runner.invoke(app, ["report", str(folder), "--format", "svg", "--open"])
     assert opened == [(folder / "report" / "index.html").resolve().as_uri()]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_that_it_is_at_work_and_a_file_gets_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with at_work("Reading the runs"):
+            pass
+        assert ("Reading the runs" in stream.getvalue(), bool(stream.getvalue())) == (shown, shown)
+    folder = ladder_folder(tmp_path / "in", {32: [0.15, 0.151], 128: [0.2, 0.21]})
+    assert runner.invoke(app, ["report", str(folder), "--format", "svg"]).stderr == ""

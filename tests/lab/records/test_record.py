@@ -82,6 +82,14 @@ def test_what_a_record_says(tmp_path: Path) -> None:
     assert str(record).endswith("run: diverged at step 10 of 20, test accuracy 0.5000, train loss 1.5")
 
 
+def test_a_run_that_has_not_ended_is_where_its_timings_end(tmp_path: Path) -> None:
+    folder = write(tmp_path / "run", steps=20)
+    for content, step in ((b'{"step": 10}\n{"step": 17}\n', 17), (b'{"step": 99}\n', 20), (b'{"step": "a"}\n', 10)):
+        (folder / "timings.jsonl").write_bytes(content)
+        record = read_record(folder)
+        assert (record.state, record.step, record.to_dict()["step"]) == ("interrupted", step, step)
+
+
 def test_records_of_the_first_version_are_read_with_a_note(tmp_path: Path) -> None:
     record = read_record(write(tmp_path / "old", {"state": "finished"}, numerics=1))
     assert (record.state, record.numerics) == ("finished", 1)

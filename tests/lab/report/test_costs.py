@@ -22,7 +22,8 @@ from svag.lab.experiments.wording import LINES, Answer, Judgement, PaperVerdict
 from svag.lab.records.record import RunRecord, load_records
 from svag.lab.report.charts import costs as charts
 from svag.lab.report.content import Card, Table
-from svag.lab.report.costs import LadderCosts, RungCost, cost_table, headline, ladder_costs
+from svag.lab.report.costs import COLUMN, LadderCosts, RungCost, cost_table, headline, ladder_costs
+from svag.lab.report.figures import cost_figures, ladder_card
 from svag.lab.report.render import render_brief, render_markdown, render_page, render_terminal
 from svag.lab.report.write import build_report
 from svag.lab.specs.spec import plan_of
@@ -143,6 +144,10 @@ def test_runs_that_fall_alike_need_the_same_data_and_take_the_same_time(tmp_path
         assert cost.predicted == panel.predictions[0].linear.distortion(cost.batch_size)
         assert (cost.ranged, cost.outside) == (False, False), "D has no range that it could leave"
     assert ladder_costs(panel, ()).moments == ()
+    assert costs.forecast == "distortion"
+    assert COLUMN["distortion"] in cost_table("costs1", costs).columns
+    assert {row.kind for row in charts.needed_rows(costs)} == {charts.DISTORTION, charts.MEASURED}
+    assert headline(costs) != headline(replace(costs, forecast="price"))
 
 
 @pytest.mark.parametrize(
@@ -168,6 +173,7 @@ def test_a_price_is_outside_its_range_only_where_that_is_known(cost: RungCost, r
     assert table.rows[1].get("examples measured", "").removesuffix(" ⚠") == number
     kinds = {row.kind for row in charts.needed_rows(costs_of(cost))}
     assert (charts.OUTSIDE in kinds) == outside
+    assert (charts.INSIDE in kinds) == (reached and cost.ranged and not outside)
 
 
 def test_the_fastest_batch_that_reached_the_loss_is_the_answer() -> None:
@@ -192,6 +198,20 @@ def test_every_headline_renders() -> None:
         "": costs_of(),
     }
     assert [headline(costs) for costs in said.values()] == list(said)
+    assert headline(costs_of(rung(), rung(size=128))) == "", "nothing was compared"
+    assert headline(costs_of(rung(), rung(at_least=1.7))) == list(said)[2]
+
+
+def test_where_the_baseline_is_missing_no_batch_is_said_to_have_failed() -> None:
+    panel, records = ladder(RESULTS / "gain" / "on_line" / "mlp_noise")
+    costs = ladder_costs(panel, records)
+    assert costs.baseline == 16
+    assert min(moment.batch_size for moment in costs.moments) == 128
+    card = ladder_card(panel, costs, 1)
+    assert (card.answer, card.prices) == (panel.answer(), None)
+    (figure,) = [one for one in cost_figures("p", panel, costs) if one.name == "p-loss-baseline-time"]
+    assert "batch size 16" in figure.sentence
+    assert "batch size 128" not in figure.sentence
 
 
 def domains(chart: object) -> dict[str, tuple[float, float]]:
@@ -209,7 +229,9 @@ def test_no_interval_leaves_the_chart_of_the_data_needed() -> None:
     for row in (row for layer in layers(chart) for row in layer["rows"]):
         assert low <= min(row["low"], row["factor"])
         assert max(row["to"], row["factor"]) <= high
-    assert "Arrow up" in charts.needed_sentence(rows, ranged=True)
+    assert "Arrow up" in charts.needed_sentence(rows)
+    (arrows,) = [layer for layer in layers(chart) if layer["mark"].get("shape") == "triangle-up"]
+    assert arrows["mark"]["yOffset"] ** 2 >= arrows["mark"]["size"] / 4, "half its height below the edge"
 
 
 def test_the_noise_scale_is_that_of_the_phases_in_examples() -> None:

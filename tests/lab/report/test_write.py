@@ -66,7 +66,7 @@ def test_a_ladder_answers_in_data_and_time_and_keeps_the_statistics_below(report
     (card,) = report_of("ladder").cards
     assert card.answer.headline == (
         "No larger batch was faster than batch size 16: for its training loss, batch size 32 needed 1.00× the examples "
-        "(1.04× predicted) and 1.00× the time."
+        "(1.04× by the gain rule) and 1.00× the time."
     )
     ((name, statistics),) = card.answer.in_card
     assert name == "statistics"

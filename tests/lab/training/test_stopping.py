@@ -72,7 +72,8 @@ def test_a_run_saves_before_it_leaves(
     assert stopped(npz, tmp_path / "run", monkeypatch, sent) is raised
     assert [signal.getsignal(number) for number in handled] == handlers
     assert (tmp_path / "run" / "checkpoint.pt").exists()
-    assert read_record(tmp_path / "run").state == "interrupted"
+    record = read_record(tmp_path / "run")
+    assert (record.state, record.step, record.final["step"]) == ("interrupted", 3, 0)
     state = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
     assert state["step"] == 3  # it was finished before the run left
     assert go(small(npz), tmp_path / "run").state == "finished"

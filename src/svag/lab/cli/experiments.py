@@ -25,7 +25,7 @@ from svag.lab.cli.flags import (
     with_options,
     with_setup,
 )
-from svag.lab.cli.report import tell
+from svag.lab.cli.report import at_work, tell
 from svag.lab.execution.estimate import Announcement
 from svag.lab.execution.execution import Execution
 from svag.lab.execution.plan import plan_runs
@@ -202,10 +202,11 @@ def answer(
     else:
         from svag.lab.report.write import no_claims, report_on, write_files
 
-        finding = experiment.find(done.records)
-        made = report_on(experiment, finding, done.records, judge or no_claims)
+        with at_work("Reading the runs"):
+            finding = experiment.find(done.records)
+            made = report_on(experiment, finding, done.records, judge or no_claims)
+            written = write_files(made, out / "report", formats=())
         lines = () if learned is None else tuple(learned(finding))
-        written = write_files(made, out / "report", formats=())
         tell(made, written, as_json=setup.as_json, details=setup.details, learned=lines)
     for failure in done.failures:
         aloud(f"Error: {failure}")

@@ -1,6 +1,8 @@
 """How a command prints a report: as JSON, or as its answer in a few lines."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from svag.lab.cli.errors import echo
@@ -11,6 +13,15 @@ if TYPE_CHECKING:
 
     from svag.lab.report.content import Report
     from svag.lab.report.write import Written
+
+
+@contextmanager
+def at_work(what: str) -> Iterator[None]:
+    """Show on standard error what a command is doing meanwhile, if that is a terminal."""
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
 
 
 def tell(

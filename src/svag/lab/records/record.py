@@ -26,6 +26,7 @@ from svag.lab.records.storage import (
     METRICS,
     OUTCOME,
     SPEC,
+    TIMINGS,
     content_of,
     digest,
     in_use,
@@ -74,6 +75,7 @@ class RunRecord(Printed):
         code: what is wrong with it, or why it has no result; None if nothing is.
         detail: what the sentence for the code names; for a run that failed or diverged, the reason.
         numerics: version of the numerics that computed it. Runs of different versions are not comparable.
+        saved: effective step of the last checkpoint or evaluation of a run that has not ended; 0 if it is not known.
     """
 
     path: Path
@@ -86,6 +88,7 @@ class RunRecord(Printed):
     code: Problem | None = None
     detail: str = ""
     numerics: int = NUMERICS_VERSION
+    saved: int = 0
 
     @property
     def problem(self) -> str:
@@ -132,8 +135,8 @@ class RunRecord(Printed):
 
     @property
     def step(self) -> int:
-        """The effective step of the last evaluation."""
-        return int(self.final.get("step", 0))
+        """The effective step of the last evaluation, or of the last checkpoint if that is later."""
+        return max(int(self.final.get("step", 0)), self.saved)
 
     def curve(self, metric: str) -> list[tuple[int, float]]:
         """(effective step, value) of a metric, where it was measured."""
@@ -299,7 +302,10 @@ def read_record(folder: Path, *, whole: bool = True) -> RunRecord:
         numerics = _counted("numerics", header.get("numerics", 1))
         state = _state(folder, outcome)
         code, reason = _CODES.get(state), str(outcome.get("reason", ""))
-        record = RunRecord(folder, state, spec, identity, steps, rows, outcome, code, reason if code else "", numerics)
+        saved = 0 if state in ENDED else min(_saved(folder), steps)
+        record = RunRecord(
+            folder, state, spec, identity, steps, rows, outcome, code, reason if code else "", numerics, saved
+        )
         _ = record.readings
         for row in record.evaluations:
             _check_evaluation(row)
@@ -369,6 +375,13 @@ def _damage(record: RunRecord, content: bytes, *, whole: bool) -> tuple[Problem,
     if record.state == "finished" and record.step != record.steps:
         return Problem.METRICS_INCOMPLETE, f"at step {record.step} of {record.steps}"
     return None
+
+
+def _saved(folder: Path) -> int:
+    """The step of the last row of the timings; 0 without one, as they are not worth refusing a run for."""
+    rows = parse_lines(content_of(folder / TIMINGS, LARGEST))
+    step = rows[-1].get("step") if rows else None
+    return step if isinstance(step, int) else 0
 
 
 def _counted(name: str, value: object) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile, zip_longest
 from statistics import fmean, geometric_mean
+from typing import Literal
 
 from svag.lab.experiments.data_price import SHARES
 from svag.lab.experiments.experiment import Metric
@@ -17,6 +18,11 @@ from svag.prices.estimate import Estimate
 from svag.prices.wording import examples_said
 
 UNKNOWN = Estimate(math.nan, 0.0, math.inf)
+
+Forecast = Literal["price", "distortion"]
+"""What stands beside the measured factors: the price of these runs, or D, that of the gain rule's learning rate."""
+COLUMN: dict[Forecast, str] = {"price": "examples predicted", "distortion": "D (gain rule)"}
+_FORECAST: dict[Forecast, str] = {"price": "{} predicted", "distortion": "{} by the gain rule"}
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,11 @@ class RungCost:
     def reached(self) -> bool:
         """Whether the larger batch reached the training loss, so that `measured` is more than a lower bound."""
         return math.isfinite(self.measured.value) and self.at_least <= self.measured.high
+
+    @property
+    def inside(self) -> bool:
+        """Whether the measured price is known to lie inside the range of the predicted one."""
+        return self.ranged and self.predicted.has_range and self.reached and not self.outside
 
     @property
     def outside(self) -> bool:
@@ -101,6 +112,7 @@ class LadderCosts:
         metric: the metric from which the error is computed.
         rungs: the larger batch sizes that have results.
         moments: training loss along the runs of all of them.
+        forecast: what `predicted` is: by the gain rule the price of these runs; by another rule D.
     """
 
     baseline: int
@@ -111,6 +123,7 @@ class LadderCosts:
     metric: Metric
     rungs: tuple[RungCost, ...]
     moments: tuple[Moment, ...]
+    forecast: Forecast = "price"
 
     @property
     def best(self) -> RungCost | None:
@@ -166,6 +179,7 @@ def ladder_costs(panel: LadderPanelFinding, records: Iterable[RunRecord]) -> Lad
         metric=panel.metric,
         rungs=tuple(rungs),
         moments=tuple(moment for own in moments.values() for moment in own),
+        forecast="distortion" if panel.gain is None else "price",
     )
 
 
@@ -212,15 +226,16 @@ def _moments(size: int, runs: Sequence[RunRecord], pace: float) -> list[Moment]:
 
 def headline(costs: LadderCosts) -> str:
     """The cost of the fastest batch, in data and time; empty if nothing was compared."""
-    if not costs.rungs:
-        return ""
     best, base = costs.best, costs.baseline
     if best is None:
-        rung = costs.rungs[0]
-        within = f" within {times(rung.at_least)} its examples" if rung.at_least else ""
-        return f"Batch size {rung.batch_size} did not reach the training loss of batch size {base}{within}."
-    priced = f" ({times(best.predicted.value)} predicted)" if math.isfinite(best.predicted.value) else ""
-    needed = f"{times(best.measured.value)} the examples{priced}"
+        rung = next((rung for rung in costs.rungs if rung.at_least), None)
+        if rung is None:
+            return ""
+        within = f"{times(rung.at_least)} its examples"
+        return f"Batch size {rung.batch_size} did not reach the training loss of batch size {base} within {within}."
+    priced = _FORECAST[costs.forecast].format(times(best.predicted.value))
+    known = f" ({priced})" if math.isfinite(best.predicted.value) else ""
+    needed = f"{times(best.measured.value)} the examples{known}"
     if best.time >= 1:
         return (
             f"No larger batch was faster than batch size {base}: for its training loss, batch size {best.batch_size} "
@@ -235,25 +250,25 @@ def cost_table(name: str, costs: LadderCosts) -> Table:
     judged = judged_by(costs.metric)
     small: Row = {
         "batch size": str(costs.baseline),
-        "examples predicted": "",
+        COLUMN[costs.forecast]: "",
         "examples measured": f"{costs.examples:,.0f}" if math.isfinite(costs.examples) else "",
         "time": duration(costs.seconds) if math.isfinite(costs.seconds) else "",
         "final loss": "",
         judged: _error(costs.error, costs.metric),
         "learning rate": _rate(costs.lr),
     }
-    rows = [small, *({**_row(rung), judged: _error(rung.error, costs.metric)} for rung in costs.rungs)]
+    rows = [small, *({**_row(rung, costs.forecast), judged: _error(rung.error, costs.metric)} for rung in costs.rungs)]
     outside = frozenset(number for number, rung in enumerate(costs.rungs, 1) if rung.outside)
     kept = [column for column in small if any(row[column] for row in rows)]
     return Table(name, "costs", [{column: row[column] for column in kept} for row in rows], outside)
 
 
-def _row(rung: RungCost) -> Row:
+def _row(rung: RungCost, forecast: Forecast) -> Row:
     measured = _measured(rung)
     ended = math.nan if rung.loss is None else rung.loss.value
     return {
         "batch size": str(rung.batch_size),
-        "examples predicted": examples_said(rung.predicted) if math.isfinite(rung.predicted.value) else "",
+        COLUMN[forecast]: examples_said(rung.predicted) if math.isfinite(rung.predicted.value) else "",
         "examples measured": f"{measured} ⚠" if rung.outside else measured,
         "time": times(rung.time) if rung.reached and math.isfinite(rung.time) else "",
         "final loss": times(ended) if math.isfinite(ended) else "",

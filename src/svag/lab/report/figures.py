@@ -76,9 +76,8 @@ def cost_figures(name: str, panel: LadderPanelFinding, costs: LadderCosts) -> It
     """The data that the batch sizes of one panel needed, and their training loss against data and time."""
     if costs.rungs:
         rows = cost_charts.needed_rows(costs)
-        ranged = any(rung.ranged for rung in costs.rungs)
-        picture, sentence = cost_charts.needed_chart(rows), cost_charts.needed_sentence(rows, ranged=ranged)
-        title = "Data needed for the same training loss, predicted and measured"
+        picture, sentence = cost_charts.needed_chart(rows), cost_charts.needed_sentence(rows, costs.forecast)
+        title = "Data needed for the same training loss"
         yield Figure.of(f"{name}-examples", title, picture, sentence, "factors in examples", rows, panel.name)
     moments = costs.moments
     axes: list[tuple[cost_charts.LossAxis, str]] = [("examples", "training examples")]
@@ -87,7 +86,8 @@ def cost_figures(name: str, panel: LadderPanelFinding, costs: LadderCosts) -> It
     if panel.gain is not None:
         axes.append(("baseline_time", f"steps of batch size {costs.baseline}"))
     for across, said in axes if moments else ():
-        picture, sentence = cost_charts.loss_chart(moments, across), cost_charts.loss_sentence(moments, across)
+        drawn = (moments, across, costs.baseline)
+        picture, sentence = cost_charts.loss_chart(*drawn), cost_charts.loss_sentence(*drawn)
         file = f"{name}-loss-{across.replace('_', '-')}"
         yield Figure.of(file, f"Training loss against {said}", picture, sentence, "losses", moments, panel.name)
     if panel.gain is not None and any(math.isfinite(moment.gain) for moment in moments):
@@ -167,8 +167,8 @@ _TERMS = {
     "G, N": "signal and noise: G is the squared norm |∇L|² of the full gradient, N the variance of one batch's "
     "gradient, summed over all weights. B_simple = B·N/G is the gradient noise scale.",
     "D": "distortion: by what factor training statistics change when batch and learning rate grow together, predicted "
-    "from N/G of the smaller run. It is a price: at D = 1.5, expect to need about 1.5 times the data for the same "
-    "training loss.",
+    "from N/G of the smaller run. At the gain rule's learning rate it is a price: at D = 1.5, expect to need about 1.5 "
+    "times the data for the same training loss. Another rule may cost more or less.",
     "gain": "how many steps of the small batch one step at κ times the batch is worth, κ/D. By the gain rule the "
     "learning rate (for Adam, its square) is multiplied by it, and the run takes D times the examples.",
     "examples, predicted": "how many times the examples of the smallest batch a larger one is expected to need for "

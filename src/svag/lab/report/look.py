@@ -1,7 +1,7 @@
 """The style of charts: colours, dashes and shapes that work with colour blindness, greyscale, light and dark pages.
 
-The colours are those of Okabe and Ito without black and yellow, which are invisible on a dark or on a light page. No
-two series differ by colour alone: each also has its own dash or shape.
+The colours are those of Okabe and Ito without black and yellow, which are invisible on a dark or on a light page, and
+two of Tol's for more series than six. No two series differ by colour alone: each also has its own dash or shape.
 """
 
 import math
@@ -14,7 +14,7 @@ import altair as alt
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999933", "#AA4499")
 DASHES = ((1, 0), (8, 3), (2, 3), (10, 3, 2, 3), (5, 2), (1, 2))
 GREY = "#7f8893"  # for what is not a series: a reference, a limit
 WARNING = "#D55E00"  # for a value outside its predicted range
@@ -25,6 +25,7 @@ _Encoding = TypeVar("_Encoding", alt.Color, alt.Shape, alt.StrokeDash)
 Picture: TypeAlias = alt.LayerChart | alt.FacetChart | alt.HConcatChart
 
 WIDTH, HEIGHT = 640, 320
+ARROW = 6  # pixels from the end of a bar back to the middle of its arrowhead, so that none leaves the chart
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
 
 
@@ -85,13 +86,22 @@ def log_scale(base: float = 10) -> alt.Scale:
 def log_axis(low: float, high: float, style: str = "~g") -> alt.Axis:
     """Ticks at 1, 2, 5, 10, 20 and so on, each with its label; only at powers of ten over more than three decades.
 
+    A range with fewer than three of them gets ticks at equal distances.
+
     >>> log_axis(0.9, 12).to_dict()["values"], log_axis(3, 40_000).to_dict()["values"]
     ([1.0, 2.0, 5.0, 10.0], [10.0, 100.0, 1000.0, 10000.0])
+    >>> log_axis(0.64, 1.42).to_dict()["values"]
+    [0.8, 1.0, 1.2, 1.4]
     """
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     digits = (1, 2, 5) if math.log10(high / low) <= 3 else (1,)
     ticks = [float(f"{digit}e{decade}") for decade in decades for digit in digits]
-    return alt.Axis(values=[tick for tick in ticks if low <= tick <= high], format=style)
+    shown = [tick for tick in ticks if low <= tick <= high]
+    if len(shown) < 3 and high > low:
+        power = 10.0 ** math.floor(math.log10((high - low) / 2))
+        step = next(size * power for size in (1, 2, 5, 10) if (high - low) / (size * power) <= 5)
+        shown = [float(f"{n * step:.6g}") for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    return alt.Axis(values=shown, format=style)
 
 
 def batch_axis() -> alt.X:
@@ -146,7 +156,7 @@ class DrawnSeries:
         return self._encoded(alt.Shape, SHAPES, BAR, turn=True)
 
     def dash(self, *, quiet: bool = False) -> alt.StrokeDash:
-        """The dash of each; a seventh series has the first colour again, but with another dash.
+        """The dash of each; a ninth series has the first colour again, but with another dash.
 
         Args:
             quiet: keep the dash out of the legend, which shows filled shapes already.

@@ -119,7 +119,7 @@ def figures(records: Sequence[RunRecord], predicted: BaselinePredictions) -> Ite
                 f"examples{number}",
                 title,
                 picture,
-                charts.needed_sentence(needed, ranged=True),
+                charts.needed_sentence(needed),
                 "prices",
                 needed,
                 panel,

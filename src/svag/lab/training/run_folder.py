@@ -191,7 +191,7 @@ class RunFolder:
     """Writes the five files of a run directory, which the caller has locked."""
 
     def __init__(self, path: Path, identity: str, header: dict[str, Any]) -> None:
-        self._path, self._identity = path, identity
+        self._path, self._identity, self._steps = path, identity, header["steps"]
         forget_parts(path, (SPEC, CHECKPOINT, OUTCOME))
         with writing(path / OUTCOME):
             (path / OUTCOME).unlink(missing_ok=True)  # of an earlier attempt that failed
@@ -248,6 +248,8 @@ class RunFolder:
         self._metrics.to_disk()
         metrics = {"metrics_length": self._metrics.length, "metrics_sha256": self._metrics.digest}
         save_checkpoint(self._path / CHECKPOINT, {"identity": self._identity, **metrics, **run.state_dict()})
+        if run.progress.step < self._steps:  # a reader of the record cannot open checkpoints: that takes torch
+            self._timings.append([{"step": run.progress.step, "seconds": round(self.seconds, 3)}])
 
     def end(self, run: Run, state: str, reason: str = "") -> None:
         """Write how the run ended."""
@@ -306,7 +308,7 @@ def record_failure(
 
 
 def _seconds(folder: Path) -> float:
-    """Seconds up to the last evaluation."""
+    """Seconds up to the last evaluation or checkpoint."""
     rows = parse_lines(content_of(folder / TIMINGS, LARGEST))
     return float(rows[-1].get("seconds", 0.0)) if rows else 0.0
 

@@ -72,7 +72,9 @@ def side_by_side(figures: Sequence[Figure]) -> alt.ConcatChart:
     for figure in figures:
         size = {"width": 320, "height": 200, "title": figure.panel}
         charts.append(alt.LayerChart.from_dict({**_still(figure.chart.to_dict()), **size}))
-    apart = alt.ScaleResolveMap(color="independent", shape="independent", strokeDash="independent")
+    apart = alt.ScaleResolveMap(
+        color="independent", shape="independent", strokeDash="independent", fill="independent", stroke="independent"
+    )
     return alt.ConcatChart(concat=charts, columns=2, spacing=30, resolve=alt.Resolve(scale=apart))
 
 

@@ -8,7 +8,7 @@ import typer
 
 from svag.lab.cli.errors import reported
 from svag.lab.cli.flags import Details
-from svag.lab.cli.report import tell
+from svag.lab.cli.report import at_work, tell
 from svag.lab.experiments.wording import count
 from svag.lab.report.tracking import Tracker, replay
 
@@ -51,9 +51,11 @@ def report(
             from svag.lab.experiments.from_runs import experiment_of_runs
 
             save_experiment(experiment_of_runs(folder, kind), folder)
-        made = build_report(folder)
         chosen = [figure_format.value for figure_format in formats] if formats else ["png", "svg"]
-        written = write_files(made, out or folder / "report", chosen)
+        with at_work("Reading the runs"):
+            made = build_report(folder)
+        with at_work(f"Drawing {count(len(made.figures), 'figure')}"):
+            written = write_files(made, out or folder / "report", chosen)
         if track is not None:
             typer.echo(f"{count(replay(folder, track), 'run')} sent to {track}", err=True)
     tell(made, written, as_json=as_json, details=details)

@@ -133,7 +133,7 @@ def test_every_chart_can_be_zoomed_as_the_page_promises(report_of: Build, name: 
         legends = {
             "one seed",
             "mean with 95% interval",
-            "predicted",
+            "measured",
             "from 16",
             "from 32",
             "B = 64",

@@ -35,7 +35,7 @@ def test_the_ladder_s_errors_threshold_and_regions_are_the_finding_s(finding_of:
     assert panel.predicted is not None
     assert (predicted.low, predicted.high) == (panel.predicted.smallest, panel.predicted.largest)
     drawn = ladder_error.error_chart(found)
-    assert marks(drawn).count("rect") == 4  # two fields, and their swatches in the key
+    assert marks(drawn).count("rect") == 2
     thresholds = [
         layer["rows"]
         for layer in of_kind(drawn, "rule")
@@ -134,15 +134,17 @@ def test_the_axes_of_a_ladder_keep_their_titles_with_and_without_an_observed_fai
     assert titles(ladder_error.error_chart(found)) == {"batch size", "final test error"}
 
 
-def test_the_key_names_the_fields_one_below_the_other() -> None:
-    fails = ladder_error.Region(ladder_error.ERROR_FAILS, "test error +20%", 132, 330, 242)
-    predicted = ladder_error.Region(ladder_error.PREDICTED, "predicted B*", 145, 317)
-    drawn = [layer.to_dict(validate=False) for layer in ladder_error.key([fails, predicted])]
-    text = [one for one in drawn if one["mark"]["type"] == "text"]
-    said = [one["data"]["values"][0]["words"] for one in text]
-    assert said == ["test error +20%", "predicted B*"]
-    first, second = (one["encoding"]["y"]["value"] for one in text)
-    assert second - first >= 12  # the height of a line
+def test_the_fields_have_a_legend_outside_the_chart(finding_of: Find) -> None:
+    fails = ladder_error.Region(ladder_error.ERROR_FAILS, "test error +20%", 32, 330, 242)
+    predicted = ladder_error.Region(ladder_error.PREDICTED, "B* (sharp bound)", 32, 317)
+    found = replace(ladder_error.error_table(ladder(finding_of, "ladder")), regions=[fails, predicted])
+    chart = ladder_error.error_chart(found)
+    compiled = vlc.vegalite_to_vega(json.dumps(chart.to_dict()))
+    domains = {scale["name"]: scale["domain"] for scale in compiled["scales"]}
+    legends = [legend for legend in compiled["legends"] if "fill" in legend and "stroke" in legend]
+    drawn = [domains[legend["fill"]] for legend in legends if legend["fill"] != "color"]
+    assert drawn == [[fails.name, predicted.name]]
+    assert "text" not in marks(chart)
 
 
 def titles(chart: alt.TopLevelMixin) -> set[str]:

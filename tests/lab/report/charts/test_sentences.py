@@ -13,7 +13,7 @@ from svag.lab.report.charts import gap, ladder_error, signal_to_noise, statistic
 BARS = "Bars: 95% intervals of the mean."
 DASHED = "Dashed line: the error that the rule allows."
 PINK = "Pink line and area: test error +20% over the lowest, with its 95% interval."
-FRAME = "Dashed frame: the range of the predicted B*, which are about training statistics."
+FRAME = "Dashed frame: the range of B*, where D reaches C², which is about training statistics."
 
 
 @pytest.mark.parametrize(

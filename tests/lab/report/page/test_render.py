@@ -98,7 +98,7 @@ def test_the_markdown_summary_has_the_answer_and_no_markup_of_others(report_of: 
     text = render_markdown(report_of("ladder"))
     assert f"**{escape(report_of('ladder').answers[0].headline)}**" in text
     (card,) = report_of("ladder").cards
-    assert "| batch size | examples predicted | examples measured |" in text
+    assert "| batch size | D (gain rule) | examples measured |" in text
     for name, said in card.answer.in_card:
         assert f"| {escape(name)} | {escape(said)} |" in text
     assert "<script>" not in render_markdown(evil(report_of("ladder")))

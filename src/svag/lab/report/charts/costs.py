@@ -8,14 +8,16 @@ from typing import Any, Literal
 import altair as alt
 
 from svag.lab.report import look
-from svag.lab.report.costs import LadderCosts, Moment
+from svag.lab.report.costs import Forecast, LadderCosts, Moment
+from svag.prices.estimate import Estimate
 from svag.prices.plot import plot_table
 from svag.prices.price import Price
 from svag.prices.price_list import PriceList
 
 LossAxis = Literal["examples", "seconds", "baseline_time"]
 _MINUTES = 300.0  # from this number of seconds, time is drawn in minutes
-PREDICTED, WITHIN, OUTSIDE = "predicted", "measured", "measured, outside the range"
+PREDICTED, DISTORTION = "predicted", "D, the gain rule's price"
+MEASURED, INSIDE, OUTSIDE = "measured", "measured, inside the range", "measured, outside the range"
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class NeededRow:
     """How many times as many examples one batch size needs.
 
     Attributes:
-        kind: "predicted", "measured", or "measured, outside the range" of the prediction.
+        kind: what was predicted, or where what was measured lies: in or outside the range, or without one to judge by.
         batch_size: of the larger batch.
         factor: examples over those of the smallest batch; a lower bound if no level of the loss was reached.
         low: lower end: of the range of a prediction, or of the levels of the loss.
@@ -39,12 +41,13 @@ class NeededRow:
 
 def needed_rows(costs: LadderCosts) -> list[NeededRow]:
     """Predicted and measured factors of a ladder; those of the smallest batch are 1."""
-    rows = [NeededRow(PREDICTED, costs.baseline, 1.0, 1.0, 1.0)]
+    line = PREDICTED if costs.forecast == "price" else DISTORTION
+    rows = [NeededRow(line, costs.baseline, 1.0, 1.0, 1.0)]
     for rung in costs.rungs:
         predicted, seen, size = rung.predicted, rung.measured, rung.batch_size
         if math.isfinite(predicted.value):
-            rows.append(_predicted(size, predicted.value, predicted.low, predicted.high))
-        kind = OUTSIDE if rung.outside else WITHIN
+            rows.append(_predicted(size, predicted, line))
+        kind = OUTSIDE if rung.outside else INSIDE if rung.inside else MEASURED
         if rung.reached:
             rows.append(NeededRow(kind, size, seen.value, seen.low, seen.high))
         elif rung.at_least:
@@ -55,19 +58,20 @@ def needed_rows(costs: LadderCosts) -> list[NeededRow]:
 def price_rows(batch_size: int, prices: Sequence[Price]) -> list[NeededRow]:
     """The price list of one run at a batch size."""
     own = NeededRow(PREDICTED, batch_size, 1.0, 1.0, 1.0)
-    needed = [(price.batch_size, price.examples) for price in prices]
-    return [own, *(_predicted(size, price.value, price.low, price.high) for size, price in needed)]
+    return [own, *(_predicted(price.batch_size, price.examples, PREDICTED) for price in prices)]
 
 
-def _predicted(size: int, value: float, low: float, high: float) -> NeededRow:
-    return NeededRow(PREDICTED, size, value, low if low > 0 else value, high)
+def _predicted(size: int, found: Estimate, kind: str) -> NeededRow:
+    return NeededRow(kind, size, found.value, found.low if found.low > 0 else found.value, found.high)
 
 
 def needed_chart(rows: Sequence[NeededRow]) -> look.Picture:
     """A line with its range for what was predicted, points with bars for what was measured."""
     looks = {
         PREDICTED: (look.COLOURS[0], look.BAR),
-        WITHIN: (look.COLOURS[2], "circle"),
+        DISTORTION: (look.COLOURS[0], look.BAR),
+        MEASURED: (look.COLOURS[3], "square"),
+        INSIDE: (look.COLOURS[2], "circle"),
         OUTSIDE: (look.WARNING, "diamond"),
     }
     kinds = [kind for kind in looks if any(row.kind == kind for row in rows)]
@@ -81,8 +85,8 @@ def needed_chart(rows: Sequence[NeededRow]) -> look.Picture:
     shape = alt.Shape("kind:N", title=None).scale(domain=kinds, range=[looks[kind][1] for kind in kinds])
     tooltip = look.tips(batch_size=",d", factor=".3g", low=".3g", high=".3g")
     base = series.base(values, look.batch_axis(), tooltip).encode(color=colour)
-    predicted = base.transform_filter(alt.datum.kind == PREDICTED)
-    measured = base.transform_filter(alt.datum.kind != PREDICTED)
+    predicted = base.transform_filter(alt.datum.kind == kinds[0])
+    measured = base.transform_filter(alt.datum.kind != kinds[0])
     layers = [
         predicted.mark_area(opacity=0.16).encode(y=alt.Y("low:Q"), y2="to:Q"),
         predicted.mark_line().encode(y=y),
@@ -92,30 +96,36 @@ def needed_chart(rows: Sequence[NeededRow]) -> look.Picture:
             measured.mark_rule(strokeWidth=2).encode(y=alt.Y("low:Q"), y2="to:Q"),
             measured.mark_point(filled=True, size=110, opacity=1).encode(y=y, shape=shape),
         ]
-    if any(row.kind != PREDICTED and math.isinf(row.high) for row in rows):
-        arrows = measured.transform_filter("datum.open").mark_point(shape="triangle-up", filled=True, size=110)
+    if any(row.kind != kinds[0] and math.isinf(row.high) for row in rows):
+        arrows = measured.transform_filter("datum.open")
+        arrows = arrows.mark_point(shape="triangle-up", filled=True, size=110, opacity=1, yOffset=look.ARROW)
         layers.append(arrows.encode(y="to:Q"))
     return series.layered(*layers, height=280)
 
 
-def needed_sentence(rows: Sequence[NeededRow], *, ranged: bool) -> str:
+def needed_sentence(rows: Sequence[NeededRow], forecast: Forecast = "price") -> str:
     """How to read the chart."""
-    band = "its range on the ladders where it was checked (80%)" if ranged else "its 95% interval"
-    text = f"Line and band: the predicted factor in examples to the same training loss, with {band}."
-    if any(row.kind != PREDICTED for row in rows):
+    text = {
+        "price": "Line and band: the predicted factor in examples to the same training loss, with its range on the "
+        "ladders where it was checked (80%).",
+        "distortion": "Line and band: D with its 95% interval, the price at the gain rule's learning rate. These runs "
+        "have another one, so their factors need not lie in the band.",
+    }[forecast]
+    measured = [row for row in rows if row.kind not in {PREDICTED, DISTORTION}]
+    if measured:
         text += " Points: measured, with the least and the most of three levels of the loss."
-    if any(row.kind != PREDICTED and math.isinf(row.high) for row in rows):
+    if any(math.isinf(row.high) for row in measured):
         text += " Arrow up: a level was not reached, so the factor is larger."
     return text
 
 
-def loss_chart(moments: Sequence[Moment], across: LossAxis) -> look.Picture:
+def loss_chart(moments: Sequence[Moment], across: LossAxis, baseline: int) -> look.Picture:
     """Training loss of every batch size, means over seeds with the range of the seeds."""
     minutes = max(moment.seconds for moment in moments) >= _MINUTES
     field, title, style = {
         "examples": ("examples", "training examples", "~s"),
         "seconds": ("minutes", "time (minutes)", "~f") if minutes else ("seconds", "time (seconds)", "~f"),
-        "baseline_time": ("baseline_time", f"steps at batch size {_smallest(moments)}", ",d"),
+        "baseline_time": ("baseline_time", f"steps at batch size {baseline}", ",d"),
     }[across]
     rows = [{**_named(moment), "minutes": moment.seconds / 60} for moment in moments]
     series = look.DrawnSeries("series", [row["series"] for row in rows])
@@ -131,23 +141,18 @@ def loss_chart(moments: Sequence[Moment], across: LossAxis) -> look.Picture:
     return series.layered(*([bands] if several else []), series.lines(base, y))
 
 
-def _smallest(moments: Sequence[Moment]) -> int:
-    return min(moment.batch_size for moment in moments)
-
-
 def _named(moment: Moment) -> dict[str, Any]:
     return {"series": f"B = {moment.batch_size}", **asdict(moment)}
 
 
-def loss_sentence(moments: Sequence[Moment], across: LossAxis) -> str:
+def loss_sentence(moments: Sequence[Moment], across: LossAxis, baseline: int) -> str:
     """What the lines are, and what the axis means."""
     seeds = max(moment.seeds for moment in moments)
     lines = f"Means over {seeds} seeds, with their range" if seeds > 1 else "One seed a line"
-    base = _smallest(moments)
     behind = {
         "examples": "The further right a line ends, the more data that batch size was given.",
         "seconds": "Time is that of the fastest seed of each batch size, on the machine that these runs ran on.",
-        "baseline_time": f"Under the gain rule, the lines coincide where training is the same as at batch size {base}.",
+        "baseline_time": f"By the gain rule, lines coincide where training is the same as at batch size {baseline}.",
     }
     return f"{lines}. {behind[across]}"
 

@@ -80,9 +80,9 @@ def chart(rows: Sequence[GapRow], metric: Metric, title: str) -> look.Picture:
     points = coloured.mark_point(filled=True, size=120, opacity=1).encode(x=x, shape=series.shape)
     left, right = (
         coloured.transform_filter(f"datum.open_{side}")
-        .mark_point(shape=f"triangle-{side}", filled=True, size=130, opacity=1)
+        .mark_point(shape=f"triangle-{side}", filled=True, size=130, opacity=1, xOffset=back)
         .encode(x=end)
-        for side, end in (("left", "x1:Q"), ("right", "x2:Q"))
+        for side, end, back in (("left", "x1:Q", look.ARROW), ("right", "x2:Q", -look.ARROW))
     )
     layers = alt.layer(margin, zero, bars, left, right, points)
     return layers.add_params(look.zoom("x")).properties(width=look.WIDTH, height=60 + 44 * len(rows))

@@ -19,7 +19,7 @@ class Region:
 
     Attributes:
         kind: where test error fails ("error_fails"), or the predictions of B*, smallest to largest ("predicted").
-        name: what it is, in the key of the chart.
+        name: what it is, in the legend.
         low: where it begins; the axis's own end if it is not bounded.
         high: where it ends; likewise.
         value: the estimate itself, if it is one.
@@ -45,53 +45,43 @@ def regions(panel: LadderPanelFinding) -> list[Region]:
     # B* is about the linear or the square-root rule
     if predicted is not None and math.isfinite(predicted.smallest) and panel.gain is None:
         high = min(predicted.largest, max(last, predicted.smallest))
-        drawn.append(Region(PREDICTED, "predicted B*", predicted.smallest, high))
+        # the paper's figures plot another one, C²Bρ
+        name = "B* (D = C²)" if panel.adaptive else "B* (sharp bound)"
+        drawn.append(Region(PREDICTED, name, predicted.smallest, high))
     return drawn
 
 
+_PINK, _GREEN = look.COLOURS[3], look.COLOURS[2]
+_FILLS, _STROKES = {ERROR_FAILS: f"{_PINK}29", PREDICTED: "transparent"}, {ERROR_FAILS: _PINK, PREDICTED: _GREEN}
+
+
 def fields(drawn: list[Region]) -> list[alt.Chart]:
-    """A filled field for test error, an outlined one for the prediction: distinguishable without colour."""
-    layers = []
+    """A filled field for test error, an outlined one for the prediction: distinguishable without colour.
+
+    They have a legend above the chart: inside, it would lie under a field that begins at the smallest batch.
+    """
+    names, layers = [region.name for region in drawn], []
+    legend = alt.Legend(title=None, symbolType="square", columns=1)
+    fill, stroke = (
+        channel("region:N", legend=legend).scale(domain=names, range=[looks[region.kind] for region in drawn])
+        for channel, looks in ((alt.Fill, _FILLS), (alt.Stroke, _STROKES))
+    )
     for region in drawn:
         row = {"batch_size": region.low, "end": region.high, "region": region.name}
-        base = alt.Chart(look.data([row])).encode(
-            x=look.batch_axis(), tooltip=look.tips("region", batch_size=",.0f", end=",.0f")
-        )
-        layers.append(_box(base, region).encode(x2="end:Q"))
+        base = alt.Chart(look.data([row]))
+        width, dash = (1.0, [1, 0]) if region.kind == ERROR_FAILS else (2.5, [6, 4])
+        box = base.mark_rect(strokeOpacity=0.9, strokeWidth=width, strokeDash=dash)
+        tooltip = look.tips("region", batch_size=",.0f", end=",.0f")
+        layers.append(box.encode(x=look.batch_axis(), x2="end:Q", fill=fill, stroke=stroke, tooltip=tooltip))
         if region.value is not None:
             middle = alt.Chart(look.data([{"batch_size": region.value}])).mark_rule(color=_PINK, strokeWidth=2)
             layers.append(middle.encode(x=look.batch_axis(), tooltip=look.tips(batch_size=",.0f")))
     return layers
 
 
-_PINK, _GREEN = look.COLOURS[3], look.COLOURS[2]
-
-
-def _box(base: alt.Chart, region: Region) -> alt.Chart:
-    seen = region.kind == ERROR_FAILS
-    colour, opacity, width, dash = (_PINK, 0.16, 1.0, [1, 0]) if seen else (_GREEN, 0, 2.5, [6, 4])
-    box: alt.Chart = base.mark_rect(
-        fill=colour, fillOpacity=opacity, stroke=colour, strokeOpacity=0.9, strokeWidth=width, strokeDash=dash
-    )
-    return box
-
-
-def key(drawn: list[Region]) -> list[alt.Chart]:
-    """The key to the fields, in the upper left corner, where a ladder's errors are low. No name leaves the chart."""
-    layers: list[alt.Chart] = []
-    for number, region in enumerate(drawn):
-        top = 6 + 18 * number
-        base = alt.Chart(look.data([{"words": region.name}]))
-        corner = {"x": alt.value(8), "x2": alt.value(22), "y": alt.value(top), "y2": alt.value(top + 11)}
-        words = base.mark_text(style="guide-words", align="left", baseline="middle")
-        words = words.encode(x=alt.value(28), y=alt.value(top + 6), text="words:N")
-        layers += [_box(base, region).encode(**corner), words]
-    return layers
-
-
 _SAID = {
     ERROR_FAILS: "Pink line and area: {name} over the lowest, with its 95% interval.",
-    PREDICTED: "Dashed frame: the range of the predicted B*, which are about training statistics.",
+    PREDICTED: "Dashed frame: the range of B*, where D reaches C², which is about training statistics.",
 }
 
 
@@ -195,11 +185,11 @@ def error_chart(errors: ErrorTable) -> look.Picture:
     if any(math.isfinite(row.low) for row in errors.rows):
         bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2)
         layers.append(bars.encode(y=alt.Y("from:Q"), y2="to:Q"))
-    for end, shape in (("from", "triangle-down"), ("to", "triangle-up")):
+    for end, shape, back in (("from", "triangle-down", -look.ARROW), ("to", "triangle-up", look.ARROW)):
         if any(value[f"{end}_cut"] for value in values):
-            arrows = base.transform_filter(f"datum.{end}_cut").mark_point(shape=shape, filled=True, size=90)
+            arrows = base.transform_filter(f"datum.{end}_cut")
+            arrows = arrows.mark_point(shape=shape, filled=True, size=90, yOffset=back)
             layers.append(arrows.encode(y=f"{end}:Q"))
-    layers += key(errors.regions)
     if errors.diverged:
         marks = [{"batch_size": size, "said": f"✕ {many}"} for size, many in errors.diverged]
         words = alt.Chart(look.data(marks)).mark_text(style="guide-words", baseline="bottom")

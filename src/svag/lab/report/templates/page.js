@@ -7,7 +7,9 @@
 
   const look = (place) => {
     const config = structuredClone(night.matches ? looks.dark : looks.light);
-    config.legend.columns = place.clientWidth < 560 ? 1 : 4;
+    const narrow = place.clientWidth < 560;
+    config.legend.columns = narrow ? 1 : 4;
+    config.legend.layout = { top: { direction: narrow ? "vertical" : "horizontal" } };
     return config;
   };
 
