@@ -13,6 +13,7 @@ from statistics import geometric_mean, mean
 from typing import Any
 
 from page_tables import head, rewritten, row
+from svag.lab.report import look
 from svag.lab.report.save import save
 from svag.paper.atlas.atlas import find_atlas
 from svag.paper.atlas.gain_atlas import GainAtlas, GainPair, GainResult, find_gain_atlas, successes
@@ -80,11 +81,11 @@ def announced(atlas: GainAtlas) -> Iterator[str]:
 
 
 def drifts(atlas: GainAtlas) -> Iterator[str]:
-    """How far R, G and κN moved under each rule, at the largest batch, with plain SGD and momentum."""
+    """How far R, G and κN moved under each rule, wherever the readings resolve G."""
     yield from head("ladder", "batch", "planned", "on line", "linear", "one gain")
-    for pair in _largest(atlas):
-        if pair.setting.optimizer == "sgd":
-            cells = [_drift(pair.arms.get(arm)) for arm in ("planned", "on_line", "linear", "one_gain")]
+    for pair in atlas.pairs:
+        cells = [_drift(pair.arms.get(arm)) for arm in ("planned", "on_line", "linear", "one_gain")]
+        if set(cells) != {"–"}:
             yield row(pair.setting.ladder, f"{pair.baseline} → {pair.batch_size}", *cells)
 
 
@@ -182,9 +183,17 @@ TABLES: dict[str, Callable[[GainAtlas], Iterator[str]]] = {
 }
 
 
+def pictures(atlas: GainAtlas) -> dict[str, look.Picture]:
+    """The pictures of README.md and of the page, by the names of their files."""
+    linear = find_atlas(ROOT / "results" / "atlas").pairs
+    return {
+        "gain_losses.svg": charts.loss_chart(charts.loss_points(atlas.pairs, LARGEST)),
+        "gain_prices.svg": charts.price_chart(charts.price_points(atlas.pairs, linear)),
+    }
+
+
 if __name__ == "__main__":
     read = find_gain_atlas(RECORDS)
     PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8"), {name: table(read) for name, table in TABLES.items()}))
-    save(charts.loss_chart(charts.loss_points(read.pairs, LARGEST)), PICTURES / "gain_losses.svg")
-    linear = find_atlas(ROOT / "results" / "atlas").pairs
-    save(charts.price_chart(charts.price_points(read.pairs, linear)), PICTURES / "gain_prices.svg")
+    for name, chart in pictures(read).items():
+        save(chart, PICTURES / name)

@@ -45,7 +45,7 @@ def table(planned: dict[str, GainFinding], measured: dict[str, GainFinding]) -> 
     """One row a setting and larger batch size: examples, and final training loss over the baseline's."""
     base = next(iter(planned.values())).baseline
     over = f"loss over that of {base}"
-    yield f"| network | optimizer | batch | planned: examples | {over} | measured: examples | {over} |"
+    yield f"| network | optimizer | batch | planned: examples | {over} | on line: examples | {over} |"
     yield "|---|---|---|---|---|---|---|"
     for name in (f"{network}_{optimizer}" for network in NETWORKS for optimizer in OPTIMIZERS):
         network, _, optimizer = name.partition("_")

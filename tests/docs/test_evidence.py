@@ -4,12 +4,19 @@ import json
 import math
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
+from statistics import mean
+from typing import Any
 
+import numpy as np
 import pytest
 from tests.docs.tools import ROOT, load
 
-from svag.lab.records.record import load_records
-from svag.paper.atlas.gain_atlas import GainAtlas, find_gain_atlas
+from svag.lab.experiments.drift import measure_drift
+from svag.lab.experiments.gain_finding import gain_between, loss_points
+from svag.lab.records.record import RunRecord, load_records
+from svag.lab.report.save import save
+from svag.paper.atlas.gain_atlas import ARMS, GainArm, GainAtlas, _by_size, _late, find_gain_atlas
 from svag.theory.gain import least_spread
 
 pages = load("page_tables")
@@ -29,12 +36,27 @@ def test_a_table_redrawn_from_the_records_is_the_table_of_the_page(name: str) ->
     assert pages.tables_in(PAGE)[name] == list(tool.TABLES[name](atlas())), "run `python tools/make_evidence.py`"
 
 
-def test_a_number_that_differs_is_seen() -> None:
-    """Negative control: the same records with one loss doubled give another table, and one criterion less met."""
-    first, *others = atlas().pairs
-    doubled = replace(first.arms["planned"], losses=tuple(2 * loss for loss in first.arms["planned"].losses))
-    wrong = replace(atlas(), pairs=(replace(first, arms={**first.arms, "planned": doubled}), *others))
+@cache
+def drawn() -> dict[str, Any]:
+    return tool.pictures(atlas())  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", ["gain_losses.svg", "gain_prices.svg"])
+def test_a_picture_redrawn_from_the_records_is_the_picture_of_the_page(name: str, tmp_path: Path) -> None:
+    assert f"(pictures/{name})" in PAGE
+    redrawn = save(drawn()[name], tmp_path / name).read_bytes()
+    assert redrawn == (ROOT / "docs" / "pictures" / name).read_bytes(), "run `python tools/make_evidence.py`"
+
+
+def test_a_number_that_differs_is_seen(tmp_path: Path) -> None:
+    """Negative control: the same records with one loss doubled give another table, and another picture."""
+    *others, last = atlas().pairs
+    doubled = replace(last.arms["planned"], losses=tuple(2 * loss for loss in last.arms["planned"].losses))
+    wrong = replace(atlas(), pairs=(*others, replace(last, arms={**last.arms, "planned": doubled})))
     assert pages.tables_in(PAGE)["recipes"] != list(tool.recipes(wrong))
+    name = "gain_losses.svg"
+    redrawn = save(tool.pictures(wrong)[name], tmp_path / name).read_bytes()
+    assert redrawn != (ROOT / "docs" / "pictures" / name).read_bytes()
 
 
 def test_the_runs_are_complete_and_small() -> None:
@@ -168,8 +190,73 @@ def test_the_bounds_beside_the_drifts_are_those_of_the_rates() -> None:
     assert by_rule > 5
     assert pair.arms["linear"].least == pytest.approx(by_rule, rel=1e-9)
     assert pair.arms["one_gain"].least == pytest.approx(least_spread(ratio, kappa, gain, lr_wd), rel=0.01)
-    drifts = [one for pair in atlas().pairs if pair.kappa == kappa for one in pair.arms.values()]
-    assert sum(one.drift < one.least for one in drifts if one.drift and one.least) == 4, "the page says four"
+    drifts = [one for pair in atlas().pairs for one in pair.arms.values()]
+    assert sum(one.drift < one.least for one in drifts if one.drift and one.least) == 5, "the page says five"
+
+
+def tenths(run: RunRecord) -> list[tuple[float, float, float]]:
+    """Training loss, B_simple and gain in each tenth of a run."""
+    found = []
+    steps = run.spec.steps() if run.spec else 0
+    for start, stop in ((tenth * steps / 10, (tenth + 1) * steps / 10) for tenth in range(10)):
+        losses = [one.train_loss for one in loss_points(run) if start < one.baseline_time <= stop + 1]
+        read = [one for one in run.readings if one.step is not None and start <= one.step * steps / run.steps < stop]
+        noise, signal = sum(one.noise_trace for one in read), sum(one.grad_sq for one in read)
+        found.append(
+            (mean(losses), read[0].batch_size * noise / signal, gain_between(loss_points(run), start, stop) or 1)
+        )
+    return found
+
+
+def test_what_is_said_of_the_spikes_of_vgg_group() -> None:
+    arms: tuple[GainArm, ...] = ("planned", "on_line", "one_gain")
+    runs = {arm: _by_size(FOLDER / arm / "vgg_group") for arm in arms}
+    spikes, scales, gains, others = [], [], [], []
+    for seed in (0, 1):
+        base, plan, line = (
+            tenths(run[seed]) for run in (runs["planned"][16], runs["planned"][512], runs["on_line"][512])
+        )
+        for tenth in (2, 7):
+            spikes.append(plan[tenth][0] / base[tenth][0])
+            scales.append(plan[tenth][1] / base[tenth][1])
+            gains.append(line[tenth][2] / plan[tenth][2])
+        others += [one[0] / other[0] for one, other in zip(line[1:], base[1:], strict=True)]
+    assert f"of both seeds is {min(spikes):.1f} to {max(spikes):.1f} times the baseline's" in SAID
+    assert f"B_simple {min(scales):.2f} to {max(scales):.2f} times" in SAID
+    assert f"average gains {min(gains):.2f} to {max(gains):.2f} times as large" in SAID
+    assert f"more than {max(others) - 1:.0%} above" in SAID
+    (_, single), (_, planned) = (
+        runs[arm][512][0].spec.to_dict()["process"]["plan"][0] for arm in ("one_gain", "planned")
+    )
+    assert f"one gain, {single / planned:.1f} times as large at first" in SAID
+
+
+def noise_scale(ladder: str, arm: GainArm, batch_size: int) -> float:
+    """B_simple at a larger batch over the baseline's, second half of training."""
+    base = min(_by_size(FOLDER / "planned" / ladder).items())
+    sizes = dict([base, (batch_size, _by_size(FOLDER / arm / ladder)[batch_size])])
+    late = {size: [_late(run) for run in runs.values()] for size, runs in sizes.items()}
+    drift = measure_drift(late, rng=np.random.default_rng(0))
+    assert drift is not None
+    return drift.pairs[0].noise_scale.value
+
+
+def test_what_is_said_of_the_noise_scale_at_the_larger_batch() -> None:
+    noisy = [noise_scale("mlp_noise", arm, 512) for arm in ARMS]
+    assert f"is {min(noisy):.1f} to {max(noisy):.1f} times the baseline's" in SAID
+    dear = [pair for pair in atlas().pairs if pair.arms["on_line"].ratio < 1 / 1.2]
+    scales = [noise_scale(pair.setting.ladder, "on_line", pair.batch_size) for pair in dear]
+    assert f"B_simple was {min(scales):.1f} to {max(scales):.1f} times the baseline's" in SAID
+    assert max(pair.arms["planned"].ratio for pair in dear) < 1 / 1.2
+    assert f"a B_simple {noise_scale('gn_adam', 'on_line', 512):.1f} times the baseline's" in SAID
+
+
+def test_the_times_of_the_baselines() -> None:
+    for name in ("cifar10_full", "deep_transformer"):
+        _, small = min(_by_size(FOLDER / "planned" / name).items())
+        first, second = sorted(round(run.outcome["seconds"]) for run in small.values())
+        assert first > 180
+        assert f"{first} and {second} s" in SAID
 
 
 def test_what_is_said_of_the_announced_prices() -> None:
@@ -198,7 +285,10 @@ def test_the_answer_about_ramps_quotes_the_table() -> None:
     asked = " ".join((ROOT / "docs" / "questions.md").read_text(encoding="utf-8").split())
     saved = {(row["ladder"], row["batch"]): row["realised"] for row in rows("schedules")}
     first, second = ((saved[name, "schedule"], saved[name, "constant"]) for name in ("mlp_fashion", "mlp_noise"))
-    assert f"{first[0]} of the steps instead of {first[1]}, and {second[0]} instead of {second[1]}" in asked
+    assert f"{first[0]} of steps saved rather than {first[1]}, and {second[0]} rather than {second[1]}" in asked
+    more = sorted(int(own.strip("%")) - int(other.strip("%")) for own, other in (first, second))
+    assert f"The schedule saved {more[0]} to {more[1]} points more steps" in SAID
+    assert all(saved[name, "schedule"] <= saved[name, "ramp"] for name in ("mlp_fashion", "mlp_noise"))
 
 
 def test_what_the_page_counts_in_words() -> None:

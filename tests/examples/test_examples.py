@@ -14,7 +14,7 @@ TWO_RANKS = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 
 # how it is started, in how many steps where it takes them, and what it must say
 RUNS: dict[str, tuple[list[str], list[str], list[str]]] = {
     "price_list.py": ([], ["250"], ["batch size  learning rate", "× the examples", "fastest"]),
-    "gain_rule.py": ([], ["300"], ["batch 16: training loss", "1.00×", "batch 256: training loss"]),
+    "gain_rule.py": ([], ["300"], ["batch 32: training loss", "1.00×", "batch 256: training loss"]),
     "gain_planned.py": ([], ["250"], ["batch 16: training loss", "planned from 25% of the baseline: training loss"]),
     "gain_data_parallel.py": (TWO_RANKS, ["250"], ["training loss", "× the examples"]),
     "plain_loop.py": ([], ["250"], ["batch size  learning rate", "The linear rule from batch size 32"]),

@@ -107,7 +107,7 @@ def plot_table(
     title = wording.first_line(found, throughput, rows)
     known = any(row.examples.has_range for row in rows)
     untested = [str(reason) for reason in found.reasons if reason.code == Code.UNTESTED_OPTIMIZER]
-    bars = ("Bars: 80% range from the ladders checked; cut at the edge if longer or open.",) * known
+    bars = ("Bars: 80% range observed on our test networks; cut at the edge if longer or open.",) * known
     return PlotTable(title, (*bars, shaded, *untested), setting.batch_size, found.c2, tuple(points), noise, has_steps)
 
 

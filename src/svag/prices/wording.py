@@ -290,7 +290,7 @@ def brief(found: "PriceList", lines: int, throughput: "Throughput | None" = None
     rows = found.prices(throughput=throughput)
     said = [*wrapped(first_line(found, throughput, rows)), *table(found, rows)]
     bullets = [wrapped(str(reason), bullet=True) for reason in _told(found)]
-    known = ", with the 80% range of ladders checked" if _ranged(rows) else ""
+    known = ", with the 80% range on our test networks" if _ranged(rows) else ""
     meant = (f'"examples": to the same training loss{known}.', _schedule(found), _larger(found))
     for told in (*bullets, *map(wrapped, (*notes, *_unsteady(throughput), *meant))):
         if len(said) + len(told) <= lines:
@@ -429,14 +429,14 @@ def _two(value: float) -> str:
 
 def _meaning(found: "PriceList", rows: Sequence["Price"]) -> Iterator[str]:
     """The legend: what the columns mean, what else may work, and what to multiply."""
-    yield f'"examples": how many times as many to end at the same training loss{_checked(rows)}.'
+    yield f'"examples": factor in training examples needed for the same final training loss{_checked(rows)}.'
     yield _larger(found)
     yield _schedule(found)
 
 
 def _larger(found: "PriceList") -> str:
     limit = "" if found.linear.rule is None else f", up to the {_RULES[found.linear.rule]}'s,"
-    return f"A larger rate{limit} may need less or stop training."
+    return f"A larger rate{limit} may need fewer examples, or fail."
 
 
 def _schedule(found: "PriceList") -> str:
@@ -446,7 +446,7 @@ def _schedule(found: "PriceList") -> str:
         rest = f"; eps ÷ the factor of the rate{decay}; same betas"
     elif found.setting.momentum:
         rest = "; keep momentum"
-    return f'In the schedule, change numbers of steps as under "steps"{rest}.'
+    return f'Divide step counts of the schedule by the factor under "steps"{rest}.'
 
 
 def _done(found: "PriceList") -> str:
@@ -462,7 +462,7 @@ def _checked(rows: Sequence["Price"]) -> str:
     if not known:
         return ""
     last = "" if all(math.isfinite(examples.high) for examples in known) else "; no upper limit is known"
-    return f"; in brackets, the 80% range from the ladders checked{last}"
+    return f"; in brackets, the 80% range observed on our test networks{last}"
 
 
 def _ranged(rows: Sequence["Price"]) -> list[Estimate]:

@@ -11,7 +11,7 @@ from svag.paper.atlas.atlas import AtlasPair
 from svag.paper.atlas.gain_atlas import GainArm, GainPair
 
 NAMES: dict[GainArm, str] = {
-    "on_line": "measured while training",
+    "on_line": "on line",
     "planned": "planned",
     "linear": "linear or square-root",
 }
@@ -90,7 +90,7 @@ class AnnouncedPrice:
     Attributes:
         pair: ladder and batch sizes.
         arm: which rule.
-        price: announced.
+        price: announced; of the on-line rule its bill, which is known when it ends.
         examples: to the same training loss.
     """
 
@@ -123,7 +123,7 @@ def price_chart(points: Sequence[AnnouncedPrice]) -> look.Picture:
     axes = [
         encoding(field, title=title).axis(format="~g", tickCount=6).scale(type="log", domain=[start, end], nice=False)
         for encoding, field, title in (
-            (alt.X, "price:Q", "announced price (times the examples)"),
+            (alt.X, "price:Q", "price announced, or on-line bill at the end (times the examples)"),
             (alt.Y, "examples:Q", "examples to the same training loss"),
         )
     ]
