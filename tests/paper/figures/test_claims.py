@@ -31,6 +31,7 @@ from svag.verdicts.sde import sde_verdict
 
 SGD = (0.80, 0.801, 0.799, 0.802)
 THERE = (0.801, 0.80, 0.802, 0.799)
+NEAR = (0.7905, 0.793, 0.789, 0.7925)  # by 0.008 to 0.011
 BELOW = (0.70, 0.701, 0.699, 0.702)
 ABOVE = (0.90, 0.901, 0.899, 0.902)
 WIDE = (0.70, 0.90, 0.75, 0.85)
@@ -191,6 +192,7 @@ def test_what_separates_sgd_from_its_sde_is_judged_where_they_are_apart(
         (THERE, WIDE, ("cannot tell", "cannot tell")),
         (WIDE, WIDE, ("cannot tell", "cannot tell")),
         ((), (), ("cannot tell", "cannot tell")),
+        (THERE, NEAR, ("cannot tell", "agrees")),  # surely apart, and yet as near as NGD may be
     ],
 )
 def test_ngd_is_held_against_both_claims(
@@ -427,6 +429,8 @@ def test_test_error_is_judged_where_there_is_no_equilibrium_to_be_at(ladder: Lad
     drift, error = of_ladder(ordinary)
     assert (drift.verdict, drift.reason) == ("cannot tell", Code.NOT_BALANCED)
     assert error == of_ladder(ladder)[1]
+    last = balanced(ordinary, {len(ordinary.rungs) - 1: 2.0})
+    assert of_ladder(last)[1] == error, "a rung that predicts nothing says nothing of those that do"
 
 
 @pytest.mark.parametrize(
@@ -484,7 +488,13 @@ def test_an_open_trajectory_says_how_many_seeds_would_decide() -> None:
 
 @pytest.mark.parametrize(
     ("ngd", "gd", "code"),
-    [(WIDE, BELOW, "seeds"), (THERE, THERE, "control"), (WIDE, THERE, "control"), (THERE, BELOW, None)],
+    [
+        (WIDE, BELOW, "seeds"),
+        (THERE, THERE, "control"),
+        (WIDE, THERE, "control"),
+        (THERE, NEAR, "control"),
+        (THERE, BELOW, None),
+    ],
 )
 def test_an_open_claim_about_ngd_says_what_would_decide(
     ngd: Sequence[float], gd: Sequence[float], code: str | None

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from svag.lab.experiments import experiment_from, load_experiment
+from svag.lab.experiments import experiment_from
 from svag.lab.experiments.compare import Compare
 from svag.lab.experiments.experiment import Size
 from svag.lab.experiments.ladder import Ladder
@@ -121,37 +121,21 @@ def test_the_sizes_have_the_same_method(label: str) -> None:
 def test_the_vgg_of_the_headline_figure_is_made_of_exactly_these_runs() -> None:
     """Field for field: records are found again by the identity of their specs."""
     base = RunSpec.from_yaml("""
-        data: {name: fashion-small, augment: {pad: 1, flip: true}}
-        model: {arch: vgg11, norm: group, width: 0.125, scale_invariant: true}
+        data: {name: fashion-small, augment: {pad: 0, flip: true}}
+        model: {arch: vgg11, norm: group, width: 0.125, scale_invariant: true, init_scale: 0.57}
         batch_size: 16
         lr: 0.1
-        weight_decay: 5.0e-3
-        budget: {epochs: 6}
-        probe: {kind: in_run, parts: 4, window: [0.5, 1.0], every: 0.0005}
+        weight_decay: 1.0e-3
+        schedule: {kind: steps, at: [0.8333333333333334]}
+        budget: {epochs: 8}
+        probe: {kind: in_run, parts: 4, window: [0.6, 0.8333333333333334], every: 0.0005}
         evaluate: {every: 0.025}
     """)
     rates = {8: 0.05, 16: 0.1, 32: 0.2, 64: 0.4, 128: 0.8, 256: 1.6, 512: 3.2}
     wanted = [
-        base.edited({"batch_size": size, "lr": lr, "seed": seed}) for size, lr in rates.items() for seed in (0, 1)
+        base.edited({"batch_size": size, "lr": lr, "seed": seed}) for size, lr in rates.items() for seed in range(4)
     ]
-    assert figure("fig:lsr_acc_gnr", "small").runs()[-14:] == wanted
-
-
-@pytest.mark.parametrize(
-    ("label", "panel", "member"),
-    [
-        ("fig:lsr_acc_gnr", 1, "bn_invariant"),
-        ("fig:app_lsr_c10", 0, "bn_small_lr"),
-    ],
-)
-def test_panels_that_the_atlas_has_are_its_runs(label: str, panel: int, member: str) -> None:
-    atlas = load_experiment(Path(__file__).parents[3] / "results" / "atlas" / member)
-    assert atlas is not None
-    small = figure(label, "small")
-    runs = {spec for slot, spec in small.slots().items() if slot.panel == panel}
-    smallest = min(spec.batch_size for spec in atlas.runs())
-    own = {spec for spec in runs if spec.seed > 1 or spec.batch_size < smallest}
-    assert set(atlas.runs()) == runs - own, "the figure may have more seeds, and begin lower"
+    assert figure("fig:lsr_acc_gnr", "small").runs()[-28:] == wanted
 
 
 def test_svag_stands_at_two_rungs_of_one_ladder() -> None:

@@ -89,11 +89,14 @@ class NgdRow:
 
 
 def _ngd_judged(panel: "NgdPanelFinding", where: str, ngd: "ArmGap | None", gd: "ArmGap | None") -> Judgement:
-    """Whether NGD ends where SGD ends and GD does not: where GD ends there too, any noise would do."""
+    """Whether NGD ends where SGD ends and GD does not: where GD ends there too, any noise would do.
+
+    GD is a control only if it surely ends farther from SGD than the margin within which NGD counts as the same.
+    """
     verdict: PaperVerdict = "cannot tell"
     if ngd is not None and ngd.answer == "different":
         verdict = "differs"
-    elif ngd is not None and gd is not None and (ngd.answer, gd.answer) == ("equivalent", "different"):
+    elif ngd is not None and gd is not None and ngd.answer == "equivalent" and _beyond(gd, panel.margin):
         verdict = "agrees"
     claim = f"NGD ends where SGD ends, and GD does not ({where})"
     said = f"{_said(panel, ngd)}; " + ("no GD" if gd is None else f"SGD − GD {gd.said(panel.metric)}")
@@ -103,14 +106,18 @@ def _ngd_judged(panel: "NgdPanelFinding", where: str, ngd: "ArmGap | None", gd: 
     return Judgement(panel.name, claim, said, verdict, "ngd", remedy=remedy)
 
 
-def _remedy(panel: "NgdPanelFinding", ngd: "ArmGap", gd: "ArmGap") -> Remedy | None:
-    """More seeds of all three arms, unless GD ends where SGD ends."""
-    needed = [gap.seeds_needed for gap in (ngd, gd) if gap.answer == "inconclusive"]
-    if gd.answer == "equivalent":
+def _beyond(gap: "ArmGap", margin: float) -> bool:
+    return gap.low > margin or gap.high < -margin
+
+
+def _remedy(panel: "NgdPanelFinding", ngd: "ArmGap", gd: "ArmGap") -> Remedy:
+    """More seeds of all three arms, unless GD ends too near to SGD to be a control."""
+    if abs(gd.gap) <= panel.margin:
         return Remedy("control")
-    if None in needed:
+    needed = [gap.seeds_needed for gap in (ngd, gd) if gap.answer == "inconclusive"]
+    seeds = max(filter(None, needed), default=0)
+    if None in needed or not seeds:
         return Remedy("margin")
-    seeds = max(filter(None, needed))
     return Remedy("seeds", seeds, len(panel.arms) * (seeds - max(arm.seeds for arm in panel.arms)))
 
 
