@@ -165,15 +165,16 @@ def test_the_campaign_notices_a_row_that_is_forged(healthy: Path, monkeypatch: p
     runs[0].rename(healthy / "runs" / "a\nb")
     assert all_listed(healthy, set(map(str, runs[1:]))) == ""
     assert all_listed(healthy, set(map(str, runs))) == "list has lost 1 of 4 healthy runs"
-    monkeypatch.setattr("svag.lab.specs.fields.visible", lambda text, **_: text)
+    for module in ("errors", "listing"):
+        monkeypatch.setattr(f"svag.lab.cli.{module}.visible", lambda text, **_: text)
     assert all_listed(healthy, set()) == "list has 5 rows for 4 runs"
 
 
 def test_the_campaign_notices_what_is_wrong(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [look(healthy) for look in (listed, predicted, reported)] == ["", "", ""]
     with monkeypatch.context() as patch:
-        for reader in ("each_record", "load_records"):
-            patch.setattr(f"svag.lab.records.record.{reader}", lambda *_, **__: 1 / 0)
+        for reader in ("listing.each_record", "run.load_records"):
+            patch.setattr(f"svag.lab.cli.{reader}", lambda *_, **__: 1 / 0)
         assert "ZeroDivisionError" in listed(healthy)
         assert "ZeroDivisionError" in predicted(healthy)
     with monkeypatch.context() as patch:

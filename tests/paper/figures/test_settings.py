@@ -74,7 +74,6 @@ def test_the_reasons_of_the_headline_figure() -> None:
     [
         ("fig:app_lsr_c100", "PreResNet-8 BN", "schedule", Deviation.GENTLER_DECAY),
         ("fig:app_lsr_c10", "ResNet-8 BN, unmodified", "schedule", Deviation.GENTLER_DECAY),
-        ("fig:lsr_acc_gnr", "PreResNet-8 BN", "schedule", Deviation.GENTLER_DECAY),
         ("fig:svag_accs", "PreResNet-8 GN, B = 8", "schedule", Deviation.SHORTER_SCHEDULE),
         ("fig:app_svag_otherarch", "perceptron without norm", "model.arch", Deviation.NO_PLATEAU),
         ("fig:app_svag_otherarch", "VGG-11 BN", "model.arch", Deviation.SMALLER_NETWORK),
