@@ -9,7 +9,7 @@ import pytest
 
 from svag.lab.experiments.ladder import Ladder
 from svag.lab.specs.fields import step_of
-from svag.lab.specs.parts import FrozenProbe, InRunProbe
+from svag.lab.specs.parts import FrozenProbe, InRunProbe, ModelSpec
 from svag.lab.specs.schedules import Constant, Steps
 from svag.lab.specs.spec import RunSpec
 from svag.paper.figures import LABELS, MEDIUM, figure
@@ -46,6 +46,7 @@ def test_enough_e_folds_at_every_rung(label: str, size: str) -> None:
     assert isinstance(experiment, Ladder)
     specs = [spec for spec in experiment.runs() if spec.model.scale_invariant or size == "paper"]
     for spec in specs:
+        assert isinstance(spec.model, ModelSpec)
         assert e_folds(spec) >= (LEAST if spec.model.init_scale == 1 else LEAST_IF_SCALED), spec
 
 
