@@ -343,8 +343,8 @@ def test_a_resumed_run_keeps_its_readings(tmp_path: Path, accumulated: int) -> N
 def test_how_often_it_measures_is_chosen_said_and_kept(
     tmp_path: Path, in_parts: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A clock by which a measured step takes 1.4 times as long: every 20th, after 200 that pay for the timed ones."""
-    now, steps = [0.0], [*range(0, 50, 5), 200, 220, 240]
+    """A clock by which a measured step takes 1.4 times as long: every 15th, after 150 that pay for the timed ones."""
+    now, steps = [0.0], [*range(0, 50, 5), *range(150, 260, 15)]
     monkeypatch.setattr("svag.noise.cadence.perf_counter", lambda: now[0])
 
     def run(until: int, resume: bool = False) -> Any:
@@ -374,8 +374,8 @@ def test_how_often_it_measures_is_chosen_said_and_kept(
     first = run(260)
     assert [reading.step for reading in first.readings] == steps
     said = capsys.readouterr().out
-    assert "13 readings" in said
-    assert "every 20 steps" in said
+    assert "18 readings" in said
+    assert "every 15 steps" in said
     assert [reading.step for reading in run(260, resume=True).readings] == steps
 
 
