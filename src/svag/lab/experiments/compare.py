@@ -45,7 +45,8 @@ class ComparePanel(Panel):
         sde: also run Euler–Maruyama (eq:em) with these refinements, another way to the SDE; refine = 1 is NGD.
         momentum_limit: which limit SVAG follows if the base has momentum.
         plan: the seeds of each arm, and the weights of the limit; without one every arm gets all seeds.
-        fewer: (ell, seeds) of the SVAG arms that get fewer seeds than the others: a large ell is expensive.
+        fewer: (ell, seeds) of the arms that get fewer seeds than SGD, since a large ell is expensive. Parts of the
+            ladder and refinements of Euler–Maruyama count as their ell, and NGD as ell = 1.
     """
 
     ells: tuple[Count, ...]
@@ -61,7 +62,7 @@ class ComparePanel(Panel):
         """Whether this seed of this arm belongs to the plan."""
         if self.plan is not None:
             return slot.seed < dict(zip(self.plan.ells, self.plan.seeds, strict=True))[slot.arm.refinement]
-        return slot.seed < dict(self.fewer).get(slot.arm.refinement, math.inf) or slot.arm.kind != "svag"
+        return slot.arm.kind == "sgd" or slot.seed < dict(self.fewer).get(slot.arm.refinement, math.inf)
 
     def arms(self) -> list[ArmSpec]:
         """SGD, SVAG by increasing ell, the coupled ladder by increasing parts, NGD, Euler–Maruyama."""

@@ -75,7 +75,7 @@ class PanelRow:
         seeds: how many, if other than the figure's.
         shows: what the paper says of it.
         routes: fields of the panel for the coupled ladder, NGD and Euler–Maruyama, such as `ROUTES`.
-        fewer: (l, seeds) of the arms that have fewer seeds than the panel.
+        fewer: (l, seeds) of the arms that have fewer seeds than the panel; see `ComparePanel`.
     """
 
     name: str
@@ -565,7 +565,9 @@ ROWS = (
                 "PreResNet-8 GN, B = 8",
                 PLAIN | GROUP | SETTLED | {"data.subset": 640, "batch_size": 8, "lr": 0.25, "budget": 400},
                 ells=FOUR,
+                seeds=MORE,
                 routes=ROUTES,
+                fewer=((1, 5), (2, 5), (4, 5)),
             ),
             PanelRow(
                 "PreResNet-8 GN, B = 256",
