@@ -104,7 +104,9 @@ def all_listed(folder: Path, good: set[str]) -> str:
     records = json.loads(found.stdout)
     if lost := good - {record["path"] for record in records if record["state"] == "finished"}:
         return f"list has lost {len(lost)} of {len(good)} healthy runs"
-    rows = table.stdout.count("\n") - 1
+    lines = table.stdout.split("\n")
+    header = next(number for number, line in enumerate(lines) if line.startswith("run "))  # after what all runs share
+    rows = len(lines[header + 1 : -1])
     return "" if rows == len(records) else f"list has {rows} rows for {len(records)} runs"
 
 

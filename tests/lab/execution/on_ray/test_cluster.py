@@ -129,7 +129,8 @@ def test_interrupted_it_cancels_what_is_queued_and_the_same_plan_continues(
     assert said == "interrupted, 0 of 3 runs have ended: the same command continues from the last checkpoints\n"
     assert "Traceback" not in complained
     assert not any(in_use(planned.folder) for planned in plan)
-    assert sorted(planned.record().step for planned in plan) == [0, 4, 4]
+    known = 4 if mail else 6  # the last evaluation; where the folder is shared, the checkpoint after it
+    assert sorted(planned.record().step for planned in plan) == [0, known, known]
     nodes.go.touch()
     records = execute(plan, on(nodes, progress=False, mail=mail))
     assert [record.state for record in records] == ["finished"] * 3
